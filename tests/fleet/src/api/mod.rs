@@ -1,0 +1,1 @@
+//! The API server: Kubernetes' HTTP over an object store in memory.

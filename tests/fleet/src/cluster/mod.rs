@@ -1,0 +1,1 @@
+//! The controllers that a cluster has.

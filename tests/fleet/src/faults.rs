@@ -1,0 +1,379 @@
+//! Trouble by name and by seed: which fault strikes which machine, and how often.
+//!
+//! A fault is ordered as `name[=MACHINES][xTIMES][@MACHINE]`. Without `@MACHINE` the seed chooses
+//! which of the world's machines are struck, in the order of their making; `@3` is the third
+//! machine made, `@*` every one, anything else a machine's name or the beginning of it. The list
+//! is field.md §5's; each fault is applied by whoever owns its effect (see [`Owner`]).
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Machines that one order may strike.
+pub const MACHINES_MAX: u32 = 100_000;
+
+/// Who brings a fault about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The simulated Windows host.
+    Host,
+    /// The simulated API server.
+    Api,
+    /// The machine controller and its cloud, or another controller.
+    Cluster,
+    /// Whoever runs the scenario: `dormer demo` or a test (a kill, a second delivery).
+    Scenario,
+}
+
+macro_rules! faults {
+    ($($variant:ident $name:literal $number:literal $owner:ident $times:literal $about:literal,)*) => {
+        /// A fault that the fleet can bring about; the number is that of field.md §5.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Fault { $(#[doc = $about] $variant,)* }
+
+        impl Fault {
+            /// Every fault there is.
+            pub const ALL: &'static [Fault] = &[$(Fault::$variant,)*];
+
+            /// Its name on the command line.
+            pub fn name(self) -> &'static str {
+                match self { $(Fault::$variant => $name,)* }
+            }
+
+            /// Its number in field.md §5; 0 for one of our own.
+            pub fn number(self) -> u8 {
+                match self { $(Fault::$variant => $number,)* }
+            }
+
+            /// Who brings it about.
+            pub fn owner(self) -> Owner {
+                match self { $(Fault::$variant => Owner::$owner,)* }
+            }
+
+            /// What happens, in one line.
+            pub fn about(self) -> &'static str {
+                match self { $(Fault::$variant => $about,)* }
+            }
+
+            /// How often it strikes one machine unless told otherwise.
+            pub fn times(self) -> u32 {
+                match self { $(Fault::$variant => $times,)* }
+            }
+        }
+    };
+}
+
+faults! {
+    SshResetInKex "ssh-reset-in-kex" 1 Host 1 "port 22 accepts and resets during key exchange for 40 s after a boot",
+    AuthRefusedAWhile "auth-refused-a-while" 3 Host 1 "the key is refused for 4 min after the first boot, then accepted",
+    ShellVaries "shell-varies" 7 Host 1 "the host's default shell is powershell or pwsh in place of cmd",
+    DropDuringScript "drop-during-script" 10 Host 1 "the connection drops 2 s into a script, which keeps running for 90 s",
+    HalfOpen "half-open" 13 Host 1 "the host stops answering during an exec, without a reset",
+    UploadCut "upload-cut" 16 Host 1 "an upload is cut at 70 % of its bytes",
+    ExeLocked "exe-locked" 17 Host 1 "a target file is held by a running process",
+    FeatureNeedsReboot "feature-needs-reboot" 22 Host 1 "the Containers feature is not there and takes one reboot",
+    RebootInInstall "reboot-in-install" 23 Host 1 "the host reboots in the middle of containerd's installation",
+    KubeletStart1053 "kubelet-start-1053" 27 Host 1 "the first start of kubelet fails with 1053",
+    RunningNotHealthy "running-not-healthy" 28 Host 1 "kubelet's service says RUNNING, its healthz refuses",
+    HnsKillsSsh "hns-kills-ssh" 30 Host 1 "creating an HNS network kills SSH for 45 s, the command finishes",
+    CsrWrongUser "csr-wrong-user" 34 Host 1 "a kubelet asks for a certificate in another node's name",
+    CsrExtraSan "csr-extra-san" 35 Host 1 "a serving CSR carries an address that the Machine does not have",
+    ClockSkew "clock-skew" 38 Host 1 "the host's clock is 10 min behind",
+    MachineEventsRepeat "machine-events-repeat" 42 Api 1 "Machine events come twice, and old ones after new ones",
+    MachineDeletedWhileConfiguring "deleted-while-configuring" 43 Cluster 1 "somebody deletes the Machine while its host is being configured",
+    SameNameNewUid "same-name-new-uid" 44 Cluster 1 "the Machine is deleted and made again under its name",
+    AddressLate "address-late" 45 Cluster 1 "the cloud gives no address for 5 min, then changes it once",
+    WatchGone "watch-gone" 46 Api 1 "a watch dies with 410 Gone, and a Machine is deleted in the gap",
+    BudgetNever "budget-never" 49 Cluster 1 "a budget allows no eviction, ever",
+    NotReadyInDrain "not-ready-in-drain" 51 Host 1 "the node goes silent in the middle of its drain",
+    Uncordoned "uncordoned" 54 Cluster 1 "a person uncordons the node in the middle of its drain",
+    HolderDies "holder-dies" 56 Scenario 1 "the worker dies between drain and delete",
+    LateRenewal "late-renewal" 57 Scenario 1 "a claim runs out while an irreversible call is under way",
+    ReplacementNever "replacement-never" 58 Cluster 1 "the cloud has no room for the replacement",
+    Dead "dead" 2 Host 1 "port 22 drops silently, for ever",
+    AuthRefused "auth-refused" 4 Host 1 "the key is refused for ever",
+    HostKeyChanged "host-key-changed" 6 Host 1 "the host key changes under the same Machine and boot",
+    NoFrame "no-frame" 8 Host 1 "an exec ends with 0, no output, and CLIXML progress on stderr",
+    CodePage850 "code-page-850" 9 Host 1 "output comes in code page 850, service texts are localised",
+    MaxStartups "max-startups" 12 Host 1 "sshd drops connections beyond ten that are not yet authenticated",
+    ProfileNoise "profile-noise" 14 Host 1 "the shell's profile prints text into SFTP's stream",
+    SshdDeadAfterReboot "sshd-dead-after-reboot" 15 Host 1 "sshd does not start after the next reboot",
+    DiskFull "disk-full" 18 Host 1 "the disk is full at 95 % of the upload",
+    Quarantine "quarantine" 19 Host 1 "Defender takes an uploaded file away 3 s later",
+    SlowUpload "slow-upload" 21 Host 1 "uploads run at 200 KB/s",
+    RebootsByItself "reboots-by-itself" 24 Host 1 "the host reboots by itself while it serves",
+    SlowReboot "slow-reboot" 25 Host 1 "a reboot takes 14 min",
+    FastReboot "fast-reboot" 26 Host 1 "a reboot takes 3 s",
+    MarkedForDeletion "marked-for-deletion" 29 Host 1 "creating a service says 1072 for 60 s",
+    HnsRestarts "hns-restarts" 31 Host 1 "the HNS service restarts and endpoints are gone",
+    OldBom "old-bom" 32 Host 1 "an old containerd configuration with a byte-order mark is there",
+    CsrTwice "csr-twice" 36 Host 1 "a kubelet asks for its certificate twice",
+    CsrApprovedBefore "csr-approved-before" 37 Cluster 1 "another approver is faster",
+    NameMismatch "name-mismatch" 39 Host 1 "the Node's name is not the expected one",
+    OldNode "old-node" 40 Cluster 1 "a Node of the same name with another providerID exists",
+    Flapping "flapping" 41 Host 1 "the Node goes Ready and NotReady three times in 2 min",
+    TwoBudgets "two-budgets" 50 Cluster 1 "two budgets match one pod, evictions answer 500",
+    FinalizerHolds "finalizer-holds" 52 Cluster 1 "a pod's finalizer is never removed",
+    StubbornPod "stubborn-pod" 53 Cluster 1 "a new pod that ignores the cordon lands on the node",
+    VolumeAttached "volume-attached" 55 Cluster 1 "a volume stays attached for 6 min after the drain",
+    ConfigureFails "configure-fails" 0 Host 1 "the converge script ends with an error that only a retry by a person mends",
+    InstanceVanishes "instance-vanishes" 0 Cluster 1 "the instance is deleted behind the Machine's back",
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An order that cannot be understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FaultError {
+    /// No fault has this name.
+    #[error("there is no fault named {0:?}; `dormer fleet --list-faults` names them all")]
+    Unknown(String),
+    /// A number cannot be read, or is out of its bounds.
+    #[error("{0:?} is no count between 1 and {MACHINES_MAX}")]
+    Count(String),
+}
+
+/// One ordered fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FaultOrder {
+    /// Which.
+    pub fault: Fault,
+    /// Whom it strikes.
+    pub aim: Aim,
+    /// How often it strikes each of them.
+    pub times: u32,
+}
+
+/// Whom a fault strikes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Aim {
+    /// So many machines, chosen by the seed.
+    Seed(u32),
+    /// The machine made as the n-th, from 1.
+    Nth(u32),
+    /// A machine whose name is, or begins with, this.
+    Named(String),
+    /// Every machine.
+    All,
+}
+
+impl std::str::FromStr for FaultOrder {
+    type Err = FaultError;
+
+    fn from_str(text: &str) -> Result<Self, FaultError> {
+        let (rest, machine) = match text.trim().split_once('@') {
+            Some((rest, machine)) => (rest, Some(machine)),
+            None => (text.trim(), None),
+        };
+        let (rest, machines) = match rest.split_once('=') {
+            Some((name, counts)) => (name, Some(counts)),
+            None => (rest, None),
+        };
+        let known = |name: &str| Fault::ALL.iter().copied().find(|f| f.name() == name);
+        let (name, machines, times) = match machines {
+            Some(counts) => match counts.split_once('x') {
+                Some((machines, times)) => (rest, Some(machines), Some(times)),
+                None => (rest, Some(counts), None),
+            },
+            None => match rest.rsplit_once('x').filter(|_| known(rest).is_none()) {
+                Some((name, times)) => (name, None, Some(times)),
+                None => (rest, None, None),
+            },
+        };
+        let fault = known(name).ok_or_else(|| FaultError::Unknown(name.to_owned()))?;
+        let times = times.map_or(Ok(fault.times()), count)?;
+        let machines = machines.map_or(Ok(1), count)?;
+        let aim = match machine {
+            None => Aim::Seed(machines),
+            Some("*") => Aim::All,
+            Some(name) => name.parse().map_or(Aim::Named(name.to_owned()), Aim::Nth),
+        };
+        Ok(Self { fault, aim, times })
+    }
+}
+
+fn count(text: &str) -> Result<u32, FaultError> {
+    let bad = || FaultError::Count(text.to_owned());
+    let number: u32 = text.parse().map_err(|_| bad())?;
+    if (1..=MACHINES_MAX).contains(&number) { Ok(number) } else { Err(bad()) }
+}
+
+/// What trouble is ordered, and what of it is still to come. Clones share it.
+#[derive(Clone, Default)]
+pub struct Faults {
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    seed: u64,
+    machines: u32,
+    orders: Vec<FaultOrder>,
+    /// Machines in the order of their making, from 1.
+    ordinals: BTreeMap<String, u32>,
+    struck: BTreeMap<(Fault, String), u32>,
+}
+
+impl Faults {
+    /// The orders of a world with `machines` Windows machines at its start; the seed chooses
+    /// among them.
+    pub fn new(orders: Vec<FaultOrder>, seed: u64, machines: u32) -> Self {
+        let inner = Inner { seed, machines: machines.max(1), orders, ..Inner::default() };
+        Self { inner: Arc::new(Mutex::new(inner)) }
+    }
+
+    /// No trouble at all.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Reads orders such as `auth-refused-a-while=2`.
+    ///
+    /// # Errors
+    /// The first order that names no fault or has a bad count.
+    pub fn parse(orders: &[String], seed: u64, machines: u32) -> Result<Self, FaultError> {
+        let parsed: Result<Vec<_>, _> = orders.iter().map(|o| o.parse()).collect();
+        Ok(Self::new(parsed?, seed, machines))
+    }
+
+    /// Adds an order while the world runs.
+    pub fn order(&self, order: FaultOrder) {
+        self.lock().orders.push(order);
+    }
+
+    /// Takes every order of this fault back.
+    pub fn lift(&self, fault: Fault) {
+        self.lock().orders.retain(|o| o.fault != fault);
+    }
+
+    /// Tells that a machine was made; the order of the calls is what `@3` and the seed refer to.
+    /// Answers its number, from 1. Repeats change nothing.
+    pub fn enroll(&self, machine: &str) -> u32 {
+        let mut inner = self.lock();
+        let next = u32::try_from(inner.ordinals.len()).unwrap_or(u32::MAX).saturating_add(1);
+        *inner.ordinals.entry(machine.to_owned()).or_insert(next)
+    }
+
+    /// Whether this fault is still to strike this machine.
+    pub fn armed(&self, fault: Fault, machine: &str) -> bool {
+        self.lock().left(fault, machine) > 0
+    }
+
+    /// Lets the fault strike this machine once, if it is still to: true at most `times` times.
+    pub fn strike(&self, fault: Fault, machine: &str) -> bool {
+        let mut inner = self.lock();
+        if inner.left(fault, machine) == 0 {
+            return false;
+        }
+        *inner.struck.entry((fault, machine.to_owned())).or_insert(0) += 1;
+        true
+    }
+
+    /// Whether this fault is ordered at all, for whomever.
+    pub fn ordered(&self, fault: Fault) -> bool {
+        self.lock().orders.iter().any(|o| o.fault == fault)
+    }
+
+    /// How often which fault has struck which machine.
+    pub fn struck(&self) -> Vec<(Fault, String, u32)> {
+        let inner = self.lock();
+        inner.struck.iter().map(|((fault, machine), n)| (*fault, machine.clone(), *n)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn left(&self, fault: Fault, machine: &str) -> u32 {
+        let aimed = self.orders.iter().filter(|o| o.fault == fault && self.strikes(o, machine));
+        let times: u32 = aimed.map(|o| o.times).sum();
+        let struck = self.struck.iter().find(|((f, m), _)| *f == fault && m == machine);
+        times.saturating_sub(struck.map_or(0, |(_, n)| *n))
+    }
+
+    fn strikes(&self, order: &FaultOrder, machine: &str) -> bool {
+        match &order.aim {
+            Aim::All => true,
+            Aim::Named(name) => machine.starts_with(name.as_str()),
+            Aim::Nth(n) => self.ordinals.get(machine) == Some(n),
+            Aim::Seed(count) => {
+                let Some(ordinal) = self.ordinals.get(machine) else { return false };
+                chosen(self.seed, order.fault, self.machines, *count).contains(ordinal)
+            }
+        }
+    }
+}
+
+/// Which `count` of `machines` the seed chooses: a walk around the ring with a stride that has no
+/// divisor in common with its length, so nobody is chosen twice.
+fn chosen(seed: u64, fault: Fault, machines: u32, count: u32) -> Vec<u32> {
+    let draw = splitmix(seed ^ (fault as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let ring = u64::from(machines);
+    let first = draw % ring;
+    let coprime = |stride: &u64| gcd(*stride, ring) == 1;
+    let stride = (1 + (draw >> 32) % ring..=2 * ring).find(coprime).unwrap_or(1);
+    let nth = |i: u64| u32::try_from((first + i * stride) % ring + 1).unwrap_or(1);
+    (0..u64::from(count.min(machines))).map(nth).collect()
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// One step of SplitMix64: chance that depends on nothing but its argument.
+pub fn splitmix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_read() {
+        let read = |text: &str| text.parse::<FaultOrder>();
+        let order = |fault, aim, times| Ok(FaultOrder { fault, aim, times });
+        assert_eq!(read("dead"), order(Fault::Dead, Aim::Seed(1), 1));
+        assert_eq!(read("dead=3"), order(Fault::Dead, Aim::Seed(3), 1));
+        assert_eq!(read("upload-cut=2x4"), order(Fault::UploadCut, Aim::Seed(2), 4));
+        assert_eq!(read("upload-cutx4@7"), order(Fault::UploadCut, Aim::Nth(7), 4));
+        assert_eq!(read("exe-locked@win-a"), order(Fault::ExeLocked, Aim::Named("win-a".into()), 1));
+        assert_eq!(read("dead@*"), order(Fault::Dead, Aim::All, 1));
+        assert_eq!(read("no-such"), Err(FaultError::Unknown("no-such".into())));
+        assert_eq!(read("dead=0"), Err(FaultError::Count("0".into())));
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let names: std::collections::BTreeSet<_> = Fault::ALL.iter().map(|f| f.name()).collect();
+        assert_eq!(names.len(), Fault::ALL.len());
+        for fault in Fault::ALL {
+            assert_eq!(fault.name().parse::<FaultOrder>().map(|o| o.fault), Ok(*fault));
+        }
+    }
+
+    #[test]
+    fn the_seed_chooses_as_many_as_ordered() {
+        for seed in 0..50 {
+            for machines in [1, 2, 7, 20, 100] {
+                let faults = Faults::parse(&["dead=5".into()], seed, machines).expect("an order");
+                let hit = (0..machines).filter(|n| {
+                    let name = format!("win-{n}");
+                    faults.enroll(&name);
+                    faults.strike(Fault::Dead, &name) && !faults.strike(Fault::Dead, &name)
+                });
+                assert_eq!(hit.count(), 5.min(machines as usize), "seed {seed} of {machines}");
+            }
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Manifests: the seeds' MachineSets and the demo's world.
