@@ -1,0 +1,1 @@
+//! The engine in the world: its loop, the ports and their adapters.

@@ -1,0 +1,192 @@
+//! The envelope: version, kind and checksum around every MessagePack body.
+
+use crate::id::{Sum, hash64};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// Version of the envelope and of the engine's own words. Raised when an older build could not read a newer one's.
+pub const VERSION: u16 = 1;
+/// Largest encoded message, in bytes: NATS' default `max_payload` (1 MiB) less room for headers.
+pub const MESSAGE_BYTES_MAX: usize = 1_000_000;
+
+/// A body that travels in an envelope.
+pub trait Message {
+    /// What the envelope says it holds.
+    const KIND: &'static str;
+}
+
+#[derive(Serialize, Deserialize)]
+struct Envelope<'a> {
+    v: u16,
+    schema: u16,
+    kind: &'a str,
+    sum: u64,
+    #[serde(with = "serde_bytes")]
+    body: &'a [u8],
+}
+
+/// Why bytes could not be read. [`DecodeError::Newer`] is not a fault: leave the message to a newer build.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Not an envelope at all.
+    #[error("not an envelope: {0}")]
+    NotAnEnvelope(String),
+    /// Written by a build that knows more than this one.
+    #[error(
+        "written as version {version}, schema {schema}; this build reads up to {known}, {known_schema}"
+    )]
+    Newer {
+        /// The envelope's version.
+        version: u16,
+        /// The workflow schema inside.
+        schema: u16,
+        /// What this build knows.
+        known: u16,
+        /// The workflow schema that this build knows.
+        known_schema: u16,
+    },
+    /// Another kind of message.
+    #[error("expected a {want} message, found {found:?}")]
+    Kind {
+        /// The kind asked for.
+        want: &'static str,
+        /// The kind found.
+        found: String,
+    },
+    /// The checksum does not fit the body.
+    #[error("{kind} message is damaged: its checksum does not fit its {bytes} bytes")]
+    Damaged {
+        /// The kind found.
+        kind: String,
+        /// Length of the body.
+        bytes: usize,
+    },
+    /// The body does not have the fields of its kind.
+    #[error("{kind} message has an unreadable body: {detail}")]
+    Body {
+        /// The kind found.
+        kind: &'static str,
+        /// What serde says.
+        detail: String,
+    },
+}
+
+/// Why a message could not be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeError {
+    /// Larger than [`MESSAGE_BYTES_MAX`].
+    #[error("{kind} message of {bytes} bytes; at most {MESSAGE_BYTES_MAX} are allowed")]
+    TooLarge {
+        /// Its kind.
+        kind: &'static str,
+        /// Its length.
+        bytes: usize,
+    },
+    /// A value that MessagePack cannot hold.
+    #[error("{kind} message cannot be written: {detail}")]
+    Value {
+        /// Its kind.
+        kind: &'static str,
+        /// What serde says.
+        detail: String,
+    },
+}
+
+/// Writes `message` as a named MessagePack map in an envelope; `schema` is the workflow's number (0: none inside).
+/// The [`Sum`] is the body's checksum: of a record, the record's.
+///
+/// # Errors
+/// [`EncodeError`], when the result would be too large.
+pub fn encode<M: Message + Serialize>(
+    message: &M,
+    schema: u16,
+) -> Result<(Vec<u8>, Sum), EncodeError> {
+    let value =
+        |e: rmp_serde::encode::Error| EncodeError::Value { kind: M::KIND, detail: e.to_string() };
+    let body = rmp_serde::to_vec_named(message).map_err(value)?;
+    let sum = hash64(&body);
+    let envelope = Envelope { v: VERSION, schema, kind: M::KIND, sum, body: &body };
+    let bytes = rmp_serde::to_vec_named(&envelope).map_err(value)?;
+    if bytes.len() > MESSAGE_BYTES_MAX {
+        return Err(EncodeError::TooLarge { kind: M::KIND, bytes: bytes.len() });
+    }
+    Ok((bytes, Sum(sum)))
+}
+
+/// Reads a message of kind `M`; `known_schema` is the workflow's number in this build.
+///
+/// # Errors
+/// [`DecodeError`], which says what was wrong.
+pub fn decode<M: Message + DeserializeOwned>(
+    bytes: &[u8],
+    known_schema: u16,
+) -> Result<(M, Sum), DecodeError> {
+    let envelope: Envelope<'_> =
+        rmp_serde::from_slice(bytes).map_err(|e| DecodeError::NotAnEnvelope(e.to_string()))?;
+    if envelope.v > VERSION || envelope.schema > known_schema {
+        return Err(DecodeError::Newer {
+            version: envelope.v,
+            schema: envelope.schema,
+            known: VERSION,
+            known_schema,
+        });
+    }
+    if envelope.kind != M::KIND {
+        return Err(DecodeError::Kind { want: M::KIND, found: envelope.kind.to_owned() });
+    }
+    if hash64(envelope.body) != envelope.sum {
+        return Err(DecodeError::Damaged {
+            kind: envelope.kind.to_owned(),
+            bytes: envelope.body.len(),
+        });
+    }
+    let body = rmp_serde::from_slice(envelope.body)
+        .map_err(|e| DecodeError::Body { kind: M::KIND, detail: e.to_string() })?;
+    Ok((body, Sum(envelope.sum)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Note {
+        text: String,
+    }
+    impl Message for Note {
+        const KIND: &'static str = "note";
+    }
+
+    fn written() -> Vec<u8> {
+        encode(&Note { text: "hello".into() }, 3).unwrap().0
+    }
+
+    #[test]
+    fn a_newer_schema_is_left_alone() {
+        assert!(matches!(
+            decode::<Note>(&written(), 2),
+            Err(DecodeError::Newer { schema: 3, known_schema: 2, .. })
+        ));
+        assert!(decode::<Note>(&written(), 3).is_ok());
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let bytes = written();
+        for at in 0..bytes.len() * 8 {
+            let mut hurt = bytes.clone();
+            hurt[at / 8] ^= 1 << (at % 8);
+            // A flip in the version or schema may read as newer or older; it never yields another note.
+            if let Ok((note, _)) = decode::<Note>(&hurt, 3) {
+                assert_eq!(note.text, "hello", "bit {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_truncation_is_named() {
+        let bytes = written();
+        for len in 0..bytes.len() {
+            assert!(decode::<Note>(&bytes[..len], 3).is_err(), "{len} bytes");
+        }
+    }
+}

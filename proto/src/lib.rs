@@ -1,0 +1,14 @@
+//! Words that cross a process boundary: ids, NATS subjects, the envelope, and MessagePack messages.
+//!
+//! Everything here is a MessagePack map with field names, in an envelope with version, kind and checksum
+//! ([`envelope`]); unknown fields are ignored and new ones have defaults, so builds one version apart can talk.
+//! Trace context rides in headers ([`trace`]) and is no part of what a workflow sees.
+
+pub mod envelope;
+pub mod id;
+pub mod machine;
+pub mod message;
+pub mod pool;
+pub mod rollout;
+pub mod subject;
+pub mod trace;

@@ -1,0 +1,104 @@
+//! The rollout workflow's words: what its members tell it, and what the watcher knows of owners.
+
+use crate::{
+    id::{LeaseToken, Timestamp},
+    machine::TokenMark,
+    pool::PoolSettings,
+};
+use serde::{Deserialize, Serialize};
+
+/// Most members of one pool.
+pub const MEMBERS_MAX: usize = 5_000;
+
+/// What a member tells its rollout about itself; sent again whenever one of these changes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MemberReport {
+    /// UID of the owner (MachineSet), if any.
+    pub owner: Option<String>,
+    /// When its Machine was created.
+    pub created: Timestamp,
+    /// It has, or had, a Node.
+    pub had_node: bool,
+    /// It has, or had, a Node and is now not Ready, cordoned, Failed, being deleted, torn down, or carries an open token.
+    pub unavailable: bool,
+    /// It is Joined (and so may end a slot or a gap as a candidate).
+    pub joined: bool,
+    /// It is Failed.
+    pub failed: bool,
+    /// Its Machine is being deleted.
+    pub deleting: bool,
+    /// The token found on it, when it was adopted.
+    pub token: Option<TokenMark>,
+}
+
+/// What a rollout may be told by members and people.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Signal {
+    /// A member enrols, or something about it changed.
+    Member(MemberReport),
+    /// A member wants the lease.
+    Request {
+        /// How it stands now.
+        report: MemberReport,
+    },
+    /// A member no longer wants it (and was not granted it).
+    Withdraw,
+    /// The holder has closed the token on every object, and gives the slot back.
+    Release {
+        /// Which.
+        token: LeaseToken,
+        /// Whether its Machine was deleted under the lease: then a replacement ends the slot.
+        replaced: bool,
+    },
+    /// A member's Machine is gone, and its run with it.
+    Left {
+        /// UID of the owner, if any.
+        owner: Option<String>,
+        /// It had a Node, and somebody else deleted it: a gap is left.
+        gap: bool,
+        /// The lease that it held, if any.
+        token: Option<LeaseToken>,
+    },
+    /// A person: no new grants.
+    Pause,
+    /// A person: grants again.
+    Resume,
+}
+
+/// One Machine, as the rollout's owner facts list it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnedMachine {
+    /// Its UID.
+    pub uid: String,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Whether it has a deletionTimestamp.
+    pub deleting: bool,
+}
+
+/// A MachineSet with its Machines: whether a replacement will come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerFact {
+    /// Its UID.
+    pub uid: String,
+    /// Its name.
+    pub name: String,
+    /// `spec.replicas`.
+    pub replicas: u32,
+    /// Its Machines.
+    pub machines: Vec<OwnedMachine>,
+}
+
+/// A fact that a rollout may be told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Fact {
+    /// The pool's accepted settings.
+    Pool(PoolSettings),
+    /// An owner of members.
+    Owner(OwnerFact),
+    /// UIDs of the Machines that have a Node, from one full list: none is granted before all of them enrolled.
+    Listed {
+        /// The UIDs.
+        with_node: Vec<String>,
+    },
+}

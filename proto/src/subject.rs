@@ -1,0 +1,248 @@
+//! The one file that spells NATS subjects, stream names and their settings.
+//!
+//! Kubernetes names contain dots, NATS tokens may not: a run's key is one token in which every byte that is not an
+//! ASCII letter, digit, `-` or `_` is written `=XX`.
+
+use crate::id::{RunId, hash64};
+use std::fmt::Write as _;
+
+/// Number of history streams: part of a store's identity, since it decides which stream holds a run.
+pub const HISTORY_SHARDS: u64 = 4;
+/// Oldest nats-server that dormer works with: it has message schedules, and the fixes that followed Jepsen's report.
+pub const SERVER_OLDEST: (u64, u64, u64) = (2, 12, 3);
+/// Header of a history message: the run's earliest deadline in milliseconds since the epoch; absent: none.
+pub const DEADLINE_HEADER: &str = "Dormer-Deadline";
+/// Header of a history message: the record's seq.
+pub const SEQ_HEADER: &str = "Dormer-Seq";
+/// Header of a history message: present when the run has ended, with the time of its end.
+pub const CLOSED_HEADER: &str = "Dormer-Closed";
+/// Records kept per run (design.md §2).
+pub const RECORDS_PER_RUN_MAX: i64 = 256;
+
+/// The subjects and streams of one store. Several stores may share a NATS account by different prefixes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    prefix: String,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self { prefix: "dormer".into() }
+    }
+}
+
+impl Names {
+    /// Names under another prefix: ASCII letters, digits, `-` and `_`; anything else is escaped.
+    #[must_use]
+    pub fn with_prefix(prefix: &str) -> Self {
+        Self { prefix: token(prefix) }
+    }
+
+    /// Name of the history stream of `shard`.
+    #[must_use]
+    pub fn history_stream(&self, shard: u64) -> String {
+        format!("{}-history-{shard}", self.prefix)
+    }
+
+    /// Every subject of one history stream.
+    #[must_use]
+    pub fn history_all(&self, shard: u64) -> String {
+        format!("{}.history.{shard}.>", self.prefix)
+    }
+
+    /// Subject of one run's history.
+    #[must_use]
+    pub fn history(&self, run: &RunId) -> String {
+        format!(
+            "{}.history.{}.{}.{}",
+            self.prefix,
+            shard(run),
+            token(run.workflow()),
+            token(run.key())
+        )
+    }
+
+    /// Name of the inbox stream.
+    #[must_use]
+    pub fn inbox_stream(&self) -> String {
+        format!("{}-inbox", self.prefix)
+    }
+
+    /// Every subject of the inbox stream.
+    #[must_use]
+    pub fn inbox_all(&self) -> String {
+        format!("{}.inbox.>", self.prefix)
+    }
+
+    /// Subject of letters to one run.
+    #[must_use]
+    pub fn inbox(&self, run: &RunId) -> String {
+        format!("{}.inbox.{}.{}", self.prefix, token(run.workflow()), token(run.key()))
+    }
+
+    /// Name of the task stream.
+    #[must_use]
+    pub fn task_stream(&self) -> String {
+        format!("{}-tasks", self.prefix)
+    }
+
+    /// Every subject of the task stream.
+    #[must_use]
+    pub fn task_all(&self) -> String {
+        format!("{}.tasks.>", self.prefix)
+    }
+
+    /// Subject of orders of one class (`host`: SSH work, `api`: Kubernetes work).
+    #[must_use]
+    pub fn tasks(&self, class: &str) -> String {
+        format!("{}.tasks.{}", self.prefix, token(class))
+    }
+
+    /// Name of the alarm stream: schedules and, since a schedule's target lies in its own stream, rings.
+    #[must_use]
+    pub fn alarm_stream(&self) -> String {
+        format!("{}-alarms", self.prefix)
+    }
+
+    /// Subject of one run's schedule.
+    #[must_use]
+    pub fn alarm(&self, run: &RunId) -> String {
+        format!("{}.alarms.at.{}.{}", self.prefix, token(run.workflow()), token(run.key()))
+    }
+
+    /// Every schedule.
+    #[must_use]
+    pub fn alarm_all(&self) -> String {
+        format!("{}.alarms.at.>", self.prefix)
+    }
+
+    /// Subject on which one run's alarm rings.
+    #[must_use]
+    pub fn ring(&self, run: &RunId) -> String {
+        format!("{}.alarms.ring.{}.{}", self.prefix, token(run.workflow()), token(run.key()))
+    }
+
+    /// Every ring.
+    #[must_use]
+    pub fn ring_all(&self) -> String {
+        format!("{}.alarms.ring.>", self.prefix)
+    }
+
+    /// Name of the dead-letter stream.
+    #[must_use]
+    pub fn dead_stream(&self) -> String {
+        format!("{}-dead", self.prefix)
+    }
+
+    /// Every dead letter.
+    #[must_use]
+    pub fn dead_all(&self) -> String {
+        format!("{}.dead.>", self.prefix)
+    }
+
+    /// Subject of dead letters that were meant for one run.
+    #[must_use]
+    pub fn dead(&self, run: &RunId) -> String {
+        format!("{}.dead.{}.{}", self.prefix, token(run.workflow()), token(run.key()))
+    }
+
+    /// Name of the stream that holds the store's identity: incarnation, shards, epoch.
+    #[must_use]
+    pub fn meta_stream(&self) -> String {
+        format!("{}-meta", self.prefix)
+    }
+
+    /// Every subject of the identity stream.
+    #[must_use]
+    pub fn meta_all(&self) -> String {
+        format!("{}.meta.>", self.prefix)
+    }
+
+    /// Subject of one word of the store's identity.
+    #[must_use]
+    pub fn meta(&self, word: &str) -> String {
+        format!("{}.meta.{}", self.prefix, token(word))
+    }
+
+    /// Plain (not stored) subject of one worker's receipts.
+    #[must_use]
+    pub fn receipts(&self, worker: &str) -> String {
+        format!("{}.receipts.{}", self.prefix, token(worker))
+    }
+
+    /// Plain (not stored) subject of heartbeats, for those who show progress.
+    #[must_use]
+    pub fn heartbeats(&self) -> String {
+        format!("{}.heartbeats", self.prefix)
+    }
+
+    /// The run that a subject's last two tokens name, as in [`Names::history`] and [`Names::ring`].
+    #[must_use]
+    pub fn run_of(subject: &str) -> Option<RunId> {
+        let mut tokens = subject.rsplit('.');
+        let (key, workflow) = (tokens.next()?, tokens.next()?);
+        RunId::new(&text(workflow)?, &text(key)?).ok()
+    }
+}
+
+/// Which history stream holds `run`.
+#[must_use]
+pub fn shard(run: &RunId) -> u64 {
+    hash64(run.as_str().as_bytes()) % HISTORY_SHARDS
+}
+
+/// One NATS token for any text.
+#[must_use]
+pub fn token(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "={byte:02X}");
+        }
+    }
+    out
+}
+
+/// The text of a token; `None` if [`token`] did not write it.
+#[must_use]
+pub fn text(token: &str) -> Option<String> {
+    let mut out = Vec::with_capacity(token.len());
+    let mut bytes = token.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte == b'=' {
+            let pair = [bytes.next()?, bytes.next()?];
+            out.push(u8::from_str_radix(std::str::from_utf8(&pair).ok()?, 16).ok()?);
+        } else {
+            out.push(byte);
+        }
+    }
+    String::from_utf8(out).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_name_becomes_one_token_and_back() {
+        for name in ["win-1", "a.b.c", "*>", "日本", "", "x=y z"] {
+            let one = token(name);
+            assert!(!one.contains(['.', '*', '>', ' ']), "{one}");
+            assert_eq!(text(&one).as_deref(), Some(name));
+        }
+        assert_eq!(text("=4"), None);
+        assert_eq!(text("=ZZ"), None);
+    }
+
+    #[test]
+    fn a_subject_names_its_run() {
+        let run = RunId::new("machine", "ns/web.1").unwrap();
+        let names = Names::default();
+        for subject in [names.history(&run), names.inbox(&run), names.ring(&run), names.dead(&run)]
+        {
+            assert_eq!(Names::run_of(&subject), Some(run.clone()), "{subject}");
+        }
+    }
+}
