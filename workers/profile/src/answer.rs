@@ -1,0 +1,394 @@
+//! The converge script's answer: what it found, what it changed, and why it failed.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::document::Fence;
+use crate::invocation::Mode;
+
+/// Most lines of log that a failure carries.
+pub const LOG_TAIL_LINES_MAX: usize = 40;
+/// Most bytes of log that a failure carries.
+pub const LOG_TAIL_BYTES_MAX: usize = 4_096;
+
+/// What the script says at the end, in one framed line (see [`crate::frame`]).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Answer {
+    /// [`crate::document::DOCUMENT_SCHEMA`].
+    pub schema: u32,
+    /// The task that was asked for.
+    pub task: String,
+    /// Its attempt.
+    pub attempt: u32,
+    /// What was done.
+    pub mode: Mode,
+    /// SHA-256 of the script that answers; of the built-in probe, `probe`.
+    pub script: String,
+    /// Facts about the host; every mode reads them, at the end of its work.
+    pub facts: Facts,
+    /// One outcome for each item of the document, in its order; after a failure the rest is
+    /// [`ItemState::Skipped`].
+    #[serde(default)]
+    pub items: Vec<ItemOutcome>,
+    /// Destinations of files whose content is neither in place nor staged: what to upload.
+    #[serde(default)]
+    pub missing_files: Vec<String>,
+    /// Whether the host has to reboot before it can be as the document says.
+    pub reboot: Reboot,
+    /// Why it ended early; none when all went well.
+    #[serde(default)]
+    pub failure: Option<Failure>,
+    /// How long it took, in milliseconds.
+    #[serde(default)]
+    pub took_ms: u64,
+}
+
+impl Answer {
+    /// Whether the host is as the document says: nothing failed, differs, is missing or waits.
+    pub fn converged(&self) -> bool {
+        self.failure.is_none()
+            && self.reboot == Reboot::None
+            && self.missing_files.is_empty()
+            && self.items.iter().all(|i| matches!(i.state, ItemState::Ok | ItemState::Changed))
+    }
+
+    /// Ids of items that `plan` found different.
+    pub fn differing(&self) -> impl Iterator<Item = &str> {
+        self.items.iter().filter(|i| i.state == ItemState::Differs).map(|i| i.id.as_str())
+    }
+}
+
+/// What is so about a host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Facts {
+    /// `10.0.20348`: major, minor, build.
+    pub os_build: String,
+    /// Product name, as Windows writes it.
+    pub product: String,
+    /// Computer name as it is now.
+    pub hostname: String,
+    /// Computer name after the next reboot, when that is another.
+    #[serde(default)]
+    pub hostname_pending: Option<String>,
+    /// Name of the host in DNS, when it has a domain.
+    #[serde(default)]
+    pub fqdn: Option<String>,
+    /// Identity of this boot: another one proves a reboot. Windows' own boot counter, the same
+    /// that the kubelet reports in `status.nodeInfo.bootID`; the time of the boot where Windows
+    /// has none.
+    pub boot_id: String,
+    /// Time of the last boot, milliseconds since 1970 UTC by the host's clock.
+    pub booted_ms: i64,
+    /// The host's clock, milliseconds since 1970 UTC.
+    pub now_ms: i64,
+    /// PowerShell version that ran the script, for example `5.1.20348.2849`.
+    pub shell: String,
+    /// Output code page of the console (field.md §1.4).
+    pub code_page: u32,
+    /// Default shell of sshd; none means cmd.exe.
+    #[serde(default)]
+    pub default_shell: Option<String>,
+    /// What was converged here, per section.
+    #[serde(default)]
+    pub installed: Vec<Installed>,
+    /// The fence on file; none on a host that we never changed.
+    #[serde(default)]
+    pub fence: Option<Fence>,
+    /// State of the feature `Containers`.
+    pub containers: FeatureState,
+    /// Whether Windows waits for a reboot.
+    pub reboot_pending: bool,
+    /// Addresses of the host.
+    #[serde(default)]
+    pub addresses: Vec<Address>,
+    /// IPv4 of the interface that has the default route: the kubelet's `--node-ip`.
+    #[serde(default)]
+    pub node_ip: Option<String>,
+    /// Free bytes on `C:`.
+    pub free_bytes: u64,
+    /// Whether Windows Defender runs.
+    #[serde(default)]
+    pub defender: bool,
+    /// SHA-256 of converge scripts found in our folder, so that one is not sent twice.
+    #[serde(default)]
+    pub scripts: Vec<String>,
+    /// The last call that ended here, so that a retry knows whether its predecessor did.
+    #[serde(default)]
+    pub last: Option<LastCall>,
+    /// Process id of the HNS service; another one means that endpoints were lost (field.md §5, 31).
+    #[serde(default)]
+    pub hns_pid: u32,
+}
+
+/// What was converged on a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Installed {
+    /// Section of the profile.
+    pub section: crate::document::Section,
+    /// Version it carries.
+    pub version: String,
+    /// Task that put it there.
+    pub task: String,
+}
+
+/// An IPv4 address of a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Address {
+    /// Interface index.
+    pub interface: u32,
+    /// The address.
+    pub ipv4: String,
+    /// Whether its interface has the default route.
+    pub default_route: bool,
+}
+
+/// The last call that ended on a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LastCall {
+    /// Its task.
+    pub task: String,
+    /// Its attempt.
+    pub attempt: u32,
+    /// Its mode.
+    pub mode: Mode,
+    /// Whether it ended without a failure.
+    pub ok: bool,
+}
+
+/// State of a Windows feature.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FeatureState {
+    /// Windows did not say.
+    #[default]
+    Unknown,
+    /// Not there.
+    Disabled,
+    /// There after the next reboot.
+    Pending,
+    /// There.
+    Enabled,
+}
+
+/// What became of one item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ItemOutcome {
+    /// The item's id.
+    pub id: String,
+    /// Its state at the end.
+    pub state: ItemState,
+    /// What differed, or what was done; empty when there is nothing to say.
+    #[serde(default)]
+    pub detail: String,
+}
+
+/// State of an item at the end of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ItemState {
+    /// It was as asked for.
+    Ok,
+    /// It is now (in mode `remove`: it is gone now).
+    Changed,
+    /// It is not, and the mode was `plan`; or it will be after a reboot.
+    Differs,
+    /// It could not be made so; [`Answer::failure`] says why.
+    Failed,
+    /// It was not looked at.
+    Skipped,
+}
+
+/// Whether a host has to reboot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Reboot {
+    /// No.
+    None,
+    /// Yes, for these reasons; the script has not done it.
+    Needed {
+        /// What waits for it, for example `feature:Containers`.
+        why: Vec<String>,
+    },
+    /// It is on its way: asked for by this call (mode `reboot`) or by somebody else.
+    Pending,
+}
+
+/// Why a call ended early.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Failure {
+    /// What kind of failure.
+    pub code: FailureCode,
+    /// The item at fault, if one is.
+    #[serde(default)]
+    pub item: Option<String>,
+    /// What Windows said, in its own language: for people, never for decisions.
+    pub message: String,
+    /// The end of the log of the service at fault ([`LOG_TAIL_LINES_MAX`]).
+    #[serde(default)]
+    pub log_tail: String,
+    /// Whether the same call may do better later.
+    pub retry: bool,
+}
+
+/// Kinds of failure that a person or the engine treats differently.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureCode {
+    /// The host was changed by a newer task: this one is stale and must not go on.
+    FenceTooOld,
+    /// Another call holds the mutex.
+    HostBusy,
+    /// The document is not one this script can read, or not the one that was meant.
+    DocumentRejected,
+    /// `C:` has no room for it.
+    DiskFull,
+    /// Windows would not enable a feature.
+    FeatureInstallFailed,
+    /// The computer could not be renamed.
+    HostnameFailed,
+    /// A file is open in a process that did not end.
+    FileLocked,
+    /// A staged file is not what the document says.
+    HashMismatch,
+    /// A file that is needed is neither in place nor staged.
+    FileMissing,
+    /// A file that was right is gone: a virus scanner took it.
+    QuarantineSuspected,
+    /// Windows could not make, change or delete a service.
+    ServiceConfigFailed,
+    /// A deleted service is still marked for deletion (1072): somebody holds it open.
+    ServiceMarkedForDeletion,
+    /// A service did not come up in time (1053 and the like).
+    ServiceStartTimeout,
+    /// A service ended right after its start (1067), or keeps changing its process.
+    ServiceCrashed,
+    /// A service, or its process, did not end in time.
+    ServiceStopTimeout,
+    /// A service that it depends on did not start (1068).
+    DependencyFailed,
+    /// It runs, but its health address does not answer 200.
+    NotHealthy,
+    /// The HNS network or endpoint is not there.
+    HnsMissing,
+    /// An HNS call failed.
+    HnsFailed,
+    /// The host has no default route, or no address on it.
+    NoDefaultRoute,
+    /// The host's clock is too far off for certificates.
+    ClockSkew,
+    /// Windows waits for a reboot and will not do what is asked before it.
+    RebootPending,
+    /// The boot identity is not the expected one: the host rebooted meanwhile.
+    BootChanged,
+    /// `shutdown.exe` refused.
+    RebootRefused,
+    /// A firewall rule could not be set.
+    FirewallFailed,
+    /// A certificate could not be imported or removed.
+    CertificateFailed,
+    /// Windows Defender refused an exclusion.
+    DefenderFailed,
+    /// Windows refused access.
+    AccessDenied,
+    /// Anything else; the message tells.
+    Other,
+}
+
+impl FailureCode {
+    /// Every code, for tables and tests.
+    pub const ALL: [Self; 29] = [
+        Self::FenceTooOld,
+        Self::HostBusy,
+        Self::DocumentRejected,
+        Self::DiskFull,
+        Self::FeatureInstallFailed,
+        Self::HostnameFailed,
+        Self::FileLocked,
+        Self::HashMismatch,
+        Self::FileMissing,
+        Self::QuarantineSuspected,
+        Self::ServiceConfigFailed,
+        Self::ServiceMarkedForDeletion,
+        Self::ServiceStartTimeout,
+        Self::ServiceCrashed,
+        Self::ServiceStopTimeout,
+        Self::DependencyFailed,
+        Self::NotHealthy,
+        Self::HnsMissing,
+        Self::HnsFailed,
+        Self::NoDefaultRoute,
+        Self::ClockSkew,
+        Self::RebootPending,
+        Self::BootChanged,
+        Self::RebootRefused,
+        Self::FirewallFailed,
+        Self::CertificateFailed,
+        Self::DefenderFailed,
+        Self::AccessDenied,
+        Self::Other,
+    ];
+
+    /// Whether the same call may do better later, without anybody doing anything.
+    pub const fn retry(self) -> bool {
+        !matches!(
+            self,
+            Self::FenceTooOld
+                | Self::DocumentRejected
+                | Self::BootChanged
+                | Self::NoDefaultRoute
+                | Self::QuarantineSuspected
+                | Self::AccessDenied
+        )
+    }
+
+    /// The word on the wire, `snake_case`.
+    pub fn as_str(self) -> String {
+        match serde_json::to_value(self) {
+            Ok(serde_json::Value::String(word)) => word,
+            _ => String::new(),
+        }
+    }
+
+    /// What a person can do about it, in one sentence.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::FenceTooOld => "Nothing: a newer task owns this host; this one ends.",
+            Self::HostBusy => "Wait: another call is still running on the host.",
+            Self::DocumentRejected => "Check that script and dormer are of one build.",
+            Self::DiskFull => "Free space on C: of the host, or give it a larger disk.",
+            Self::FeatureInstallFailed => {
+                "Look at C:\\Windows\\Logs\\DISM on the host; the feature store may be damaged."
+            }
+            Self::HostnameFailed => "Check the name (15 characters) and the domain of the host.",
+            Self::FileLocked => "Find the process that holds the file; a reboot frees it.",
+            Self::HashMismatch => "The upload is repeated; if it stays, check the payload.",
+            Self::FileMissing => "The file is uploaded and the call repeated.",
+            Self::QuarantineSuspected => {
+                "Restore the file in the virus scanner and exclude it there."
+            }
+            Self::ServiceConfigFailed => "Look at the message; a policy may forbid services.",
+            Self::ServiceMarkedForDeletion => {
+                "Close consoles that show services on the host; a reboot clears it."
+            }
+            Self::ServiceStartTimeout | Self::ServiceCrashed | Self::NotHealthy => {
+                "Read the log tail; it is the service's own last words."
+            }
+            Self::ServiceStopTimeout => "The process does not end; a reboot ends it.",
+            Self::DependencyFailed => "Look at the service that it depends on.",
+            Self::HnsMissing => "The network is made by another service; read its log.",
+            Self::HnsFailed => "Restart the service `hns`, or reboot the host.",
+            Self::NoDefaultRoute => "Give the host a default route with an IPv4 address.",
+            Self::ClockSkew => "Set the host's clock: `w32tm /resync`.",
+            Self::RebootPending => "The host is rebooted and the call repeated.",
+            Self::BootChanged => "Nothing: the host rebooted meanwhile; it is looked at again.",
+            Self::RebootRefused => "Look at the message; somebody may have blocked shutdown.",
+            Self::FirewallFailed => "A group policy may own the firewall.",
+            Self::CertificateFailed => "Check the certificate in the trusted bundle.",
+            Self::DefenderFailed => "A group policy may own Defender (tamper protection).",
+            Self::AccessDenied => "The SSH user must be an administrator of the host.",
+            Self::Other => "Read the message.",
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The converge document: the desired state of one host, as the converge script reads it.
+//!
+//! The document says *what* a host should be; a [`crate::invocation::Call`] beside it says what to do
+//! about it now (mode, task, attempt, fence). So one document, named by its hash, serves `plan`,
+//! `apply` before a reboot and `apply` after it, and is sent once.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::item::{File, FileSource, Item, What};
+
+/// Schema number of [`Document`] and [`crate::answer::Answer`]. The script refuses any other.
+pub const DOCUMENT_SCHEMA: u32 = 1;
+/// Most items one document may hold.
+pub const DOCUMENT_ITEMS_MAX: usize = 1_000;
+/// Most bytes a document may have once serialised (inline files included).
+pub const DOCUMENT_BYTES_MAX: usize = 8 << 20;
+/// Where everything of ours lives on a host, apart from what the profile itself puts elsewhere.
+pub const HOST_ROOT: &str = r"C:\ProgramData\dormer";
+/// Folder into which payload files are uploaded before `apply`; see [`FileSource::Staged`].
+pub const STAGING: &str = r"C:\ProgramData\dormer\staging";
+/// Folder of the converge script, `converge-<hash8>.ps1`.
+pub const BIN: &str = r"C:\ProgramData\dormer\bin";
+/// Folder of the documents, `<section>-<hash8>.json`.
+pub const DOCUMENTS: &str = r"C:\ProgramData\dormer\documents";
+/// The host fence: the largest (generation, seq) that was allowed to change this host.
+pub const FENCE_FILE: &str = r"C:\ProgramData\dormer\fence.json";
+/// What `apply` wrote when a section was last converged: version, section, task.
+pub const INSTALLED_FILE: &str = r"C:\ProgramData\dormer\installed.json";
+/// The host-wide mutex that every mode but `probe` holds.
+pub const MUTEX: &str = r"Global\dormer-converge";
+
+/// The desired state of one host, for one section of its profile.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Document {
+    /// [`DOCUMENT_SCHEMA`].
+    pub schema: u32,
+    /// Which part of the profile this is.
+    pub section: Section,
+    /// The version that the host carries once this is converged.
+    pub version: String,
+    /// What should be, in the order in which it is looked at and changed.
+    pub items: Vec<Item>,
+}
+
+/// The two parts of a profile.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Section {
+    /// What can be rendered before the Node exists.
+    Host,
+    /// What needs the Node (its name, its hybrid-overlay subnet).
+    Node,
+}
+
+impl Section {
+    /// The word used in file names and on command lines.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Node => "node",
+        }
+    }
+}
+
+/// The host fence: no command with a smaller one may change the host (design.md §3).
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
+pub struct Fence {
+    /// Grows with each adoption.
+    pub generation: u64,
+    /// The seq of the task within its run.
+    pub seq: u64,
+}
+
+/// What a change of an item asks for; a change as a whole takes the highest of its items.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeClass {
+    /// In place, without a lease.
+    #[default]
+    Live,
+    /// Through the rollout, without a drain.
+    Restart,
+    /// Through the rollout, with a drain.
+    Drain,
+    /// A new machine.
+    Replace,
+}
+
+/// Why a document is not sent.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum DocumentError {
+    /// More than [`DOCUMENT_ITEMS_MAX`] items.
+    #[error("the document has {0} items, at most {DOCUMENT_ITEMS_MAX} are allowed")]
+    TooManyItems(usize),
+    /// More than [`DOCUMENT_BYTES_MAX`] bytes.
+    #[error("the document has {0} bytes, at most {DOCUMENT_BYTES_MAX} are allowed")]
+    TooLarge(usize),
+    /// Not a document of ours.
+    #[error("not a converge document: {0}")]
+    Malformed(String),
+    /// A schema number other than [`DOCUMENT_SCHEMA`].
+    #[error("document schema {0}, this build knows {DOCUMENT_SCHEMA}")]
+    Schema(u32),
+}
+
+impl Document {
+    /// The bytes that go to the host: JSON without a BOM, non-ASCII escaped, so that no code page
+    /// of the host can change its meaning.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, DocumentError> {
+        if self.items.len() > DOCUMENT_ITEMS_MAX {
+            return Err(DocumentError::TooManyItems(self.items.len()));
+        }
+        let json =
+            serde_json::to_string(self).map_err(|e| DocumentError::Malformed(e.to_string()))?;
+        let bytes = crate::text::ascii_json(&json).into_bytes();
+        if bytes.len() > DOCUMENT_BYTES_MAX {
+            return Err(DocumentError::TooLarge(bytes.len()));
+        }
+        Ok(bytes)
+    }
+
+    /// Reads what [`Document::to_bytes`] wrote.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, DocumentError> {
+        if bytes.len() > DOCUMENT_BYTES_MAX {
+            return Err(DocumentError::TooLarge(bytes.len()));
+        }
+        let document: Self =
+            serde_json::from_slice(bytes).map_err(|e| DocumentError::Malformed(e.to_string()))?;
+        if document.schema != DOCUMENT_SCHEMA {
+            return Err(DocumentError::Schema(document.schema));
+        }
+        if document.items.len() > DOCUMENT_ITEMS_MAX {
+            return Err(DocumentError::TooManyItems(document.items.len()));
+        }
+        Ok(document)
+    }
+
+    /// Files that `apply` takes from the staging folder: destination, staged name, size.
+    pub fn staged_files(&self) -> impl Iterator<Item = (&str, &str, u64)> {
+        self.items.iter().filter_map(|item| match &item.what {
+            What::File(File { path, size, source: FileSource::Staged { name }, .. }) => {
+                Some((path.as_str(), name.as_str(), *size))
+            }
+            _ => None,
+        })
+    }
+}

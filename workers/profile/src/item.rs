@@ -1,0 +1,351 @@
+//! The items of a converge document: everything that a host can be asked for.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::document::ChangeClass;
+
+/// One thing that should be so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Item {
+    /// Unique in its document, for example `file:C:\k\kubelet.exe` or `service:kubelet`.
+    pub id: String,
+    /// What a change of it asks for.
+    pub change: ChangeClass,
+    /// The thing itself; its fields stand beside `id`, told apart by `kind`.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// The kinds of things a host can be asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum What {
+    /// A folder that exists.
+    Directory(Directory),
+    /// A file with exactly this content.
+    File(File),
+    /// A Windows feature that is enabled; a change asks for a reboot.
+    Feature(Feature),
+    /// The computer name; a change asks for a reboot.
+    Hostname(Hostname),
+    /// A machine-wide environment variable.
+    Environment(Environment),
+    /// A Windows service.
+    Service(Service),
+    /// An inbound firewall rule.
+    Firewall(Firewall),
+    /// A process that Windows Defender leaves alone (only where Defender runs).
+    DefenderExclusion(DefenderExclusion),
+    /// A certificate in `LocalMachine\Root`.
+    Certificate(Certificate),
+    /// An HNS network that exists. Its creation cuts the SSH connection (field.md §1.8).
+    HnsNetwork(HnsNetwork),
+    /// An HNS endpoint attached to the host's own compartment.
+    HnsEndpoint(HnsEndpoint),
+    /// A file whose content holds facts that only the host's network knows.
+    NetworkFile(NetworkFile),
+    /// A route by way of the default gateway (field.md §5, scenario 33).
+    Route(Route),
+    /// Evidence: a service that is running and keeps its process id.
+    SteadyService(SteadyService),
+    /// Evidence: an HTTP endpoint on the host that answers 200.
+    Http(Http),
+    /// Old version folders go, those named stay.
+    Sweep(Sweep),
+    /// Processes that must not outlive a removal; `apply` leaves them alone.
+    Lingering(Lingering),
+}
+
+/// See [`What::Directory`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Directory {
+    /// Absolute path with a drive.
+    pub path: String,
+    /// `remove` leaves it (logs outlive a teardown).
+    #[serde(default)]
+    pub keep: bool,
+}
+
+/// See [`What::File`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct File {
+    /// Absolute path with a drive.
+    pub path: String,
+    /// SHA-256 of the content, 64 lower-case hex digits.
+    pub sha256: String,
+    /// Size of the content in bytes.
+    pub size: u64,
+    /// Where the content comes from.
+    pub source: FileSource,
+    /// Services that have the file open or read it only when they start: stopped before it is
+    /// replaced, started again by their own items.
+    #[serde(default)]
+    pub users: Vec<String>,
+    /// Only Administrators and SYSTEM may read it.
+    #[serde(default)]
+    pub private: bool,
+}
+
+/// Where a file's content comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "from", rename_all = "snake_case")]
+pub enum FileSource {
+    /// In the document itself.
+    Inline {
+        /// The content, standard base64.
+        base64: String,
+    },
+    /// Uploaded into [`crate::document::STAGING`] as `<name>`, or gzip-compressed as `<name>.gz`.
+    Staged {
+        /// Name in the staging folder: the SHA-256 of the content.
+        name: String,
+    },
+}
+
+/// See [`What::Feature`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Feature {
+    /// Name as `Install-WindowsFeature` knows it.
+    pub name: String,
+}
+
+/// See [`What::Hostname`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Hostname {
+    /// The name, at most 15 characters (NetBIOS, field.md §2.6).
+    pub name: String,
+}
+
+/// See [`What::Environment`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Environment {
+    /// Name of the variable.
+    pub name: String,
+    /// Its value; none means that the variable must not exist.
+    pub value: Option<String>,
+    /// Services that see a change only after a restart.
+    #[serde(default)]
+    pub users: Vec<String>,
+}
+
+/// See [`What::Service`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Service {
+    /// Service name, the key in the service control manager.
+    pub name: String,
+    /// Display name.
+    pub display: String,
+    /// Description.
+    pub description: String,
+    /// The whole command line (`ImagePath`), quoted as Windows wants it.
+    pub command: String,
+    /// Services that must run before this one.
+    pub depends: Vec<String>,
+    /// When Windows starts it.
+    pub start: StartType,
+    /// What Windows does when it dies.
+    pub failure: FailureActions,
+    /// Environment of this service alone (registry value `Environment`).
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    /// Priority class of a process of this service, kept by Windows over restarts.
+    #[serde(default)]
+    pub priority: Option<Priority>,
+    /// Whether it must be running when the document is converged.
+    pub running: bool,
+    /// Longest wait for `RUNNING` in milliseconds.
+    pub start_timeout_ms: u64,
+    /// Log file whose tail explains a failure.
+    #[serde(default)]
+    pub log: Option<String>,
+}
+
+/// When Windows starts a service.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StartType {
+    /// At boot.
+    #[default]
+    Auto,
+    /// When asked to.
+    Demand,
+    /// Never.
+    Disabled,
+}
+
+/// What Windows does when a service dies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FailureActions {
+    /// After so many seconds without a failure the count starts anew.
+    pub reset_seconds: u32,
+    /// Delay before each restart, in MILLISECONDS (field.md §2.3: `sc.exe` counts in them, and
+    /// WMCO meant seconds). Empty: no restart.
+    pub restart_delays_ms: Vec<u32>,
+}
+
+/// A priority class for one executable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Priority {
+    /// File name of the executable, for example `kubelet.exe`.
+    pub executable: String,
+    /// The class.
+    pub class: PriorityClass,
+}
+
+/// Windows' priority classes that make sense for a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PriorityClass {
+    /// `BELOW_NORMAL_PRIORITY_CLASS`.
+    BelowNormal,
+    /// `NORMAL_PRIORITY_CLASS`.
+    Normal,
+    /// `ABOVE_NORMAL_PRIORITY_CLASS`.
+    AboveNormal,
+    /// `HIGH_PRIORITY_CLASS`.
+    High,
+}
+
+/// See [`What::Firewall`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Firewall {
+    /// Name of the rule.
+    pub name: String,
+    /// TCP or UDP.
+    pub protocol: Protocol,
+    /// Local port.
+    pub port: u16,
+}
+
+/// Protocol of a firewall rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// See [`What::DefenderExclusion`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DefenderExclusion {
+    /// Absolute path of the executable.
+    pub process: String,
+}
+
+/// See [`What::Certificate`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Certificate {
+    /// SHA-256 of the DER bytes, 64 lower-case hex digits.
+    pub sha256: String,
+    /// The certificate: DER in standard base64.
+    pub base64: String,
+}
+
+/// See [`What::HnsNetwork`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HnsNetwork {
+    /// Name of the network.
+    pub name: String,
+    /// Longest wait for it in milliseconds; then `HnsMissing`, to be tried again.
+    pub wait_ms: u64,
+    /// How to make it when nobody else does; none: a service makes it, the script waits.
+    #[serde(default)]
+    pub create: Option<HnsCreate>,
+}
+
+/// How to make an HNS network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HnsCreate {
+    /// Type of the network, `L2Bridge`, `Overlay` or `Transparent`.
+    pub network_type: String,
+    /// Its subnet, for example `10.132.1.0/24`.
+    pub subnet: String,
+    /// Its gateway.
+    pub gateway: String,
+    /// Virtual subnet id, for `Overlay`.
+    #[serde(default)]
+    pub vsid: Option<u32>,
+}
+
+/// See [`What::HnsEndpoint`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HnsEndpoint {
+    /// The network it belongs to.
+    pub network: String,
+    /// Name of the endpoint.
+    pub name: String,
+}
+
+/// See [`What::NetworkFile`]. In the content `@{HNS_SUBNET}`, `@{HNS_MANAGEMENT_IP}` and
+/// `@{HNS_ENDPOINT_IP}` stand for what the host's network says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NetworkFile {
+    /// Absolute path with a drive.
+    pub path: String,
+    /// The content with its `@{…}` marks.
+    pub template: String,
+    /// The HNS network asked.
+    pub network: String,
+    /// The HNS endpoint asked, when the template needs its address.
+    #[serde(default)]
+    pub endpoint: Option<String>,
+    /// As in [`File::users`].
+    #[serde(default)]
+    pub users: Vec<String>,
+}
+
+/// See [`What::Route`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Route {
+    /// Destination prefix, for example `169.254.169.254/32`.
+    pub prefix: String,
+}
+
+/// See [`What::SteadyService`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SteadyService {
+    /// The service.
+    pub service: String,
+    /// For how long its process id must stay the same, in milliseconds.
+    pub steady_ms: u64,
+    /// Log file whose tail explains a failure.
+    #[serde(default)]
+    pub log: Option<String>,
+}
+
+/// See [`What::Http`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Http {
+    /// The address, on the host itself.
+    pub url: String,
+    /// Longest wait for a 200 in milliseconds.
+    pub wait_ms: u64,
+    /// Log file whose tail explains a failure.
+    #[serde(default)]
+    pub log: Option<String>,
+}
+
+/// See [`What::Sweep`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Sweep {
+    /// Folder that holds the version folders.
+    pub under: String,
+    /// Version folders that stay (this one and the one before it); any other that carries the
+    /// mark file [`VERSION_MARK`] goes.
+    pub keep: Vec<String>,
+}
+
+/// File in a version folder that says it is one of ours, so that a sweep touches nothing else.
+pub const VERSION_MARK: &str = ".dormer-version";
+
+/// See [`What::Lingering`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Lingering {
+    /// Name of the process, without `.exe`.
+    pub process: String,
+}

@@ -1,0 +1,11 @@
+//! A Windows node's configuration as data, and the script that converges a host.
+
+pub mod answer;
+pub mod document;
+pub mod frame;
+pub mod invocation;
+pub mod item;
+pub mod script;
+pub mod text;
+
+pub use text::{is_sha256, sha256_hex};
