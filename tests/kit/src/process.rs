@@ -1,0 +1,162 @@
+//! A child process that dies with its test, however the test ends.
+//!
+//! A watchdog shell holds the read end of a pipe from us: when we are gone, even by SIGKILL, it reads
+//! the end of the file, kills the child and removes its folder. (`PR_SET_PDEATHSIG` would be bound to
+//! the *thread* that started the child, and a test's thread ends before the test binary does.)
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+
+/// `$1` the process to kill, `$2` the folder to remove afterwards. A line on standard input stands
+/// the watchdog down. The signals of a terminal reach us first and must not end the watchdog.
+const WATCHDOG: &str =
+    r#"trap '' INT HUP TERM; read -r _ && exit 0; kill -9 "$1"; [ -n "$2" ] && rm -rf "$2""#;
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct ProcessSpec {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Variables set beside the inherited ones.
+    pub env: Vec<(String, String)>,
+    /// Where standard output and error go (appended).
+    pub log: PathBuf,
+    /// A folder that the watchdog removes if we die before we can.
+    pub folder: Option<PathBuf>,
+}
+
+/// A running child and its watchdog. Dropping it kills the child with SIGKILL.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    watchdog: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts the program with its output in the log.
+    pub fn start(spec: &ProcessSpec) -> Result<Self> {
+        let log = File::options().create(true).append(true).open(&spec.log)?;
+        let child = Command::new(&spec.program)
+            .args(&spec.args)
+            .envs(spec.env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", spec.program.display()))?;
+        let watchdog = watch(child.id(), spec.folder.as_deref())?;
+        Ok(Self { child, watchdog, log: spec.log.clone() })
+    }
+
+    /// The child's process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether the child still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Kills the child with SIGKILL and waits until it is gone. Again is harmless.
+    pub fn kill(&mut self) {
+        self.stand_down();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Asks the child to end (SIGTERM) and waits until it has.
+    pub fn terminate(&mut self) -> Result<()> {
+        self.signal("TERM")?;
+        self.child.wait()?;
+        self.stand_down();
+        Ok(())
+    }
+
+    /// Sends the child a signal by name: `STOP` and `CONT` freeze and thaw it.
+    pub fn signal(&self, name: &str) -> Result<()> {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill").args(["-s", name, &pid]).status()?;
+        anyhow::ensure!(status.success(), "kill -s {name} {pid}: {status}");
+        Ok(())
+    }
+
+    /// The last lines that the child wrote, for messages.
+    pub fn log_tail(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
+    /// A line tells the watchdog that there is nothing left to kill.
+    fn stand_down(&mut self) {
+        if let Some(mut pipe) = self.watchdog.stdin.take() {
+            let _ = pipe.write_all(b"done\n");
+        }
+        let _ = self.watchdog.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn watch(pid: u32, folder: Option<&Path>) -> Result<Child> {
+    Command::new("sh")
+        .args(["-c", WATCHDOG, "watchdog", &pid.to_string()])
+        .arg(folder.map_or_else(PathBuf::new, Path::to_path_buf))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("cannot start the watchdog: no sh")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{block_until, test_dir};
+
+    fn sleeper(log: &Path, folder: Option<PathBuf>) -> Process {
+        let spec = ProcessSpec {
+            program: "sleep".into(),
+            args: vec!["600".into()],
+            env: vec![],
+            log: log.to_path_buf(),
+            folder,
+        };
+        Process::start(&spec).expect("sleep starts")
+    }
+
+    #[test]
+    fn a_dropped_process_is_gone() {
+        let dir = test_dir("process");
+        let mut process = sleeper(&dir.path().join("log"), None);
+        assert!(process.is_running());
+        process.kill();
+        assert!(!process.is_running());
+    }
+
+    #[test]
+    fn a_process_dies_and_is_cleaned_up_when_its_owner_vanishes() {
+        let dir = test_dir("process");
+        let folder = dir.path().join("own");
+        std::fs::create_dir(&folder).expect("a folder");
+        let mut process = sleeper(&dir.path().join("log"), Some(folder.clone()));
+        // What the operating system does to our end of the pipe when we die.
+        drop(process.watchdog.stdin.take());
+        assert!(block_until(Duration::from_secs(5), || !process.is_running()));
+        assert!(block_until(Duration::from_secs(5), || !folder.exists()));
+    }
+}

