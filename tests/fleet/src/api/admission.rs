@@ -1,0 +1,136 @@
+//! What the server does to an object on its way in: defaults, checks, and what only it may set.
+
+use serde_json::{Value, json};
+
+use super::{
+    auth::User,
+    kinds::{self, Kind},
+    object::Meta,
+    status::Refusal,
+};
+
+/// Longest name of an object.
+pub const NAME_MAX: usize = 253;
+
+/// Fills in what the server fills in when an object of this kind is made.
+pub fn on_create(kind: &Kind, value: &mut Value, user: &User) {
+    match kind.store {
+        "certificatesigningrequests.certificates.k8s.io" => {
+            value["spec"]["username"] = json!(user.name);
+            value["spec"]["groups"] = json!(user.groups);
+            if !user.uid.is_empty() {
+                value["spec"]["uid"] = json!(user.uid);
+            }
+            value["status"] = json!({});
+        }
+        "pods" => pod(value),
+        "namespaces" => {
+            value["spec"] = json!({"finalizers": ["kubernetes"]});
+            value["status"] = json!({"phase": "Active"});
+            let name = value.name().to_owned();
+            value["metadata"]["labels"]["kubernetes.io/metadata.name"] = json!(name);
+        }
+        "machinesets.machine.openshift.io" => {
+            default(&mut value["spec"], "replicas", json!(1));
+            value["status"] = json!({});
+        }
+        "machines.machine.openshift.io" => {
+            default(&mut value["spec"], "lifecycleHooks", json!({}));
+            value["status"] = json!({});
+        }
+        "deployments.apps" | "replicasets.apps" | "statefulsets.apps" => {
+            default(&mut value["spec"], "replicas", json!(1));
+            value["status"] = json!({});
+        }
+        "secrets" => {
+            default(value, "type", json!("Opaque"));
+            string_data(value);
+        }
+        _ => {}
+    }
+}
+
+/// Turns a Secret's `stringData` into `data`.
+pub fn string_data(secret: &mut Value) {
+    use base64::{Engine, prelude::BASE64_STANDARD};
+    let Some(texts) = secret.as_object_mut().and_then(|s| s.remove("stringData")) else { return };
+    for (name, text) in texts.as_object().into_iter().flatten() {
+        let text = text.as_str().unwrap_or_default();
+        secret["data"][name] = json!(BASE64_STANDARD.encode(text));
+    }
+}
+
+fn pod(value: &mut Value) {
+    let spec = &mut value["spec"];
+    default(spec, "terminationGracePeriodSeconds", json!(30));
+    default(spec, "restartPolicy", json!("Always"));
+    let mut tolerations = spec["tolerations"].as_array().cloned().unwrap_or_default();
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        if !tolerations.iter().any(|t| t["key"] == key) {
+            let toleration = json!({"key": key, "operator": "Exists", "effect": "NoExecute",
+                "tolerationSeconds": 300});
+            tolerations.push(toleration);
+        }
+    }
+    spec["tolerations"] = json!(tolerations);
+    if value["status"]["phase"].is_null() {
+        value["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"});
+    }
+}
+
+fn default(object: &mut Value, field: &str, to: Value) {
+    if object[field].is_null() {
+        object[field] = to;
+    }
+}
+
+/// Checks what every object must be: a name that names, and per kind the little that matters.
+///
+/// # Errors
+/// 422 with the field.
+pub fn check(kind: &Kind, value: &Value, before: Option<&Value>) -> Result<(), Refusal> {
+    let name = value.name();
+    let bad = |field: &str, why: &str| Err(Refusal::invalid(kind, name, field, why));
+    if name.is_empty() {
+        return bad("metadata.name", "Required value: name or generateName is required");
+    }
+    let free = matches!(kind.group, "rbac.authorization.k8s.io");
+    let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    let fits = name.len() <= NAME_MAX
+        && name.chars().all(letter)
+        && ends(name.chars().next())
+        && ends(name.chars().last());
+    if !free && !fits {
+        return bad(
+            "metadata.name",
+            "Invalid value: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
+             characters, '-' or '.', and must start and end with an alphanumeric character",
+        );
+    }
+    if kind.store == kinds::MACHINE_SET.store {
+        return machine_set(kind, value, before);
+    }
+    if kind.store == kinds::CONFIG_MAP.store
+        && before.is_some_and(|b| b["immutable"] == true && b["data"] != value["data"])
+    {
+        return bad("data", "Forbidden: field is immutable when `immutable` is set");
+    }
+    Ok(())
+}
+
+fn machine_set(kind: &Kind, value: &Value, before: Option<&Value>) -> Result<(), Refusal> {
+    let bad = |field: &str, why: &str| Err(Refusal::invalid(kind, value.name(), field, why));
+    let spec = &value["spec"];
+    if !spec["replicas"].is_null() && spec["replicas"].as_u64().is_none() {
+        return bad("spec.replicas", "Invalid value: must be a number not below 0");
+    }
+    if before.is_some_and(|b| b["spec"]["selector"] != spec["selector"]) {
+        return bad("spec.selector", "Forbidden: selector is immutable");
+    }
+    let selector = super::selector::Labels::of(&spec["selector"]);
+    if selector.is_empty() || !selector.matches(&spec["template"]) {
+        return bad("spec.template.metadata.labels", "Invalid value: `selector` does not match");
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! Who asks: users by bearer token or client certificate.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde_json::Value;
+
+use super::{kinds, object::Key, store::Store};
+
+/// The user that MCO's node-bootstrapper token speaks for (field.md §2.5).
+pub const NODE_BOOTSTRAPPER: &str =
+    "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// `username`.
+    pub name: String,
+    /// `uid`; empty for most.
+    pub uid: String,
+    /// `groups`.
+    pub groups: Vec<String>,
+}
+
+impl User {
+    /// A user with these groups, and `system:authenticated`.
+    pub fn new<'a>(name: &str, groups: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut groups: Vec<String> = groups.into_iter().map(str::to_owned).collect();
+        if !groups.iter().any(|g| g == "system:authenticated") {
+            groups.push("system:authenticated".to_owned());
+        }
+        Self { name: name.to_owned(), uid: String::new(), groups }
+    }
+
+    /// A service account.
+    pub fn service_account(namespace: &str, name: &str) -> Self {
+        let of_namespace = format!("system:serviceaccounts:{namespace}");
+        let user = format!("system:serviceaccount:{namespace}:{name}");
+        Self::new(&user, ["system:serviceaccounts", of_namespace.as_str()])
+    }
+
+    /// The administrator of the kubeconfig.
+    pub fn admin() -> Self {
+        Self::new("kubernetes-admin", ["system:masters"])
+    }
+
+    /// One of the cluster's own controllers.
+    pub fn controller(name: &str) -> Self {
+        Self::service_account("kube-system", name)
+    }
+
+    /// Nobody known.
+    pub fn anonymous() -> Self {
+        let groups = vec!["system:unauthenticated".to_owned()];
+        Self { name: "system:anonymous".to_owned(), uid: String::new(), groups }
+    }
+
+    /// Whether nobody known asks.
+    pub fn is_anonymous(&self) -> bool {
+        self.name == "system:anonymous"
+    }
+}
+
+/// The bearer tokens that the server knows.
+#[derive(Default)]
+pub struct Tokens(Mutex<HashMap<String, User>>);
+
+impl Tokens {
+    /// Makes a token known.
+    pub fn add(&self, token: &str, user: User) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(token.to_owned(), user);
+    }
+
+    /// Makes a token unknown.
+    pub fn revoke(&self, token: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
+    }
+
+    /// Whom a token speaks for: one of those added, or a bootstrap token whose secret is in
+    /// `kube-system` (`id.secret`, user `system:bootstrap:<id>`).
+    pub fn user(&self, token: &str, store: &Store) -> Option<User> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned();
+        known.or_else(|| bootstrap(token, store))
+    }
+}
+
+fn bootstrap(token: &str, store: &Store) -> Option<User> {
+    let (id, secret) = token.split_once('.')?;
+    let key = Key::new("kube-system", format!("bootstrap-token-{id}"));
+    let kept = store.get(kinds::SECRET.store, &key)?;
+    let field = |name: &str| secret_text(&kept.value, name);
+    if kept.value["type"] != "bootstrap.kubernetes.io/token"
+        || field("token-secret").as_deref() != Some(secret)
+        || field("usage-bootstrap-authentication").as_deref() != Some("true")
+    {
+        return None;
+    }
+    let extra = field("auth-extra-groups").unwrap_or_default();
+    let extra = extra.split(',').map(str::trim).filter(|g| !g.is_empty());
+    let groups = std::iter::once("system:bootstrappers").chain(extra);
+    Some(User::new(&format!("system:bootstrap:{id}"), groups))
+}
+
+/// One entry of a Secret's `data`, decoded.
+pub fn secret_text(secret: &Value, name: &str) -> Option<String> {
+    let bytes = BASE64_STANDARD.decode(secret["data"][name].as_str()?).ok()?;
+    String::from_utf8(bytes).ok()
+}

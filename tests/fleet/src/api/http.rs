@@ -1,0 +1,525 @@
+//! Kubernetes' HTTP: paths, queries and bodies, turned into the server's verbs.
+
+use std::{collections::HashMap, convert::Infallible, io, net::SocketAddr, sync::Arc};
+use std::{sync::atomic::Ordering, time::Duration};
+
+use bytes::Bytes;
+use futures::{StreamExt, future::BoxFuture};
+use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{
+    Method, Request, Response,
+    body::{Frame, Incoming},
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use super::{
+    auth::User,
+    ca, discovery,
+    kinds::{self, Kind},
+    object::{Key, Object},
+    patch::PatchKind,
+    reviews,
+    selector::{Fields, Labels},
+    server::{ApiServer, DeleteOptions, Deleted, ListQuery, Part, WriteOptions},
+    status::{self, Refusal},
+    table,
+    watch::WatchQuery,
+};
+use crate::net::{BoxIo, Dial, Io};
+
+/// Largest body that is read.
+pub const BODY_MAX: usize = 3 << 20;
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// One request, taken apart.
+struct Call {
+    method: Method,
+    user: User,
+    query: HashMap<String, String>,
+    table: bool,
+    content_type: String,
+    body: Bytes,
+}
+
+/// What a path points at.
+struct Target {
+    kind: &'static Kind,
+    namespace: Option<String>,
+    name: Option<String>,
+    sub: Option<String>,
+}
+
+impl ApiServer {
+    /// Serves HTTP/1.1 on one connection until it ends. `peer` is who the connection itself
+    /// speaks for (a client certificate, or a trusted pipe).
+    pub async fn serve_connection(&self, io: impl Io, peer: Option<User>) {
+        let service = service_fn(move |request| {
+            let (server, peer) = (self.clone(), peer.clone());
+            async move { Ok::<_, Infallible>(server.answer(request, peer).await) }
+        });
+        let http = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(None)
+            .serve_connection(TokioIo::new(io), service)
+            .with_upgrades();
+        // A connection that breaks is the client's affair.
+        let _ = http.await;
+    }
+
+    /// Serves TLS on one connection.
+    pub async fn serve_tls(&self, io: impl Io, config: Arc<ServerConfig>) {
+        let Ok(stream) = TlsAcceptor::from(config).accept(io).await else { return };
+        let certificates = stream.get_ref().1.peer_certificates();
+        let peer = certificates.and_then(|c| c.first()).and_then(ca::user_of);
+        self.serve_connection(stream, peer).await;
+    }
+
+    /// Serves HTTPS on a listener until the task is dropped.
+    pub async fn serve_https(self, listener: TcpListener, config: Arc<ServerConfig>) {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else { continue };
+            if !self.inner.available.load(Ordering::Relaxed) {
+                continue;
+            }
+            let _ = stream.set_nodelay(true);
+            let (server, config) = (self.clone(), config.clone());
+            tokio::spawn(async move { server.serve_tls(stream, config).await });
+        }
+    }
+
+    /// A dialer whose streams end in this server, over pipes in memory: TLS with `tls`, else
+    /// plain HTTP. The authority is ignored.
+    pub fn connector(&self, tls: Option<Arc<ServerConfig>>) -> Arc<dyn Dial> {
+        Arc::new(PipeDial { server: self.clone(), tls })
+    }
+
+    async fn answer(&self, request: Request<Incoming>, peer: Option<User>) -> Response<Body> {
+        self.inner.requests.fetch_add(1, Ordering::Relaxed);
+        let answered = self.try_answer(request, peer).await;
+        answered.unwrap_or_else(|refusal| refused(&refusal))
+    }
+
+    async fn try_answer(
+        &self,
+        request: Request<Incoming>,
+        peer: Option<User>,
+    ) -> Result<Response<Body>, Refusal> {
+        if !self.inner.available.load(Ordering::Relaxed) {
+            return Err(Refusal::new(503, "ServiceUnavailable", "the server is not available"));
+        }
+        let (parts, body) = request.into_parts();
+        let header = |name| {
+            let value = parts.headers.get(name).and_then(|v| v.to_str().ok());
+            value.unwrap_or_default().to_owned()
+        };
+        let path = parts.uri.path().to_owned();
+        if matches!(path.as_str(), "/healthz" | "/readyz" | "/livez") {
+            return Ok(text("ok"));
+        }
+        let user = self.who(&header(AUTHORIZATION), peer)?;
+        if user.is_anonymous() && path != "/version" {
+            return Err(Refusal::unauthorized());
+        }
+        if path.starts_with("/openapi/v2") {
+            return Ok(no_openapi_v2());
+        }
+        if let Some(answer) = discovery::answer(&path) {
+            return Ok(json_answer(200, &answer));
+        }
+        let body = Limited::new(body, BODY_MAX).collect().await;
+        let body = body.map_err(|e| Refusal::bad_request(e.to_string()))?.to_bytes();
+        let call = Call {
+            method: parts.method,
+            user,
+            query: query(parts.uri.query().unwrap_or_default()),
+            table: header(ACCEPT).contains("as=Table"),
+            content_type: header(CONTENT_TYPE),
+            body,
+        };
+        if let Some(answer) = reviews::answer(self, &path, &call.user, &call.body)? {
+            return Ok(json_answer(201, &answer));
+        }
+        let target = target(&path).ok_or_else(Refusal::no_such_path)?;
+        self.dispatch(&call, &target)
+    }
+
+    fn who(&self, authorization: &str, peer: Option<User>) -> Result<User, Refusal> {
+        match authorization.strip_prefix("Bearer ") {
+            Some(token) => {
+                let user = self.tokens().user(token.trim(), self.store());
+                user.ok_or_else(Refusal::unauthorized)
+            }
+            None => Ok(peer.unwrap_or_else(User::anonymous)),
+        }
+    }
+
+    fn dispatch(&self, call: &Call, target: &Target) -> Result<Response<Body>, Refusal> {
+        match (&target.name, target.sub.as_deref()) {
+            (None, _) => self.collection(call, target),
+            (Some(name), sub) => {
+                let namespace = target.namespace.clone().unwrap_or_default();
+                let key = Key::new(namespace, name.clone());
+                match sub {
+                    None => self.object(call, target.kind, &key),
+                    Some(sub) => self.subresource(call, target.kind, &key, sub),
+                }
+            }
+        }
+    }
+
+    fn collection(&self, call: &Call, target: &Target) -> Result<Response<Body>, Refusal> {
+        let kind = target.kind;
+        match call.method {
+            Method::GET if call.flag("watch") => self.start_watch(call, target),
+            Method::GET => {
+                let listed = self.list(kind, &call.list_query(target)?);
+                let mut meta = json!({"resourceVersion": listed.revision.to_string()});
+                if let Some(more) = &listed.more {
+                    meta["continue"] = json!(format!("{}/{}", more.namespace, more.name));
+                    meta["remainingItemCount"] = json!(listed.remaining);
+                }
+                if call.table {
+                    let now = self.clock().now();
+                    return Ok(json_answer(200, &table::of(kind, &listed.items, meta, now)));
+                }
+                Ok(self.list_answer(kind, &listed.items, &meta))
+            }
+            Method::POST => {
+                let namespace = target.namespace.as_deref().unwrap_or_default();
+                let dry = call.options().dry_run;
+                let made = self.create(&call.user, kind, namespace, call.value()?, dry)?;
+                Ok(self.object_answer(call, 201, kind, &made))
+            }
+            Method::DELETE => {
+                let options = DeleteOptions::of(&call.value().unwrap_or(Value::Null));
+                let query = call.list_query(target)?;
+                let listed = self.delete_collection(&call.user, kind, &query, &options);
+                let meta = json!({"resourceVersion": listed.revision.to_string()});
+                Ok(self.list_answer(kind, &listed.items, &meta))
+            }
+            _ => Err(Refusal::method_not_allowed()),
+        }
+    }
+
+    fn object(
+        &self,
+        call: &Call,
+        kind: &'static Kind,
+        key: &Key,
+    ) -> Result<Response<Body>, Refusal> {
+        match call.method {
+            Method::GET if call.flag("watch") => Err(Refusal::method_not_allowed()),
+            Method::GET => Ok(self.object_answer(call, 200, kind, &self.get(kind, key)?)),
+            Method::PUT | Method::PATCH => {
+                let object = self.written(call, kind, key, Part::Main)?;
+                Ok(self.object_answer(call, 200, kind, &object))
+            }
+            Method::DELETE => {
+                let mut options = DeleteOptions::of(&call.value().unwrap_or(Value::Null));
+                let grace = call.query.get("gracePeriodSeconds").and_then(|g| g.parse().ok());
+                options.grace = options.grace.or(grace);
+                options.dry_run |= call.options().dry_run;
+                match self.delete(&call.user, kind, key, &options)? {
+                    Deleted::Marked(object) => Ok(self.object_answer(call, 200, kind, &object)),
+                    Deleted::Gone(object) if kind.store == "pods" => {
+                        Ok(self.object_answer(call, 200, kind, &object))
+                    }
+                    Deleted::Gone(object) => {
+                        let details = json!({"name": key.name, "group": kind.group,
+                            "kind": kind.plural, "uid": object.value["metadata"]["uid"]});
+                        Ok(json_answer(200, &status::success(details)))
+                    }
+                }
+            }
+            _ => Err(Refusal::method_not_allowed()),
+        }
+    }
+
+    fn written(
+        &self,
+        call: &Call,
+        kind: &'static Kind,
+        key: &Key,
+        part: Part,
+    ) -> Result<Arc<Object>, Refusal> {
+        let options = call.options();
+        if call.method == Method::PUT {
+            let value = call.value()?;
+            return self.update(&call.user, kind, key, part, value, options.dry_run);
+        }
+        let how = PatchKind::of(&call.content_type).ok_or_else(|| {
+            let message = format!(
+                "the body of the request was in an unknown format: {:?}",
+                call.content_type
+            );
+            Refusal::new(415, "UnsupportedMediaType", message)
+        })?;
+        self.patch(&call.user, kind, key, part, (how, &call.value()?), &options)
+    }
+
+    fn subresource(
+        &self,
+        call: &Call,
+        kind: &'static Kind,
+        key: &Key,
+        sub: &str,
+    ) -> Result<Response<Body>, Refusal> {
+        if !kind.has(sub) {
+            return Err(Refusal::no_such_path());
+        }
+        match (sub, &call.method) {
+            ("status" | "approval", &Method::GET) => {
+                Ok(self.object_answer(call, 200, kind, &self.get(kind, key)?))
+            }
+            ("status" | "approval", &(Method::PUT | Method::PATCH)) => {
+                let part = if sub == "status" { Part::Status } else { Part::Approval };
+                let object = self.written(call, kind, key, part)?;
+                Ok(self.object_answer(call, 200, kind, &object))
+            }
+            ("scale", method) => {
+                let (method, value) = (method.clone(), call.value().unwrap_or(Value::Null));
+                let how = PatchKind::of(&call.content_type);
+                let scale =
+                    super::scale::answer(self, &call.user, kind, key, &method, how, &value)?;
+                Ok(json_answer(200, &scale))
+            }
+            ("eviction", &Method::POST) => {
+                let done = self.evict(&call.user, key, &call.value()?)?;
+                Ok(json_answer(201, &done))
+            }
+            ("token", &Method::POST) => {
+                let made = reviews::token(self, key, call.value()?)?;
+                Ok(json_answer(201, &made))
+            }
+            _ => Err(Refusal::method_not_allowed()),
+        }
+    }
+
+    fn start_watch(&self, call: &Call, target: &Target) -> Result<Response<Body>, Refusal> {
+        let seconds = call.query.get("timeoutSeconds").and_then(|s| s.parse().ok());
+        let query = WatchQuery {
+            list: call.list_query(target)?,
+            revision: call.query.get("resourceVersion").cloned().unwrap_or_default(),
+            bookmarks: call.flag("allowWatchBookmarks"),
+            initial: call.query.get("sendInitialEvents").map(|v| v == "true"),
+            timeout: seconds.map(Duration::from_secs),
+            as_table: call.table,
+        };
+        let lines = self.watch(target.kind, query)?.map(|line| Ok(Frame::data(line)));
+        let body = BodyExt::boxed_unsync(StreamBody::new(lines));
+        let response = Response::builder().header(CONTENT_TYPE, "application/json").body(body);
+        response.map_err(|e| Refusal::bad_request(e.to_string()))
+    }
+
+    /// An object's JSON, in the shape that this view of its kind has.
+    pub(crate) fn encoded(&self, kind: &Kind, object: &Arc<Object>) -> Bytes {
+        if kind.group != "events.k8s.io" {
+            return object.json().clone();
+        }
+        let mut value = object.value.clone();
+        super::events::to_own(&mut value);
+        serde_json::to_vec(&value).unwrap_or_default().into()
+    }
+
+    fn object_answer(
+        &self,
+        call: &Call,
+        code: u16,
+        kind: &Kind,
+        object: &Arc<Object>,
+    ) -> Response<Body> {
+        if call.table {
+            let meta = json!({"resourceVersion": object.revision.to_string()});
+            let now = self.clock().now();
+            return json_answer(code, &table::of(kind, std::slice::from_ref(object), meta, now));
+        }
+        bytes_answer(code, self.encoded(kind, object))
+    }
+
+    fn list_answer(&self, kind: &Kind, items: &[Arc<Object>], meta: &Value) -> Response<Body> {
+        let head = format!(
+            "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"items\":[",
+            kind.kind,
+            kind.api_version()
+        );
+        let mut body = head.into_bytes();
+        for (at, item) in items.iter().enumerate() {
+            if at > 0 {
+                body.push(b',');
+            }
+            body.extend_from_slice(&self.encoded(kind, item));
+        }
+        body.extend_from_slice(b"]}\n");
+        bytes_answer(200, body.into())
+    }
+}
+
+struct PipeDial {
+    server: ApiServer,
+    tls: Option<Arc<ServerConfig>>,
+}
+
+impl Dial for PipeDial {
+    fn dial(&self, _authority: &str) -> BoxFuture<'static, io::Result<BoxIo>> {
+        let (server, tls) = (self.server.clone(), self.tls.clone());
+        Box::pin(async move {
+            if !server.inner.available.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            tokio::spawn(async move {
+                match tls {
+                    Some(config) => server.serve_tls(ours, config).await,
+                    None => server.serve_connection(ours, None).await,
+                }
+            });
+            Ok(Box::new(theirs) as BoxIo)
+        })
+    }
+}
+
+impl Call {
+    fn flag(&self, name: &str) -> bool {
+        self.query.get(name).is_some_and(|v| matches!(v.as_str(), "true" | "1" | ""))
+    }
+
+    fn options(&self) -> WriteOptions {
+        WriteOptions {
+            dry_run: self.query.get("dryRun").is_some_and(|d| d == "All"),
+            manager: self.query.get("fieldManager").cloned().unwrap_or_default(),
+        }
+    }
+
+    fn value(&self) -> Result<Value, Refusal> {
+        let bad = |e: &dyn std::fmt::Display| Refusal::bad_request(e.to_string());
+        if self.content_type.contains("yaml") {
+            return serde_yaml_ng::from_slice(&self.body).map_err(|e| bad(&e));
+        }
+        serde_json::from_slice(&self.body).map_err(|e| bad(&e))
+    }
+
+    fn list_query(&self, target: &Target) -> Result<ListQuery, Refusal> {
+        let text = |name: &str| self.query.get(name).map(String::as_str).unwrap_or_default();
+        let mut fields = text("fieldSelector").to_owned();
+        if let (Some(name), true) = (&target.name, target.sub.is_none()) {
+            fields = format!("metadata.name={name}");
+        }
+        let after = text("continue").split_once('/').map(|(ns, name)| Key::new(ns, name));
+        Ok(ListQuery {
+            namespace: target.namespace.clone(),
+            labels: Labels::parse(text("labelSelector")).map_err(Refusal::bad_request)?,
+            fields: Fields::parse(&fields).map_err(Refusal::bad_request)?,
+            limit: text("limit").parse().unwrap_or(0),
+            after,
+        })
+    }
+}
+
+fn target(path: &str) -> Option<Target> {
+    let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
+    let (group, version, rest) = match segments.as_slice() {
+        ["api", version, rest @ ..] => ("", *version, rest),
+        ["apis", group, version, rest @ ..] => (*group, *version, rest),
+        _ => return None,
+    };
+    let (namespace, rest) = match rest {
+        ["namespaces", namespace, rest @ ..]
+            if !rest.is_empty() && !matches!(rest, ["status" | "finalize"]) =>
+        {
+            (Some((*namespace).to_owned()), rest)
+        }
+        rest => (None, rest),
+    };
+    let owned = |s: &&str| (*s).to_owned();
+    let kind = kinds::find(group, version, rest.first()?)?;
+    let (name, sub) = (rest.get(1).map(owned), rest.get(2).map(owned));
+    let fits = rest.len() <= 3 && kind.namespaced | namespace.is_none();
+    let needs_namespace = kind.namespaced && name.is_some() && namespace.is_none();
+    (fits && !needs_namespace).then_some(Target { kind, namespace, name, sub })
+}
+
+fn query(text: &str) -> HashMap<String, String> {
+    let pairs = text.split('&').filter(|p| !p.is_empty());
+    let pair = |p: &str| {
+        let (name, value) = p.split_once('=').unwrap_or((p, ""));
+        (decode(name), decode(value))
+    };
+    pairs.map(pair).collect()
+}
+
+/// Percent decoding; what cannot be decoded stays as it is.
+fn decode(text: &str) -> String {
+    let (mut out, mut bytes) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let Some((&first, rest)) = bytes.split_first() {
+        let hex = rest.get(..2).and_then(|h| std::str::from_utf8(h).ok());
+        match (first, hex.and_then(|h| u8::from_str_radix(h, 16).ok())) {
+            (b'%', Some(byte)) => {
+                out.push(byte);
+                bytes = &rest[2..];
+            }
+            (b'+', _) => {
+                out.push(b' ');
+                bytes = rest;
+            }
+            _ => {
+                out.push(first);
+                bytes = rest;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn full(bytes: Bytes) -> Body {
+    BodyExt::boxed_unsync(Full::new(bytes))
+}
+
+fn bytes_answer(code: u16, bytes: Bytes) -> Response<Body> {
+    let mut response = Response::new(full(bytes));
+    *response.status_mut() = code.try_into().unwrap_or_default();
+    let json = hyper::header::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}
+
+fn json_answer(code: u16, value: &Value) -> Response<Body> {
+    bytes_answer(code, serde_json::to_vec(value).unwrap_or_default().into())
+}
+
+fn refused(refusal: &Refusal) -> Response<Body> {
+    let mut response = json_answer(refusal.code, &refusal.to_value());
+    if let Some(seconds) = refusal.details["retryAfterSeconds"].as_u64() {
+        response.headers_mut().insert(hyper::header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+fn text(text: &'static str) -> Response<Body> {
+    Response::new(full(Bytes::from_static(text.as_bytes())))
+}
+
+/// An empty document, which decodes as one that knows no kind: kubectl skips its own checks.
+fn no_openapi_v2() -> Response<Body> {
+    let mut response = Response::new(full(Bytes::new()));
+    let kind = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let kind = hyper::header::HeaderValue::from_static(kind);
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// Binds the loopback address for an API server; port 0 takes a free one.
+///
+/// # Errors
+/// When the address cannot be bound.
+pub async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address).await?;
+    let bound = listener.local_addr()?;
+    Ok((listener, bound))
+}

@@ -1,0 +1,742 @@
+//! What can be done with objects: the API server's verbs, without HTTP.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    admission,
+    auth::{Tokens, User},
+    ca::Ca,
+    kinds::{self, Kind},
+    object::{Key, Meta, Object},
+    patch::{self, PatchKind},
+    selector::{Fields, Labels},
+    status::Refusal,
+    store::{Scope, Store, Tx},
+};
+use crate::{
+    faults::{Faults, splitmix},
+    world::{Happened, Record, WorldClock},
+};
+
+/// Events kept in the whole cluster; the oldest go first (a real server forgets them by age).
+pub const EVENTS_MAX: usize = 20_000;
+
+/// The API server: an object store with Kubernetes' rules. Clones share it.
+#[derive(Clone)]
+pub struct ApiServer {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) store: Store,
+    pub(crate) clock: WorldClock,
+    pub(crate) ca: Ca,
+    pub(crate) tokens: Tokens,
+    pub(crate) faults: Faults,
+    pub(crate) available: AtomicBool,
+    pub(crate) requests: AtomicU64,
+    record: OnceLock<Record>,
+    drawn: AtomicU64,
+    seed: u64,
+    /// What each field manager applied last, by kind, key and manager.
+    applied: Mutex<HashMap<(&'static str, Key, String), Value>>,
+}
+
+/// What a list is about.
+#[derive(Debug, Clone, Default)]
+pub struct ListQuery {
+    /// Only this namespace.
+    pub namespace: Option<String>,
+    /// Label selector.
+    pub labels: Labels,
+    /// Field selector.
+    pub fields: Fields,
+    /// At most so many; 0: all.
+    pub limit: usize,
+    /// Go on after this key.
+    pub after: Option<Key>,
+}
+
+/// A list's answer.
+#[derive(Debug)]
+pub struct Listed {
+    /// The objects.
+    pub items: Vec<Arc<Object>>,
+    /// The store's revision.
+    pub revision: u64,
+    /// Where to go on, when there is more.
+    pub more: Option<Key>,
+    /// How many more there are.
+    pub remaining: usize,
+}
+
+/// What a deletion demands and how it is done.
+#[derive(Debug, Clone, Default)]
+pub struct DeleteOptions {
+    /// The UID that the object must have.
+    pub uid: Option<String>,
+    /// The resourceVersion that the object must have.
+    pub revision: Option<String>,
+    /// Seconds of grace; `None`: the object's own.
+    pub grace: Option<u64>,
+    /// Only pretend.
+    pub dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// Reads a DeleteOptions object; what is absent is not demanded.
+    pub fn of(body: &Value) -> Self {
+        let text = |v: &Value| v.as_str().map(str::to_owned);
+        Self {
+            uid: text(&body["preconditions"]["uid"]),
+            revision: text(&body["preconditions"]["resourceVersion"]),
+            grace: body["gracePeriodSeconds"].as_u64(),
+            dry_run: body["dryRun"].as_array().is_some_and(|d| !d.is_empty()),
+        }
+    }
+
+    /// Without grace.
+    pub fn now() -> Self {
+        Self { grace: Some(0), ..Self::default() }
+    }
+}
+
+/// Which part of an object is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Everything but the status.
+    Main,
+    /// The status.
+    Status,
+    /// A certificate request's conditions.
+    Approval,
+}
+
+/// How a write is made.
+#[derive(Debug, Clone, Default)]
+pub struct WriteOptions {
+    /// Only pretend.
+    pub dry_run: bool,
+    /// `fieldManager`.
+    pub manager: String,
+}
+
+impl ApiServer {
+    /// An empty server with the namespaces that every cluster has.
+    ///
+    /// # Errors
+    /// When the certificate authority cannot be made.
+    pub fn new(clock: WorldClock, faults: Faults, seed: u64) -> Result<Self, super::ca::CaError> {
+        let inner = Inner {
+            store: Store::default(),
+            clock,
+            ca: Ca::new()?,
+            tokens: Tokens::default(),
+            faults,
+            available: AtomicBool::new(true),
+            requests: AtomicU64::new(0),
+            record: OnceLock::new(),
+            drawn: AtomicU64::new(0),
+            seed,
+            applied: Mutex::default(),
+        };
+        let server = Self { inner: Arc::new(inner) };
+        for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+            let namespace = json!({"metadata": {"name": name}});
+            let _ = server.create(&User::admin(), &kinds::NAMESPACE, "", namespace, false);
+        }
+        Ok(server)
+    }
+
+    /// The object store.
+    pub fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    /// The cluster's certificate authority.
+    pub fn ca(&self) -> &Ca {
+        &self.inner.ca
+    }
+
+    /// The bearer tokens.
+    pub fn tokens(&self) -> &Tokens {
+        &self.inner.tokens
+    }
+
+    /// The world's clock.
+    pub fn clock(&self) -> WorldClock {
+        self.inner.clock
+    }
+
+    /// Sets where what happens is written down; only the first call counts.
+    pub fn set_record(&self, record: Record) {
+        let _ = self.inner.record.set(record);
+    }
+
+    pub(crate) fn note(&self, happened: Happened) {
+        if let Some(record) = self.inner.record.get() {
+            record.push(happened);
+        }
+    }
+
+    /// How many HTTP requests were answered.
+    pub fn requests(&self) -> u64 {
+        self.inner.requests.load(Ordering::Relaxed)
+    }
+
+    /// Lets the server be absent (`false`): connections are refused, watches end.
+    pub fn set_available(&self, available: bool) {
+        self.inner.available.store(available, Ordering::Relaxed);
+        if !available {
+            self.inner.store.end_watches();
+        }
+    }
+
+    /// Reads one object.
+    ///
+    /// # Errors
+    /// 404.
+    pub fn get(&self, kind: &Kind, key: &Key) -> Result<Arc<Object>, Refusal> {
+        let found = self.inner.store.get(kind.store, key);
+        found.ok_or_else(|| Refusal::not_found(kind, &key.name))
+    }
+
+    /// Lists objects.
+    pub fn list(&self, kind: &Kind, query: &ListQuery) -> Listed {
+        let scope = Scope {
+            namespace: query.namespace.as_deref(),
+            node: query.fields.equal_to("spec.nodeName").filter(|n| !n.is_empty()),
+            after: query.after.as_ref(),
+        };
+        if let Some(found) = self.one_by_name(kind, query) {
+            return found;
+        }
+        let (mut items, revision) = self.inner.store.list(kind.store, &scope);
+        if !query.labels.is_empty() || !query.fields.is_empty() {
+            items.retain(|o| query.labels.matches(&o.value) && query.fields.matches(&o.value));
+        }
+        let remaining = match query.limit {
+            0 => 0,
+            limit => items.len().saturating_sub(limit),
+        };
+        let mut more = None;
+        if remaining > 0 {
+            items.truncate(query.limit);
+            more = items.last().map(|o| Key::of(&o.value));
+        }
+        Listed { items, revision, more, remaining }
+    }
+
+    /// The short way when a selector names the one object.
+    fn one_by_name(&self, kind: &Kind, query: &ListQuery) -> Option<Listed> {
+        let name = query.fields.equal_to("metadata.name")?;
+        let namespace = match (kind.namespaced, &query.namespace) {
+            (true, None) => return None,
+            (true, Some(namespace)) => namespace.as_str(),
+            (false, _) => "",
+        };
+        let revision = self.inner.store.revision();
+        let found = self.inner.store.get(kind.store, &Key::new(namespace, name));
+        let fits =
+            |o: &Arc<Object>| query.labels.matches(&o.value) && query.fields.matches(&o.value);
+        let items = found.into_iter().filter(fits).collect();
+        Some(Listed { items, revision, more: None, remaining: 0 })
+    }
+
+    /// Makes an object. Its name may be drawn (`generateName`).
+    ///
+    /// # Errors
+    /// 404 for an unknown namespace, 403 for one that goes away, 409 if it is there, 422.
+    pub fn create(
+        &self,
+        user: &User,
+        kind: &Kind,
+        namespace: &str,
+        mut value: Value,
+        dry_run: bool,
+    ) -> Result<Arc<Object>, Refusal> {
+        self.check_body(kind, namespace, None, &value)?;
+        value["apiVersion"] = json!(kind.api_version());
+        value["kind"] = json!(kind.kind);
+        self.new_metadata(kind, namespace, &mut value);
+        if kind.store == "events" {
+            super::events::to_core(&mut value);
+        }
+        admission::on_create(kind, &mut value, user);
+        admission::check(kind, &value, None)?;
+        let key = Key::of(&value);
+        self.inner.store.transact(&user.name, |tx| {
+            self.check_namespace(tx, kind, &key)?;
+            if tx.get(kind.store, &key).is_some() {
+                return Err(Refusal::already_exists(kind, &key.name));
+            }
+            if dry_run {
+                return Ok(Arc::new(Object::new(value, 0)));
+            }
+            if kind.store == "events" {
+                forget_old_events(tx);
+            }
+            Ok(tx.put(kind.store, value))
+        })
+    }
+
+    fn new_metadata(&self, kind: &Kind, namespace: &str, value: &mut Value) {
+        if !value["metadata"].is_object() {
+            value["metadata"] = json!({});
+        }
+        let meta = &mut value["metadata"];
+        if meta["name"].as_str().unwrap_or_default().is_empty()
+            && let Some(prefix) = meta["generateName"].as_str()
+        {
+            meta["name"] = json!(format!("{prefix}{}", self.suffix()));
+        }
+        if kind.namespaced {
+            meta["namespace"] = json!(namespace);
+        } else if let Some(meta) = meta.as_object_mut() {
+            meta.remove("namespace");
+        }
+        meta["uid"] = json!(self.uid());
+        meta["creationTimestamp"] = json!(self.inner.clock.stamp());
+        meta["generation"] = json!(1);
+        if let Some(meta) = meta.as_object_mut() {
+            for set_by_us in ["resourceVersion", "deletionTimestamp", "selfLink", "managedFields"] {
+                meta.remove(set_by_us);
+            }
+        }
+    }
+
+    fn check_namespace(&self, tx: &Tx<'_>, kind: &Kind, key: &Key) -> Result<(), Refusal> {
+        let Some(namespace) = key.ns() else { return Ok(()) };
+        let found = tx.get("namespaces", &Key::new("", namespace));
+        let found = found.ok_or_else(|| Refusal::not_found(&kinds::NAMESPACE, namespace))?;
+        if found.value.deleting() {
+            let why = format!(
+                "unable to create new content in namespace {namespace} because it is being \
+                 terminated"
+            );
+            let causes = json!({"causes": [{"reason": "NamespaceTerminating",
+                "message": format!("namespace {namespace} is being terminated"),
+                "field": "metadata.namespace"}]});
+            return Err(Refusal::forbidden(kind, &key.name, &why).with_details(causes));
+        }
+        Ok(())
+    }
+
+    /// A body must be of the kind, and in the namespace, that the path says.
+    fn check_body(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: Option<&str>,
+        value: &Value,
+    ) -> Result<(), Refusal> {
+        if !value.is_object() {
+            return Err(Refusal::bad_request("the body is no object"));
+        }
+        let wrong = |what: &str, is: &str, path: &str| {
+            Err(Refusal::bad_request(format!(
+                "the {what} of the object ({is}) does not match the {what} on the URL ({path})"
+            )))
+        };
+        match value["kind"].as_str() {
+            Some(is) if !is.is_empty() && is != kind.kind => return wrong("kind", is, kind.kind),
+            _ => {}
+        }
+        match value["metadata"]["namespace"].as_str() {
+            Some(is) if kind.namespaced && !is.is_empty() && is != namespace => {
+                return wrong("namespace", is, namespace);
+            }
+            _ => {}
+        }
+        match (name, value["metadata"]["name"].as_str()) {
+            (Some(path), Some(is)) if !is.is_empty() && is != path => wrong("name", is, path),
+            _ => Ok(()),
+        }
+    }
+
+    /// Replaces an object, or its status.
+    ///
+    /// # Errors
+    /// 404, 409 when the resourceVersion or uid is not the present one, 422.
+    pub fn update(
+        &self,
+        user: &User,
+        kind: &Kind,
+        key: &Key,
+        part: Part,
+        value: Value,
+        dry_run: bool,
+    ) -> Result<Arc<Object>, Refusal> {
+        self.check_body(kind, &key.namespace, Some(&key.name), &value)?;
+        self.inner.store.transact(&user.name, |tx| {
+            let before = tx.get(kind.store, key).cloned();
+            let before = before.ok_or_else(|| Refusal::not_found(kind, &key.name))?;
+            self.write(tx, kind, key, part, &before, value, dry_run)
+        })
+    }
+
+    /// Patches an object, or its status. Server-side apply makes what is not there.
+    ///
+    /// # Errors
+    /// 404, 409, 422; 400 for a patch that cannot be read.
+    pub fn patch(
+        &self,
+        user: &User,
+        kind: &Kind,
+        key: &Key,
+        part: Part,
+        (how, patch): (PatchKind, &Value),
+        options: &WriteOptions,
+    ) -> Result<Arc<Object>, Refusal> {
+        if how == PatchKind::Apply && self.inner.store.get(kind.store, key).is_none() {
+            let mut value = patch.clone();
+            value["metadata"]["name"] = json!(key.name);
+            let made = self.create(user, kind, &key.namespace, value, options.dry_run)?;
+            self.remember_applied(kind, key, options, patch);
+            return Ok(made);
+        }
+        self.inner.store.transact(&user.name, |tx| {
+            let before = tx.get(kind.store, key).cloned();
+            let before = before.ok_or_else(|| Refusal::not_found(kind, &key.name))?;
+            let mut value = before.value.clone();
+            // What is compared is the patch's own resourceVersion, if it brings one.
+            if let Some(meta) = value["metadata"].as_object_mut()
+                && how != PatchKind::Json
+            {
+                meta.remove("resourceVersion");
+            }
+            match how {
+                PatchKind::Merge => patch::merge(&mut value, patch),
+                PatchKind::Strategic => patch::strategic(&mut value, patch),
+                PatchKind::Json => patch::json(&mut value, patch)
+                    .map_err(|why| Refusal::invalid(kind, &key.name, "patch", &why))?,
+                PatchKind::Apply => {
+                    let was = self.applied_before(kind, key, options);
+                    patch::apply(&mut value, &was, patch);
+                }
+            }
+            let after = self.write(tx, kind, key, part, &before, value, options.dry_run)?;
+            if how == PatchKind::Apply {
+                self.remember_applied(kind, key, options, patch);
+            }
+            Ok(after)
+        })
+    }
+
+    fn applied_before(&self, kind: &Kind, key: &Key, options: &WriteOptions) -> Value {
+        let applied = self.inner.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = (kind.store, key.clone(), options.manager.clone());
+        applied.get(&at).cloned().unwrap_or(Value::Null)
+    }
+
+    fn remember_applied(&self, kind: &Kind, key: &Key, options: &WriteOptions, patch: &Value) {
+        if !options.dry_run {
+            let mut applied = self.inner.applied.lock().unwrap_or_else(PoisonError::into_inner);
+            applied.insert((kind.store, key.clone(), options.manager.clone()), patch.clone());
+        }
+    }
+
+    /// Writes `value` over `before`: checks the preconditions it carries, keeps what only the
+    /// server sets, and ends a deletion whose last finalizer is gone.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one write, used twice")]
+    fn write(
+        &self,
+        tx: &mut Tx<'_>,
+        kind: &Kind,
+        key: &Key,
+        part: Part,
+        before: &Arc<Object>,
+        mut value: Value,
+        dry_run: bool,
+    ) -> Result<Arc<Object>, Refusal> {
+        let was = &before.value;
+        match value["metadata"]["resourceVersion"].as_str() {
+            Some(rv) if !rv.is_empty() && was["metadata"]["resourceVersion"] != rv => {
+                let why = "the object has been modified; please apply your changes to the latest \
+                           version and try again";
+                return Err(Refusal::conflict(kind, &key.name, why));
+            }
+            _ => {}
+        }
+        match value["metadata"]["uid"].as_str() {
+            Some(uid) if !uid.is_empty() && uid != was.uid() => {
+                let why = format!(
+                    "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                    was.uid()
+                );
+                return Err(Refusal::conflict(kind, &key.name, &why));
+            }
+            _ => {}
+        }
+        if kind.store == "events" {
+            super::events::to_core(&mut value);
+        }
+        if kind.store == "secrets" {
+            admission::string_data(&mut value);
+        }
+        let mut after = combine(kind, part, was, value);
+        keep_server_fields(was, &mut after);
+        admission::check(kind, &after, Some(was))?;
+        if after == *was || dry_run {
+            return Ok(if dry_run { Arc::new(Object::new(after, 0)) } else { before.clone() });
+        }
+        if ended(kind, &after) {
+            // The last state, with the finalizers already gone, is what watchers see.
+            tx.put(kind.store, after);
+            let last = tx.delete(kind.store, key);
+            return last.ok_or_else(|| Refusal::not_found(kind, &key.name));
+        }
+        Ok(tx.put(kind.store, after))
+    }
+
+    /// Deletes an object: at once, or, when finalizers or grace hold it, marks it.
+    ///
+    /// # Errors
+    /// 404; 409 when a precondition does not hold.
+    pub fn delete(
+        &self,
+        user: &User,
+        kind: &Kind,
+        key: &Key,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Refusal> {
+        self.inner.store.transact(&user.name, |tx| self.delete_in(tx, kind, key, options))
+    }
+
+    pub(crate) fn delete_in(
+        &self,
+        tx: &mut Tx<'_>,
+        kind: &Kind,
+        key: &Key,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Refusal> {
+        let found = tx.get(kind.store, key).cloned();
+        let object = found.ok_or_else(|| Refusal::not_found(kind, &key.name))?;
+        check_preconditions(kind, key, &object.value, options)?;
+        if options.dry_run {
+            return Ok(Deleted::Marked(object));
+        }
+        let mut value = object.value.clone();
+        let grace = grace(kind, &value, options);
+        let held = value["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+        if !held && grace == 0 && kind.store != "namespaces" {
+            tx.delete(kind.store, key);
+            return Ok(Deleted::Gone(object));
+        }
+        let shorter = value["metadata"]["deletionGracePeriodSeconds"].as_u64();
+        if value.deleting() && shorter.is_none_or(|was| grace >= was) {
+            return Ok(Deleted::Marked(object));
+        }
+        value["metadata"]["deletionTimestamp"] = json!(self.inner.clock.stamp());
+        value["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        let generation = value["metadata"]["generation"].as_u64().unwrap_or(0);
+        value["metadata"]["generation"] = json!(generation + 1);
+        if kind.store == "namespaces" {
+            value["status"]["phase"] = json!("Terminating");
+        }
+        Ok(Deleted::Marked(tx.put(kind.store, value)))
+    }
+
+    /// Deletes all that a query finds; answers what was found.
+    pub fn delete_collection(
+        &self,
+        user: &User,
+        kind: &Kind,
+        query: &ListQuery,
+        options: &DeleteOptions,
+    ) -> Listed {
+        let listed = self.list(kind, query);
+        for object in &listed.items {
+            // Gone in the meantime is as good.
+            let _ = self.delete(user, kind, &Key::of(&object.value), options);
+        }
+        listed
+    }
+
+    /// The next UID: drawn from the seed, in the shape of a version 4 UUID.
+    pub(crate) fn uid(&self) -> String {
+        let (a, b) = (self.draw(), self.draw());
+        format!(
+            "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+            a >> 32,
+            a >> 16 & 0xffff,
+            a & 0xfff,
+            0x8000 | (b >> 48 & 0x3fff),
+            b & 0xffff_ffff_ffff
+        )
+    }
+
+    /// Five letters and digits, as Kubernetes draws them for generated names.
+    pub(crate) fn suffix(&self) -> String {
+        const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        let mut draw = self.draw();
+        let mut letter = || {
+            let at = usize::try_from(draw % 27).unwrap_or(0);
+            draw /= 27;
+            char::from(LETTERS[at])
+        };
+        (0..5).map(|_| letter()).collect()
+    }
+
+    fn draw(&self) -> u64 {
+        let n = self.inner.drawn.fetch_add(1, Ordering::Relaxed);
+        splitmix(splitmix(self.inner.seed) ^ n.wrapping_mul(0xd134_2543_de82_ef95))
+    }
+}
+
+/// What a deletion did.
+#[derive(Debug, Clone)]
+pub enum Deleted {
+    /// The object is gone; as it was last.
+    Gone(Arc<Object>),
+    /// The object is marked, and held by a finalizer or its grace.
+    Marked(Arc<Object>),
+}
+
+impl Deleted {
+    /// The object.
+    pub fn object(&self) -> &Arc<Object> {
+        match self {
+            Self::Gone(object) | Self::Marked(object) => object,
+        }
+    }
+}
+
+fn check_preconditions(
+    kind: &Kind,
+    key: &Key,
+    value: &Value,
+    options: &DeleteOptions,
+) -> Result<(), Refusal> {
+    let failed = |what: &str, want: &str, is: &str| {
+        let why = format!(
+            "Precondition failed: {what} in precondition: {want}, {what} in object meta: {is}"
+        );
+        Err(Refusal::conflict(kind, &key.name, &why))
+    };
+    match &options.uid {
+        Some(uid) if uid != value.uid() => return failed("UID", uid, value.uid()),
+        _ => {}
+    }
+    let revision = value["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    match &options.revision {
+        Some(want) if want != revision => failed("ResourceVersion", want, revision),
+        _ => Ok(()),
+    }
+}
+
+/// Only pods that run somewhere have grace; their kubelet ends it by a deletion with 0.
+fn grace(kind: &Kind, value: &Value, options: &DeleteOptions) -> u64 {
+    if kind.store != "pods" || value["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
+        return 0;
+    }
+    if matches!(value["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+        return 0;
+    }
+    let own = value["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap_or(30);
+    options.grace.unwrap_or(own)
+}
+
+/// Whether an object that is being deleted has nothing left that holds it.
+fn ended(kind: &Kind, value: &Value) -> bool {
+    let held = value["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+    let grace = value["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
+    value.deleting() && !held && (kind.store != "pods" || grace == 0) && kind.store != "namespaces"
+}
+
+/// The part that is written from `value`, the rest from `was`.
+fn combine(kind: &Kind, part: Part, was: &Value, value: Value) -> Value {
+    match part {
+        Part::Main => {
+            let mut after = value;
+            if kind.has("status") {
+                match was.get("status") {
+                    Some(status) => after["status"] = status.clone(),
+                    None => drop(after.as_object_mut().and_then(|o| o.remove("status"))),
+                }
+            }
+            if kind.store == kinds::CSR.store {
+                after["spec"] = was["spec"].clone();
+            }
+            after
+        }
+        Part::Status => {
+            let mut after = was.clone();
+            after["status"] = value.get("status").cloned().unwrap_or(json!({}));
+            // Kubelets may write labels and annotations with the status.
+            if matches!(kind.store, "nodes" | "pods") {
+                for field in ["labels", "annotations"] {
+                    after["metadata"][field] = value["metadata"][field].clone();
+                    if after["metadata"][field].is_null()
+                        && let Some(meta) = after["metadata"].as_object_mut()
+                    {
+                        meta.remove(field);
+                    }
+                }
+            }
+            after
+        }
+        Part::Approval => {
+            let mut after = was.clone();
+            after["status"]["conditions"] = value["status"]["conditions"].clone();
+            after
+        }
+    }
+}
+
+fn keep_server_fields(was: &Value, after: &mut Value) {
+    after["apiVersion"] = was["apiVersion"].clone();
+    after["kind"] = was["kind"].clone();
+    let Some(meta) = after["metadata"].as_object_mut() else {
+        after["metadata"] = was["metadata"].clone();
+        return;
+    };
+    let kept = [
+        "name",
+        "namespace",
+        "uid",
+        "creationTimestamp",
+        "resourceVersion",
+        "generation",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generateName",
+    ];
+    for field in kept {
+        match was["metadata"].get(field) {
+            Some(value) => drop(meta.insert(field.to_owned(), value.clone())),
+            None => drop(meta.remove(field)),
+        }
+    }
+    meta.remove("managedFields");
+    drop_nulls(meta);
+    let changed = |name: &&String| !matches!(name.as_str(), "metadata" | "status");
+    let object = |v: &Value| -> Map<String, Value> {
+        let fields = v.as_object().into_iter().flatten().filter(|(n, _)| changed(n));
+        fields.map(|(n, v)| (n.clone(), v.clone())).collect()
+    };
+    if object(was) != object(after) {
+        let generation = was["metadata"]["generation"].as_u64().unwrap_or(0);
+        after["metadata"]["generation"] = json!(generation + 1);
+    }
+}
+
+fn drop_nulls(meta: &mut Map<String, Value>) {
+    meta.retain(|_, value| !value.is_null());
+}
+
+fn forget_old_events(tx: &mut Tx<'_>) {
+    if let Some((oldest, count)) = tx.oldest_beyond("events", EVENTS_MAX)
+        && count > EVENTS_MAX
+    {
+        tx.delete("events", &oldest);
+    }
+}
