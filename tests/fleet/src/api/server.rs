@@ -22,7 +22,7 @@ use super::{
     store::{Scope, Store, Tx},
 };
 use crate::{
-    faults::{Faults, splitmix},
+    faults::splitmix,
     world::{Happened, Record, WorldClock},
 };
 
@@ -40,7 +40,6 @@ pub(crate) struct Inner {
     pub(crate) clock: WorldClock,
     pub(crate) ca: Ca,
     pub(crate) tokens: Tokens,
-    pub(crate) faults: Faults,
     pub(crate) available: AtomicBool,
     pub(crate) requests: AtomicU64,
     record: OnceLock<Record>,
@@ -134,13 +133,12 @@ impl ApiServer {
     ///
     /// # Errors
     /// When the certificate authority cannot be made.
-    pub fn new(clock: WorldClock, faults: Faults, seed: u64) -> Result<Self, super::ca::CaError> {
+    pub fn new(clock: WorldClock, seed: u64) -> Result<Self, super::ca::CaError> {
         let inner = Inner {
             store: Store::default(),
             clock,
             ca: Ca::new()?,
             tokens: Tokens::default(),
-            faults,
             available: AtomicBool::new(true),
             requests: AtomicU64::new(0),
             record: OnceLock::new(),

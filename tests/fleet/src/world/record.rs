@@ -139,6 +139,9 @@ pub struct Record {
 struct Inner {
     entries: std::collections::VecDeque<Entry>,
     nodes: BTreeMap<String, NodeLedger>,
+    sets: BTreeMap<String, SetLedger>,
+    /// Node of each Machine UID, as its nodeRef said last.
+    nodes_of: BTreeMap<String, String>,
     unavailable: usize,
     unavailable_max: usize,
     unavailable_max_nodes: Vec<String>,
@@ -169,7 +172,33 @@ pub struct Tally {
 #[derive(Default)]
 struct NodeLedger {
     served: bool,
+    torn_down: bool,
+    set: Option<String>,
     reasons: BTreeSet<Unavailable>,
+}
+
+impl NodeLedger {
+    fn up(&self) -> bool {
+        self.reasons.is_empty() && !self.torn_down
+    }
+}
+
+/// What a MachineSet should have, and has: a removed node counts as unavailable until another
+/// serves in its place, or its set is smaller.
+#[derive(Default)]
+struct SetLedger {
+    /// `None`: nobody replaces; every node down counts.
+    replicas: Option<usize>,
+    up: usize,
+    down: usize,
+    gaps: usize,
+}
+
+impl SetLedger {
+    fn unavailable(&self) -> usize {
+        let missing = self.replicas.map_or(usize::MAX, |want| want.saturating_sub(self.up));
+        (self.down + self.gaps).min(missing)
+    }
 }
 
 impl Record {
@@ -182,34 +211,58 @@ impl Record {
     pub fn push(&self, happened: Happened) {
         let at = self.pace.simulated(self.clock.elapsed());
         let mut inner = self.lock();
-        inner.tally.count(&happened);
-        inner.entries.push_back(Entry { at, happened });
-        if inner.entries.len() > ENTRIES_MAX {
-            inner.entries.pop_front();
-        }
+        inner.push(at, happened);
     }
 
-    /// Says for which reasons a node does not serve now (none: it serves), and by whose doing. A
-    /// node counts as unavailable only once it has served: a first bring-up serves nobody.
-    pub fn node_state(&self, node: &str, reasons: BTreeSet<Unavailable>, by: Option<&str>) {
-        let happened = {
-            let mut inner = self.lock();
-            inner.node_state(node, reasons, by)
-        };
-        if let Some(happened) = happened {
-            self.push(happened);
-        }
+    /// Says for which reasons a node does not serve now (none: it serves), of which MachineSet it
+    /// is (its UID; `None`: as before), and by whose doing. A node counts as unavailable only once
+    /// it has served: a first bring-up serves nobody.
+    pub fn node_state(
+        &self,
+        node: &str,
+        set: Option<&str>,
+        reasons: BTreeSet<Unavailable>,
+        by: Option<&str>,
+    ) {
+        let at = self.pace.simulated(self.clock.elapsed());
+        self.lock().node_changed(at, node, by, |ledger| {
+            ledger.reasons = reasons;
+            if let Some(set) = set {
+                ledger.set = Some(set.to_owned());
+            }
+        });
     }
 
-    /// A node is out of the count for good: it was removed on purpose and its set is smaller now,
-    /// or a replacement took its place.
-    pub fn node_forgotten(&self, node: &str) {
+    /// A Node object was deleted. Its place counts as unavailable until another node of its set
+    /// serves, or the set is smaller; a node without a set is simply gone.
+    pub fn node_deleted(&self, node: &str, by: Option<&str>) {
+        let at = self.pace.simulated(self.clock.elapsed());
+        let deleted = BTreeSet::from([Unavailable::Deleted]);
         let mut inner = self.lock();
-        if let Some(ledger) = inner.nodes.remove(node)
-            && ledger.served
-            && !ledger.reasons.is_empty()
-        {
-            inner.unavailable -= 1;
+        inner.node_changed(at, node, by, |ledger| ledger.reasons = deleted);
+        let Some(ledger) = inner.nodes.remove(node).filter(|l| l.served) else { return };
+        if let Some(set) = inner.sets.get_mut(ledger.set.as_deref().unwrap_or_default()) {
+            set.down = set.down.saturating_sub(1);
+            set.gaps += usize::from(ledger.set.is_some());
+        }
+        inner.count();
+    }
+
+    /// How many machines a set should have; `None`: the set is gone.
+    pub fn set_size(&self, set: &str, replicas: Option<usize>) {
+        let mut inner = self.lock();
+        let ledger = inner.sets.entry(set.to_owned()).or_default();
+        ledger.replicas = Some(replicas.unwrap_or(0));
+        let real = ledger.replicas.unwrap_or(0).saturating_sub(ledger.up);
+        ledger.gaps = ledger.gaps.min(real);
+        inner.count();
+    }
+
+    /// Which node a Machine has.
+    pub fn node_of(&self, machine: &str, node: &str) {
+        let mut inner = self.lock();
+        if inner.nodes_of.get(machine).is_none_or(|n| n != node) {
+            inner.nodes_of.insert(machine.to_owned(), node.to_owned());
         }
     }
 
@@ -230,7 +283,7 @@ impl Record {
 
     /// How many nodes serve now.
     pub fn serving_now(&self) -> usize {
-        self.lock().nodes.values().filter(|n| n.served && n.reasons.is_empty()).count()
+        self.lock().nodes.values().filter(|n| n.served && n.up()).count()
     }
 
     /// Starts the count of the most unavailable nodes anew (not the record).
@@ -272,46 +325,93 @@ impl Record {
 }
 
 impl Inner {
-    fn node_state(
+    fn push(&mut self, at: Duration, happened: Happened) {
+        self.tally.count(&happened);
+        let torn = match &happened {
+            Happened::TornDown { machine } => Some((machine, true)),
+            Happened::KubeletStarted { machine, .. } => Some((machine, false)),
+            _ => None,
+        };
+        let torn = torn.and_then(|(m, torn)| Some((self.nodes_of.get(m)?.clone(), torn)));
+        self.entries.push_back(Entry { at, happened });
+        if self.entries.len() > ENTRIES_MAX {
+            self.entries.pop_front();
+        }
+        if let Some((node, torn)) = torn
+            && self.nodes.contains_key(&node)
+        {
+            self.node_changed(at, &node, None, |ledger| ledger.torn_down = torn);
+        }
+    }
+
+    fn node_changed(
         &mut self,
+        at: Duration,
         node: &str,
-        reasons: BTreeSet<Unavailable>,
         by: Option<&str>,
-    ) -> Option<Happened> {
-        if !self.nodes.contains_key(node) {
-            self.nodes.insert(node.to_owned(), NodeLedger::default());
-        }
-        let ledger = self.nodes.get_mut(node)?;
-        if ledger.reasons == reasons && ledger.served {
-            return None;
-        }
-        let (was, had_served) = (std::mem::replace(&mut ledger.reasons, reasons), ledger.served);
-        let new_reason = ledger.reasons.difference(&was).next().copied();
-        let up = ledger.reasons.is_empty();
+        change: impl FnOnce(&mut NodeLedger),
+    ) {
+        let ledger = self.nodes.entry(node.to_owned()).or_default();
+        let (served, was_up, was_set) = (ledger.served, ledger.up(), ledger.set.clone());
+        let was = ledger.reasons.clone();
+        change(ledger);
+        let (up, set) = (ledger.up(), ledger.set.clone());
         ledger.served |= up;
-        let name = node.to_owned();
-        match (had_served, was.is_empty(), up) {
-            (false, _, true) => Some(Happened::NodeAvailable { node: name }),
-            (false, _, false) => None,
-            (true, false, true) => {
-                self.unavailable -= 1;
-                Some(Happened::NodeAvailable { node: name })
-            }
-            (true, true, false) => {
-                self.unavailable += 1;
-                self.note_max();
-                let why = new_reason.unwrap_or(Unavailable::NotReady);
-                Some(Happened::NodeUnavailable { node: name, why, by: by.map(str::to_owned) })
-            }
-            (true, _, _) => None,
+        let why = ledger.reasons.difference(&was).next().copied();
+        let why = why.unwrap_or(if ledger.torn_down {
+            Unavailable::TornDown
+        } else {
+            Unavailable::NotReady
+        });
+        if served {
+            self.set_mut(was_set.as_deref()).count_out(was_up);
         }
+        if served || up {
+            self.set_mut(set.as_deref()).count_in(up, !served);
+        }
+        self.count();
+        let node = node.to_owned();
+        match (served && was_up, up) {
+            (false, true) => self.push(at, Happened::NodeAvailable { node }),
+            (true, false) => {
+                let by = by.map(str::to_owned);
+                self.push(at, Happened::NodeUnavailable { node, why, by });
+            }
+            _ => {}
+        }
+    }
+
+    fn set_mut(&mut self, set: Option<&str>) -> &mut SetLedger {
+        self.sets.entry(set.unwrap_or_default().to_owned()).or_default()
+    }
+
+    fn count(&mut self) {
+        self.unavailable = self.sets.values().map(SetLedger::unavailable).sum();
+        self.note_max();
     }
 
     fn note_max(&mut self) {
         if self.unavailable > self.unavailable_max {
             self.unavailable_max = self.unavailable;
-            let down = self.nodes.iter().filter(|(_, n)| n.served && !n.reasons.is_empty());
+            let down = self.nodes.iter().filter(|(_, n)| n.served && !n.up());
             self.unavailable_max_nodes = down.map(|(name, _)| name.clone()).collect();
+        }
+    }
+}
+
+impl SetLedger {
+    fn count_out(&mut self, up: bool) {
+        let side = if up { &mut self.up } else { &mut self.down };
+        *side = side.saturating_sub(1);
+    }
+
+    fn count_in(&mut self, up: bool, first: bool) {
+        if up {
+            self.up += 1;
+            // A new node that serves takes the place of one that was removed.
+            self.gaps = self.gaps.saturating_sub(usize::from(first));
+        } else {
+            self.down += 1;
         }
     }
 }
@@ -355,29 +455,48 @@ mod tests {
     #[tokio::test]
     async fn a_first_bring_up_never_counts() {
         let record = record();
-        record.node_state("a", because(&[Unavailable::NotReady]), None);
-        record.node_state("b", because(&[Unavailable::NotReady, Unavailable::Cordoned]), None);
+        let cordoned = [Unavailable::NotReady, Unavailable::Cordoned];
+        record.node_state("a", None, because(&[Unavailable::NotReady]), None);
+        record.node_state("b", None, because(&cordoned), None);
         assert_eq!(record.max_unavailable_observed(), 0);
-        record.node_state("a", because(&[]), None);
-        record.node_state("a", because(&[Unavailable::Cordoned]), Some("dormer"));
-        record.node_state("a", because(&[Unavailable::Cordoned, Unavailable::NotReady]), None);
+        record.node_state("a", None, because(&[]), None);
+        record.node_state("a", None, because(&[Unavailable::Cordoned]), Some("dormer"));
+        record.node_state("a", None, because(&cordoned), None);
         assert_eq!((record.max_unavailable_observed(), record.unavailable_now()), (1, 1));
-        record.node_state("a", because(&[]), None);
+        record.node_state("a", None, because(&[]), None);
         assert_eq!((record.max_unavailable_observed(), record.unavailable_now()), (1, 0));
     }
 
     #[tokio::test]
-    async fn two_at_once_are_two() {
+    async fn a_removed_node_counts_until_another_takes_its_place() {
+        let record = record();
+        record.set_size("s", Some(2));
+        for node in ["a", "b"] {
+            record.node_state(node, Some("s"), because(&[]), None);
+        }
+        record.node_state("a", None, because(&[Unavailable::Cordoned]), Some("dormer"));
+        record.node_deleted("a", None);
+        assert_eq!(record.unavailable_now(), 1);
+        record.node_state("c", Some("s"), because(&[]), None);
+        record.node_state("b", None, because(&[Unavailable::Cordoned]), Some("dormer"));
+        assert_eq!((record.unavailable_now(), record.max_unavailable_observed()), (1, 1));
+        record.node_deleted("b", None);
+        record.set_size("s", Some(1));
+        assert_eq!((record.unavailable_now(), record.max_unavailable_observed()), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn two_at_once_are_two_and_a_teardown_counts() {
         let record = record();
         for node in ["a", "b"] {
-            record.node_state(node, because(&[]), None);
+            record.node_state(node, None, because(&[]), None);
         }
-        for node in ["a", "b"] {
-            record.node_state(node, because(&[Unavailable::Deleted]), None);
-        }
+        record.node_of("m", "b");
+        record.node_state("a", None, because(&[Unavailable::NotReady]), None);
+        record.push(Happened::TornDown { machine: "m".into() });
         assert_eq!(record.max_unavailable_observed(), 2);
-        record.node_forgotten("a");
-        assert_eq!(record.unavailable_now(), 1);
         assert_eq!(record.max_unavailable_nodes(), ["a", "b"]);
+        record.push(Happened::KubeletStarted { machine: "m".into(), again: true });
+        assert_eq!(record.unavailable_now(), 1);
     }
 }

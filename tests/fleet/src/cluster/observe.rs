@@ -1,0 +1,84 @@
+//! Writes into the world's record what changes in the API mean for the nodes.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::nodelink::MACHINE;
+use crate::{
+    api::{
+        Key, Meta, kinds,
+        store::{Event, Observer, Tx},
+    },
+    world::{Happened, Record, Unavailable},
+};
+
+/// An observer of the store that keeps the record.
+pub fn observer(record: Record) -> Observer {
+    Box::new(move |tx, store, event| match store {
+        "nodes" => node(&record, tx, event),
+        "machines.machine.openshift.io" => machine(&record, tx, event),
+        "machinesets.machine.openshift.io" => machine_set(&record, event),
+        "pods" => pod(&record, tx, event),
+        _ => {}
+    })
+}
+
+fn node(record: &Record, tx: &Tx<'_>, event: &Event) {
+    let node = &event.object.value;
+    if event.deleted {
+        return record.node_deleted(node.name(), Some(tx.by));
+    }
+    let before = event.before.as_ref().map(|b| &b.value);
+    let says = |n: &Value| {
+        (n.is("Ready"), n["spec"]["unschedulable"] == true, n.annotation(MACHINE).is_some())
+    };
+    if before.map(says) == Some(says(node)) {
+        return;
+    }
+    let mut reasons = BTreeSet::new();
+    if !node.is("Ready") {
+        reasons.insert(Unavailable::NotReady);
+    }
+    if node["spec"]["unschedulable"] == true {
+        reasons.insert(Unavailable::Cordoned);
+    }
+    let machine = node.annotation(MACHINE).and_then(|m| m.split_once('/'));
+    let machine = machine.and_then(|(ns, name)| tx.get(kinds::MACHINE.store, &Key::new(ns, name)));
+    let set = machine.and_then(|m| m.value.controller().map(|(_, uid)| uid.to_owned()));
+    record.node_state(node.name(), set.as_deref(), reasons, Some(tx.by));
+}
+
+fn machine(record: &Record, tx: &Tx<'_>, event: &Event) {
+    let machine = &event.object.value;
+    if let Some(node) = machine["status"]["nodeRef"]["name"].as_str() {
+        record.node_of(machine.uid(), node);
+    }
+    let was_going = event.before.as_ref().is_some_and(|b| b.value.deleting());
+    let going = event.deleted || machine.deleting();
+    if going && !was_going {
+        record.push(Happened::MachineDeleted {
+            name: Key::of(machine).to_string(),
+            machine: machine.uid().to_owned(),
+            by: tx.by.to_owned(),
+        });
+    }
+}
+
+fn machine_set(record: &Record, event: &Event) {
+    let set = &event.object.value;
+    let replicas = set["spec"]["replicas"].as_u64().and_then(|n| usize::try_from(n).ok());
+    let replicas = if event.deleted { None } else { replicas };
+    record.set_size(set.uid(), replicas);
+}
+
+fn pod(record: &Record, tx: &Tx<'_>, event: &Event) {
+    // Evictions are told by the eviction itself; here: who else deletes a pod that runs.
+    let pod = &event.object.value;
+    let was_going = event.before.as_ref().is_some_and(|b| b.value.deleting());
+    let cluster = tx.by.starts_with("system:serviceaccount:kube-system:");
+    if event.deleted && !was_going && !cluster {
+        let by = tx.by.to_owned();
+        record.push(Happened::PodDeleted { pod: Key::of(pod).to_string(), by });
+    }
+}

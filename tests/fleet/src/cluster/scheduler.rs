@@ -1,0 +1,177 @@
+//! The scheduler, and what kubelets do to pods: they run as status only, on Ready nodes.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::{client::Client, run::Reconcile};
+use crate::api::ListQuery;
+use crate::api::{
+    DeleteOptions, Key, Meta, Refusal, kinds, kinds::Kind, selector::Fields, store::Event,
+};
+
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const STARTS_IN: Duration = Duration::from_secs(2);
+const STOPS_IN: Duration = Duration::from_secs(1);
+/// How long a pod stays on a node that is not heard of (`tolerationSeconds`' default).
+const TOLERATED: Duration = Duration::from_secs(300);
+
+/// Gives pods a node, starts them there and ends them there.
+pub struct Pods {
+    /// Its view of the cluster.
+    pub client: Client,
+    /// How fast the world runs.
+    pub pace: crate::world::Pace,
+}
+
+impl Reconcile for Pods {
+    fn sources(&self) -> Vec<&'static Kind> {
+        vec![&kinds::POD, &kinds::NODE]
+    }
+
+    fn keys(&self, kind: &'static Kind, event: &Event) -> Vec<Key> {
+        let value = &event.object.value;
+        if kind == &kinds::POD {
+            return if event.deleted { Vec::new() } else { vec![Key::of(value)] };
+        }
+        let serves = |v: &Value| v.is("Ready") && v["spec"]["unschedulable"] != true;
+        let was = event.before.as_ref().is_some_and(|b| serves(&b.value));
+        let is = !event.deleted && serves(value);
+        if was == is && !event.deleted {
+            return Vec::new();
+        }
+        let waiting = Fields::parse("spec.nodeName=").unwrap_or_default();
+        let waiting = ListQuery { fields: waiting, ..ListQuery::default() };
+        let mut pods = self.client.pods_on(value.name());
+        if is {
+            pods.extend(self.client.list(&kinds::POD, &waiting));
+        }
+        pods.iter().map(|p| Key::of(&p.value)).collect()
+    }
+
+    fn reconcile(&self, key: Key) -> BoxFuture<'_, Result<Option<Duration>, Refusal>> {
+        Box::pin(async move {
+            let Some(pod) = self.client.get(&kinds::POD, &key) else { return Ok(None) };
+            let pod = &pod.value;
+            let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+            if node.is_empty() {
+                return self.schedule(&key, pod).await;
+            }
+            let Some(node) = self.client.get(&kinds::NODE, &Key::new("", node)) else {
+                // The pods of a node that is no more are collected.
+                self.pace.sleep(STOPS_IN).await;
+                self.client.delete(&kinds::POD, &key, &DeleteOptions::now()).await?;
+                return Ok(None);
+            };
+            if !node.value.is("Ready") {
+                return self.on_silent_node(&key, pod, &node.value).await;
+            }
+            if pod.deleting() {
+                self.pace.sleep(STOPS_IN).await;
+                let uid = Some(pod.uid().to_owned());
+                let options = DeleteOptions { uid, ..DeleteOptions::now() };
+                return self.client.delete(&kinds::POD, &key, &options).await.map(|()| None);
+            }
+            if !pod.is("Ready") {
+                self.pace.sleep(STARTS_IN).await;
+                self.start(&key, &node.value).await?;
+            }
+            Ok(None)
+        })
+    }
+}
+
+impl Pods {
+    async fn schedule(&self, key: &Key, pod: &Value) -> Result<Option<Duration>, Refusal> {
+        if pod.deleting() {
+            return Ok(None);
+        }
+        let nodes = self.client.all(&kinds::NODE);
+        let fitting = nodes.iter().filter(|n| fits(pod, &n.value, false));
+        let least = fitting.min_by_key(|n| self.client.pods_on(n.value.name()).len());
+        let Some(node) = least else { return Ok(Some(LOOK_AGAIN * 12)) };
+        let bind = json!({"spec": {"nodeName": node.value.name()}});
+        self.client.merge(&kinds::POD, key, &bind).await?;
+        Ok(None)
+    }
+
+    async fn start(&self, key: &Key, node: &Value) -> Result<(), Refusal> {
+        let stamp = self.client.stamp();
+        let condition = |kind: &str| {
+            json!({"type": kind, "status": "True",
+            "lastTransitionTime": stamp})
+        };
+        let host = node["status"]["addresses"].as_array().and_then(|a| a.first().cloned());
+        let status = json!({"phase": "Running", "startTime": stamp,
+            "hostIP": host.map(|h| h["address"].clone()),
+            "conditions": [condition("PodScheduled"), condition("Initialized"),
+                condition("ContainersReady"), condition("Ready")]});
+        self.client.status(&kinds::POD, key, status).await.map(drop)
+    }
+
+    /// On a node that is not heard of, a pod is not ready, and deleted after five minutes unless
+    /// its tolerations say otherwise; it goes when the node does.
+    async fn on_silent_node(
+        &self,
+        key: &Key,
+        pod: &Value,
+        node: &Value,
+    ) -> Result<Option<Duration>, Refusal> {
+        if pod.is("Ready") {
+            let not = json!({"conditions": [{"type": "Ready", "status": "False",
+                "lastTransitionTime": self.client.stamp()}]});
+            self.client.status(&kinds::POD, key, not).await?;
+        }
+        let daemon = pod.controller().is_some_and(|(kind, _)| kind == "DaemonSet");
+        if pod.deleting() || daemon {
+            return Ok(None);
+        }
+        let since = node.condition("Ready").and_then(|c| c["lastTransitionTime"].as_str());
+        let since = since.and_then(|s| s.parse::<jiff::Timestamp>().ok());
+        let silent = since.map(|s| self.client.server().clock().now().duration_since(s));
+        let silent = silent.and_then(|s| s.try_into().ok()).unwrap_or_default();
+        let left = TOLERATED.saturating_sub(self.pace.simulated(silent));
+        if left.is_zero() {
+            self.client.delete(&kinds::POD, key, &DeleteOptions::default()).await?;
+            return Ok(None);
+        }
+        Ok(Some(left))
+    }
+}
+
+/// Whether a pod may run on a node: selector, taints and tolerations, and unless it is a
+/// DaemonSet's, that the node is Ready and not cordoned.
+pub fn fits(pod: &Value, node: &Value, daemon: bool) -> bool {
+    let serves = node.is("Ready") && node["spec"]["unschedulable"] != true && !node.deleting();
+    let selector = pod["spec"]["nodeSelector"].as_object().into_iter().flatten();
+    let os = |key: &str| match key {
+        "beta.kubernetes.io/os" => "kubernetes.io/os".to_owned(),
+        other => other.to_owned(),
+    };
+    let selected = selector.clone().all(|(key, value)| {
+        node["metadata"]["labels"][key] == *value || node["metadata"]["labels"][os(key)] == *value
+    });
+    let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+    let mut hard = taints.filter(|t| t["effect"] != "PreferNoSchedule");
+    let tolerations: Vec<&Value> =
+        pod["spec"]["tolerations"].as_array().into_iter().flatten().collect();
+    let tolerated = hard.all(|taint| {
+        let own = taint["key"].as_str().is_some_and(|k| k.starts_with("node.kubernetes.io/"));
+        (daemon && own) || tolerations.iter().any(|t| tolerates(t, taint))
+    });
+    (daemon || serves) && selected && tolerated
+}
+
+fn tolerates(toleration: &Value, taint: &Value) -> bool {
+    let text = |v: &Value, f: &str| v[f].as_str().unwrap_or_default().to_owned();
+    // The guide's own manifest spells the field "Effect".
+    let effect = text(toleration, "effect");
+    let effect_fits = effect.is_empty() || effect == text(taint, "effect");
+    let key = text(toleration, "key");
+    if text(toleration, "operator") == "Exists" {
+        return effect_fits && (key.is_empty() || key == text(taint, "key"));
+    }
+    let value_fits = text(toleration, "value") == text(taint, "value");
+    effect_fits && key == text(taint, "key") && value_fits
+}

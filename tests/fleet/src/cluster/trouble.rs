@@ -1,0 +1,173 @@
+//! Trouble that comes through the API by somebody else's hand: deletions, uncordons, watches that
+//! die, budgets that never allow.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{client::Client, machine::is_windows};
+use crate::{
+    api::{DeleteOptions, Key, Meta, Refusal, kinds, store::Event},
+    faults::{Fault, Faults},
+    world::Pace,
+};
+
+const OURS: [Fault; 7] = [
+    Fault::MachineDeletedWhileConfiguring,
+    Fault::SameNameNewUid,
+    Fault::WatchGone,
+    Fault::MachineEventsRepeat,
+    Fault::Uncordoned,
+    Fault::BudgetNever,
+    Fault::TwoBudgets,
+];
+
+/// Watches Machines and Nodes and strikes where it is ordered to. Ends never; does nothing when
+/// none of these faults is ordered.
+pub async fn run(client: Client, faults: Faults, pace: Pace) {
+    loop {
+        if OURS.iter().any(|fault| faults.ordered(*fault)) {
+            // A watch that ended (by our own doing, perhaps) is begun anew.
+            watch(&client, &faults, pace).await;
+        }
+        pace.sleep(Duration::from_secs(5)).await;
+    }
+}
+
+async fn watch(client: &Client, faults: &Faults, pace: Pace) -> Option<()> {
+    let (machines, mut machine_changes) = client.watch(&kinds::MACHINE)?;
+    let (nodes, mut node_changes) = client.watch(&kinds::NODE)?;
+    for event in machines {
+        machine(client, faults, pace, &event).await;
+    }
+    for event in nodes {
+        node(client, faults, pace, &event).await;
+    }
+    loop {
+        tokio::select! {
+            event = machine_changes.recv() => machine(client, faults, pace, &event?).await,
+            event = node_changes.recv() => node(client, faults, pace, &event?).await,
+        }
+    }
+}
+
+async fn machine(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event>) {
+    let value = &event.object.value;
+    if event.deleted || !is_windows(value) || value.deleting() {
+        return;
+    }
+    let key = Key::of(value);
+    let phase = value["status"]["phase"].as_str().unwrap_or_default();
+    if phase == "Provisioned" && value["status"]["nodeRef"].is_null() {
+        if faults.strike(Fault::MachineDeletedWhileConfiguring, &key.name) {
+            later(
+                client,
+                pace,
+                Duration::from_secs(90),
+                delete_machine(client.clone(), key.clone()),
+            );
+        }
+        if faults.strike(Fault::SameNameNewUid, &key.name) {
+            let again = same_name(client.clone(), pace, key.clone(), value.clone());
+            later(client, pace, Duration::from_secs(60), again);
+        }
+        if faults.strike(Fault::WatchGone, &key.name) {
+            let gone = watch_gone(client.clone(), key.clone());
+            later(client, pace, Duration::from_secs(60), gone);
+        }
+    }
+    if phase == "Running" && faults.strike(Fault::MachineEventsRepeat, &key.name) {
+        let old = event.clone();
+        let server = client.server().clone();
+        later(client, pace, Duration::from_secs(60), async move {
+            server.store().transact("trouble", |tx| {
+                if let Some(older) = tx.recent(kinds::MACHINE.store, &key, 1) {
+                    tx.repeat(kinds::MACHINE.store, &older);
+                }
+                tx.repeat(kinds::MACHINE.store, &old);
+            });
+            Ok(())
+        });
+    }
+}
+
+async fn node(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event>) {
+    let value = &event.object.value;
+    let machine = value.annotation(super::nodelink::MACHINE).and_then(|m| m.split_once('/'));
+    let Some((_, machine)) = machine.filter(|_| !event.deleted) else { return };
+    let cordoned = |v: &Value| v["spec"]["unschedulable"] == true;
+    let newly = cordoned(value) && !event.before.as_ref().is_some_and(|b| cordoned(&b.value));
+    let key = Key::of(value);
+    if newly && faults.strike(Fault::Uncordoned, machine) {
+        let (client_, key) = (client.clone(), key.clone());
+        later(client, pace, Duration::from_secs(3), async move {
+            let uncordon = json!({"spec": {"unschedulable": null}});
+            client_.merge(&kinds::NODE, &key, &uncordon).await.map(drop)
+        });
+    }
+    if !value.is("Ready") {
+        return;
+    }
+    for (fault, budgets) in [(Fault::BudgetNever, 1), (Fault::TwoBudgets, 2)] {
+        if faults.strike(fault, machine) {
+            // A pod of its own on this node, with the budgets that do not let it go.
+            let made = guarded_pod(client, &key.name, fault.name(), budgets).await;
+            debug_assert!(made.is_ok(), "{made:?}");
+        }
+    }
+}
+
+fn later(
+    _client: &Client,
+    pace: Pace,
+    after: Duration,
+    what: impl Future<Output = Result<(), Refusal>> + Send + 'static,
+) {
+    tokio::spawn(async move {
+        pace.sleep(after).await;
+        // Whatever it was about may be gone by now.
+        let _ = what.await;
+    });
+}
+
+async fn delete_machine(client: Client, key: Key) -> Result<(), Refusal> {
+    client.delete(&kinds::MACHINE, &key, &DeleteOptions::default()).await
+}
+
+async fn same_name(client: Client, pace: Pace, key: Key, old: Value) -> Result<(), Refusal> {
+    client.delete(&kinds::MACHINE, &key, &DeleteOptions::default()).await?;
+    while client.get(&kinds::MACHINE, &key).is_some() {
+        pace.sleep(Duration::from_secs(1)).await;
+    }
+    let mut spec = old["spec"].clone();
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("providerID");
+    }
+    let again = json!({"metadata": {"name": key.name, "labels": old["metadata"]["labels"],
+        "ownerReferences": old["metadata"]["ownerReferences"]}, "spec": spec});
+    client.create(&kinds::MACHINE, &key.namespace, again).await.map(drop)
+}
+
+/// The Machine goes at once, and nobody who watches is told: the log is compacted.
+async fn watch_gone(client: Client, key: Key) -> Result<(), Refusal> {
+    let store = client.server().store();
+    store.end_watches();
+    client.delete(&kinds::MACHINE, &key, &DeleteOptions::default()).await?;
+    store.compact(kinds::MACHINE.store);
+    Ok(())
+}
+
+async fn guarded_pod(client: &Client, node: &str, name: &str, budgets: u32) -> Result<(), Refusal> {
+    let name = format!("{name}-{node}");
+    let labels = json!({"guarded": name});
+    let pod = json!({"metadata": {"name": name, "labels": labels}, "spec": {"nodeName": node,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": "guarded", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}]}});
+    client.create(&kinds::POD, "default", pod).await?;
+    for n in 0..budgets {
+        let budget = json!({"metadata": {"name": format!("{name}-{n}")},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}}});
+        client.create(&kinds::PDB, "default", budget).await?;
+    }
+    Ok(())
+}
