@@ -1,0 +1,271 @@
+//! The fences: which letters a run takes, which it drops, and what it answers either way.
+
+use crate::{
+    record::HistoryEvent,
+    run::{FACTS_MAX, OUTBOX_MAX, Run, TaskKey, TaskPhase},
+    unfenced::{Fence, stands},
+    workflow::{LetterOf, Workflow},
+};
+use dormer_proto::{
+    id::{Incarnation, RunId, Timestamp, hash64},
+    message::{
+        Ask, Fate, Inbound, Observation, Refusal, ReportReceipt, Request, SignalAnswer, Signalled,
+        TaskReport,
+    },
+};
+
+/// Why a letter changed nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dropped {
+    /// It is older than what is on record, or its task, attempt or deadline is no more.
+    Late,
+    /// It is in the history already.
+    Repeat,
+    /// It says what is on record.
+    Equal,
+    /// The run has ended.
+    Closed,
+    /// There is no such run, and this may not begin one.
+    NoRun,
+    /// The state that it was made against has been left.
+    StateLeft,
+    /// It belongs to another incarnation, or to a record that the store lost. Counted and shown.
+    Unknown,
+    /// The run remembers as many objects as it may, and none of them is gone.
+    TooManyFacts,
+    /// The record to go back to is not kept any more, or is not readable.
+    NoSuchRecord,
+}
+
+/// What is answered to the sender of a letter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// To the run that sent a signal.
+    Signal {
+        /// The sender.
+        to: RunId,
+        /// The receipt or refusal.
+        answer: SignalAnswer,
+    },
+    /// To the worker that reported.
+    Report(ReportReceipt),
+}
+
+/// What becomes of a letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is part of the transition.
+    Taken,
+    /// It changes nothing. Final only if the run was just read from the store's leader.
+    Dropped(Dropped),
+    /// Not now: the run's outbox is full. Give it back to the inbox.
+    Later,
+}
+
+/// A letter's verdict, with the answer that is due once the verdict is final.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// What becomes of it.
+    pub verdict: Verdict,
+    /// What its sender is told.
+    pub answer: Option<Answer>,
+}
+
+impl Offer {
+    fn dropped(why: Dropped) -> Self {
+        Self { verdict: Verdict::Dropped(why), answer: None }
+    }
+}
+
+/// A letter past the fences: the event that it becomes, or what is said instead.
+pub(crate) enum Passed<W: Workflow> {
+    Event(HistoryEvent<W>, Option<Answer>),
+    /// A reset: the engine has to read the record first.
+    Reset(Request<W::Signal>),
+    Not(Offer),
+}
+
+/// What is said to a letter for a run that does not exist and may not begin.
+pub(crate) fn no_run<W: Workflow>(letter: &LetterOf<W>) -> Offer {
+    let answer = match &letter.body {
+        Inbound::Signalled(signal) => Some(refuse(&letter.run, signal, Refusal::Unknown)),
+        Inbound::Reported(report) => Some(receipt(report, Fate::Late)),
+        _ => None,
+    };
+    Offer { verdict: Verdict::Dropped(Dropped::NoRun), answer }
+}
+
+/// Puts `letter` to the fences of `run`.
+pub(crate) fn pass<W: Workflow>(
+    run: &Run<W>,
+    at: Timestamp,
+    ours: Incarnation,
+    letter: LetterOf<W>,
+) -> Passed<W> {
+    if foreign(ours, letter.incarnation) {
+        return Passed::Not(unknown::<W>(&letter));
+    }
+    let answers = matches!(letter.body, Inbound::Answered(_));
+    if run.outbox.len() >= OUTBOX_MAX && !answers {
+        return Passed::Not(Offer { verdict: Verdict::Later, answer: None });
+    }
+    match letter.body {
+        Inbound::Answered(answer) => answered(run, answer),
+        Inbound::Signalled(signal) => signalled(run, signal),
+        Inbound::Reported(report) => reported(run, report),
+        _ if run.closed.is_some() => Passed::Not(Offer::dropped(Dropped::Closed)),
+        Inbound::Observed(observation) => observed(run, observation),
+        Inbound::Rang => rang(run, at),
+        Inbound::Requested(request) => requested(run, request),
+    }
+}
+
+fn foreign(ours: Incarnation, theirs: Option<Incarnation>) -> bool {
+    stands(Fence::Incarnation) && theirs.is_some_and(|theirs| theirs != ours)
+}
+
+fn unknown<W: Workflow>(letter: &LetterOf<W>) -> Offer {
+    let answer = match &letter.body {
+        Inbound::Reported(report) => Some(receipt(report, Fate::Unknown)),
+        _ => None,
+    };
+    Offer { verdict: Verdict::Dropped(Dropped::Unknown), answer }
+}
+
+fn receipt<O>(report: &TaskReport<O>, fate: Fate) -> Answer {
+    Answer::Report(ReportReceipt {
+        task: report.task.clone(),
+        attempt: report.attempt,
+        worker: report.worker.clone(),
+        fate,
+    })
+}
+
+fn refuse<S>(run: &RunId, signal: &Signalled<S>, why: Refusal) -> Answer {
+    answer_signal(run, signal, Some(why))
+}
+
+fn answer_signal<S>(run: &RunId, signal: &Signalled<S>, refused: Option<Refusal>) -> Answer {
+    Answer::Signal {
+        to: signal.from.clone(),
+        answer: SignalAnswer { from: run.clone(), id: signal.id, issued: signal.issued, refused },
+    }
+}
+
+fn observed<W: Workflow>(run: &Run<W>, seen: Observation<W::Fact>) -> Passed<W> {
+    let digest = digest::<W>(seen.fact.as_ref());
+    match run.facts.get(&seen.object) {
+        Some(mark) if stands(Fence::Observation) && seen.version < mark.version => {
+            return Passed::Not(Offer::dropped(Dropped::Late));
+        }
+        Some(mark) if mark.digest == digest => {
+            return Passed::Not(Offer::dropped(Dropped::Equal));
+        }
+        Some(_) => {}
+        None if digest == 0 => return Passed::Not(Offer::dropped(Dropped::Equal)),
+        None if run.facts.len() >= FACTS_MAX && run.facts.values().all(|m| m.digest != 0) => {
+            return Passed::Not(Offer::dropped(Dropped::TooManyFacts));
+        }
+        None => {}
+    }
+    let Observation { object, version, fact, .. } = seen;
+    Passed::Event(HistoryEvent::Observed { object, version, fact }, None)
+}
+
+/// Hash of a fact as encoded; 0 stands for "gone".
+pub(crate) fn digest<W: Workflow>(fact: Option<&W::Fact>) -> u64 {
+    fact.map_or(0, |fact| rmp_serde::to_vec_named(fact).map_or(1, |b| hash64(&b).max(1)))
+}
+
+fn reported<W: Workflow>(run: &Run<W>, report: TaskReport<W::Outcome>) -> Passed<W> {
+    let TaskReport { ref task, attempt, issued, .. } = report;
+    let key = TaskKey { seq: task.seq, ordinal: task.ordinal };
+    let late = Offer {
+        verdict: Verdict::Dropped(Dropped::Late),
+        answer: Some(receipt(&report, Fate::Late)),
+    };
+    let Some(open) = run.task(key) else { return Passed::Not(late) };
+    let TaskPhase::InFlight { issued: expected, .. } = &open.phase else {
+        return Passed::Not(late);
+    };
+    if stands(Fence::Attempt) && attempt != open.attempt {
+        return Passed::Not(late);
+    }
+    if stands(Fence::IssuingRecord)
+        && issued != expected.unwrap_or(run.sum)
+        && attempt == open.attempt
+    {
+        return Passed::Not(Offer {
+            verdict: Verdict::Dropped(Dropped::Unknown),
+            answer: Some(receipt(&report, Fate::Unknown)),
+        });
+    }
+    let answer = Some(receipt(&report, Fate::Taken));
+    let TaskKey { seq, ordinal } = key;
+    let worker = report.worker;
+    let event = match report.result {
+        Ok(outcome) => HistoryEvent::TaskFinished { seq, ordinal, attempt, worker, outcome },
+        Err(failure) => HistoryEvent::TaskFailed { seq, ordinal, attempt, worker, failure },
+    };
+    Passed::Event(event, answer)
+}
+
+fn rang<W: Workflow>(run: &Run<W>, at: Timestamp) -> Passed<W> {
+    let due = run.deadline().is_some_and(|deadline| deadline <= at);
+    if due || !stands(Fence::Deadline) {
+        Passed::Event(HistoryEvent::Rang, None)
+    } else {
+        Passed::Not(Offer::dropped(Dropped::Late))
+    }
+}
+
+fn signalled<W: Workflow>(run: &Run<W>, signal: Signalled<W::Signal>) -> Passed<W> {
+    let taken = run.taken.get(&signal.from).is_some_and(|highest| *highest >= signal.id);
+    if taken && stands(Fence::Receipt) {
+        return Passed::Not(Offer {
+            verdict: Verdict::Dropped(Dropped::Repeat),
+            answer: Some(answer_signal(&run.id, &signal, None)),
+        });
+    }
+    if run.closed.is_some() {
+        return Passed::Not(Offer {
+            verdict: Verdict::Dropped(Dropped::Closed),
+            answer: Some(refuse(&run.id, &signal, Refusal::Closed)),
+        });
+    }
+    let answer = answer_signal(&run.id, &signal, None);
+    let Signalled { from, id, signal, .. } = signal;
+    Passed::Event(HistoryEvent::SignalTaken { from, id, signal }, Some(answer))
+}
+
+fn answered<W: Workflow>(run: &Run<W>, answer: SignalAnswer) -> Passed<W> {
+    let SignalAnswer { from: to, id, issued, refused } = answer;
+    let Some(open) = run.outbox.iter().find(|out| out.to == to && out.id == id) else {
+        return Passed::Not(Offer::dropped(Dropped::Late));
+    };
+    if stands(Fence::IssuingRecord) && open.issued.unwrap_or(run.sum) != issued {
+        return Passed::Not(Offer::dropped(Dropped::Unknown));
+    }
+    Passed::Event(
+        match refused {
+            None => HistoryEvent::SignalReceipted { to, id },
+            Some(why) => HistoryEvent::SignalRefused { to, id, why },
+        },
+        None,
+    )
+}
+
+fn requested<W: Workflow>(run: &Run<W>, request: Request<W::Signal>) -> Passed<W> {
+    if run.requests.contains(&request.id) {
+        return Passed::Not(Offer::dropped(Dropped::Repeat));
+    }
+    if request.against.0 != 0 && request.against != run.entered.seq {
+        return Passed::Not(Offer::dropped(Dropped::StateLeft));
+    }
+    match request {
+        Request { ask: Ask::Reset { .. }, .. } => Passed::Reset(request),
+        Request { id, who, why, ask: Ask::Signal(signal), .. } => {
+            Passed::Event(HistoryEvent::Requested { id, who, why, signal }, None)
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Retry policy: exponential back-off whose jitter is a function of the task and the attempt.
+
+use dormer_proto::id::{Attempt, TaskId, hash64};
+use serde::{Deserialize, Serialize};
+
+/// How often, how soon and for how long a task is attempted. All times in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryPolicy {
+    /// Attempts in all, at least 1.
+    pub attempts_max: u64,
+    /// Delay before the second attempt; each later one doubles.
+    pub first_ms: u64,
+    /// Longest delay.
+    pub delay_ms_max: u64,
+    /// Limit per attempt, from the moment a worker starts it. The worker ends it.
+    pub attempt_ms_max: u64,
+    /// How long an order may wait and its answer be on the way, beyond the attempt's own limit, before the engine
+    /// gives the attempt up. Generous: the queue redelivers an order whose worker died.
+    pub queue_ms_max: u64,
+    /// Limit over all attempts, from the first issue.
+    pub overall_ms_max: u64,
+}
+
+impl RetryPolicy {
+    /// Short work on a sound dependency: 6 attempts within 10 minutes.
+    pub const PROMPT: Self = Self {
+        attempts_max: 6,
+        first_ms: 500,
+        delay_ms_max: 30_000,
+        attempt_ms_max: 60_000,
+        queue_ms_max: 300_000,
+        overall_ms_max: 600_000,
+    };
+
+    /// Work that the world may hold up for long: 60 attempts within 2 hours.
+    pub const PATIENT: Self = Self {
+        attempts_max: 60,
+        first_ms: 1_000,
+        delay_ms_max: 120_000,
+        attempt_ms_max: 1_800_000,
+        queue_ms_max: 3_600_000,
+        overall_ms_max: 7_200_000,
+    };
+
+    /// Delay after attempt `attempt` of `task` failed: exponential, less up to half of it by a jitter that replay
+    /// repeats exactly.
+    #[must_use]
+    pub fn delay_ms(&self, task: &TaskId, attempt: Attempt) -> u64 {
+        let doublings = attempt.0.saturating_sub(1).min(32) as u32;
+        let full = self.first_ms.saturating_mul(1 << doublings).min(self.delay_ms_max);
+        let noise = hash64(format!("{task}#{attempt}").as_bytes());
+        full - (full / 2) * (noise % 1_000) / 1_000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_proto::id::{RunId, Seq};
+
+    #[test]
+    fn delays_grow_to_the_cap_and_repeat_exactly() {
+        let task = TaskId { run: RunId::new("m", "x").unwrap(), seq: Seq(1), ordinal: 0 };
+        let policy = RetryPolicy { first_ms: 100, delay_ms_max: 5_000, ..RetryPolicy::PROMPT };
+        for attempt in 1..60 {
+            let full = (100u64 << (attempt - 1).min(10)).min(5_000);
+            let delay = policy.delay_ms(&task, Attempt(attempt));
+            assert!(delay <= full && delay >= full / 2, "{attempt}: {delay} of {full}");
+            assert_eq!(delay, policy.delay_ms(&task, Attempt(attempt)));
+        }
+        let other = TaskId { ordinal: 1, ..task.clone() };
+        assert_ne!(policy.delay_ms(&task, Attempt(9)), policy.delay_ms(&other, Attempt(9)));
+    }
+
+    #[test]
+    fn limits_do_not_overflow() {
+        let task = TaskId { run: RunId::new("m", "x").unwrap(), seq: Seq(1), ordinal: 0 };
+        let policy = RetryPolicy {
+            first_ms: u64::MAX,
+            delay_ms_max: u64::MAX / 1_000,
+            ..RetryPolicy::PROMPT
+        };
+        let _ = policy.delay_ms(&task, Attempt(u64::MAX));
+    }
+}

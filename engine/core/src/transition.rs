@@ -1,0 +1,481 @@
+//! One transition of a run: letters are offered, events applied in order, effects collected for after the append.
+
+use crate::{
+    fence::{self, Answer, Dropped, Offer, Passed, Verdict},
+    record::{HistoryEvent, Record},
+    run::{
+        EPISODES_MAX, Entered, Episode, FACTS_MAX, FactMark, OpenTask, Outgoing, REQUESTS_MAX, Run,
+        TASKS_MAX, TaskKey, TaskPhase,
+    },
+    workflow::{Command, Decision, Input, LetterOf, Now, Sender, Workflow},
+};
+use dormer_proto::{
+    id::{Attempt, Incarnation, RunId, Seq, SignalId, Sum, Timestamp},
+    message::{Ask, Failure, Inbound, Request},
+};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Events taken together into one record.
+pub const EVENTS_PER_RECORD_MAX: usize = 256;
+/// Deadlines worked off in one ring; the rest rings again. A workflow whose timers re-arm themselves in the past
+/// (a clock that stepped) cannot hold the engine.
+const DUE_PER_RING_MAX: usize = 256;
+
+/// What has to be done once the record is stored. Each is safe to repeat.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Effects {
+    /// Tasks to order.
+    pub orders: Vec<TaskKey>,
+    /// Signals to send, as (receiver, id).
+    pub signals: Vec<(RunId, SignalId)>,
+    /// The run's earliest deadline, if its alarm is to be set (`Some(None)`: cleared).
+    pub alarm: Option<Option<Timestamp>>,
+    /// Receipts and refusals.
+    pub answers: Vec<Answer>,
+}
+
+impl Effects {
+    /// Everything that `run` asked for and that is not answered yet: what an engine carries out when it meets a
+    /// run at a revision that it did not itself append.
+    #[must_use]
+    pub fn outstanding<W: Workflow>(run: &Run<W>) -> Self {
+        let in_flight = |task: &&OpenTask<W>| matches!(task.phase, TaskPhase::InFlight { .. });
+        Self {
+            orders: run.tasks.iter().filter(in_flight).map(|task| task.key).collect(),
+            signals: run.under_way().map(|out| (out.to.clone(), out.id)).collect(),
+            alarm: Some(run.deadline()),
+            answers: Vec::new(),
+        }
+    }
+}
+
+/// A transition in the making.
+#[derive(Debug)]
+pub struct Transition<W: Workflow> {
+    run: Run<W>,
+    prev: Sum,
+    at: Timestamp,
+    events: Vec<HistoryEvent<W>>,
+    effects: Effects,
+    was_due: Option<Timestamp>,
+    rang: bool,
+    tasks: u16,
+    signals: u16,
+}
+
+impl<W: Workflow> Transition<W> {
+    /// The next transition of `run`, which was read or written by this process, at time `at`.
+    #[must_use]
+    pub fn of(mut run: Run<W>, at: Timestamp) -> Self {
+        let prev = run.sum;
+        settle_issuers(&mut run, prev);
+        let was_due = run.deadline();
+        run.seq = run.seq.next();
+        Self {
+            run,
+            prev,
+            at,
+            events: Vec::new(),
+            effects: Effects::default(),
+            was_due,
+            rang: false,
+            tasks: 0,
+            signals: 0,
+        }
+    }
+
+    /// The first transition of a run that does not exist, if `letter` may begin it.
+    ///
+    /// # Errors
+    /// What is said to a letter that may not.
+    pub fn begin(at: Timestamp, ours: Incarnation, letter: &LetterOf<W>) -> Result<Self, Offer> {
+        let known = letter.incarnation.is_none_or(|theirs| theirs == ours);
+        let state = match &letter.body {
+            Inbound::Observed(seen) if known && seen.may_start && seen.fact.is_some() => {
+                W::start(&letter.run, false)
+            }
+            Inbound::Signalled(_) if known => W::start(&letter.run, true),
+            _ => None,
+        };
+        let state = state.ok_or_else(|| fence::no_run::<W>(letter))?;
+        let mut transition = Self::first(letter.run.clone(), at, state);
+        transition.apply(HistoryEvent::Started);
+        Ok(transition)
+    }
+
+    pub(crate) fn first(run: RunId, at: Timestamp, state: W::State) -> Self {
+        Self::of(blank(run, at, state), at)
+    }
+
+    pub(crate) fn into_run(self) -> Run<W> {
+        self.run
+    }
+
+    /// Offers a letter: it passes the fences and is applied, or it is said why not.
+    pub fn offer(&mut self, ours: Incarnation, letter: LetterOf<W>) -> Offer {
+        match fence::pass(&self.run, self.at, ours, letter) {
+            Passed::Not(offer) => offer,
+            Passed::Reset(_) => {
+                Offer { verdict: Verdict::Dropped(Dropped::NoSuchRecord), answer: None }
+            }
+            Passed::Event(event, answer) => {
+                self.apply(event);
+                Offer { verdict: Verdict::Taken, answer }
+            }
+        }
+    }
+
+    /// Offers a request to reset, with the state of the record that it names.
+    pub fn offer_reset(&mut self, request: Request<W::Signal>, then: Option<W::State>) -> Offer {
+        let letter = dormer_proto::message::Letter {
+            run: self.run.id.clone(),
+            incarnation: None,
+            body: Inbound::Requested(request),
+        };
+        let said = |why| Offer { verdict: Verdict::Dropped(why), answer: None };
+        match fence::pass(&self.run, self.at, Incarnation::default(), letter) {
+            Passed::Not(offer) => offer,
+            Passed::Event(..) => said(Dropped::NoSuchRecord),
+            Passed::Reset(Request { id, who, why, ask, .. }) => match (ask, then) {
+                (Ask::Reset { to }, Some(then)) => {
+                    self.apply(HistoryEvent::Reset { id, who, why, to, then });
+                    Offer { verdict: Verdict::Taken, answer: None }
+                }
+                _ => said(Dropped::NoSuchRecord),
+            },
+        }
+    }
+
+    /// Whether anything was taken.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// How many events were taken.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// The record to store, and what to do after. `None` when nothing was taken; the run is then as it was.
+    #[must_use]
+    pub fn finish(mut self, build: &str, causes: Vec<String>) -> Option<(Record<W>, Effects)> {
+        if self.events.is_empty() {
+            return None;
+        }
+        let due = self.run.deadline();
+        if self.rang || due != self.was_due {
+            self.effects.alarm = Some(due);
+        }
+        // Only what is still open is carried out: a later event of the same record may have ended it.
+        let run = &self.run;
+        self.effects.orders.retain(|key| {
+            run.task(*key).is_some_and(|task| matches!(task.phase, TaskPhase::InFlight { .. }))
+        });
+        self.effects.signals = fresh_signals(run, std::mem::take(&mut self.effects.signals));
+        let record = Record {
+            at: self.at,
+            prev: self.prev,
+            build: build.to_owned(),
+            causes,
+            events: self.events,
+            run: self.run,
+        };
+        Some((record, self.effects))
+    }
+
+    /// Takes in one fact. Total: whatever a record may hold can be applied, so that replay never fails.
+    pub(crate) fn apply(&mut self, event: HistoryEvent<W>) {
+        self.events.push(event.clone());
+        match event {
+            HistoryEvent::Started => self.decide(Input::Started),
+            HistoryEvent::Observed { object, version, fact } => {
+                let digest = fence::digest::<W>(fact.as_ref());
+                make_room(&mut self.run.facts);
+                self.run.facts.insert(object.clone(), FactMark { version, digest });
+                self.decide(Input::Observed { object, fact });
+            }
+            HistoryEvent::TaskFinished { seq, ordinal, outcome, .. } => {
+                if let Some(task) = self.close_task(TaskKey { seq, ordinal }) {
+                    self.decide(Input::Finished { task: task.body, outcome });
+                }
+            }
+            HistoryEvent::TaskFailed { seq, ordinal, failure, .. } => {
+                self.fail_attempt(TaskKey { seq, ordinal }, failure);
+            }
+            HistoryEvent::Rang => self.ring(),
+            HistoryEvent::SignalTaken { from, id, signal } => {
+                self.run.taken.insert(from.clone(), id);
+                self.decide(Input::Signalled { from: Sender::Run(from), signal });
+            }
+            HistoryEvent::SignalReceipted { to, id } => {
+                self.close_signal(&to, id);
+            }
+            HistoryEvent::SignalRefused { to, id, why } => {
+                if let Some(signal) = self.close_signal(&to, id) {
+                    self.decide(Input::Refused { to, signal: signal.signal, why });
+                }
+            }
+            HistoryEvent::Requested { id, who, why, signal } => {
+                self.remember_request(id);
+                self.decide(Input::Signalled { from: Sender::Person { who, why }, signal });
+            }
+            HistoryEvent::Reset { id, then, .. } => {
+                self.remember_request(id);
+                self.reset(then);
+            }
+        }
+    }
+
+    fn decide(&mut self, input: Input<W>) {
+        if self.run.closed.is_some() {
+            return;
+        }
+        let state = std::mem::take(&mut self.run.state);
+        let label = W::label(&state);
+        let now = Now { run: &self.run.id, seq: self.run.seq, at: self.at };
+        let decision = W::decide(now, state, input);
+        self.carry(label, decision);
+    }
+
+    fn carry(&mut self, was: &'static str, decision: Decision<W>) {
+        self.run.state = decision.state;
+        if W::label(&self.run.state) != was || self.run.entered.seq == Seq(0) {
+            self.run.entered = Entered { seq: self.run.seq, at: self.at };
+        }
+        for command in decision.commands {
+            self.command(command);
+        }
+    }
+
+    fn command(&mut self, command: Command<W>) {
+        match command {
+            Command::Run(body, policy) => self.open_task(body, policy),
+            Command::CancelTasks => self.run.tasks.clear(),
+            Command::StartTimer(timer, ms) => {
+                self.run.timers.insert(timer, self.at.plus_ms(ms));
+            }
+            Command::CancelTimer(timer) => {
+                self.run.timers.remove(&timer);
+            }
+            Command::Signal(to, signal) => self.send(to, signal),
+            Command::Forget(run) => {
+                self.run.taken.remove(&run);
+            }
+            Command::BeginEpisode(kind) => self.begin_episode(kind),
+            Command::EndEpisode(result) => self.end_episode(result),
+            Command::Complete => {
+                self.run.closed = Some(self.at);
+                self.run.tasks.clear();
+                self.run.timers.clear();
+            }
+        }
+    }
+
+    fn open_task(&mut self, body: W::Task, policy: crate::RetryPolicy) {
+        if self.run.tasks.len() >= TASKS_MAX {
+            let failure = Failure::lasting("TooManyTasks", format!("{TASKS_MAX} tasks are open"));
+            return self.decide(Input::Exhausted { task: body, failure });
+        }
+        let key = TaskKey { seq: self.run.seq, ordinal: self.tasks };
+        self.tasks += 1;
+        self.run.tasks.push(OpenTask {
+            key,
+            body,
+            policy,
+            first_at: self.at,
+            attempt: Attempt(1),
+            episode: self.run.episode().map_or(Seq(0), |episode| episode.seq),
+            phase: TaskPhase::InFlight { at: self.at, issued: None },
+        });
+        self.effects.orders.push(key);
+    }
+
+    fn close_task(&mut self, key: TaskKey) -> Option<OpenTask<W>> {
+        let at = self.run.tasks.iter().position(|task| task.key == key)?;
+        Some(self.run.tasks.remove(at))
+    }
+
+    /// One attempt failed: wait for the next, or give the task up.
+    fn fail_attempt(&mut self, key: TaskKey, failure: Failure) {
+        let id = self.run.task_id(key);
+        let at = self.at;
+        let Some(task) = self.run.tasks.iter_mut().find(|task| task.key == key) else { return };
+        let delay = task.policy.delay_ms(&id, task.attempt).max(failure.after_ms.unwrap_or(0));
+        let until = at.plus_ms(delay);
+        let spent = task.attempt.0 >= task.policy.attempts_max || until > task.overall();
+        if failure.retry && !spent {
+            task.phase = TaskPhase::Waiting { until, failure };
+            return;
+        }
+        if let Some(task) = self.close_task(key) {
+            self.decide(Input::Exhausted { task: task.body, failure });
+        }
+    }
+
+    /// Works off everything that is due by now, earliest first.
+    fn ring(&mut self) {
+        self.rang = true;
+        for _ in 0..DUE_PER_RING_MAX {
+            if !self.work_off_one() {
+                return;
+            }
+        }
+    }
+
+    fn work_off_one(&mut self) -> bool {
+        let at = self.at;
+        let timer = self.run.timers.iter().map(|(timer, due)| (*due, *timer)).min_by_key(|t| t.0);
+        let task = self.run.tasks.iter().map(|task| (task.deadline(), task.key)).min();
+        match (timer, task) {
+            (Some((due, timer)), task) if due <= at && task.is_none_or(|task| due <= task.0) => {
+                self.run.timers.remove(&timer);
+                self.decide(Input::Fired(timer));
+                true
+            }
+            (_, Some((due, key))) if due <= at => {
+                self.task_due(key);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn task_due(&mut self, key: TaskKey) {
+        let at = self.at;
+        let Some(task) = self.run.tasks.iter_mut().find(|task| task.key == key) else { return };
+        match &task.phase {
+            TaskPhase::Waiting { .. } => {
+                task.attempt = task.attempt.next();
+                task.phase = TaskPhase::InFlight { at, issued: None };
+                self.effects.orders.push(key);
+            }
+            TaskPhase::InFlight { .. } => {
+                let ms = task.deadline().since_ms(task.first_at);
+                let text = format!("no answer within the limits; {ms} ms since the first attempt");
+                self.fail_attempt(key, Failure::transient("NoAnswer", text));
+            }
+        }
+    }
+
+    fn send(&mut self, to: RunId, signal: W::Signal) {
+        let id = SignalId { seq: self.run.seq, ordinal: self.signals };
+        self.signals += 1;
+        self.effects.signals.push((to.clone(), id));
+        self.run.outbox.push(Outgoing { to, id, issued: None, signal });
+    }
+
+    fn close_signal(&mut self, to: &RunId, id: SignalId) -> Option<Outgoing<W>> {
+        let at = self.run.outbox.iter().position(|out| out.to == *to && out.id == id)?;
+        let closed = self.run.outbox.remove(at);
+        // The next one to the same receiver may go out now.
+        if let Some(next) = self.run.outbox.iter().find(|out| out.to == *to) {
+            self.effects.signals.push((to.clone(), next.id));
+        }
+        Some(closed)
+    }
+
+    fn remember_request(&mut self, id: String) {
+        self.run.requests.push_back(id);
+        while self.run.requests.len() > REQUESTS_MAX {
+            self.run.requests.pop_front();
+        }
+    }
+
+    /// What was asked for ends here; unreceipted signals, and what was taken from each sender, stay.
+    fn reset(&mut self, then: W::State) {
+        if self.run.closed.is_some() {
+            return;
+        }
+        self.run.tasks.clear();
+        self.run.timers.clear();
+        let current = std::mem::take(&mut self.run.state);
+        let now = Now { run: &self.run.id, seq: self.run.seq, at: self.at };
+        let decision = W::reset(now, then, &current);
+        // A reset always enters a state, even one of the same name.
+        self.run.entered = Entered { seq: self.run.seq, at: self.at };
+        let label = W::label(&decision.state);
+        self.carry(label, decision);
+    }
+
+    fn begin_episode(&mut self, kind: &'static str) {
+        self.end_episode("superseded".to_owned());
+        self.run.episodes.push_back(Episode {
+            kind: kind.to_owned(),
+            seq: self.run.seq,
+            from: self.at,
+            to: None,
+            result: String::new(),
+        });
+        while self.run.episodes.len() > EPISODES_MAX {
+            self.run.episodes.pop_front();
+        }
+    }
+
+    fn end_episode(&mut self, result: String) {
+        if let Some(episode) = self.run.episodes.back_mut().filter(|episode| episode.to.is_none()) {
+            episode.to = Some(self.at);
+            episode.result = dormer_proto::message::cut(result);
+        }
+    }
+}
+
+fn blank<W: Workflow>(id: RunId, at: Timestamp, state: W::State) -> Run<W> {
+    Run {
+        id,
+        seq: Seq(0),
+        began: at,
+        state,
+        entered: Entered::default(),
+        tasks: Vec::new(),
+        timers: BTreeMap::new(),
+        outbox: Vec::new(),
+        taken: BTreeMap::new(),
+        requests: VecDeque::new(),
+        facts: BTreeMap::new(),
+        episodes: VecDeque::new(),
+        closed: None,
+        sum: Sum(0),
+    }
+}
+
+/// What the last record issued learns that record's checksum, which could not stand in the record itself.
+fn settle_issuers<W: Workflow>(run: &mut Run<W>, sum: Sum) {
+    for task in &mut run.tasks {
+        if let TaskPhase::InFlight { issued, .. } = &mut task.phase {
+            issued.get_or_insert(sum);
+        }
+    }
+    for signal in &mut run.outbox {
+        signal.issued.get_or_insert(sum);
+    }
+}
+
+/// Of the signals that became sendable, those that still are the oldest to their receiver.
+fn fresh_signals<W: Workflow>(
+    run: &Run<W>,
+    wanted: Vec<(RunId, SignalId)>,
+) -> Vec<(RunId, SignalId)> {
+    if wanted.is_empty() {
+        return wanted;
+    }
+    let first: BTreeMap<&RunId, SignalId> =
+        run.outbox.iter().rev().map(|out| (&out.to, out.id)).collect();
+    let mut fresh: Vec<_> =
+        wanted.into_iter().filter(|(to, id)| first.get(to) == Some(id)).collect();
+    fresh.dedup();
+    fresh
+}
+
+/// Objects that are gone make room for new ones, oldest first.
+fn make_room(facts: &mut BTreeMap<dormer_proto::message::ObjectRef, FactMark>) {
+    if facts.len() < FACTS_MAX {
+        return;
+    }
+    let gone =
+        facts.iter().filter(|(_, mark)| mark.digest == 0).min_by_key(|(_, mark)| mark.version);
+    if let Some(object) = gone.map(|(object, _)| object.clone()) {
+        facts.remove(&object);
+    }
+}
