@@ -1,1 +1,11 @@
-//! The engine in the world: its loop, the ports and their adapters.
+//! The engine in the world: its loop, the ports, and their adapters.
+//!
+//! [`lane`] is the loop's five steps; [`engine`] runs several lanes side by side, the sweep and the shutdown;
+//! [`port`] says what the world must offer. Two real adapters: NATS JetStream, and the embedded store over [`local`]
+//! queues.
+
+pub mod engine;
+pub mod lane;
+pub mod local;
+pub mod memory;
+pub mod port;
