@@ -14,4 +14,4 @@ pub mod net;
 pub mod world;
 
 pub use faults::{Fault, Faults};
-pub use world::{Pace, WorldClock};
+pub use world::{Pace, World, WorldClock, WorldConfig};

@@ -1,9 +1,13 @@
 //! The world: API server, controllers, hosts, clock, faults and record, put together.
 
+mod bare;
 mod clock;
 mod cloud;
 mod record;
+mod start;
 
+pub use bare::BareCloud;
 pub use clock::{Pace, WorldClock, stamp};
 pub use cloud::{CloudAct, CloudError, HostCloud, HostContext, HostOrder, Instance, Platform};
 pub use record::{ENTRIES_MAX, Entry, Happened, Record, Tally, Unavailable};
+pub use start::{World, WorldConfig, WorldError};

@@ -1,0 +1,139 @@
+//! The objects of the default world: what an OpenShift cluster has before dormer comes.
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde_json::{Value, json};
+
+use super::{
+    AWS_WINDOWS, AZURE_WINDOWS, CONTROL_PLANE, INFRA, ManifestError, Sets, WEBSERVER, parse,
+};
+use crate::api::Meta;
+
+/// The namespace of the Machine API.
+pub const MACHINE_API: &str = "openshift-machine-api";
+/// WMCO's namespace, in which the private key's secret is (wmco.md §2.2).
+pub const OPERATOR: &str = "openshift-windows-machine-config-operator";
+/// The machine config operator's namespace, in which the bootstrap token's secret is.
+pub const MACHINE_CONFIG: &str = "openshift-machine-config-operator";
+
+/// Namespaces of the default world beside those that every cluster has.
+pub const NAMESPACES: [&str; 6] =
+    [MACHINE_API, OPERATOR, MACHINE_CONFIG, "openshift-config", "openshift-cluster-api", "dormer"];
+
+/// The pair of keys that opens the Windows hosts.
+#[derive(Clone)]
+pub struct SshKey {
+    /// The private key, OpenSSH's PEM.
+    pub private_pem: String,
+    /// The public key as one line of `authorized_keys`.
+    pub public_line: String,
+}
+
+/// A Secret.
+pub fn secret(namespace: &str, name: &str, data: &[(&str, &str)]) -> Value {
+    let entry =
+        |(key, value): &(&str, &str)| ((*key).to_owned(), json!(BASE64_STANDARD.encode(value)));
+    let data: serde_json::Map<String, Value> = data.iter().map(entry).collect();
+    json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace}, "data": data})
+}
+
+/// The secrets that the guide and WMCO expect, and the cluster's own.
+pub fn secrets(key: &SshKey, ca_pem: &str, bootstrap_token: &str) -> Vec<Value> {
+    let public = &key.public_line;
+    let user_data = format!(
+        "<powershell>\n\
+         Add-WindowsCapability -Online -Name OpenSSH.Server~~~~0.0.1.0\n\
+         Set-Content -Encoding ascii -Path C:\\ProgramData\\ssh\\administrators_authorized_keys \
+         -Value '{public}'\n\
+         Restart-Service sshd\n\
+         </powershell>\n<persist>true</persist>\n"
+    );
+    let token = [("ca.crt", ca_pem), ("token", bootstrap_token)];
+    vec![
+        secret(OPERATOR, "cloud-private-key", &[("private-key.pem", &key.private_pem)]),
+        secret(MACHINE_API, "windows-user-data", &[("userData", &user_data)]),
+        secret(MACHINE_API, "worker-user-data", &[("userData", "{\"ignition\":{}}")]),
+        secret(MACHINE_API, "master-user-data", &[("userData", "{\"ignition\":{}}")]),
+        secret(MACHINE_CONFIG, "node-bootstrapper-token", &token),
+        secret("openshift-config", "pull-secret", &[(".dockerconfigjson", "{\"auths\":{}}")]),
+    ]
+}
+
+/// What says on what the cluster runs and how its network is.
+pub fn cluster_objects(api_url: &str) -> Vec<Value> {
+    vec![
+        json!({"apiVersion": "config.openshift.io/v1", "kind": "Infrastructure",
+            "metadata": {"name": "cluster"},
+            "spec": {"platformSpec": {"type": "AWS"}},
+            "status": {"infrastructureName": "demo-x7k2p", "platform": "AWS",
+                "apiServerURL": api_url, "apiServerInternalURI": api_url,
+                "platformStatus": {"type": "AWS", "aws": {"region": "us-east-1"}}}}),
+        json!({"apiVersion": "config.openshift.io/v1", "kind": "Network",
+            "metadata": {"name": "cluster"},
+            "spec": {"networkType": "OVNKubernetes", "serviceNetwork": ["172.30.0.0/16"],
+                "clusterNetwork": [{"cidr": "10.128.0.0/14", "hostPrefix": 23}]}}),
+        json!({"apiVersion": "operator.openshift.io/v1", "kind": "Network",
+            "metadata": {"name": "cluster"},
+            "spec": {"defaultNetwork": {"type": "OVNKubernetes", "ovnKubernetesConfig": {
+                "hybridOverlayConfig": {"hybridClusterNetwork":
+                    [{"cidr": "10.132.0.0/14", "hostPrefix": 23}]}}}}}),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "node-bootstrapper", "namespace": MACHINE_CONFIG}}),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "dormer", "namespace": "dormer"}}),
+    ]
+}
+
+/// Three control-plane Machines and the infra set, with one replica: Linux, not dormer's.
+///
+/// # Errors
+/// When `--set` makes the manifests invalid.
+pub fn linux(sets: &Sets) -> Result<Vec<Value>, ManifestError> {
+    let mut objects = Vec::new();
+    for ordinal in 0..3 {
+        let mut sets = sets.clone();
+        sets.insert("ordinal".to_owned(), ordinal.to_string());
+        objects.extend(parse(CONTROL_PLANE, &sets)?);
+    }
+    let mut infra = parse(INFRA, sets)?;
+    for set in &mut infra {
+        set["spec"]["replicas"] = json!(1);
+    }
+    objects.extend(infra);
+    Ok(objects)
+}
+
+/// The Windows MachineSets of the default world: the AWS one, and with `two` also the Azure one.
+///
+/// # Errors
+/// When `--set` makes the manifests invalid.
+pub fn windows(two: bool, sets: &Sets) -> Result<Vec<Value>, ManifestError> {
+    let mut objects = parse(AWS_WINDOWS, sets)?;
+    if two {
+        objects.extend(parse(AZURE_WINDOWS, sets)?);
+    }
+    Ok(objects)
+}
+
+/// Spreads so many machines over the Windows MachineSets among these objects.
+pub fn spread(objects: &mut [Value], machines: u32) {
+    let is_set = |o: &Value| {
+        let template = &o["spec"]["template"];
+        o["kind"] == "MachineSet" && template.label("machine.openshift.io/os-id") == Some("Windows")
+    };
+    let mut sets: Vec<&mut Value> = objects.iter_mut().filter(|o| is_set(o)).collect();
+    let count = u32::try_from(sets.len()).unwrap_or(1).max(1);
+    for (at, set) in sets.iter_mut().enumerate() {
+        let at = u32::try_from(at).unwrap_or(0);
+        let replicas = machines / count + u32::from(at < machines % count);
+        set["spec"]["replicas"] = json!(replicas);
+    }
+}
+
+/// The web server on the Windows nodes, with its budget.
+///
+/// # Errors
+/// Never, as the manifest is ours.
+pub fn webserver(replicas: u32) -> Result<Vec<Value>, ManifestError> {
+    parse(WEBSERVER, &Sets::from([("replicas".to_owned(), replicas.to_string())]))
+}

@@ -1,0 +1,335 @@
+//! Starts a world: server, objects, controllers and hosts, from one configuration.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use rand::SeedableRng;
+use russh::keys::{Algorithm, PrivateKey, ssh_key::LineEnding};
+use rustls::ServerConfig;
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::{HostCloud, HostContext, Pace, Record, WorldClock};
+use crate::{
+    api::{
+        ApiServer, Key, Meta, Object, Part, Refusal, User,
+        auth::NODE_BOOTSTRAPPER,
+        ca::CaError,
+        http, kinds,
+        kubeconfig::{Credential, kubeconfig},
+    },
+    cluster::{Controllers, Which, observe},
+    faults::{FaultError, Faults},
+    manifest::{
+        self, ManifestError, Sets,
+        demo::{self, SshKey},
+    },
+    net::{Dialer, TcpDial},
+};
+
+/// What world is to be.
+#[derive(Debug, Clone)]
+pub struct WorldConfig {
+    /// Windows machines, spread over the Windows MachineSets. `None`: as the manifests say.
+    pub machines: Option<u32>,
+    /// Manifests in place of the built-in Windows MachineSets.
+    pub manifests: Vec<PathBuf>,
+    /// Values for the manifests' placeholders.
+    pub sets: Sets,
+    /// Without manifests: whether the Azure set stands beside the AWS one.
+    pub two_sets: bool,
+    /// Whether control-plane Machines and the infra set are there.
+    pub linux: bool,
+    /// Whether a Deployment with a budget runs on the Windows nodes.
+    pub workload: bool,
+    /// Orders of faults, as on the command line.
+    pub faults: Vec<String>,
+    /// Chance comes from here.
+    pub seed: u64,
+    /// How fast the world runs.
+    pub pace: Pace,
+    /// Where the API server listens; `None`: nowhere, pipes in memory only.
+    pub listen: Option<SocketAddr>,
+}
+
+impl Default for WorldConfig {
+    fn default() -> Self {
+        Self {
+            machines: None,
+            manifests: Vec::new(),
+            sets: Sets::new(),
+            two_sets: false,
+            linux: true,
+            workload: true,
+            faults: Vec::new(),
+            seed: 1,
+            pace: Pace::LIFE,
+            listen: None,
+        }
+    }
+}
+
+impl WorldConfig {
+    /// A world of so many Windows machines on real sockets on the loopback address.
+    pub fn on_loopback(machines: u32, pace: Pace) -> Self {
+        let listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        Self { machines: Some(machines), pace, listen, ..Self::default() }
+    }
+
+    /// A world of so many Windows machines without any socket.
+    pub fn in_memory(machines: u32) -> Self {
+        Self { machines: Some(machines), ..Self::default() }
+    }
+}
+
+/// Why a world cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// A fault's order cannot be read.
+    #[error(transparent)]
+    Fault(#[from] FaultError),
+    /// A manifest cannot be used.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The server refuses an object of a manifest.
+    #[error("{object}: {refusal}")]
+    Object {
+        /// Kind and name.
+        object: String,
+        /// The server's answer.
+        refusal: Refusal,
+    },
+    /// No certificates can be made.
+    #[error(transparent)]
+    Ca(#[from] CaError),
+    /// The address cannot be bound.
+    #[error("the API server cannot listen: {0}")]
+    Listen(#[from] io::Error),
+    /// No SSH key can be made.
+    #[error("no SSH key: {0}")]
+    Key(String),
+}
+
+/// A running world. Dropping it ends it.
+pub struct World {
+    /// The API server.
+    pub api: ApiServer,
+    /// What time it is.
+    pub clock: WorldClock,
+    /// How fast it runs.
+    pub pace: Pace,
+    /// What trouble is ordered.
+    pub faults: Faults,
+    /// What truly happened.
+    pub record: Record,
+    /// The hosts, as the cloud sees them.
+    pub cloud: Arc<dyn HostCloud>,
+    /// The keys that open the hosts.
+    pub ssh_key: SshKey,
+    /// `https://host:port` of the API server.
+    pub api_url: Arc<str>,
+    /// How the API server is reached: real sockets, or TLS over pipes.
+    pub api_dialer: Dialer,
+    /// The API server's TLS settings, for further connectors.
+    pub tls: Arc<ServerConfig>,
+    admin_token: String,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl World {
+    /// Starts a world whose hosts `make_hosts` makes from what the world lends them.
+    ///
+    /// # Errors
+    /// When the configuration cannot be used, or no socket can be bound.
+    pub async fn start_with<C: HostCloud>(
+        config: WorldConfig,
+        make_hosts: impl FnOnce(HostContext, &ApiServer) -> Arc<C>,
+    ) -> Result<Self, WorldError> {
+        let clock = WorldClock::system();
+        let api = ApiServer::new(clock, config.seed)?;
+        let record = Record::new(clock, config.pace);
+        api.set_record(record.clone());
+        api.store().observe(observe::observer(record.clone()));
+        let objects = windows_objects(&config)?;
+        let machines = count(&objects);
+        let faults = Faults::parse(&config.faults, config.seed, machines)?;
+        let names = ["localhost", "kubernetes", "kubernetes.default.svc", "fleet"];
+        let ip = config.listen.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |a| a.ip());
+        let tls = Arc::new(api.ca().server_config(&names, &[ip, Ipv4Addr::LOCALHOST.into()])?);
+        let mut tasks = JoinSet::new();
+        let (api_url, api_dialer): (Arc<str>, Dialer) = match config.listen {
+            Some(address) => {
+                let (listener, bound) = http::bind(address).await?;
+                tasks.spawn(api.clone().serve_https(listener, tls.clone()));
+                (format!("https://{bound}").into(), Arc::new(TcpDial))
+            }
+            None => ("https://localhost:6443".into(), api.connector(Some(tls.clone()))),
+        };
+        let (ssh_key, admin_token) = (ssh_key(config.seed)?, format!("admin-{}", api.uid()));
+        let context = HostContext {
+            pace: config.pace,
+            clock,
+            faults: faults.clone(),
+            record: record.clone(),
+            api_dialer: api_dialer.clone(),
+            api_url: api_url.clone(),
+            ca_pem: api.ca().pem(),
+            seed: config.seed,
+        };
+        let cloud: Arc<dyn HostCloud> = make_hosts(context, &api);
+        let stop = CancellationToken::new();
+        let world = Self {
+            api,
+            clock,
+            pace: config.pace,
+            faults,
+            record,
+            cloud,
+            ssh_key,
+            api_url,
+            api_dialer,
+            tls,
+            admin_token,
+            stop,
+            tasks,
+        };
+        world.furnish(&config, objects, machines)?;
+        Ok(world.run(machines))
+    }
+
+    fn run(mut self, first_machines: u32) -> Self {
+        let controllers = Controllers {
+            server: self.api.clone(),
+            cloud: self.cloud.clone(),
+            faults: self.faults.clone(),
+            pace: self.pace,
+            first_machines,
+        };
+        let mut tasks = controllers.start(Which::All, &self.stop);
+        self.tasks.spawn(async move { while tasks.join_next().await.is_some() {} });
+        self
+    }
+
+    fn furnish(
+        &self,
+        config: &WorldConfig,
+        windows: Vec<Value>,
+        machines: u32,
+    ) -> Result<(), WorldError> {
+        self.api.tokens().add(&self.admin_token, User::admin());
+        let bootstrap = format!("bootstrap-{}", self.api.uid());
+        let (_, name) = NODE_BOOTSTRAPPER.rsplit_once(':').unwrap_or_default();
+        let user = User::service_account(demo::MACHINE_CONFIG, name);
+        self.api.tokens().add(&bootstrap, user);
+        let named = |name: &&str| {
+            serde_json::json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": name}})
+        };
+        let mut objects: Vec<Value> = demo::NAMESPACES.iter().map(named).collect();
+        objects.extend(demo::secrets(&self.ssh_key, &self.api.ca().pem(), &bootstrap));
+        objects.extend(demo::cluster_objects(&self.api_url));
+        if config.linux {
+            objects.extend(demo::linux(&config.sets)?);
+        }
+        objects.extend(windows);
+        if config.workload && machines > 0 {
+            objects.extend(demo::webserver(machines)?);
+        }
+        objects.into_iter().try_for_each(|object| self.create(object).map(drop))
+    }
+
+    /// Makes an object of whatever kind, as the administrator; its status is kept.
+    ///
+    /// # Errors
+    /// As the server refuses it.
+    pub fn create(&self, object: Value) -> Result<Arc<Object>, WorldError> {
+        let (version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
+        let named = format!("{} {}", kind.unwrap_or_default(), object.name());
+        let failed = |refusal| WorldError::Object { object: named.clone(), refusal };
+        let kind = kinds::of(version.unwrap_or_default(), kind.unwrap_or_default());
+        let kind = kind.ok_or_else(|| failed(Refusal::no_such_path()))?;
+        let namespace = match (kind.namespaced, object.namespace()) {
+            (true, "") => "default".to_owned(),
+            (_, namespace) => namespace.to_owned(),
+        };
+        let (user, status) = (User::admin(), object["status"].clone());
+        let mut made = self.api.create(&user, kind, &namespace, object, false).map_err(failed)?;
+        if !status.is_null() && kind.has("status") {
+            let mut value = made.value.clone();
+            value["status"] = status;
+            let key = Key::of(&value);
+            let updated = self.api.update(&user, kind, &key, Part::Status, value, false);
+            made = updated.map_err(failed)?;
+        }
+        Ok(made)
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> Value {
+        let token = Credential::Token(self.admin_token.clone());
+        kubeconfig(&self.api_url, &self.api.ca().pem(), "admin", &token)
+    }
+
+    /// A kubeconfig for another user, with a token of its own; the record names the user for
+    /// what is done with it.
+    pub fn kubeconfig_for(&self, user: User) -> Value {
+        let token = format!("user-{}", self.api.uid());
+        self.api.tokens().add(&token, user.clone());
+        kubeconfig(&self.api_url, &self.api.ca().pem(), &user.name, &Credential::Token(token))
+    }
+
+    /// A bearer token for a user.
+    pub fn token_for(&self, user: User) -> String {
+        let token = format!("user-{}", self.api.uid());
+        self.api.tokens().add(&token, user);
+        token
+    }
+
+    /// Ends the controllers; the API server stays until the world is dropped.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// All objects of a kind.
+    pub fn all(&self, kind: &kinds::Kind) -> Vec<Arc<Object>> {
+        self.api.list(kind, &crate::api::ListQuery::default()).items
+    }
+}
+
+fn windows_objects(config: &WorldConfig) -> Result<Vec<Value>, WorldError> {
+    let mut objects = Vec::new();
+    for path in &config.manifests {
+        objects.extend(manifest::load(path, &config.sets)?);
+    }
+    if config.manifests.is_empty() {
+        objects = demo::windows(config.two_sets, &config.sets)?;
+    }
+    if let Some(machines) = config.machines {
+        demo::spread(&mut objects, machines);
+    }
+    Ok(objects)
+}
+
+fn count(objects: &[Value]) -> u32 {
+    let windows = |o: &&Value| {
+        let os = "machine.openshift.io/os-id";
+        o["spec"]["template"].label(os) == Some("Windows")
+    };
+    let replicas = |o: &Value| o["spec"]["replicas"].as_u64().and_then(|n| u32::try_from(n).ok());
+    objects.iter().filter(windows).map(|o| replicas(o).unwrap_or(1)).sum()
+}
+
+fn ssh_key(seed: u64) -> Result<SshKey, WorldError> {
+    let failed = |e: &dyn std::fmt::Display| WorldError::Key(e.to_string());
+    let mut chance = rand::rngs::StdRng::seed_from_u64(seed ^ 0x5353_4821);
+    let key = PrivateKey::random(&mut chance, Algorithm::Ed25519).map_err(|e| failed(&e))?;
+    let public_line = key.public_key().to_openssh().map_err(|e| failed(&e))?;
+    let private_pem = key.to_openssh(LineEnding::LF).map_err(|e| failed(&e))?.to_string();
+    Ok(SshKey { private_pem, public_line })
+}
