@@ -199,7 +199,8 @@ pub struct OrderOut {
 /// - Receipts may be lost: workers repeat reports until one comes.
 pub trait TaskQueue: Send + Sync + 'static {
     /// Publishes orders.
-    fn publish(&self, orders: Vec<OrderOut>) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn publish(&self, orders: Vec<OrderOut>)
+    -> impl Future<Output = Result<(), StoreError>> + Send;
     /// Tells workers what became of their reports.
     fn receipt(&self, receipts: Vec<ReportReceipt>) -> impl Future<Output = ()> + Send;
 }

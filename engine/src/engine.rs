@@ -1,0 +1,230 @@
+//! An engine: lanes side by side, the intake that feeds them, the sweep, and the shutdown.
+
+use crate::{
+    lane::{Lane, Tally},
+    port::{Clock, Delivery, History, HistoryReader, Inbox, Ports, Settle, StoreError},
+};
+use dormer_engine_core::{LetterOf, Workflow};
+use dormer_proto::{
+    envelope,
+    id::{RunId, Timestamp, hash64},
+};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+
+/// Runs read by one step of the sweep.
+const SWEEP_PAGE: usize = 1_000;
+/// How long a Gone run's records are kept after its end: 30 days, in milliseconds.
+const CLOSED_KEPT_MS: u64 = 30 * 24 * 3_600_000;
+
+/// How an engine runs.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The build, as it is written into records.
+    pub build: String,
+    /// Lanes: each owns the runs whose ids hash to it.
+    pub lanes: usize,
+    /// Letters in one turn of a lane.
+    pub batch_max: usize,
+    /// Runs kept in memory, over all lanes.
+    pub cached_max: usize,
+    /// How often the sweep passes over all runs.
+    pub sweep_every: Duration,
+    /// How much a deadline must be past due before the sweep rings for it, in milliseconds: the alarm's time first.
+    pub sweep_grace_ms: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            build: concat!("dormer ", env!("CARGO_PKG_VERSION")).into(),
+            lanes: 4,
+            batch_max: 512,
+            cached_max: 8_192,
+            sweep_every: Duration::from_secs(30),
+            sweep_grace_ms: 2_000,
+        }
+    }
+}
+
+/// Runs an engine until `stop` says true. It then finishes the turns under way and gives back what it holds.
+///
+/// # Errors
+/// [`StoreError::Broken`]: the store cannot be trusted; nothing more was decided on it.
+pub async fn run<W: Workflow, P: Ports>(
+    ports: Arc<P>,
+    options: Options,
+    mut stop: watch::Receiver<bool>,
+) -> Result<Tally, StoreError> {
+    let lanes = options.lanes.max(1);
+    let mut tasks: JoinSet<Result<Tally, StoreError>> = JoinSet::new();
+    let mut mouths = Vec::with_capacity(lanes);
+    for _ in 0..lanes {
+        let (mouth, letters) = mpsc::channel(options.batch_max * 2);
+        let lane = Lane::<W, P>::new(
+            Arc::clone(&ports),
+            options.build.clone(),
+            options.cached_max / lanes,
+        );
+        tasks.spawn(lane_loop(lane, letters, options.batch_max));
+        mouths.push(mouth);
+    }
+    let sweep = tokio::spawn(sweep_for_ever(Arc::clone(&ports), options.clone()));
+    let result = tokio::select! {
+        biased;
+        () = told(&mut stop) => Ok(()),
+        result = intake::<W, P>(&ports, &mouths, &options) => result,
+        Some(ended) = tasks.join_next() => flatten(ended).map(drop),
+    };
+    sweep.abort();
+    drop(mouths);
+    let mut total = Tally::default();
+    let mut first_error = result.err();
+    while let Some(ended) = tasks.join_next().await {
+        match flatten(ended) {
+            Ok(tally) => total = sum(total, tally),
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    first_error.map_or(Ok(total), Err)
+}
+
+fn flatten(
+    ended: Result<Result<Tally, StoreError>, tokio::task::JoinError>,
+) -> Result<Tally, StoreError> {
+    ended.unwrap_or_else(|error| Err(StoreError::Broken(format!("a lane ended: {error}"))))
+}
+
+async fn told(stop: &mut watch::Receiver<bool>) {
+    // An owner that is gone without a word wants a stop, too.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+async fn lane_loop<W: Workflow, P: Ports>(
+    mut lane: Lane<W, P>,
+    mut letters: mpsc::Receiver<Delivery>,
+    batch_max: usize,
+) -> Result<Tally, StoreError> {
+    let mut batch = Vec::with_capacity(batch_max);
+    while letters.recv_many(&mut batch, batch_max).await > 0 {
+        lane.turn(std::mem::take(&mut batch)).await?;
+    }
+    Ok(lane.tally)
+}
+
+/// Takes letters and hands each to the lane that owns its run.
+async fn intake<W: Workflow, P: Ports>(
+    ports: &P,
+    mouths: &[mpsc::Sender<Delivery>],
+    options: &Options,
+) -> Result<(), StoreError> {
+    let mut wait = Duration::from_millis(100);
+    loop {
+        match ports.inbox().take(options.batch_max).await {
+            Ok(deliveries) => {
+                wait = Duration::from_millis(100);
+                for delivery in deliveries {
+                    let token = delivery.token;
+                    let lane = lane_of::<W>(&delivery, mouths.len());
+                    if mouths[lane].send(delivery).await.is_err() {
+                        ports.inbox().settle(vec![(token, Settle::Again(0))]).await;
+                        return Ok(());
+                    }
+                }
+            }
+            Err(StoreError::Unavailable(why)) => {
+                tracing::warn!(why, "the inbox does not answer");
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(Duration::from_secs(5));
+            }
+            Err(broken) => return Err(broken),
+        }
+    }
+}
+
+fn lane_of<W: Workflow>(delivery: &Delivery, lanes: usize) -> usize {
+    // An unreadable letter goes to the first lane, which buries it.
+    let run = envelope::decode::<LetterOf<W>>(&delivery.bytes, W::SCHEMA).ok();
+    run.map_or(0, |(letter, _)| {
+        usize::try_from(hash64(letter.run.as_str().as_bytes()) % lanes as u64).unwrap_or(0)
+    })
+}
+
+/// Rings for runs whose deadline is past and whose alarm did not ring; deletes runs that ended long ago.
+async fn sweep_for_ever<P: Ports>(ports: Arc<P>, options: Options) {
+    loop {
+        if let Err(error) = sweep(ports.as_ref(), options.sweep_grace_ms).await {
+            tracing::warn!(%error, "the sweep ended early");
+        }
+        tokio::time::sleep(options.sweep_every).await;
+    }
+}
+
+/// One pass over all runs.
+///
+/// # Errors
+/// The store's.
+pub async fn sweep<P: Ports>(ports: &P, grace_ms: u64) -> Result<(), StoreError> {
+    let now = ports.clock().now();
+    let overdue = Timestamp(now.0.saturating_sub(grace_ms));
+    let mut after: Option<RunId> = None;
+    loop {
+        let heads = ports.reader().heads(after.as_ref(), SWEEP_PAGE).await?;
+        let Some(last) = heads.last() else { return Ok(()) };
+        after = Some(last.run.clone());
+        let incarnation = ports.history().incarnation();
+        let mut letters = Vec::new();
+        for head in heads {
+            let expired = head.closed.is_some_and(|at| now.since_ms(at) > CLOSED_KEPT_MS);
+            if expired {
+                ports.reader().forget(&head.run, head.revision).await?;
+            } else if head.deadline.is_some_and(|deadline| deadline <= overdue) {
+                letters.extend(
+                    crate::local::ring(&head.run, incarnation).map(|bytes| (head.run, bytes)),
+                );
+            }
+        }
+        if !letters.is_empty() {
+            ports.inbox().put(letters).await?;
+        }
+    }
+}
+
+/// Carries out `outstanding()` of every run, at most `per_s` a second: after a rebuildable stream was lost, and at
+/// the start of an engine on a store whose queues are in memory.
+///
+/// # Errors
+/// The store's.
+pub async fn revisit_all<W: Workflow, P: Ports>(
+    ports: Arc<P>,
+    per_s: usize,
+) -> Result<usize, StoreError> {
+    let mut lane = Lane::<W, P>::new(Arc::clone(&ports), "revisit", 1);
+    let mut after: Option<RunId> = None;
+    let mut count = 0;
+    let page = per_s.clamp(1, SWEEP_PAGE);
+    loop {
+        let heads = ports.reader().heads(after.as_ref(), page).await?;
+        let Some(last) = heads.last() else { return Ok(count) };
+        after = Some(last.run.clone());
+        let open: Vec<RunId> = heads.into_iter().map(|head| head.run).collect();
+        count += open.len();
+        lane.revisit(open).await?;
+        tokio::time::sleep(Duration::from_secs_f64(page as f64 / per_s.max(1) as f64)).await;
+    }
+}
+
+fn sum(a: Tally, b: Tally) -> Tally {
+    Tally {
+        records: a.records + b.records,
+        events: a.events + b.events,
+        dropped: a.dropped + b.dropped,
+        unknown: a.unknown + b.unknown,
+        conflicts: a.conflicts + b.conflicts,
+        dead: a.dead + b.dead,
+        newer: a.newer + b.newer,
+    }
+}

@@ -1,0 +1,114 @@
+//! Carrying out: the effects of many runs as one batch per port.
+
+use crate::port::{Alarms, Inbox, OrderOut, Ports, StoreError, TaskQueue};
+use dormer_engine_core::{Answer, Effects, Run, TaskKey, Workflow};
+use dormer_proto::{
+    envelope::{self, EncodeError},
+    id::{Incarnation, RunId, SignalId, Sum, Timestamp},
+    message::{Inbound, Letter, NoSignal, ReportReceipt},
+};
+use std::collections::BTreeSet;
+
+/// Effects gathered for one round of calls. Each is safe to repeat.
+pub(super) struct Work {
+    incarnation: Incarnation,
+    orders: Vec<OrderOut>,
+    letters: Vec<(RunId, Vec<u8>)>,
+    alarms: Vec<(RunId, Option<Timestamp>)>,
+    receipts: Vec<ReportReceipt>,
+    runs: BTreeSet<RunId>,
+}
+
+impl Work {
+    /// Nothing yet, for the store `incarnation`.
+    pub(super) fn new(incarnation: Incarnation) -> Self {
+        Self {
+            incarnation,
+            orders: Vec::new(),
+            letters: Vec::new(),
+            alarms: Vec::new(),
+            receipts: Vec::new(),
+            runs: BTreeSet::new(),
+        }
+    }
+
+    /// Adds one run's effects.
+    pub(super) fn add<W: Workflow>(&mut self, run: &Run<W>, effects: Effects) {
+        self.runs.insert(run.id.clone());
+        if let Some(alarm) = effects.alarm {
+            self.alarms.push((run.id.clone(), alarm));
+        }
+        for key in effects.orders {
+            self.order(run, key);
+        }
+        for (to, id) in effects.signals {
+            self.signal(run, &to, id);
+        }
+        self.answers(effects.answers);
+    }
+
+    fn order<W: Workflow>(&mut self, run: &Run<W>, key: TaskKey) {
+        let Some(order) = run.order(key, self.incarnation) else { return };
+        match envelope::encode(&order, W::SCHEMA) {
+            Ok((bytes, _)) => self.orders.push(OrderOut {
+                class: W::class(&order.body),
+                task: order.task,
+                attempt: order.attempt,
+                bytes,
+            }),
+            Err(error) => tracing::error!(task = %order.task, %error, "an order cannot be written"),
+        }
+    }
+
+    fn signal<W: Workflow>(&mut self, run: &Run<W>, to: &RunId, id: SignalId) {
+        let Some(signal) = run.outbox.iter().find(|out| out.to == *to && out.id == id) else {
+            return;
+        };
+        let letter: Letter<W::Fact, W::Outcome, W::Signal> = run.letter(signal, self.incarnation);
+        self.letter(to.clone(), envelope::encode(&letter, W::SCHEMA));
+    }
+
+    fn letter(&mut self, to: RunId, encoded: Result<(Vec<u8>, Sum), EncodeError>) {
+        match encoded {
+            Ok((bytes, _)) => self.letters.push((to, bytes)),
+            Err(error) => tracing::error!(run = %to, %error, "a letter cannot be written"),
+        }
+    }
+
+    /// Adds answers to senders.
+    pub(super) fn answers(&mut self, answers: Vec<Answer>) {
+        for answer in answers {
+            match answer {
+                Answer::Report(receipt) => self.receipts.push(receipt),
+                Answer::Signal { to, answer } => {
+                    let body: Inbound<(), (), NoSignal> = Inbound::Answered(answer);
+                    let letter =
+                        Letter { run: to.clone(), incarnation: Some(self.incarnation), body };
+                    self.letter(to, envelope::encode(&letter, 0));
+                }
+            }
+        }
+    }
+
+    /// The runs whose effects these are.
+    pub(super) fn runs(&self) -> Vec<RunId> {
+        self.runs.iter().cloned().collect()
+    }
+
+    /// Carries everything out.
+    pub(super) async fn carry_out<P: Ports>(self, ports: &P) -> Result<(), StoreError> {
+        if !self.orders.is_empty() {
+            ports.tasks().publish(self.orders).await?;
+        }
+        if !self.letters.is_empty() {
+            ports.inbox().put(self.letters).await?;
+        }
+        if !self.alarms.is_empty() {
+            ports.alarms().set(self.alarms).await?;
+        }
+        if !self.receipts.is_empty() {
+            ports.tasks().receipt(self.receipts).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,367 @@
+//! Queues of one process: inbox, orders and alarms in memory, beside a store that keeps the history.
+//!
+//! Nothing here needs to survive the process: facts are listed again, reports are repeated until receipted, a request
+//! is confirmed only from the history, and orders and alarms follow from it (`outstanding()`).
+
+use crate::port::{
+    Alarms, Clock, Delivery, Inbox, OrderOut, Settle, StoreError, SystemClock, TaskQueue,
+};
+use dormer_proto::{
+    envelope,
+    id::{Attempt, Incarnation, RunId, TaskId, Timestamp},
+    message::{Inbound, Letter, NoSignal, ReportReceipt},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{sync::Notify, time::Instant};
+
+fn lock<T>(inner: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Critical sections are a few queue operations; a panic elsewhere leaves none of them half done.
+    inner.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Letters in memory.
+#[derive(Debug, Default)]
+pub struct LocalInbox {
+    inner: Mutex<Letters>,
+    come: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Letters {
+    waiting: VecDeque<Delivery>,
+    taken: HashMap<u64, Delivery>,
+    delayed: BTreeMap<(Instant, u64), Delivery>,
+    last: u64,
+}
+
+impl Letters {
+    fn ripen(&mut self, now: Instant) -> Option<Instant> {
+        while let Some(entry) = self.delayed.first_entry() {
+            if entry.key().0 > now {
+                return Some(entry.key().0);
+            }
+            let delivery = entry.remove();
+            self.waiting.push_back(delivery);
+        }
+        None
+    }
+
+    fn pull(&mut self, max: usize) -> Vec<Delivery> {
+        let count = self.waiting.len().min(max);
+        let pulled: Vec<Delivery> = self.waiting.drain(..count).collect();
+        for delivery in &pulled {
+            self.taken.insert(delivery.token, delivery.clone());
+        }
+        pulled
+    }
+
+    fn settle(&mut self, token: u64, fate: Settle, now: Instant) {
+        let Some(delivery) = self.taken.remove(&token) else { return };
+        match fate {
+            Settle::Done => {}
+            Settle::Again(0) => self.waiting.push_back(delivery),
+            Settle::Again(ms) => {
+                self.delayed.insert((now + Duration::from_millis(ms), token), delivery);
+            }
+        }
+    }
+}
+
+impl LocalInbox {
+    /// Letters that wait, are being worked on, or come again later.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        let inner = lock(&self.inner);
+        inner.waiting.len() + inner.taken.len() + inner.delayed.len()
+    }
+}
+
+impl Inbox for LocalInbox {
+    async fn take(&self, max: usize) -> Result<Vec<Delivery>, StoreError> {
+        loop {
+            let come = self.come.notified();
+            let next = {
+                let mut inner = lock(&self.inner);
+                let next = inner.ripen(Instant::now());
+                let pulled = inner.pull(max);
+                if !pulled.is_empty() {
+                    return Ok(pulled);
+                }
+                next
+            };
+            match next {
+                Some(at) => {
+                    let _ = tokio::time::timeout_at(at, come).await;
+                }
+                None => come.await,
+            }
+        }
+    }
+
+    async fn put(&self, letters: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
+        {
+            let mut inner = lock(&self.inner);
+            for (_, bytes) in letters {
+                inner.last += 1;
+                let token = inner.last;
+                inner.waiting.push_back(Delivery { bytes, token, cause: format!("inbox:{token}") });
+            }
+        }
+        self.come.notify_one();
+        Ok(())
+    }
+
+    async fn settle(&self, fates: Vec<(u64, Settle)>) {
+        let again = {
+            let mut inner = lock(&self.inner);
+            let now = Instant::now();
+            let again = fates.iter().any(|(_, fate)| *fate != Settle::Done);
+            for (token, fate) in fates {
+                inner.settle(token, fate, now);
+            }
+            again
+        };
+        if again {
+            self.come.notify_one();
+        }
+    }
+}
+
+/// An order's identity.
+pub type OrderKey = (TaskId, Attempt);
+
+/// Orders in memory. A worker of the same process takes them here.
+#[derive(Debug, Default)]
+pub struct LocalTasks {
+    inner: Mutex<Orders>,
+    come: Notify,
+    receipted: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Orders {
+    waiting: VecDeque<OrderOut>,
+    /// Waiting or taken: the same order published again is one order.
+    known: BTreeSet<OrderKey>,
+    receipts: HashMap<OrderKey, ReportReceipt>,
+}
+
+impl LocalTasks {
+    /// Takes at most `max` orders; waits until there is one.
+    pub async fn take(&self, max: usize) -> Vec<OrderOut> {
+        loop {
+            let come = self.come.notified();
+            {
+                let mut inner = lock(&self.inner);
+                let count = inner.waiting.len().min(max);
+                if count > 0 {
+                    let taken = inner.waiting.drain(..count).collect();
+                    if !inner.waiting.is_empty() {
+                        self.come.notify_one();
+                    }
+                    return taken;
+                }
+            }
+            come.await;
+        }
+    }
+
+    /// Gives an order back: its worker stops before it has an answer.
+    pub fn give_back(&self, order: OrderOut) {
+        lock(&self.inner).waiting.push_front(order);
+        self.come.notify_one();
+    }
+
+    /// Waits for the receipt of a report. The caller limits the wait and repeats its report.
+    pub async fn receipt_of(&self, key: &OrderKey) -> ReportReceipt {
+        loop {
+            let receipted = self.receipted.notified();
+            tokio::pin!(receipted);
+            receipted.as_mut().enable();
+            if let Some(receipt) = lock(&self.inner).receipts.remove(key) {
+                return receipt;
+            }
+            receipted.await;
+        }
+    }
+
+    /// Orders that wait for a worker.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        lock(&self.inner).waiting.len()
+    }
+}
+
+impl TaskQueue for LocalTasks {
+    async fn publish(&self, orders: Vec<OrderOut>) -> Result<(), StoreError> {
+        {
+            let mut inner = lock(&self.inner);
+            for order in orders {
+                if inner.known.insert((order.task.clone(), order.attempt)) {
+                    inner.waiting.push_back(order);
+                }
+            }
+        }
+        self.come.notify_one();
+        Ok(())
+    }
+
+    async fn receipt(&self, receipts: Vec<ReportReceipt>) {
+        {
+            let mut inner = lock(&self.inner);
+            for receipt in receipts {
+                let key = (receipt.task.clone(), receipt.attempt);
+                // A receipt that nobody waits for (a straggler's second report) is not kept.
+                if inner.known.remove(&key) {
+                    inner.receipts.insert(key, receipt);
+                }
+            }
+        }
+        self.receipted.notify_waiters();
+    }
+}
+
+/// Alarms in memory; [`ring_for_ever`] rings them.
+#[derive(Debug, Default)]
+pub struct LocalAlarms {
+    inner: Mutex<Due>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Due {
+    by_run: HashMap<RunId, Timestamp>,
+    by_time: BTreeSet<(Timestamp, RunId)>,
+}
+
+impl LocalAlarms {
+    fn due(&self, now: Timestamp) -> (Vec<RunId>, Option<Timestamp>) {
+        let mut inner = lock(&self.inner);
+        let mut due = Vec::new();
+        while let Some((at, run)) = inner.by_time.first().cloned() {
+            if at > now {
+                return (due, Some(at));
+            }
+            inner.by_time.pop_first();
+            inner.by_run.remove(&run);
+            due.push(run);
+        }
+        (due, None)
+    }
+}
+
+impl Alarms for LocalAlarms {
+    async fn set(&self, alarms: Vec<(RunId, Option<Timestamp>)>) -> Result<(), StoreError> {
+        {
+            let mut inner = lock(&self.inner);
+            for (run, at) in alarms {
+                if let Some(old) = inner.by_run.remove(&run) {
+                    inner.by_time.remove(&(old, run.clone()));
+                }
+                if let Some(at) = at {
+                    inner.by_run.insert(run.clone(), at);
+                    inner.by_time.insert((at, run));
+                }
+            }
+        }
+        self.changed.notify_one();
+        Ok(())
+    }
+}
+
+/// The letter by which an alarm rings.
+#[must_use]
+pub fn ring(run: &RunId, incarnation: Incarnation) -> Option<Vec<u8>> {
+    let body: Inbound<(), (), NoSignal> = Inbound::Rang;
+    let letter = Letter { run: run.clone(), incarnation: Some(incarnation), body };
+    envelope::encode(&letter, 0).ok().map(|(bytes, _)| bytes)
+}
+
+/// Rings alarms as they come due, by `clock`, until dropped.
+pub async fn ring_for_ever<C: Clock>(
+    alarms: Arc<LocalAlarms>,
+    inbox: Arc<LocalInbox>,
+    clock: C,
+    incarnation: Incarnation,
+) {
+    loop {
+        let changed = alarms.changed.notified();
+        let now = clock.now();
+        let (due, next) = alarms.due(now);
+        let letters =
+            due.into_iter().filter_map(|run| Some((run.clone(), ring(&run, incarnation)?)));
+        let letters: Vec<_> = letters.collect();
+        if !letters.is_empty() {
+            // The in-memory inbox always takes letters.
+            let _ = inbox.put(letters).await;
+        }
+        match next {
+            Some(at) => {
+                let wait = Duration::from_millis(at.since_ms(now).max(1));
+                let _ = tokio::time::timeout(wait, changed).await;
+            }
+            None => changed.await,
+        }
+    }
+}
+
+/// A store with its queues, all in this process.
+pub struct Local<S, C = SystemClock> {
+    /// History and dead letters.
+    pub store: Arc<S>,
+    /// Letters.
+    pub inbox: Arc<LocalInbox>,
+    /// Orders.
+    pub tasks: Arc<LocalTasks>,
+    /// Alarms.
+    pub alarms: Arc<LocalAlarms>,
+    /// The time.
+    pub clock: C,
+}
+
+impl<S, C: Clock> Local<S, C> {
+    /// Queues around `store`.
+    pub fn new(store: Arc<S>, clock: C) -> Self {
+        Self { store, inbox: Arc::default(), tasks: Arc::default(), alarms: Arc::default(), clock }
+    }
+}
+
+impl<S, C> crate::port::Ports for Local<S, C>
+where
+    S: crate::port::History + crate::port::HistoryReader + crate::port::DeadLetters,
+    C: Clock,
+{
+    type History = S;
+    type Reader = S;
+    type Inbox = LocalInbox;
+    type Tasks = LocalTasks;
+    type Alarms = LocalAlarms;
+    type Dead = S;
+    type Clock = C;
+
+    fn history(&self) -> &S {
+        &self.store
+    }
+    fn reader(&self) -> &S {
+        &self.store
+    }
+    fn inbox(&self) -> &LocalInbox {
+        &self.inbox
+    }
+    fn tasks(&self) -> &LocalTasks {
+        &self.tasks
+    }
+    fn alarms(&self) -> &LocalAlarms {
+        &self.alarms
+    }
+    fn dead(&self) -> &S {
+        &self.store
+    }
+    fn clock(&self) -> &C {
+        &self.clock
+    }
+}
