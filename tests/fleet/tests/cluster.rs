@@ -67,7 +67,8 @@ async fn a_world_comes_up_and_scales() {
     until("their pods run", || ready_pods(&world) == 5).await;
     let nodes = world.all(&kinds::NODE);
     assert_eq!(nodes.len(), 5 + 3 + 1, "with the control plane and the infra node");
-    let labelled = nodes.iter().filter(|n| n.value.label("node-role.kubernetes.io/worker").is_some());
+    let labelled =
+        nodes.iter().filter(|n| n.value.label("node-role.kubernetes.io/worker").is_some());
     assert_eq!(labelled.count(), 5 + 1);
     scale(&world, 12);
     until("twelve run", || windows(&world).len() == 12).await;
@@ -124,7 +125,8 @@ async fn a_pre_drain_hook_holds_and_a_budget_refuses() {
     until("it is replaced", || ready_pods(&world) == 2).await;
 
     let machine = Key::new("openshift-machine-api", windows(&world)[0].clone());
-    let hook = json!({"spec": {"lifecycleHooks": {"preDrain": [{"name": "d", "owner": "dormer"}]}}});
+    let hook =
+        json!({"spec": {"lifecycleHooks": {"preDrain": [{"name": "d", "owner": "dormer"}]}}});
     let patch = |p: &serde_json::Value| {
         let (user, how) = (User::admin(), (PatchKind::Merge, p));
         let options = WriteOptions::default();

@@ -402,6 +402,10 @@ impl Call {
         if self.content_type.contains("yaml") {
             return serde_yaml_ng::from_slice(&self.body).map_err(|e| bad(&e));
         }
+        if self.content_type.contains("protobuf") {
+            let message = "the simulated server reads JSON and YAML, no protobuf";
+            return Err(Refusal::new(415, "UnsupportedMediaType", message));
+        }
         serde_json::from_slice(&self.body).map_err(|e| bad(&e))
     }
 

@@ -3,7 +3,8 @@
 //! Where it differs from a real one: authorization is not enforced (every known user may do
 //! everything); `managedFields` are not kept, and server-side apply neither tracks nor refuses
 //! other managers' fields; objects are not checked against schemas beyond names and the little in
-//! [`admission`]; a paginated list goes on in the present state rather than in its first page's;
+//! [`admission`]; bodies in protobuf are refused with 415 (kubectl's `create configmap NAME …` and
+//! its like send them; `create -f`, `apply`, `edit`, `patch`, `scale` and `drain` do not); a paginated list goes on in the present state rather than in its first page's;
 //! Events are forgotten by number, not by age.
 
 pub mod admission;
