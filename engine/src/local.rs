@@ -189,6 +189,11 @@ impl LocalTasks {
         }
     }
 
+    /// Every receipt that came since the last call: for a worker that handles many orders in one task.
+    pub fn receipts(&self) -> Vec<ReportReceipt> {
+        lock(&self.inner).receipts.drain().map(|(_, receipt)| receipt).collect()
+    }
+
     /// Orders that wait for a worker.
     #[must_use]
     pub fn waiting(&self) -> usize {

@@ -1,0 +1,365 @@
+//! Each fence by itself, on a toy workflow: which letters a run takes, drops, and answers.
+
+use dormer_engine_core::{
+    Answer, Command, Decision, Dropped, Effects, Input, LetterOf, Now, Record, RetryPolicy, Run,
+    Transition, Verdict, Workflow, replay_record,
+};
+use dormer_proto::{
+    envelope,
+    id::{Attempt, Epoch, Incarnation, RunId, Seq, SignalId, Sum, TaskId, Timestamp},
+    message::{
+        Ask, Failure, Fate, Inbound, Letter, ObjectRef, Observation, Refusal, Request,
+        SignalAnswer, Signalled, TaskReport, Version,
+    },
+};
+use serde::{Deserialize, Serialize};
+
+const OURS: Incarnation = Incarnation(7);
+
+/// Counts what it is told; asks for a task at each fact, waits at each signal.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Toy {
+    heard: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum Wait {
+    A,
+}
+
+impl Workflow for Toy {
+    const SCHEMA: u16 = 1;
+    type State = Toy;
+    type Task = u32;
+    type Outcome = u32;
+    type Fact = u32;
+    type Timer = Wait;
+    type Signal = String;
+
+    fn start(_: &RunId, _: bool) -> Option<Toy> {
+        Some(Toy::default())
+    }
+
+    fn decide(_: Now<'_>, mut state: Toy, input: Input<Toy>) -> Decision<Toy> {
+        let (heard, command) = match input {
+            Input::Started => ("started".to_owned(), None),
+            Input::Observed { fact, .. } => {
+                (format!("fact {fact:?}"), fact.map(|f| Command::Run(f, RetryPolicy::PROMPT)))
+            }
+            Input::Finished { outcome, .. } => (format!("done {outcome}"), None),
+            Input::Exhausted { failure, .. } => (format!("exhausted {}", failure.code), None),
+            Input::Fired(timer) => (format!("fired {timer:?}"), None),
+            Input::Signalled { signal, .. } if signal == "end" => {
+                ("end".to_owned(), Some(Command::Complete))
+            }
+            Input::Signalled { signal, .. } if signal == "tell" => {
+                ("tell".to_owned(), Some(Command::Signal(other(), "hello".into())))
+            }
+            Input::Signalled { signal, .. } => (signal, Some(Command::StartTimer(Wait::A, 1_000))),
+            Input::Refused { signal, .. } => (format!("refused {signal}"), None),
+        };
+        state.heard.push(heard);
+        let decision = Decision::to(state);
+        match command {
+            Some(command) => decision.and(command),
+            None => decision,
+        }
+    }
+
+    fn label(_: &Toy) -> &'static str {
+        "Toying"
+    }
+}
+
+fn toy() -> RunId {
+    RunId::new("toy", "one").unwrap()
+}
+
+fn other() -> RunId {
+    RunId::new("toy", "two").unwrap()
+}
+
+fn object() -> ObjectRef {
+    ObjectRef { cluster: String::new(), kind: "Machine".into(), uid: "u".into() }
+}
+
+fn letter(body: Inbound<u32, u32, String>) -> LetterOf<Toy> {
+    Letter { run: toy(), incarnation: Some(OURS), body }
+}
+
+fn fact(epoch: u64, resource: u64, fact: Option<u32>) -> LetterOf<Toy> {
+    let version = Version { epoch: Epoch(epoch), resource };
+    letter(Inbound::Observed(Observation { object: object(), version, fact, may_start: true }))
+}
+
+fn signal(id: u64, text: &str) -> LetterOf<Toy> {
+    letter(Inbound::Signalled(Signalled {
+        from: other(),
+        id: SignalId { seq: Seq(id), ordinal: 0 },
+        issued: Sum(1),
+        signal: text.into(),
+    }))
+}
+
+fn report(run: &Run<Toy>, attempt: u64, result: Result<u32, Failure>) -> LetterOf<Toy> {
+    let task = run.tasks.first().map_or(Seq(1), |task| task.key.seq);
+    let issued =
+        run.tasks.first().and_then(|t| run.order(t.key, OURS)).map_or(Sum(0), |o| o.issued);
+    letter(Inbound::Reported(TaskReport {
+        task: TaskId { run: toy(), seq: task, ordinal: 0 },
+        attempt: Attempt(attempt),
+        issued,
+        worker: "w".into(),
+        result,
+    }))
+}
+
+/// A history in memory, every record of it replayed as it is written.
+#[derive(Default)]
+struct World {
+    run: Option<Run<Toy>>,
+}
+
+impl World {
+    /// Offers one letter at time `at`; stores what came of it.
+    fn tell(&mut self, at: u64, letter: LetterOf<Toy>) -> (Verdict, Option<Answer>, Effects) {
+        let at = Timestamp(at);
+        let mut transition = match &self.run {
+            Some(run) => Transition::of(run.clone(), at),
+            None => match Transition::begin(at, OURS, &letter) {
+                Ok(transition) => transition,
+                Err(offer) => return (offer.verdict, offer.answer, Effects::default()),
+            },
+        };
+        let offer = transition.offer(OURS, letter);
+        let Some((record, effects)) = transition.finish("test", Vec::new()) else {
+            return (offer.verdict, offer.answer, Effects::default());
+        };
+        self.store(record);
+        (offer.verdict, offer.answer, effects)
+    }
+
+    fn store(&mut self, record: Record<Toy>) {
+        let (bytes, sum) = envelope::encode(&record, 1).unwrap();
+        let (read, read_sum) = envelope::decode::<Record<Toy>>(&bytes, 1).unwrap();
+        assert_eq!(sum, read_sum);
+        let (replayed, divergence) = replay_record(self.run.as_ref(), &read, sum);
+        assert_eq!(divergence, None);
+        self.run = Some(replayed);
+    }
+
+    fn heard(&self) -> &[String] {
+        &self.run.as_ref().unwrap().state.heard
+    }
+
+    fn run(&self) -> &Run<Toy> {
+        self.run.as_ref().unwrap()
+    }
+}
+
+#[test]
+fn a_fact_begins_a_run_and_orders_its_task() {
+    let mut world = World::default();
+    let (verdict, _, effects) = world.tell(10, fact(1, 5, Some(3)));
+    assert_eq!(verdict, Verdict::Taken);
+    assert_eq!(world.heard(), ["started", "fact Some(3)"]);
+    let order = world.run().order(effects.orders[0], OURS).unwrap();
+    assert_eq!((order.attempt, order.body, order.issued), (Attempt(1), 3, world.run().sum));
+}
+
+#[test]
+fn equal_and_stale_facts_make_no_record_and_a_newer_epoch_wins() {
+    let mut world = World::default();
+    world.tell(10, fact(1, 5, Some(3)));
+    let dropped = |verdict| match verdict {
+        Verdict::Dropped(why) => why,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(dropped(world.tell(11, fact(1, 9, Some(3))).0), Dropped::Equal);
+    assert_eq!(dropped(world.tell(12, fact(1, 4, Some(8))).0), Dropped::Late);
+    assert_eq!(world.tell(13, fact(2, 1, Some(8))).0, Verdict::Taken, "etcd was restored");
+    assert_eq!(dropped(world.tell(14, fact(1, 99, Some(3))).0), Dropped::Late);
+    assert_eq!(world.tell(15, fact(2, 2, None)).0, Verdict::Taken);
+    assert_eq!(world.heard().last().unwrap(), "fact None");
+}
+
+#[test]
+fn a_straggler_changes_nothing() {
+    let mut world = World::default();
+    world.tell(10, fact(1, 5, Some(3)));
+    let first = report(world.run(), 1, Err(Failure::transient("Reset", "kex")));
+    let second = report(world.run(), 1, Ok(5));
+    assert_eq!(world.tell(20, first).0, Verdict::Taken);
+    // The attempt failed; its own late success is a straggler while the next waits, and after it went out.
+    let due = world.run().deadline().unwrap();
+    assert!(due.0 >= 270 && due.0 <= 520, "{due:?}");
+    let (verdict, answer, _) = world.tell(21, second.clone());
+    assert_eq!(verdict, Verdict::Dropped(Dropped::Late));
+    assert!(matches!(answer, Some(Answer::Report(receipt)) if receipt.fate == Fate::Late));
+    let (_, _, effects) = world.tell(due.0, letter(Inbound::Rang));
+    assert_eq!(world.run().order(effects.orders[0], OURS).unwrap().attempt, Attempt(2));
+    assert_eq!(world.tell(due.0 + 1, second).0, Verdict::Dropped(Dropped::Late));
+    let third = report(world.run(), 2, Ok(6));
+    assert_eq!(world.tell(due.0 + 2, third).0, Verdict::Taken);
+    assert_eq!(world.heard().last().unwrap(), "done 6");
+}
+
+#[test]
+fn a_lasting_failure_is_not_tried_again() {
+    let mut world = World::default();
+    world.tell(10, fact(1, 5, Some(3)));
+    let failed = report(world.run(), 1, Err(Failure::lasting("AuthRejected", "key")));
+    world.tell(20, failed);
+    assert_eq!(world.heard().last().unwrap(), "exhausted AuthRejected");
+    assert!(world.run().tasks.is_empty());
+}
+
+#[test]
+fn an_attempt_without_answer_is_given_up_at_its_limits_and_the_task_at_its_own() {
+    let mut world = World::default();
+    world.tell(10, fact(1, 5, Some(3)));
+    let mut rings = 0;
+    while !world.run().tasks.is_empty() {
+        let due = world.run().deadline().unwrap();
+        assert_eq!(world.tell(due.0 - 1, letter(Inbound::Rang)).0, Verdict::Dropped(Dropped::Late));
+        world.tell(due.0, letter(Inbound::Rang));
+        rings += 1;
+        assert!(rings < 50);
+    }
+    assert_eq!(world.heard().last().unwrap(), "exhausted NoAnswer");
+}
+
+#[test]
+fn an_old_alarm_does_not_end_a_new_wait() {
+    let mut world = World::default();
+    world.tell(10, signal(1, "wait"));
+    world.tell(500, signal(2, "wait again"));
+    // The alarm of the first wait rings at 1,010; the wait on record ends at 1,500.
+    assert_eq!(world.tell(1_010, letter(Inbound::Rang)).0, Verdict::Dropped(Dropped::Late));
+    let (_, _, effects) = world.tell(1_500, letter(Inbound::Rang));
+    assert_eq!(world.heard().last().unwrap(), "fired A");
+    assert_eq!(effects.alarm, Some(None));
+}
+
+#[test]
+fn a_repeated_signal_is_receipted_and_not_taken_again() {
+    let mut world = World::default();
+    world.tell(10, signal(1, "x"));
+    let (verdict, answer, _) = world.tell(11, signal(1, "x"));
+    assert_eq!(verdict, Verdict::Dropped(Dropped::Repeat));
+    let Some(Answer::Signal { to, answer }) = answer else { panic!() };
+    assert_eq!((to, answer.refused), (other(), None));
+}
+
+#[test]
+fn a_closed_run_refuses_signals_but_still_hears_answers() {
+    let mut world = World::default();
+    world.tell(10, signal(1, "tell"));
+    world.tell(11, signal(2, "end"));
+    let (verdict, answer, _) = world.tell(12, signal(3, "more"));
+    assert_eq!(verdict, Verdict::Dropped(Dropped::Closed));
+    let Some(Answer::Signal { answer, .. }) = answer else { panic!() };
+    assert_eq!(answer.refused, Some(Refusal::Closed));
+    let out = &world.run().outbox[0];
+    let answer =
+        SignalAnswer { from: other(), id: out.id, issued: out.issued.unwrap(), refused: None };
+    assert_eq!(world.tell(13, letter(Inbound::Answered(answer))).0, Verdict::Taken);
+    assert!(world.run().outbox.is_empty());
+}
+
+#[test]
+fn one_signal_to_a_receiver_is_under_way_and_the_next_follows_its_receipt() {
+    let mut world = World::default();
+    let (_, _, first) = world.tell(10, signal(1, "tell"));
+    assert_eq!(first.signals.len(), 1);
+    let (_, _, second) = world.tell(11, signal(2, "tell"));
+    assert!(second.signals.is_empty());
+    let out = world.run().outbox[0].clone();
+    let wrong = SignalAnswer { from: other(), id: out.id, issued: Sum(99), refused: None };
+    assert_eq!(
+        world.tell(12, letter(Inbound::Answered(wrong))).0,
+        Verdict::Dropped(Dropped::Unknown)
+    );
+    let answer = SignalAnswer {
+        from: other(),
+        id: out.id,
+        issued: out.issued.unwrap(),
+        refused: Some(Refusal::Unknown),
+    };
+    let (_, _, third) = world.tell(13, letter(Inbound::Answered(answer)));
+    assert_eq!(third.signals.len(), 1, "the second goes out after the first was answered");
+    assert_eq!(world.heard().last().unwrap(), "refused hello");
+}
+
+#[test]
+fn another_incarnation_or_a_lost_record_is_unknown_and_never_applied() {
+    let mut world = World::default();
+    world.tell(10, fact(1, 5, Some(3)));
+    let mut foreign = report(world.run(), 1, Ok(5));
+    foreign.incarnation = Some(Incarnation(8));
+    assert_eq!(world.tell(11, foreign).0, Verdict::Dropped(Dropped::Unknown));
+    let mut lost = report(world.run(), 1, Ok(5));
+    if let Inbound::Reported(report) = &mut lost.body {
+        report.issued = Sum(12345);
+    }
+    let (verdict, answer, _) = world.tell(12, lost);
+    assert_eq!(verdict, Verdict::Dropped(Dropped::Unknown));
+    assert!(matches!(answer, Some(Answer::Report(receipt)) if receipt.fate == Fate::Unknown));
+    assert_eq!(world.run().tasks.len(), 1);
+}
+
+#[test]
+fn a_request_is_taken_once_and_only_against_the_state_it_names() {
+    let mut world = World::default();
+    world.tell(10, signal(1, "x"));
+    let ask = |id: &str, against| {
+        letter(Inbound::Requested(Request {
+            id: id.into(),
+            who: "ada".into(),
+            why: "3 a.m.".into(),
+            against: Seq(against),
+            ask: Ask::Signal("please".into()),
+        }))
+    };
+    assert_eq!(world.tell(11, ask("a", 1)).0, Verdict::Taken);
+    assert_eq!(world.tell(12, ask("a", 1)).0, Verdict::Dropped(Dropped::Repeat));
+    assert_eq!(world.tell(13, ask("b", 2)).0, Verdict::Dropped(Dropped::StateLeft));
+    assert_eq!(world.tell(14, ask("c", 0)).0, Verdict::Taken);
+}
+
+#[test]
+fn a_reset_ends_tasks_and_timers_and_late_answers_find_nothing() {
+    let mut world = World::default();
+    world.tell(10, fact(1, 5, Some(3)));
+    let then = world.run().state.clone();
+    world.tell(11, signal(1, "wait"));
+    let late = report(world.run(), 1, Ok(5));
+    let request = Request {
+        id: "r".into(),
+        who: "ada".into(),
+        why: "go back".into(),
+        against: Seq(0),
+        ask: Ask::Reset { to: Seq(1) },
+    };
+    let mut transition = Transition::of(world.run().clone(), Timestamp(20));
+    assert_eq!(transition.offer_reset(request, Some(then.clone())).verdict, Verdict::Taken);
+    let (record, effects) = transition.finish("test", Vec::new()).unwrap();
+    world.store(record);
+    assert_eq!((world.run().state.clone(), world.run().seq), (then, Seq(3)));
+    assert_eq!((effects.alarm, world.run().deadline()), (Some(None), None));
+    assert_eq!(world.tell(21, late).0, Verdict::Dropped(Dropped::Late));
+    assert!(world.run().taken.contains_key(&other()), "what was taken from a sender stays");
+}
+
+#[test]
+fn outstanding_is_what_was_asked_and_not_answered() {
+    let mut world = World::default();
+    world.tell(10, fact(1, 5, Some(3)));
+    world.tell(11, signal(1, "tell"));
+    let outstanding = Effects::outstanding(world.run());
+    assert_eq!((outstanding.orders.len(), outstanding.signals.len()), (1, 1));
+    assert_eq!(outstanding.alarm, Some(world.run().deadline()));
+    let done = report(world.run(), 1, Ok(1));
+    world.tell(12, done);
+    assert!(Effects::outstanding(world.run()).orders.is_empty());
+}
