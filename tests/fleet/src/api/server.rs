@@ -211,7 +211,7 @@ impl ApiServer {
     pub fn list(&self, kind: &Kind, query: &ListQuery) -> Listed {
         let scope = Scope {
             namespace: query.namespace.as_deref(),
-            node: query.fields.equal_to("spec.nodeName").filter(|n| !n.is_empty()),
+            node: query.fields.equal_to("spec.nodeName"),
             after: query.after.as_ref(),
         };
         if let Some(found) = self.one_by_name(kind, query) {

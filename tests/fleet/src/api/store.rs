@@ -112,6 +112,12 @@ impl Store {
         (found, inner.revision)
     }
 
+    /// How many pods a node has.
+    pub fn count_on(&self, store: &'static str, node: &str) -> usize {
+        let inner = self.lock();
+        inner.table(store).and_then(|t| t.by_node.get(node)).map_or(0, BTreeSet::len)
+    }
+
     /// How many objects of a kind there are.
     pub fn count(&self, store: &'static str) -> usize {
         self.lock().table(store).map_or(0, |t| t.objects.len())
@@ -257,7 +263,7 @@ impl Table {
     fn reindex(&mut self) {
         self.by_node.clear();
         for (key, object) in &self.objects {
-            if let Some(node) = object.value["spec"]["nodeName"].as_str() {
+            if let Some(node) = node_of(&object.value) {
                 self.by_node.entry(node.to_owned()).or_default().insert(key.clone());
             }
         }
@@ -313,8 +319,10 @@ impl Table {
     }
 }
 
-fn node_of(pod: &Value) -> Option<&str> {
-    pod["spec"]["nodeName"].as_str().filter(|n| !n.is_empty())
+/// The node of a pod; empty for one that waits for a node.
+fn node_of(object: &Value) -> Option<&str> {
+    let node = object["spec"]["nodeName"].as_str();
+    node.or_else(|| (object["kind"] == "Pod").then_some(""))
 }
 
 impl Event {
@@ -407,7 +415,8 @@ mod tests {
     use super::*;
 
     fn pod(name: &str, node: Option<&str>) -> Value {
-        json!({"metadata": {"namespace": "a", "name": name}, "spec": {"nodeName": node}})
+        json!({"kind": "Pod", "metadata": {"namespace": "a", "name": name},
+            "spec": {"nodeName": node}})
     }
 
     #[tokio::test]

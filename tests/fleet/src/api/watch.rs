@@ -101,7 +101,7 @@ impl ApiServer {
         let fields = &query.list.fields;
         let interest = match (fields.equal_to("metadata.name"), fields.equal_to("spec.nodeName")) {
             (Some(name), _) => Interest::Name(name.to_owned()),
-            (_, Some(node)) if !node.is_empty() => Interest::Node(node.to_owned()),
+            (_, Some(node)) => Interest::Node(node.to_owned()),
             _ => Interest::All,
         };
         let started = self.store().watch(kind.store, interest, from);

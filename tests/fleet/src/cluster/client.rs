@@ -6,13 +6,12 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::sync::mpsc::Receiver;
 
 use crate::api::{
     ApiServer, DeleteOptions, Key, ListQuery, Object, Part, Refusal, User, WriteOptions,
     kinds::Kind,
     patch::PatchKind,
-    store::{Event, Interest, WatchFrom},
+    store::{Interest, Watch, WatchFrom},
 };
 
 /// One controller's view of the cluster.
@@ -56,10 +55,14 @@ impl Client {
         self.list(&crate::api::kinds::POD, &ListQuery { fields, ..ListQuery::default() })
     }
 
+    /// How many pods are on one node.
+    pub fn count_on(&self, node: &str) -> usize {
+        self.server.store().count_on(crate::api::kinds::POD.store, node)
+    }
+
     /// All present objects of a kind, then every change. `None`: the watch must be begun anew.
-    pub fn watch(&self, kind: &Kind) -> Option<(Vec<Arc<Event>>, Receiver<Arc<Event>>)> {
-        let watch = self.server.store().watch(kind.store, Interest::All, WatchFrom::All).ok()?;
-        Some((watch.backlog, watch.changes))
+    pub fn watch(&self, kind: &Kind) -> Option<Watch> {
+        self.server.store().watch(kind.store, Interest::All, WatchFrom::All).ok()
     }
 
     /// Makes an object.

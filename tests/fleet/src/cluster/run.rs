@@ -57,11 +57,11 @@ async fn until_a_watch_ends(client: &Client, pace: Pace, what: &Arc<dyn Reconcil
     let mut changes = SelectAll::new();
     let mut queue = Queue::default();
     for kind in what.sources() {
-        let Some((backlog, receiver)) = client.watch(kind) else { return };
-        for event in backlog {
+        let Some(watch) = client.watch(kind) else { return };
+        for event in watch.backlog {
             queue.add(what.keys(kind, &event), Instant::now());
         }
-        let some = futures::stream::unfold(receiver, |mut receiver| async {
+        let some = futures::stream::unfold(watch.changes, |mut receiver| async {
             Some((receiver.recv().await, receiver))
         });
         changes.push(some.map(move |event| (kind, event)).boxed());

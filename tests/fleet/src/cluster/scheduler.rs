@@ -6,12 +6,11 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{client::Client, run::Reconcile};
-use crate::api::ListQuery;
-use crate::api::{
-    DeleteOptions, Key, Meta, Refusal, kinds, kinds::Kind, selector::Fields, store::Event,
-};
+use crate::api::{DeleteOptions, Key, Meta, Refusal, kinds, kinds::Kind, store::Event};
 
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// Pods that one node can have, as kubelets are told.
+const PODS_PER_NODE_MAX: usize = 250;
 const STARTS_IN: Duration = Duration::from_secs(2);
 const STOPS_IN: Duration = Duration::from_secs(1);
 /// How long a pod stays on a node that is not heard of (`tolerationSeconds`' default).
@@ -41,11 +40,9 @@ impl Reconcile for Pods {
         if was == is && !event.deleted {
             return Vec::new();
         }
-        let waiting = Fields::parse("spec.nodeName=").unwrap_or_default();
-        let waiting = ListQuery { fields: waiting, ..ListQuery::default() };
         let mut pods = self.client.pods_on(value.name());
         if is {
-            pods.extend(self.client.list(&kinds::POD, &waiting));
+            pods.extend(self.client.pods_on("").into_iter().take(PODS_PER_NODE_MAX));
         }
         pods.iter().map(|p| Key::of(&p.value)).collect()
     }
@@ -88,9 +85,18 @@ impl Pods {
             return Ok(None);
         }
         let nodes = self.client.all(&kinds::NODE);
-        let fitting = nodes.iter().filter(|n| fits(pod, &n.value, false));
-        let least = fitting.min_by_key(|n| self.client.pods_on(n.value.name()).len());
-        let Some(node) = least else { return Ok(Some(LOOK_AGAIN * 12)) };
+        let mut least = None;
+        for node in &nodes {
+            let count = self.client.count_on(node.value.name());
+            let better = least.as_ref().is_none_or(|(fewest, _)| count < *fewest);
+            if better && count < PODS_PER_NODE_MAX && fits(pod, &node.value, false) {
+                least = Some((count, node));
+            }
+            if matches!(least, Some((0, _))) {
+                break;
+            }
+        }
+        let Some((_, node)) = least else { return Ok(Some(LOOK_AGAIN * 12)) };
         let bind = json!({"spec": {"nodeName": node.value.name()}});
         self.client.merge(&kinds::POD, key, &bind).await?;
         Ok(None)

@@ -35,18 +35,18 @@ pub async fn run(client: Client, faults: Faults, pace: Pace) {
 }
 
 async fn watch(client: &Client, faults: &Faults, pace: Pace) -> Option<()> {
-    let (machines, mut machine_changes) = client.watch(&kinds::MACHINE)?;
-    let (nodes, mut node_changes) = client.watch(&kinds::NODE)?;
-    for event in machines {
+    let mut machines = client.watch(&kinds::MACHINE)?;
+    let mut nodes = client.watch(&kinds::NODE)?;
+    for event in std::mem::take(&mut machines.backlog) {
         machine(client, faults, pace, &event).await;
     }
-    for event in nodes {
+    for event in std::mem::take(&mut nodes.backlog) {
         node(client, faults, pace, &event).await;
     }
     loop {
         tokio::select! {
-            event = machine_changes.recv() => machine(client, faults, pace, &event?).await,
-            event = node_changes.recv() => node(client, faults, pace, &event?).await,
+            event = machines.changes.recv() => machine(client, faults, pace, &event?).await,
+            event = nodes.changes.recv() => node(client, faults, pace, &event?).await,
         }
     }
 }
@@ -60,26 +60,21 @@ async fn machine(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event
     let phase = value["status"]["phase"].as_str().unwrap_or_default();
     if phase == "Provisioned" && value["status"]["nodeRef"].is_null() {
         if faults.strike(Fault::MachineDeletedWhileConfiguring, &key.name) {
-            later(
-                client,
-                pace,
-                Duration::from_secs(90),
-                delete_machine(client.clone(), key.clone()),
-            );
+            later(pace, Duration::from_secs(90), delete_machine(client.clone(), key.clone()));
         }
         if faults.strike(Fault::SameNameNewUid, &key.name) {
             let again = same_name(client.clone(), pace, key.clone(), value.clone());
-            later(client, pace, Duration::from_secs(60), again);
+            later(pace, Duration::from_secs(60), again);
         }
         if faults.strike(Fault::WatchGone, &key.name) {
             let gone = watch_gone(client.clone(), key.clone());
-            later(client, pace, Duration::from_secs(60), gone);
+            later(pace, Duration::from_secs(60), gone);
         }
     }
     if phase == "Running" && faults.strike(Fault::MachineEventsRepeat, &key.name) {
         let old = event.clone();
         let server = client.server().clone();
-        later(client, pace, Duration::from_secs(60), async move {
+        later(pace, Duration::from_secs(60), async move {
             server.store().transact("trouble", |tx| {
                 if let Some(older) = tx.recent(kinds::MACHINE.store, &key, 1) {
                     tx.repeat(kinds::MACHINE.store, &older);
@@ -100,7 +95,7 @@ async fn node(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event>) 
     let key = Key::of(value);
     if newly && faults.strike(Fault::Uncordoned, machine) {
         let (client_, key) = (client.clone(), key.clone());
-        later(client, pace, Duration::from_secs(3), async move {
+        later(pace, Duration::from_secs(3), async move {
             let uncordon = json!({"spec": {"unschedulable": null}});
             client_.merge(&kinds::NODE, &key, &uncordon).await.map(drop)
         });
@@ -118,7 +113,6 @@ async fn node(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event>) 
 }
 
 fn later(
-    _client: &Client,
     pace: Pace,
     after: Duration,
     what: impl Future<Output = Result<(), Refusal>> + Send + 'static,
