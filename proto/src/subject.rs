@@ -3,7 +3,7 @@
 //! Kubernetes names contain dots, NATS tokens may not: a run's key is one token in which every byte that is not an
 //! ASCII letter, digit, `-` or `_` is written `=XX`.
 
-use crate::id::{RunId, hash64};
+use crate::id::{Attempt, RunId, TaskId, hash64};
 use std::fmt::Write as _;
 
 /// Number of history streams: part of a store's identity, since it decides which stream holds a run.
@@ -18,6 +18,31 @@ pub const SEQ_HEADER: &str = "Dormer-Seq";
 pub const CLOSED_HEADER: &str = "Dormer-Closed";
 /// Records kept per run (design.md §2).
 pub const RECORDS_PER_RUN_MAX: i64 = 256;
+
+/// Dead letters kept: a store that holds as many has a fault that a person must look at, and takes no more.
+pub const DEAD_LETTERS_MAX: i64 = 100_000;
+
+/// A stream's settings, in words that need no NATS client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamSpec {
+    /// Its name.
+    pub name: String,
+    /// The subjects it holds.
+    pub subjects: Vec<String>,
+    /// In memory: it can be rebuilt from the history. Else on file.
+    pub in_memory: bool,
+    /// A message goes when it is acknowledged. Else it stays within the limits.
+    pub work_queue: bool,
+    /// Messages kept per subject; -1: all.
+    pub per_subject_max: i64,
+    /// Messages kept in all; -1: all.
+    pub messages_max: i64,
+    /// Whether a full stream (or subject, where `per_subject_max` limits it) refuses the new message. Else the oldest
+    /// goes. A stream with schedules cannot refuse.
+    pub refuse_when_full: bool,
+    /// Whether it takes message schedules and messages with a time to live.
+    pub schedules: bool,
+}
 
 /// The subjects and streams of one store. Several stores may share a NATS account by different prefixes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,6 +199,78 @@ impl Names {
     #[must_use]
     pub fn heartbeats(&self) -> String {
         format!("{}.heartbeats", self.prefix)
+    }
+
+    /// Letters of the inbox stream, without its canary: what consumers are shown.
+    #[must_use]
+    pub fn inbox_letters(&self) -> String {
+        format!("{}.inbox.*.*", self.prefix)
+    }
+
+    /// Subject of one order. A subject of its own, of which the stream holds one message at most: an attempt that is
+    /// published again while its first order still stands stays one order.
+    #[must_use]
+    pub fn order(&self, class: &str, task: &TaskId, attempt: Attempt) -> String {
+        format!("{}.{}.{attempt}", self.tasks(class), token(&task.to_string()))
+    }
+
+    /// Every order of one class: what a worker's consumer is shown.
+    #[must_use]
+    pub fn orders(&self, class: &str) -> String {
+        format!("{}.>", self.tasks(class))
+    }
+
+    /// The subjects of the messages by which the loss of a rebuildable stream is noticed: each lies in the memory of
+    /// its stream, is never consumed, and goes when the stream is created anew or emptied.
+    #[must_use]
+    pub fn canaries(&self) -> [(String, String); 3] {
+        [
+            (self.inbox_stream(), format!("{}.inbox.canary", self.prefix)),
+            (self.task_stream(), format!("{}.tasks.canary", self.prefix)),
+            (self.alarm_stream(), format!("{}.alarms.canary", self.prefix)),
+        ]
+    }
+
+    /// Every stream of a store, with its settings.
+    #[must_use]
+    pub fn streams(&self) -> Vec<StreamSpec> {
+        let spec = |name: String, subjects: Vec<String>| StreamSpec {
+            name,
+            subjects,
+            in_memory: false,
+            work_queue: false,
+            per_subject_max: -1,
+            messages_max: -1,
+            refuse_when_full: false,
+            schedules: false,
+        };
+        let queue = |name: String, subjects: Vec<String>| StreamSpec {
+            in_memory: true,
+            work_queue: true,
+            ..spec(name, subjects)
+        };
+        let mut streams: Vec<StreamSpec> = (0..HISTORY_SHARDS)
+            .map(|shard| StreamSpec {
+                per_subject_max: RECORDS_PER_RUN_MAX,
+                ..spec(self.history_stream(shard), vec![self.history_all(shard)])
+            })
+            .collect();
+        streams.push(queue(self.inbox_stream(), vec![self.inbox_all()]));
+        streams.push(StreamSpec {
+            per_subject_max: 1,
+            refuse_when_full: true,
+            ..queue(self.task_stream(), vec![self.task_all()])
+        });
+        let alarms = vec![self.alarm_all(), self.ring_all(), self.canaries()[2].1.clone()];
+        streams.push(StreamSpec { schedules: true, ..queue(self.alarm_stream(), alarms) });
+        streams.push(StreamSpec {
+            messages_max: DEAD_LETTERS_MAX,
+            refuse_when_full: true,
+            ..spec(self.dead_stream(), vec![self.dead_all()])
+        });
+        streams
+            .push(StreamSpec { per_subject_max: 1, ..spec(self.meta_stream(), vec![self.meta_all()]) });
+        streams
     }
 
     /// The run that a subject's last two tokens name, as in [`Names::history`] and [`Names::ring`].

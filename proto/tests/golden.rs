@@ -1,0 +1,150 @@
+//! Golden bytes: every message as the first release wrote it must still be read, and be written the same.
+//!
+//! `UPDATE_EXPECT=1` writes files that are missing; a file that exists is never rewritten, since messages of that
+//! form are in somebody's store.
+
+use dormer_proto::{
+    envelope::{Message, decode, encode},
+    id::{Attempt, Epoch, Incarnation, LeaseToken, RunId, Seq, SignalId, Sum, TaskId, Timestamp},
+    machine::{Fact, MachineFact, MachineRef, Outcome, Signal, Task, TokenMark},
+    message::{
+        Ask, Failure, Fate, Heartbeat, Inbound, Letter, ObjectRef, Observation, Refusal,
+        ReportReceipt, Request, SignalAnswer, Signalled, TaskOrder, TaskReport, Version,
+    },
+};
+use serde::{Serialize, de::DeserializeOwned};
+use std::{fmt::Debug, path::PathBuf};
+
+type Mail = Letter<Fact, Outcome, Signal>;
+
+fn golden<M: Message + Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, message: &M) {
+    let path =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.msgpack"));
+    let (bytes, _) = encode(message, 1).unwrap();
+    if !path.exists() && std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, &bytes).unwrap();
+    }
+    let stored = std::fs::read(&path).unwrap_or_else(|_| panic!("no {}", path.display()));
+    let (read, _) = decode::<M>(&stored, 1).unwrap();
+    assert_eq!(read, *message, "{name} is read otherwise than it was written");
+    assert_eq!(bytes, stored, "{name} is written otherwise than before");
+}
+
+fn run() -> RunId {
+    RunId::new("machine", "0b5f6f0e-8a54-4c53-9d7a-6a5fb2a5c001").unwrap()
+}
+
+fn task() -> TaskId {
+    TaskId { run: run(), seq: Seq(12), ordinal: 1 }
+}
+
+fn machine() -> MachineRef {
+    MachineRef {
+        namespace: "openshift-machine-api".into(),
+        name: "winworker-a-x2x7p".into(),
+        uid: run().key().into(),
+    }
+}
+
+fn letter(body: Inbound<Fact, Outcome, Signal>) -> Mail {
+    Letter { run: run(), incarnation: Some(Incarnation(0xfeed)), body }
+}
+
+#[test]
+fn orders_heartbeats_and_receipts() {
+    golden(
+        "order",
+        &TaskOrder {
+            task: task(),
+            attempt: Attempt(2),
+            incarnation: Incarnation(0xfeed),
+            issued: Sum(77),
+            episode: Seq(3),
+            at: Timestamp(1_795_000_000_000),
+            limit_ms: 60_000,
+            body: Task::OpenFence {
+                machine: machine(),
+                node: Some("winworker-a-x2x7p".into()),
+                token: LeaseToken(9),
+                marked: false,
+                cordon: true,
+            },
+        },
+    );
+    golden(
+        "heartbeat",
+        &Heartbeat {
+            task: task(),
+            attempt: Attempt(2),
+            worker: "w-1".into(),
+            step: "upload".into(),
+            done: 5,
+            of: 9,
+            unit: "bytes".into(),
+        },
+    );
+    golden(
+        "receipt",
+        &ReportReceipt {
+            task: task(),
+            attempt: Attempt(2),
+            worker: "w-1".into(),
+            fate: Fate::Taken,
+        },
+    );
+}
+
+#[test]
+fn facts_and_rings() {
+    let fact = MachineFact {
+        machine: machine(),
+        created: Timestamp(1_795_000_000_000),
+        phase: Some("Provisioned".into()),
+        provider_id: Some("aws:///us-east-1e/i-078".into()),
+        addresses: vec!["10.0.1.7".into()],
+        token: Some(TokenMark { token: LeaseToken(9), open: true }),
+        ..MachineFact::default()
+    };
+    let object =
+        ObjectRef { cluster: String::new(), kind: "Machine".into(), uid: run().key().into() };
+    let version = Version { epoch: Epoch(4), resource: 1_234 };
+    let seen = Observation { object, version, fact: Some(Fact::Machine(fact)), may_start: true };
+    golden("letter-observed", &letter(Inbound::Observed(seen.clone())));
+    golden("letter-gone", &letter(Inbound::Observed(Observation { fact: None, ..seen })));
+    golden("letter-rang", &letter(Inbound::Rang));
+}
+
+#[test]
+fn reports() {
+    let report = |result| TaskReport {
+        task: task(),
+        attempt: Attempt(2),
+        issued: Sum(77),
+        worker: "w-1".into(),
+        result,
+    };
+    let done = Ok(Outcome::FenceOpened { was_cordoned: true });
+    golden("letter-reported", &letter(Inbound::Reported(report(done))));
+    let failed = Err(Failure::transient("ConnectRefused", "10.0.1.7:22 refused the connection"));
+    golden("letter-reported-failure", &letter(Inbound::Reported(report(failed))));
+}
+
+#[test]
+fn signals_answers_and_requests() {
+    let id = SignalId { seq: Seq(8), ordinal: 0 };
+    let granted = Signal::Granted { token: LeaseToken(9), marked: false };
+    let from = RunId::new("rollout", "windows").unwrap();
+    let signalled = Signalled { from: from.clone(), id, issued: Sum(5), signal: granted };
+    golden("letter-signalled", &letter(Inbound::Signalled(signalled)));
+    let answer = SignalAnswer { from, id, issued: Sum(5), refused: Some(Refusal::Closed) };
+    golden("letter-answered", &letter(Inbound::Answered(answer)));
+    let request = |ask| Request {
+        id: "r-1".into(),
+        who: "ada".into(),
+        why: "after the quota was raised".into(),
+        against: Seq(11),
+        ask,
+    };
+    golden("letter-requested", &letter(Inbound::Requested(request(Ask::Signal(Signal::Retry)))));
+    golden("letter-reset", &letter(Inbound::Requested(request(Ask::Reset { to: Seq(4) }))));
+}
