@@ -1,2 +1,29 @@
-//! The `dormer` command.
-fn main() {}
+//! The `dormer` command: arguments in, one of the product's jobs out.
+
+mod bench;
+mod cli;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let arguments = cli::Cli::parse();
+    cli::log_to_stderr();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("dormer: no runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(cli::run(arguments)) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("dormer: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

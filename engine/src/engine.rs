@@ -1,14 +1,11 @@
 //! An engine: lanes side by side, the intake that feeds them, the sweep, and the shutdown.
 
 use crate::{
-    lane::{Lane, Tally},
-    port::{Clock, Delivery, History, HistoryReader, Inbox, Ports, Settle, StoreError},
+    lane::{Arrived, Lane, Tally},
+    port::{Clock, History, HistoryReader, Inbox, Ports, Settle, StoreError},
 };
-use dormer_engine_core::{LetterOf, Workflow};
-use dormer_proto::{
-    envelope,
-    id::{RunId, Timestamp, hash64},
-};
+use dormer_engine_core::Workflow;
+use dormer_proto::id::{RunId, Timestamp, hash64};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, watch},
@@ -105,12 +102,12 @@ async fn told(stop: &mut watch::Receiver<bool>) {
 
 async fn lane_loop<W: Workflow, P: Ports>(
     mut lane: Lane<W, P>,
-    mut letters: mpsc::Receiver<Delivery>,
+    mut letters: mpsc::Receiver<Arrived<W>>,
     batch_max: usize,
 ) -> Result<Tally, StoreError> {
     let mut batch = Vec::with_capacity(batch_max);
     while letters.recv_many(&mut batch, batch_max).await > 0 {
-        lane.turn(std::mem::take(&mut batch)).await?;
+        lane.work_off(std::mem::take(&mut batch)).await?;
     }
     Ok(lane.tally)
 }
@@ -118,7 +115,7 @@ async fn lane_loop<W: Workflow, P: Ports>(
 /// Takes letters and hands each to the lane that owns its run.
 async fn intake<W: Workflow, P: Ports>(
     ports: &P,
-    mouths: &[mpsc::Sender<Delivery>],
+    mouths: &[mpsc::Sender<Arrived<W>>],
     options: &Options,
 ) -> Result<(), StoreError> {
     let mut wait = Duration::from_millis(100);
@@ -127,9 +124,9 @@ async fn intake<W: Workflow, P: Ports>(
             Ok(deliveries) => {
                 wait = Duration::from_millis(100);
                 for delivery in deliveries {
-                    let token = delivery.token;
-                    let lane = lane_of::<W>(&delivery, mouths.len());
-                    if mouths[lane].send(delivery).await.is_err() {
+                    let letter = Arrived::<W>::open(delivery);
+                    let (token, lane) = (letter.token(), lane_of(letter.run(), mouths.len()));
+                    if mouths[lane].send(letter).await.is_err() {
                         ports.inbox().settle(vec![(token, Settle::Again(0))]).await;
                         return Ok(());
                     }
@@ -145,12 +142,10 @@ async fn intake<W: Workflow, P: Ports>(
     }
 }
 
-fn lane_of<W: Workflow>(delivery: &Delivery, lanes: usize) -> usize {
+fn lane_of(run: Option<&RunId>, lanes: usize) -> usize {
     // An unreadable letter goes to the first lane, which buries it.
-    let run = envelope::decode::<LetterOf<W>>(&delivery.bytes, W::SCHEMA).ok();
-    run.map_or(0, |(letter, _)| {
-        usize::try_from(hash64(letter.run.as_str().as_bytes()) % lanes as u64).unwrap_or(0)
-    })
+    let hash = run.map_or(0, |run| hash64(run.as_str().as_bytes()));
+    usize::try_from(hash % lanes as u64).unwrap_or(0)
 }
 
 /// Rings for runs whose deadline is past and whose alarm did not ring; deletes runs that ended long ago.

@@ -24,6 +24,7 @@ use dormer_proto::{
     id::{Revision, RunId, Seq, Sum, Timestamp},
     message::{Ask, Inbound},
 };
+pub use intake::Arrived;
 use intake::{Mail, sort};
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -96,6 +97,14 @@ impl<W: Workflow, P: Ports> Lane<W, P> {
     /// # Errors
     /// [`StoreError::Broken`]: the engine must stop. An unavailable store is no error: the letters come again.
     pub async fn turn(&mut self, batch: Vec<crate::port::Delivery>) -> Result<(), StoreError> {
+        self.work_off(batch.into_iter().map(Arrived::open).collect()).await
+    }
+
+    /// Works off a batch that was opened already.
+    ///
+    /// # Errors
+    /// As [`Lane::turn`].
+    pub async fn work_off(&mut self, batch: Vec<Arrived<W>>) -> Result<(), StoreError> {
         let sorted = sort::<W>(batch);
         let mut fates = Vec::new();
         for (delivery, error) in sorted.unreadable {

@@ -15,17 +15,44 @@ pub(super) struct Mail<W: Workflow> {
     pub(super) cause: String,
 }
 
+/// A delivery that was opened once, on its way to the lane that owns its run.
+pub struct Arrived<W: Workflow> {
+    delivery: Delivery,
+    letter: Result<LetterOf<W>, DecodeError>,
+}
+
+impl<W: Workflow> Arrived<W> {
+    /// Opens a delivery.
+    #[must_use]
+    pub fn open(delivery: Delivery) -> Self {
+        let letter = envelope::decode::<LetterOf<W>>(&delivery.bytes, W::SCHEMA);
+        Self { letter: letter.map(|(letter, _)| letter), delivery }
+    }
+
+    /// Whom it is for; `None` if it cannot be read.
+    #[must_use]
+    pub fn run(&self) -> Option<&RunId> {
+        self.letter.as_ref().ok().map(|letter| &letter.run)
+    }
+
+    /// What settles it.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.delivery.token
+    }
+}
+
 /// A batch, sorted.
 pub(super) struct Sorted<W: Workflow> {
     pub(super) mail: BTreeMap<RunId, Vec<Mail<W>>>,
     pub(super) unreadable: Vec<(Delivery, DecodeError)>,
 }
 
-pub(super) fn sort<W: Workflow>(batch: Vec<Delivery>) -> Sorted<W> {
+pub(super) fn sort<W: Workflow>(batch: Vec<Arrived<W>>) -> Sorted<W> {
     let mut sorted = Sorted { mail: BTreeMap::new(), unreadable: Vec::new() };
-    for delivery in batch {
-        match envelope::decode::<LetterOf<W>>(&delivery.bytes, W::SCHEMA) {
-            Ok((letter, _)) => {
+    for Arrived { delivery, letter } in batch {
+        match letter {
+            Ok(letter) => {
                 let mail = Mail { token: delivery.token, cause: delivery.cause, letter };
                 sorted.mail.entry(mail.letter.run.clone()).or_default().push(mail);
             }

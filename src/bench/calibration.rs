@@ -1,0 +1,53 @@
+//! Calibration: how fast this machine's disk and processor are in this minute, since that changes by the hour.
+
+use serde::Serialize;
+use std::{
+    fs::File,
+    io::Write,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+/// How long each loop runs.
+const LOOP: Duration = Duration::from_millis(500);
+
+/// What the machine does in this minute. Comparisons between runs are ratios to these.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Calibration {
+    /// Appends of 4 KiB with `fdatasync`, one at a time, a second.
+    pub(super) fdatasync_per_s: f64,
+    /// Rounds of a fixed hash loop on one processor, a second.
+    pub(super) cpu_loops_per_s: f64,
+}
+
+/// Measures, in `folder`'s file system.
+pub(super) fn calibrate(folder: &Path) -> std::io::Result<Calibration> {
+    Ok(Calibration { fdatasync_per_s: syncs(folder)?, cpu_loops_per_s: loops() })
+}
+
+fn syncs(folder: &Path) -> std::io::Result<f64> {
+    let path = folder.join("calibration");
+    let mut file = File::create(&path)?;
+    let (start, mut count) = (Instant::now(), 0u32);
+    while start.elapsed() < LOOP {
+        file.write_all(&[7; 4096])?;
+        file.sync_data()?;
+        count += 1;
+    }
+    let rate = f64::from(count) / start.elapsed().as_secs_f64();
+    std::fs::remove_file(path)?;
+    Ok(rate)
+}
+
+fn loops() -> f64 {
+    let block = [3u8; 4096];
+    let (start, mut count, mut sink) = (Instant::now(), 0u32, 0u64);
+    while start.elapsed() < LOOP {
+        for _ in 0..100 {
+            sink ^= dormer_proto::id::hash64(std::hint::black_box(&block));
+        }
+        count += 1;
+    }
+    std::hint::black_box(sink);
+    f64::from(count) / start.elapsed().as_secs_f64()
+}

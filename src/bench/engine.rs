@@ -1,0 +1,282 @@
+//! `dormer bench engine`: the production loop under load, on a store of one's choice.
+
+use super::{
+    calibration::{Calibration, calibrate},
+    steps::{PAYLOAD_BYTES, Payload, STEPS, Steps},
+};
+use anyhow::Context;
+use clap::Args;
+use dormer_engine::{
+    engine,
+    local::{Local, LocalInbox, LocalTasks, ring_for_ever},
+    memory::MemoryStore,
+    port::{DeadLetters, History, HistoryReader, Inbox, SystemClock},
+};
+use dormer_proto::{
+    envelope,
+    id::{Epoch, Incarnation, RunId},
+    message::{Inbound, Letter, NoSignal, ObjectRef, Observation, TaskOrder, TaskReport, Version},
+};
+use serde::Serialize;
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::sync::watch;
+
+/// How the engine is measured.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// `memory` or `embedded` (a fresh folder under the system's temporary one)
+    #[arg(long, default_value = "embedded")]
+    store: String,
+    /// Runs going on at once
+    #[arg(long, default_value_t = 256)]
+    in_flight: usize,
+    /// How long, in seconds, after a warm-up of one second
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// One JSON object on standard output in place of a table
+    #[arg(long)]
+    json: bool,
+    /// Lanes of the engine
+    #[arg(long, default_value_t = 2)]
+    lanes: usize,
+    /// Where the embedded store's folder is made
+    #[arg(long)]
+    folder: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+struct Figures {
+    store: String,
+    in_flight: usize,
+    seconds: f64,
+    steps: u64,
+    steps_per_s: f64,
+    step_p50_ms: f64,
+    step_p99_ms: f64,
+    cpu_cores: f64,
+    rss_mib: f64,
+    disk_bytes_per_step: f64,
+    payload_bytes: usize,
+    calibration: Calibration,
+}
+
+/// Measures, prints, and answers success.
+pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
+    let base = options.folder.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = base.join(format!("dormer-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
+    let calibration = calibrate(&folder)?;
+    let figures = match options.store.as_str() {
+        "memory" => {
+            let store = Arc::new(MemoryStore::new(Incarnation(rand::random())));
+            measure(store, &options, &folder, calibration).await
+        }
+        other => Err(anyhow::anyhow!("--store {other}: it is one of memory, embedded")),
+    };
+    std::fs::remove_dir_all(&folder).ok();
+    print(&figures?, options.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn measure<S>(
+    store: Arc<S>,
+    options: &Options,
+    folder: &Path,
+    calibration: Calibration,
+) -> anyhow::Result<Figures>
+where
+    S: History + HistoryReader + DeadLetters,
+{
+    let incarnation = store.incarnation();
+    let ports = Arc::new(Local::new(store, SystemClock));
+    let (stop, stopped) = watch::channel(false);
+    let settings = engine::Options { lanes: options.lanes, ..engine::Options::default() };
+    let engine = tokio::spawn(engine::run::<Steps, _>(Arc::clone(&ports), settings, stopped));
+    let ringing = tokio::spawn(ring_for_ever(
+        Arc::clone(&ports.alarms),
+        Arc::clone(&ports.inbox),
+        SystemClock,
+        incarnation,
+    ));
+    let mut load = Load::new(Arc::clone(&ports.inbox), Arc::clone(&ports.tasks), incarnation);
+    load.begin(options.in_flight).await?;
+    load.until(Instant::now() + Duration::from_secs(1)).await?;
+    load.forget_figures();
+    let (start, cpu) = (Instant::now(), cpu_seconds());
+    let disk = bytes_in(folder);
+    load.until(start + Duration::from_secs(options.seconds)).await?;
+    let seconds = start.elapsed().as_secs_f64();
+    let cpu = cpu_seconds() - cpu;
+    let rss_mib = rss_mib();
+    let grown = bytes_in(folder).saturating_sub(disk);
+    stop.send_replace(true);
+    engine.await??;
+    ringing.abort();
+    Ok(load.figures(options, seconds, cpu, rss_mib, grown, calibration))
+}
+
+/// Keeps so many runs going: does their tasks, and begins a new run for each that ends.
+struct Load {
+    inbox: Arc<LocalInbox>,
+    tasks: Arc<LocalTasks>,
+    incarnation: Incarnation,
+    begun: u64,
+    reported: HashMap<RunId, (u8, Instant)>,
+    steps: u64,
+    latencies_us: Vec<u32>,
+}
+
+impl Load {
+    fn new(inbox: Arc<LocalInbox>, tasks: Arc<LocalTasks>, incarnation: Incarnation) -> Self {
+        let (reported, latencies_us) = (HashMap::new(), Vec::new());
+        Self { inbox, tasks, incarnation, begun: 0, reported, steps: 0, latencies_us }
+    }
+
+    fn forget_figures(&mut self) {
+        self.steps = 0;
+        self.latencies_us.clear();
+    }
+
+    async fn begin(&mut self, count: usize) -> anyhow::Result<()> {
+        let mut letters = Vec::with_capacity(count);
+        for _ in 0..count {
+            self.begun += 1;
+            let run = RunId::new("steps", &self.begun.to_string())?;
+            let object =
+                ObjectRef { cluster: String::new(), kind: "Bench".into(), uid: run.key().into() };
+            let version = Version { epoch: Epoch(1), resource: self.begun };
+            let body: Inbound<u64, Payload, NoSignal> = Inbound::Observed(Observation {
+                object,
+                version,
+                fact: Some(self.begun),
+                may_start: true,
+            });
+            self.reported.insert(run.clone(), (0, Instant::now()));
+            letters.push(self.letter(run, body)?);
+        }
+        self.inbox.put(letters).await?;
+        Ok(())
+    }
+
+    fn letter(
+        &self,
+        run: RunId,
+        body: Inbound<u64, Payload, NoSignal>,
+    ) -> anyhow::Result<(RunId, Vec<u8>)> {
+        let letter = Letter { run: run.clone(), incarnation: Some(self.incarnation), body };
+        Ok((run, envelope::encode(&letter, 1)?.0))
+    }
+
+    async fn until(&mut self, end: Instant) -> anyhow::Result<()> {
+        while Instant::now() < end {
+            let taken = tokio::time::timeout(Duration::from_secs(10), self.tasks.take(1_024)).await;
+            let orders = taken.context("no order came for 10 s: the engine stands still")?;
+            self.tasks.receipts();
+            let mut letters = Vec::with_capacity(orders.len());
+            let mut ended = 0;
+            for order in orders {
+                let (order, _) = envelope::decode::<TaskOrder<Payload>>(&order.bytes, 1)?;
+                ended += usize::from(self.done(&order.task.run));
+                letters.push(self.report(order)?);
+            }
+            self.inbox.put(letters).await?;
+            self.begin(ended).await?;
+        }
+        Ok(())
+    }
+
+    /// An order came: the step before it is durable. Answers whether the run's last step is now under way.
+    fn done(&mut self, run: &RunId) -> bool {
+        let Some((step, since)) = self.reported.get_mut(run) else { return false };
+        self.steps += 1;
+        self.latencies_us.push(u32::try_from(since.elapsed().as_micros()).unwrap_or(u32::MAX));
+        (*step, *since) = (*step + 1, Instant::now());
+        let last = *step == STEPS;
+        if last {
+            self.reported.remove(run);
+        }
+        last
+    }
+
+    fn report(&self, order: TaskOrder<Payload>) -> anyhow::Result<(RunId, Vec<u8>)> {
+        let TaskOrder { task, attempt, issued, .. } = order;
+        let (run, worker) = (task.run.clone(), "bench".to_owned());
+        let report = TaskReport { task, attempt, issued, worker, result: Ok(Payload::new()) };
+        self.letter(run, Inbound::Reported(report))
+    }
+
+    fn figures(
+        mut self,
+        options: &Options,
+        seconds: f64,
+        cpu: f64,
+        rss_mib: f64,
+        grown: u64,
+        calibration: Calibration,
+    ) -> Figures {
+        self.latencies_us.sort_unstable();
+        let at = |share: f64| {
+            let place = (self.latencies_us.len() as f64 * share) as usize;
+            self.latencies_us.get(place).map_or(0.0, |us| f64::from(*us) / 1_000.0)
+        };
+        Figures {
+            store: options.store.clone(),
+            in_flight: options.in_flight,
+            seconds,
+            steps: self.steps,
+            steps_per_s: self.steps as f64 / seconds,
+            step_p50_ms: at(0.5),
+            step_p99_ms: at(0.99),
+            cpu_cores: cpu / seconds,
+            rss_mib,
+            disk_bytes_per_step: grown as f64 / self.steps.max(1) as f64,
+            payload_bytes: PAYLOAD_BYTES,
+            calibration,
+        }
+    }
+}
+
+fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
+    if json {
+        println!("{}", serde_json::to_string(figures)?);
+        return Ok(());
+    }
+    println!("store {}, {} in flight, {:.1} s", figures.store, figures.in_flight, figures.seconds);
+    println!("{:12.0} durable steps/s", figures.steps_per_s);
+    println!("{:12.3} ms a step (p50), {:.3} ms (p99)", figures.step_p50_ms, figures.step_p99_ms);
+    println!("{:12.2} cores, {:.0} MiB resident", figures.cpu_cores, figures.rss_mib);
+    println!("{:12.0} bytes on disk a step", figures.disk_bytes_per_step);
+    println!(
+        "machine: {:.0} fdatasync/s, {:.0} cpu loops/s",
+        figures.calibration.fdatasync_per_s, figures.calibration.cpu_loops_per_s
+    );
+    Ok(())
+}
+
+/// Processor seconds of this process, user and system (`/proc/self/stat`; 100 ticks a second on Linux).
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let field = |at: usize| -> f64 {
+        after_name.split_whitespace().nth(at).and_then(|f| f.parse().ok()).unwrap_or(0.0)
+    };
+    (field(11) + field(12)) / 100.0
+}
+
+fn rss_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0) / 1_024.0
+}
+
+fn bytes_in(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
+}

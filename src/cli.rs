@@ -1,0 +1,34 @@
+//! The command line: what may be asked of `dormer`, and who answers.
+
+use crate::bench;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// The life of Windows nodes in Kubernetes and OpenShift, as durable workflows.
+#[derive(Debug, Parser)]
+#[command(name = "dormer", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure dormer on this machine
+    #[command(subcommand)]
+    Bench(bench::Bench),
+}
+
+/// Logs go to standard error; `DORMER_LOG` chooses them (`info`, `dormer_engine=debug`); by default warnings.
+pub(crate) fn log_to_stderr() {
+    let filter = EnvFilter::try_from_env("DORMER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}
+
+/// Does what was asked.
+pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Bench(bench) => bench::run(bench).await,
+    }
+}
