@@ -187,6 +187,41 @@ async fn faults_strike_whom_the_seed_chooses() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn machines_that_others_delete_are_replaced() {
+    let faults = ["same-name-new-uid@1", "deleted-while-configuring@2", "watch-gone@3"];
+    let faults = faults.map(str::to_owned).to_vec();
+    let world = world(WorldConfig { faults, ..WorldConfig::in_memory(4) }).await;
+    until("all struck", || world.faults.struck().len() == 3).await;
+    until("three were deleted", || world.record.tally().machines_deleted >= 3).await;
+    until("four run", || windows(&world).len() == 4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_others_meddle_with() {
+    let faults = ["uncordoned", "two-budgets", "finalizer-holds", "volume-attached"];
+    let faults = faults.map(str::to_owned).to_vec();
+    let world = world(WorldConfig { faults, ..WorldConfig::in_memory(1) }).await;
+    until("it runs", || windows(&world).len() == 1).await;
+    let only = windows(&world)[0].clone();
+    let guarded = Key::new("default", format!("two-budgets-{only}"));
+    until("its pod runs", || {
+        world.api.get(&kinds::POD, &guarded).is_ok_and(|p| p.value.is("Ready"))
+    })
+    .await;
+    let refused = world.api.evict(&User::admin(), &guarded, &json!({})).expect_err("two budgets");
+    assert_eq!(refused.code, 500);
+    let cordon = json!({"spec": {"unschedulable": true}});
+    let (user, node) = (User::admin(), Key::new("", only));
+    let (how, options) = ((PatchKind::Merge, &cordon), WriteOptions::default());
+    world.api.patch(&user, &kinds::NODE, &node, Part::Main, how, &options).expect("a cordon");
+    until("a person uncordons", || {
+        let node = world.api.get(&kinds::NODE, &node).expect("the node");
+        node.value["spec"]["unschedulable"].is_null()
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_thousand_machines_are_no_burden() {
     let world = world(WorldConfig::in_memory(1_000)).await;
     let began = std::time::Instant::now();

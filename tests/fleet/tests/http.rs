@@ -202,7 +202,7 @@ async fn kubectl_is_served() {
     let world = world(1).await;
     let home = tempfile::tempdir().expect("a folder");
     let config = home.path().join("config");
-    std::fs::write(&config, world.kubeconfig().to_string()).expect("it is written");
+    world.write_kubeconfig(&config).expect("it is written");
     let azure = dormer_fleet::manifest::parse(
         dormer_fleet::manifest::AZURE_WINDOWS,
         &dormer_fleet::manifest::Sets::new(),

@@ -12,7 +12,11 @@ use crate::{
     world::Pace,
 };
 
-const OURS: [Fault; 7] = [
+const OURS: [Fault; 11] = [
+    Fault::OldNode,
+    Fault::FinalizerHolds,
+    Fault::StubbornPod,
+    Fault::VolumeAttached,
     Fault::MachineDeletedWhileConfiguring,
     Fault::SameNameNewUid,
     Fault::WatchGone,
@@ -71,6 +75,13 @@ async fn machine(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event
             later(pace, Duration::from_secs(60), gone);
         }
     }
+    if phase == "Provisioned" && faults.strike(Fault::OldNode, &key.name) {
+        let old = json!({"metadata": {"name": key.name, "labels": {"kubernetes.io/os": "windows"}},
+            "spec": {"providerID": "old:///an-earlier-instance"},
+            "status": {"nodeInfo": {"bootID": "an-earlier-boot"}}});
+        // One that is there already is old enough.
+        let _ = client.create(&kinds::NODE, "", old).await;
+    }
     if phase == "Running" && faults.strike(Fault::MachineEventsRepeat, &key.name) {
         let old = event.clone();
         let server = client.server().clone();
@@ -100,13 +111,28 @@ async fn node(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event>) 
             client_.merge(&kinds::NODE, &key, &uncordon).await.map(drop)
         });
     }
+    if newly && faults.strike(Fault::StubbornPod, machine) {
+        let (client, node) = (client.clone(), key.name.clone());
+        later(pace, Duration::from_secs(3), async move {
+            guarded_pod(&client, &node, Fault::StubbornPod.name(), 0, &[]).await
+        });
+    }
+    if newly && faults.strike(Fault::VolumeAttached, machine) {
+        let (client, node) = (client.clone(), key.name.clone());
+        later(pace, Duration::ZERO, attached_volume(client, pace, node));
+    }
     if !value.is("Ready") {
         return;
+    }
+    if faults.strike(Fault::FinalizerHolds, machine) {
+        let hold = ["fleet.dormer.io/never"];
+        let made = guarded_pod(client, &key.name, Fault::FinalizerHolds.name(), 0, &hold).await;
+        debug_assert!(made.is_ok(), "{made:?}");
     }
     for (fault, budgets) in [(Fault::BudgetNever, 1), (Fault::TwoBudgets, 2)] {
         if faults.strike(fault, machine) {
             // A pod of its own on this node, with the budgets that do not let it go.
-            let made = guarded_pod(client, &key.name, fault.name(), budgets).await;
+            let made = guarded_pod(client, &key.name, fault.name(), budgets, &[]).await;
             debug_assert!(made.is_ok(), "{made:?}");
         }
     }
@@ -151,10 +177,33 @@ async fn watch_gone(client: Client, key: Key) -> Result<(), Refusal> {
     Ok(())
 }
 
-async fn guarded_pod(client: &Client, node: &str, name: &str, budgets: u32) -> Result<(), Refusal> {
+/// A volume that stays on the node for six minutes.
+async fn attached_volume(client: Client, pace: Pace, node: String) -> Result<(), Refusal> {
+    let key = Key::new("", format!("held-{node}"));
+    let volume = json!({"metadata": {"name": key.name}, "spec": {"attacher": "fleet.dormer.io",
+        "nodeName": node, "source": {"persistentVolumeName": "held"}},
+        "status": {"attached": true}});
+    client.create(&kinds::VOLUME_ATTACHMENT, "", volume).await?;
+    let on_node = Key::new("", node);
+    let volumes = |volumes: Value| json!({ "volumesAttached": volumes });
+    let held = json!([{"name": "fleet.dormer.io/held", "devicePath": ""}]);
+    client.status(&kinds::NODE, &on_node, volumes(held)).await?;
+    pace.sleep(Duration::from_secs(360)).await;
+    client.delete(&kinds::VOLUME_ATTACHMENT, &key, &DeleteOptions::default()).await?;
+    client.status(&kinds::NODE, &on_node, volumes(json!([]))).await.map(drop)
+}
+
+async fn guarded_pod(
+    client: &Client,
+    node: &str,
+    name: &str,
+    budgets: u32,
+    finalizers: &[&str],
+) -> Result<(), Refusal> {
     let name = format!("{name}-{node}");
     let labels = json!({"guarded": name});
-    let pod = json!({"metadata": {"name": name, "labels": labels}, "spec": {"nodeName": node,
+    let pod = json!({"metadata": {"name": name, "labels": labels, "finalizers": finalizers},
+        "spec": {"nodeName": node,
         "tolerations": [{"operator": "Exists"}],
         "containers": [{"name": "guarded", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}]}});
     client.create(&kinds::POD, "default", pod).await?;

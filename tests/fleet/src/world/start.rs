@@ -276,6 +276,18 @@ impl World {
         kubeconfig(&self.api_url, &self.api.ca().pem(), "admin", &token)
     }
 
+    /// Writes the administrator's kubeconfig to a file that only its owner can read.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_kubeconfig(&self, path: &std::path::Path) -> io::Result<()> {
+        use std::{io::Write, os::unix::fs::OpenOptionsExt};
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let text = serde_yaml_ng::to_string(&self.kubeconfig()).map_err(io::Error::other)?;
+        file.write_all(text.as_bytes())
+    }
+
     /// A kubeconfig for another user, with a token of its own; the record names the user for
     /// what is done with it.
     pub fn kubeconfig_for(&self, user: User) -> Value {
