@@ -347,7 +347,10 @@ mod tests {
         assert_eq!(read("dead=3"), order(Fault::Dead, Aim::Seed(3), 1));
         assert_eq!(read("upload-cut=2x4"), order(Fault::UploadCut, Aim::Seed(2), 4));
         assert_eq!(read("upload-cutx4@7"), order(Fault::UploadCut, Aim::Nth(7), 4));
-        assert_eq!(read("exe-locked@win-a"), order(Fault::ExeLocked, Aim::Named("win-a".into()), 1));
+        assert_eq!(
+            read("exe-locked@win-a"),
+            order(Fault::ExeLocked, Aim::Named("win-a".into()), 1)
+        );
         assert_eq!(read("dead@*"), order(Fault::Dead, Aim::All, 1));
         assert_eq!(read("no-such"), Err(FaultError::Unknown("no-such".into())));
         assert_eq!(read("dead=0"), Err(FaultError::Count("0".into())));
