@@ -46,7 +46,10 @@ impl Body {
         use std::io::Read as _;
         let mut out = Vec::new();
         let limit = HEAD_BYTES_MAX as u64 * 64;
-        flate2::read::GzDecoder::new(self.bytes()?.as_ref()).take(limit).read_to_end(&mut out).ok()?;
+        flate2::read::GzDecoder::new(self.bytes()?.as_ref())
+            .take(limit)
+            .read_to_end(&mut out)
+            .ok()?;
         Some(out)
     }
 }
@@ -112,6 +115,14 @@ impl BodyWriter {
         &self.head
     }
 
+    /// Forgets what came after `bytes`; the hash is one that no whole content has.
+    pub fn tear(&mut self, bytes: u64) {
+        self.size = bytes.min(self.size);
+        self.head.truncate(usize::try_from(self.size).unwrap_or(usize::MAX));
+        self.unpack = None;
+        self.torn = true;
+    }
+
     /// Takes `data` at `offset`. Pieces may come in any order; bytes are hashed as soon as those before them are
     /// there. A piece that overwrites what was hashed is honoured within the head and marks the rest as torn.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
@@ -159,9 +170,10 @@ impl BodyWriter {
     fn overwrite(&mut self, offset: u64, data: &[u8]) {
         let Ok(start) = usize::try_from(offset) else { return };
         for (index, byte) in data.iter().enumerate() {
+            let room = self.head.len() < HEAD_BYTES_MAX;
             match self.head.get_mut(start + index) {
                 Some(place) => *place = *byte,
-                None if self.head.len() < HEAD_BYTES_MAX => self.head.push(*byte),
+                None if room => self.head.push(*byte),
                 None => self.torn = true,
             }
         }
@@ -190,15 +202,18 @@ impl BodyWriter {
             Some((actual, modelled)) if actual == self.size => modelled,
             _ => self.size,
         };
-        intern(Body { size: self.size, sha256, head: Bytes::copy_from_slice(&self.head), unpacked, modelled })
+        intern(Body {
+            size: self.size,
+            sha256,
+            head: Bytes::copy_from_slice(&self.head),
+            unpacked,
+            modelled,
+        })
     }
 
     /// The finished content.
     pub fn finish(mut self) -> Arc<Body> {
-        use std::io::Write as _;
-        if let Some(unpack) = &mut self.unpack
-            && unpack.flush().is_err()
-        {
+        if self.unpack.as_mut().is_some_and(|unpack| unpack.try_finish().is_err()) {
             self.unpack = None;
         }
         self.snapshot()
@@ -294,14 +309,18 @@ mod tests {
     fn a_modelled_body_claims_its_length() {
         let body = Body::of(&modelled_body("kubelet.exe", 65_536, 100 << 20));
         assert_eq!((body.size, body.modelled), (65_536, 100 << 20));
-        assert_ne!(body.sha256, Body::of(&modelled_body("containerd.exe", 65_536, 100 << 20)).sha256);
+        assert_ne!(
+            body.sha256,
+            Body::of(&modelled_body("containerd.exe", 65_536, 100 << 20)).sha256
+        );
     }
 
     #[test]
     fn a_gzip_stream_is_known_by_what_it_unpacks_to() {
         use std::io::Write as _;
         let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        let packed = packer.write_all(b"the content").and_then(|()| packer.finish()).unwrap_or_default();
+        let packed =
+            packer.write_all(b"the content").and_then(|()| packer.finish()).unwrap_or_default();
         let body = Body::of(&packed);
         assert_eq!(body.unpacked, Some((sha256_hex(b"the content"), 11)));
         assert_eq!(body.gunzip().as_deref(), Some(b"the content".as_slice()));

@@ -1,1 +1,30 @@
-//! The simulated Windows hosts.
+//! The simulated Windows hosts: SSH and SFTP as OpenSSH for Windows speaks them, the converge document executed
+//! against a virtual disk and service table, a kubelet that bootstraps over TLS (field.md §7).
+//!
+//! No PowerShell is emulated: a host knows dormer's own command lines and fails loudly on anything else.
+
+pub mod body;
+mod boot;
+pub mod cloud;
+pub mod computer;
+mod converge;
+pub mod counts;
+pub mod disk;
+mod exec;
+mod kubelet;
+pub mod link;
+mod listener;
+pub mod path;
+pub mod profile;
+pub mod scm;
+mod services;
+mod sftp;
+pub mod shell;
+mod ssh;
+pub mod state;
+
+pub use cloud::{Hosts, Reach};
+pub use computer::{Host, Phase};
+pub use counts::{Execution, HostCounts};
+pub use profile::{Image, Release};
+pub use shell::Shell;

@@ -90,7 +90,8 @@ impl WinPath {
             return None;
         }
         let end = self.shown.rfind('\\')?;
-        let shown = if end == 2 { self.shown[..=2].to_owned() } else { self.shown[..end].to_owned() };
+        let shown =
+            if end == 2 { self.shown[..=2].to_owned() } else { self.shown[..end].to_owned() };
         let key = shown.to_lowercase();
         Some(Self { shown, key })
     }
@@ -159,7 +160,8 @@ mod tests {
 
     #[test]
     fn case_is_kept_and_not_compared() {
-        let (one, other) = (WinPath::absolute(r"C:\K\Kubelet.EXE"), WinPath::absolute("c:/k/kubelet.exe"));
+        let (one, other) =
+            (WinPath::absolute(r"C:\K\Kubelet.EXE"), WinPath::absolute("c:/k/kubelet.exe"));
         assert_eq!(one, other);
         assert_eq!(one.map(|path| path.sftp()).as_deref(), Ok("/C:/K/Kubelet.EXE"));
     }

@@ -1,0 +1,161 @@
+//! Power, boots and reboots, as they are seen from outside (field.md §1.8).
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::computer::{Host, Phase, lock};
+use crate::faults::Fault;
+use crate::world::Happened;
+
+/// First boot of a fresh instance until sshd answers, in milliseconds.
+const FIRST_BOOT_MS: (u64, u64) = (60_000, 120_000);
+/// A reboot until sshd answers, in milliseconds.
+const REBOOT_MS: (u64, u64) = (90_000, 180_000);
+/// How long sshd resets connections after it began to listen.
+const RESETTING: Duration = Duration::from_secs(2);
+/// [`Fault::SshResetInKex`].
+const RESETTING_LONG: Duration = Duration::from_secs(40);
+/// [`Fault::AuthRefusedAWhile`].
+const AUTH_FAILING: Duration = Duration::from_secs(240);
+/// How long a host that lost its power leaves connections hanging before they are forgotten here.
+const HANGING: Duration = Duration::from_secs(600);
+
+impl Host {
+    /// Gives the host power; it boots. Nothing happens if it has power.
+    pub fn power_on(&self) {
+        {
+            let mut power = lock(&self.power);
+            if !power.is_cancelled() {
+                return;
+            }
+            *power = CancellationToken::new();
+        }
+        let Some(host) = self.me.upgrade() else { return };
+        self.spawn_powered(async move { host.boot().await });
+    }
+
+    /// Takes the power away. Connections hang, processes are gone, the disk stays.
+    pub fn power_off(&self) {
+        lock(&self.power).cancel();
+        self.phase.send_replace(Phase::Off);
+        self.state().lose_volatile();
+        let links: Vec<_> =
+            lock(&self.sessions).drain(..).map(|(_, session)| session.link).collect();
+        for link in &links {
+            link.silence();
+        }
+        let pace = self.context.pace;
+        tokio::spawn(async move {
+            pace.sleep(HANGING).await;
+            links.iter().for_each(super::link::Link::cut);
+        });
+    }
+
+    /// Shuts Windows down after `delay` and boots it again. False if that is under way already (1190).
+    pub fn reboot_in(&self, delay: Duration) -> bool {
+        if std::mem::replace(&mut self.state().shutting_down, true) {
+            return false;
+        }
+        let Some(host) = self.me.upgrade() else { return false };
+        let token = self.power_token();
+        tokio::spawn(async move {
+            host.sleep(delay).await;
+            if !token.is_cancelled() {
+                host.shut_down();
+                host.power_on();
+            }
+        });
+        true
+    }
+
+    /// An orderly end: sshd resets its connections.
+    fn shut_down(&self) {
+        lock(&self.power).cancel();
+        self.phase.send_replace(Phase::Dropping);
+        for (_, session) in lock(&self.sessions).drain(..) {
+            session.link.cut();
+        }
+        self.state().lose_volatile();
+    }
+
+    async fn boot(&self) {
+        self.phase.send_replace(Phase::Dropping);
+        let first = self.state().boots == 0;
+        if first && (self.strike(Fault::Dead) || self.armed(Fault::Dead)) {
+            return std::future::pending().await;
+        }
+        let total = self.boot_time(first);
+        self.sleep(total.mul_f64(0.75)).await;
+        self.come_up(first);
+        self.phase.send_replace(Phase::Refusing);
+        if !first && self.strike(Fault::SshdDeadAfterReboot) {
+            return std::future::pending().await;
+        }
+        self.sleep(total.mul_f64(0.25)).await;
+        self.phase.send_replace(Phase::Resetting);
+        let long = self.strike(Fault::SshResetInKex);
+        self.sleep(if long { RESETTING_LONG } else { RESETTING.min(total) }).await;
+        if first && self.strike(Fault::AuthRefusedAWhile) {
+            self.phase.send_replace(Phase::AuthFailing);
+            self.sleep(AUTH_FAILING).await;
+        }
+        self.state().boots += 1;
+        let refused = first && self.strike(Fault::AuthRefused);
+        self.phase.send_replace(if refused { Phase::AuthFailing } else { Phase::Up });
+        let boot = self.state().boots;
+        self.context.record.push(Happened::Booted { machine: self.uid().to_owned(), boot });
+        self.troubles_after_boot();
+        self.start_boot_services().await;
+    }
+
+    fn boot_time(&self, first: bool) -> Duration {
+        if first {
+            return self.between(FIRST_BOOT_MS.0, FIRST_BOOT_MS.1);
+        }
+        if self.strike(Fault::SlowReboot) {
+            return Duration::from_secs(14 * 60);
+        }
+        if self.strike(Fault::FastReboot) {
+            return Duration::from_secs(3);
+        }
+        self.between(REBOOT_MS.0, REBOOT_MS.1)
+    }
+
+    /// The moment at which Windows runs: the boot counter grows, pending changes become real.
+    fn come_up(&self, first: bool) {
+        if first && self.strike(Fault::ClockSkew) {
+            self.state().clock_offset_ms = -600_000;
+        }
+        let now = self.now_ms();
+        self.state().boot(now);
+    }
+
+    /// Things that go wrong by themselves some time after a boot.
+    fn troubles_after_boot(&self) {
+        let Some(host) = self.me.upgrade() else { return };
+        if self.state().clock_offset_ms != 0 {
+            let host = host.clone();
+            self.spawn_powered(async move {
+                host.sleep(Duration::from_secs(1_200)).await;
+                host.state().clock_offset_ms = 0; // w32time has found its source again
+            });
+        }
+        if self.armed(Fault::RebootsByItself) || self.armed(Fault::HnsRestarts) {
+            self.spawn_powered(async move { host.trouble_while_serving().await });
+        }
+    }
+
+    async fn trouble_while_serving(&self) {
+        self.node_is_ready().await;
+        self.pause(120_000, 300_000).await;
+        if self.strike(Fault::HnsRestarts) {
+            let mut state = self.state();
+            state.hns.endpoints.clear();
+            state.hns.pid = state.new_pid();
+        }
+        if self.strike(Fault::RebootsByItself) {
+            self.reboot_in(Duration::from_secs(1));
+        }
+    }
+}

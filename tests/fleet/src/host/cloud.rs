@@ -1,0 +1,234 @@
+//! The cloud of simulated hosts: makes them for Machines, takes them away, and says how to reach them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use futures::future::BoxFuture;
+
+use super::computer::{Host, Phase, lock};
+use super::counts::HostCounts;
+use super::profile::{Image, Release};
+use crate::net::{BoxIo, Dial};
+use crate::world::{CloudAct, CloudError, HostCloud, HostContext, HostOrder, Instance, Platform};
+
+/// Bytes that a pipe in memory holds.
+const PIPE_BYTES: usize = 256 << 10;
+/// Hosts that one cloud may have.
+pub const HOSTS_MAX: usize = 60_000;
+
+/// How hosts are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// By pipes in memory, through [`Hosts::dial`]; addresses are `10.0.x.y`, the port is not looked at.
+    Memory,
+    /// By real sockets: each host has an address `127.80.x.y` of its own and listens on this port, so that a worker
+    /// in another process dials a Machine's InternalIP as it stands.
+    Loopback {
+        /// The port that stands for 22.
+        port: u16,
+    },
+}
+
+/// The cloud of simulated hosts. Clones share it.
+#[derive(Clone)]
+pub struct Hosts {
+    context: HostContext,
+    reach: Reach,
+    image: Image,
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    hosts: BTreeMap<String, Arc<Host>>,
+    linux: BTreeMap<String, Instance>,
+    /// Counts of hosts that are gone.
+    gone: Vec<(String, HostCounts)>,
+    addresses: u32,
+}
+
+impl Hosts {
+    /// A cloud without hosts; they are made from `image`.
+    pub fn new(context: HostContext, reach: Reach, image: Image) -> Self {
+        Self { context, reach, image, inner: Arc::default() }
+    }
+
+    /// The host of a Machine.
+    pub fn host(&self, uid: &str) -> Option<Arc<Host>> {
+        lock(&self.inner).hosts.get(uid).cloned()
+    }
+
+    /// All hosts that are there.
+    pub fn all(&self) -> Vec<Arc<Host>> {
+        lock(&self.inner).hosts.values().cloned().collect()
+    }
+
+    /// What was done to each host, those included that are gone: pairs of the Machine's name and its counts.
+    pub fn counts(&self) -> Vec<(String, HostCounts)> {
+        let inner = lock(&self.inner);
+        let mut counts = inner.gone.clone();
+        counts.extend(inner.hosts.values().map(|host| (host.name().to_owned(), host.counts())));
+        counts
+    }
+
+    /// How a worker reaches the hosts: dials `InternalIP:port`.
+    pub fn dialer(&self) -> Arc<dyn Dial> {
+        Arc::new(self.clone())
+    }
+
+    fn by_address(&self, address: &str) -> Option<Arc<Host>> {
+        lock(&self.inner).hosts.values().find(|host| host.internal_ip() == address).cloned()
+    }
+
+    fn next_address(&self, inner: &mut Inner) -> String {
+        inner.addresses += 1;
+        let n = inner.addresses;
+        let front = match self.reach {
+            Reach::Memory => "10.0",
+            Reach::Loopback { .. } => "127.80",
+        };
+        format!("{front}.{}.{}", n / 250, n % 250 + 2)
+    }
+
+    fn make(&self, order: HostOrder) -> Result<Instance, CloudError> {
+        let mut inner = lock(&self.inner);
+        if let Some(host) = inner.hosts.get(&order.uid) {
+            return Ok(host.instance());
+        }
+        if let Some(instance) = inner.linux.get(&order.uid) {
+            return Ok(instance.clone());
+        }
+        if inner.hosts.len() >= HOSTS_MAX {
+            return Err(CloudError::Quota(format!("{HOSTS_MAX} instances")));
+        }
+        let address = self.next_address(&mut inner);
+        let mut instance = instance(&order, &address);
+        if !order.windows {
+            inner.linux.insert(order.uid, instance.clone());
+            return Ok(instance);
+        }
+        let image = Image {
+            release: Release::of_image(&order.image),
+            user: user_of(order.platform, &self.image.user),
+            ..self.image.clone()
+        };
+        let host = Host::new(order.clone(), self.context.clone(), image, instance.clone());
+        let name = host.state().hostname.to_lowercase();
+        instance.addresses.push(("Hostname".into(), name));
+        host.set_addresses(instance.addresses.clone());
+        inner.hosts.insert(order.uid, host.clone());
+        drop(inner);
+        self.listen(&host);
+        host.power_on();
+        Ok(instance)
+    }
+
+    fn listen(&self, host: &Arc<Host>) {
+        if let Reach::Loopback { port } = self.reach
+            && let Ok(ip) = host.internal_ip().parse::<IpAddr>()
+        {
+            tokio::spawn(super::listener::listen(host.clone(), SocketAddr::new(ip, port)));
+        }
+    }
+
+    fn change_address(&self, host: &Arc<Host>) -> Instance {
+        let address = self.next_address(&mut lock(&self.inner));
+        let mut addresses = host.instance().addresses;
+        for (kind, value) in &mut addresses {
+            if kind == "InternalIP" {
+                value.clone_from(&address);
+            }
+        }
+        host.set_addresses(addresses);
+        host.cut_connections();
+        self.listen(host);
+        host.instance()
+    }
+}
+
+impl HostCloud for Hosts {
+    fn provision(&self, order: HostOrder) -> BoxFuture<'_, Result<Instance, CloudError>> {
+        Box::pin(async move { self.make(order) })
+    }
+
+    fn delete<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let mut inner = lock(&self.inner);
+            inner.linux.remove(uid);
+            if let Some(host) = inner.hosts.remove(uid) {
+                inner.gone.push((host.name().to_owned(), host.counts()));
+                drop(inner);
+                host.power_off();
+            }
+        })
+    }
+
+    fn act<'a>(&'a self, uid: &'a str, act: CloudAct) -> BoxFuture<'a, Option<Instance>> {
+        Box::pin(async move {
+            let Some(host) = self.host(uid) else {
+                return lock(&self.inner).linux.get(uid).cloned();
+            };
+            match act {
+                CloudAct::PowerOff => host.power_off(),
+                CloudAct::PowerOn => host.power_on(),
+                CloudAct::ChangeAddress => return Some(self.change_address(&host)),
+                CloudAct::Look => {}
+            }
+            Some(host.instance())
+        })
+    }
+}
+
+impl Dial for Hosts {
+    fn dial(&self, authority: &str) -> BoxFuture<'static, io::Result<BoxIo>> {
+        let address = authority.rsplit_once(':').map_or(authority, |(address, _)| address);
+        let host = self.by_address(address);
+        let (reach, target) = (self.reach, address.to_owned());
+        Box::pin(async move {
+            if let Reach::Loopback { port } = reach {
+                return crate::net::TcpDial.dial(&format!("{target}:{port}")).await;
+            }
+            match host {
+                None => std::future::pending().await,
+                Some(host) => dial_pipe(&host).await,
+            }
+        })
+    }
+}
+
+async fn dial_pipe(host: &Arc<Host>) -> io::Result<BoxIo> {
+    match host.phase() {
+        Phase::Off | Phase::Dropping => std::future::pending().await,
+        Phase::Refusing => Err(io::ErrorKind::ConnectionRefused.into()),
+        Phase::Resetting | Phase::AuthFailing | Phase::Up => {
+            let (near, far) = tokio::io::duplex(PIPE_BYTES);
+            host.serve(far);
+            Ok(Box::new(near))
+        }
+    }
+}
+
+/// The account that user data prepares: `capi` on Azure (field.md §1.7).
+fn user_of(platform: Platform, default: &str) -> String {
+    if platform == Platform::Azure { "capi".into() } else { default.to_owned() }
+}
+
+fn instance(order: &HostOrder, address: &str) -> Instance {
+    let id = super::computer::fold(0, &order.uid);
+    let provider_id = match order.platform {
+        Platform::Aws => format!("aws:///us-east-1a/i-{id:017x}"),
+        Platform::Azure => format!(
+            "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/{}",
+            order.name
+        ),
+        Platform::Other => format!("fleet:///{id:016x}"),
+    };
+    let mut addresses = vec![("InternalIP".to_owned(), address.to_owned())];
+    if order.platform == Platform::Aws {
+        let name = format!("ip-{}.ec2.internal", address.replace('.', "-"));
+        addresses.push(("InternalDNS".into(), name));
+    }
+    Instance { provider_id, addresses }
+}

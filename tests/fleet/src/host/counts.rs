@@ -1,0 +1,67 @@
+//! What was done to one host, counted by the host itself.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// Task executions that one host remembers.
+pub const EXECUTIONS_MAX: usize = 4_096;
+
+/// One run of the converge script.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Execution {
+    /// Task id as the script was told.
+    pub task: String,
+    /// Its attempt.
+    pub attempt: u32,
+    /// `probe`, `plan`, `apply`, `remove`, `reboot`, `adopt`.
+    pub mode: &'static str,
+    /// Ids of items that it changed.
+    pub changed: Vec<String>,
+    /// The failure it ended with, as the answer spells it.
+    pub failure: Option<String>,
+}
+
+/// What was done to one host since it was made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostCounts {
+    /// Connections that reached sshd.
+    pub connections: u64,
+    /// Connections that authenticated.
+    pub logins: u64,
+    /// Commands run by SSH.
+    pub remote_commands: u64,
+    /// PowerShell processes that SSH started: shells, commands and SFTP under a PowerShell shell.
+    pub powershell_starts: u64,
+    /// SFTP sessions.
+    pub sftp_sessions: u64,
+    /// Bytes uploaded.
+    pub bytes_uploaded: u64,
+    /// Commands that nobody here knows: drift between product and simulation.
+    pub unknown_commands: u64,
+    /// Runs of the converge script, oldest first.
+    pub executions: Vec<Execution>,
+}
+
+impl HostCounts {
+    /// Writes down one run of the script.
+    pub fn executed(&mut self, execution: Execution) {
+        if self.executions.len() < EXECUTIONS_MAX {
+            self.executions.push(execution);
+        }
+    }
+
+    /// Items changed by more than one (task, attempt) pair of the same task: work that was done twice.
+    pub fn changed_twice(&self) -> Vec<(String, String)> {
+        let mut by: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+        for run in &self.executions {
+            for item in &run.changed {
+                *by.entry((&run.task, item)).or_default() += 1;
+            }
+        }
+        let twice = by.into_iter().filter(|(_, times)| *times > 1);
+        twice.map(|((task, item), _)| (task.to_owned(), item.to_owned())).collect()
+    }
+}

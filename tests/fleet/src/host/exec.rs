@@ -1,0 +1,206 @@
+//! Commands that come in by SSH: the shell, the few texts that a host knows, and the process that runs them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormer_profile::frame;
+use dormer_profile::invocation::{Invocation, Mode, parse};
+use russh::ChannelId;
+use russh::server::Handle;
+
+use super::computer::{Host, lock};
+use super::link::Link;
+use super::shell::{Seen, powershell_start_up};
+use crate::faults::Fault;
+use crate::world::Happened;
+
+/// What Windows PowerShell 5.1 writes to stderr for progress (field.md §1.4).
+const CLIXML: &str = "#< CLIXML\r\n<Objs Version=\"1.1.0.1\" xmlns=\"http://schemas.microsoft.com/powershell/2004/04\"><Obj S=\"progress\" RefId=\"0\"><MS><I64 N=\"SourceId\">1</I64><PR N=\"Record\"><AV>Preparing modules for first use.</AV></PR></MS></Obj></Objs>";
+/// How long the script goes on after its connection was cut ([`Fault::DropDuringScript`]).
+const SCRIPT_GOES_ON: Duration = Duration::from_secs(90);
+/// When that cut comes.
+const DROP_AFTER: Duration = Duration::from_secs(2);
+
+/// What a command leaves behind.
+struct Ended {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    code: u32,
+}
+
+impl Ended {
+    fn saying(text: &str, code: u32) -> Self {
+        Self { stdout: text.as_bytes().to_vec(), stderr: Vec::new(), code }
+    }
+}
+
+impl Host {
+    /// Starts a command. It belongs to the host, not to the connection: it goes on when that is lost. False if the
+    /// process cannot be made.
+    pub(super) fn exec(
+        &self,
+        command: String,
+        handle: Handle,
+        channel: ChannelId,
+        link: Link,
+    ) -> bool {
+        let seen = self.image.shell.sees(&command);
+        if seen == Seen::NoProcess {
+            return false;
+        }
+        let Some(host) = self.me.upgrade() else { return false };
+        self.spawn_powered(async move {
+            let pid = host.begin_process(&command);
+            let ended = host.run_command(&command, seen, &link, pid).await;
+            host.end_process(pid);
+            let status = host.image.shell.exit_status(&command, ended.code);
+            host.send(ended, status, &handle, channel).await;
+        });
+        true
+    }
+
+    fn begin_process(&self, command: &str) -> u32 {
+        let starts = u32::from(self.image.shell.is_powershell()) + powershells_in(command);
+        let machine = self.uid().to_owned();
+        self.context.record.push(Happened::RemoteCommand { machine, powershell_starts: starts });
+        let mut counts = lock(&self.counts);
+        counts.remote_commands += 1;
+        counts.powershell_starts += u64::from(starts);
+        drop(counts);
+        let mut state = self.state();
+        let pid = state.new_pid();
+        state.processes.insert(pid, command.to_owned());
+        pid
+    }
+
+    fn end_process(&self, pid: u32) {
+        let mut state = self.state();
+        state.processes.remove(&pid);
+        if state.mutex == Some(pid) {
+            state.mutex = None;
+        }
+    }
+
+    async fn send(&self, ended: Ended, status: u32, handle: &Handle, channel: ChannelId) {
+        let mut stdout = Vec::new();
+        if self.image.profile_noise {
+            stdout.extend_from_slice(b"Loading personal profile...\r\n");
+        }
+        stdout.extend(ended.stdout);
+        if !stdout.is_empty() && handle.data(channel, stdout).await.is_err() {
+            return;
+        }
+        if !ended.stderr.is_empty() {
+            let _ = handle.extended_data(channel, 1, ended.stderr).await;
+        }
+        let _ = handle.exit_status_request(channel, status).await;
+        let _ = handle.eof(channel).await;
+        let _ = handle.close(channel).await;
+    }
+
+    async fn run_command(
+        self: &Arc<Self>,
+        command: &str,
+        seen: Seen,
+        link: &Link,
+        pid: u32,
+    ) -> Ended {
+        self.sleep(self.image.shell.start_up(self.draw())).await;
+        let text = match seen {
+            Seen::Text(text) => text,
+            Seen::TooLongForCmd => return Ended::saying("The command line is too long.\r\n", 1),
+            Seen::BrokenQuote | Seen::NoProcess => {
+                return Ended::saying("The string is missing the terminator: \".\r\n", 1);
+            }
+        };
+        for _ in 0..powershells_in(&text) {
+            self.sleep(powershell_start_up(self.draw())).await;
+        }
+        match parse(&text) {
+            Some(invocation) => self.run_invocation(invocation, link, pid).await,
+            None => self.run_plain(&text, command),
+        }
+    }
+
+    async fn run_invocation(
+        self: &Arc<Self>,
+        invocation: Invocation,
+        link: &Link,
+        pid: u32,
+    ) -> Ended {
+        let changes = matches!(&invocation, Invocation::Script(call) if call.mode == Mode::Apply);
+        if changes && self.strike(Fault::NoFrame) {
+            return Ended { stdout: Vec::new(), stderr: CLIXML.into(), code: 0 };
+        }
+        if changes && self.strike(Fault::HalfOpen) {
+            link.silence();
+        }
+        let dropped = changes && self.strike(Fault::DropDuringScript);
+        if dropped {
+            let (host, link) = (self.clone(), link.clone());
+            self.spawn_powered(async move {
+                host.sleep(DROP_AFTER).await;
+                link.cut();
+            });
+        }
+        let answer = match invocation {
+            Invocation::Bootstrap { task, attempt } => self.bootstrap(task, attempt),
+            Invocation::Script(call) => match self.run_script(&call, pid, dropped).await {
+                Ok(answer) => answer,
+                Err(said) => {
+                    return Ended { stdout: Vec::new(), stderr: said.into_bytes(), code: 1 };
+                }
+            },
+        };
+        let code = u32::from(answer.failure.is_some());
+        let mut stdout = self.noise();
+        stdout.extend(frame::write(&answer));
+        Ended { stdout, stderr: CLIXML.into(), code }
+    }
+
+    /// How long a script that lost its connection goes on at least.
+    pub(super) fn script_goes_on() -> Duration {
+        SCRIPT_GOES_ON
+    }
+
+    /// Text in the host's code page that may stand before an answer.
+    fn noise(&self) -> Vec<u8> {
+        if self.image.code_page == 850 {
+            b"Gr\x94\xE1e aus der Konsole\r\n".to_vec()
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// The texts that are no script of ours and yet known; anything else fails loudly.
+    fn run_plain(&self, text: &str, command: &str) -> Ended {
+        let word = text.trim();
+        match word {
+            "echo %OS%" if self.image.shell.is_powershell() => Ended::saying("%OS%\r\n", 0),
+            "echo %OS%" => Ended::saying("Windows_NT\r\n", 0),
+            "hostname" => Ended::saying(&format!("{}\r\n", self.state().hostname), 0),
+            "ver" => {
+                let build = self.image.release.build();
+                Ended::saying(&format!("\r\nMicrosoft Windows [Version {build}.2849]\r\n"), 0)
+            }
+            _ => {
+                lock(&self.counts).unknown_commands += 1;
+                tracing::error!(
+                    machine = self.name(),
+                    command,
+                    "the simulated host knows no such command"
+                );
+                let said = format!(
+                    "'{word}' is unknown to the simulated host; it runs dormer's scripts only.\r\n"
+                );
+                Ended { stdout: Vec::new(), stderr: said.into_bytes(), code: 9_009 }
+            }
+        }
+    }
+}
+
+/// PowerShell processes that a command line starts by itself.
+fn powershells_in(command: &str) -> u32 {
+    let first = command.split_whitespace().next().unwrap_or_default().to_lowercase();
+    u32::from(first.ends_with("powershell.exe") || first.ends_with("pwsh.exe"))
+}

@@ -1,0 +1,156 @@
+//! What a host is made of: what persists over a reboot, and what does not (field.md §7).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormer_profile::answer::{FeatureState, LastCall};
+use tokio::time::Instant;
+
+use super::disk::Disk;
+use super::scm::Scm;
+
+/// An HNS network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HnsNetwork {
+    /// Its subnet.
+    pub subnet: String,
+    /// The host's address in it.
+    pub management_ip: String,
+}
+
+/// The host network service.
+#[derive(Debug, Default)]
+pub struct Hns {
+    /// Networks by name; they persist over a reboot.
+    pub networks: BTreeMap<String, HnsNetwork>,
+    /// Addresses of endpoints by name; lost on a reboot and when the service restarts.
+    pub endpoints: BTreeMap<String, String>,
+    /// Process id of the service.
+    pub pid: u32,
+}
+
+/// Everything that a host remembers.
+#[derive(Default)]
+pub struct State {
+    /// The volume `C:`.
+    pub disk: Disk,
+    /// Services.
+    pub scm: Scm,
+    /// Windows features by name.
+    pub features: BTreeMap<String, FeatureState>,
+    /// Computer name now.
+    pub hostname: String,
+    /// Computer name after the next reboot.
+    pub hostname_pending: Option<String>,
+    /// Machine-wide environment.
+    pub environment: BTreeMap<String, String>,
+    /// Host network service.
+    pub hns: Hns,
+    /// Routes beside the default one.
+    pub routes: BTreeSet<String>,
+    /// Inbound firewall rules: protocol and port by name.
+    pub firewall: BTreeMap<String, (dormer_profile::item::Protocol, u16)>,
+    /// Processes that Defender leaves alone.
+    pub exclusions: BTreeSet<String>,
+    /// SHA-256 of certificates in `LocalMachine\Root`.
+    pub certificates: BTreeSet<String>,
+    /// Leftover processes by name, such as `containerd-shim-runhcs-v1`; lost on a reboot.
+    pub lingering: BTreeSet<String>,
+    /// How far the host's clock is ahead of the world's, in milliseconds.
+    pub clock_offset_ms: i64,
+    /// Windows' boot counter.
+    pub boot_id: u64,
+    /// The host's clock at its last boot, milliseconds since 1970.
+    pub booted_ms: i64,
+    /// Boots that were finished.
+    pub boots: u32,
+    /// The host-wide mutex: until whom it belongs, by process id. Lost on a reboot.
+    pub mutex: Option<u32>,
+    /// Whether a reboot was asked for already.
+    pub shutting_down: bool,
+    /// The last call of the script that ended.
+    pub last_call: Option<LastCall>,
+    /// Running commands: process id and what it runs. Lost on a reboot.
+    pub processes: BTreeMap<u32, String>,
+    /// Whether a kubelet ever ran here.
+    pub had_kubelet: bool,
+    /// Files that a process holds open until then (the exe of a service that stopped just now).
+    pub held: BTreeMap<String, Instant>,
+    /// The last process id that was given out, less 4,000.
+    pub(super) next_pid: u32,
+}
+
+impl State {
+    /// A process id that nobody has.
+    pub fn new_pid(&mut self) -> u32 {
+        self.next_pid += 4;
+        4_000 + self.next_pid
+    }
+
+    /// Tells the disk which files are in use by processes.
+    pub fn refresh_running(&mut self, now: Instant) {
+        self.held.retain(|_, until| *until > now);
+        let mut running: BTreeSet<String> = self.scm.running_files().collect();
+        running.extend(self.held.keys().cloned());
+        self.disk.set_running(running);
+    }
+
+    /// Whether Windows waits for a reboot.
+    pub fn reboot_pending(&self) -> bool {
+        self.hostname_pending.is_some()
+            || self.features.values().any(|state| *state == FeatureState::Pending)
+    }
+
+    /// What the end of the power leaves: everything on the disk and in the registry, no processes.
+    pub fn lose_volatile(&mut self) {
+        self.disk.close_all();
+        self.scm.lose_processes();
+        self.hns.endpoints.clear();
+        self.lingering.clear();
+        self.processes.clear();
+        self.held.clear();
+        self.mutex = None;
+        self.shutting_down = false;
+        self.refresh_running(Instant::now());
+    }
+
+    /// What a boot brings: pending changes become real, the boot counter grows.
+    pub fn boot(&mut self, now_ms: i64) {
+        for state in self.features.values_mut() {
+            if *state == FeatureState::Pending {
+                *state = FeatureState::Enabled;
+            }
+        }
+        if let Some(name) = self.hostname_pending.take() {
+            self.hostname = name;
+        }
+        self.boot_id += 1;
+        self.booted_ms = now_ms;
+        self.hns.pid = self.new_pid();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reboot_makes_pending_changes_real_and_loses_processes() {
+        let mut state = State { hostname: "WIN-ABC".into(), ..State::default() };
+        state.features.insert("Containers".into(), FeatureState::Pending);
+        state.hostname_pending = Some("win-1".into());
+        state.hns.networks.insert(
+            "overlay".into(),
+            HnsNetwork { subnet: "10.132.0.0/24".into(), management_ip: "10.0.0.4".into() },
+        );
+        state.hns.endpoints.insert("VIPEndpoint".into(), "10.132.0.2".into());
+        state.mutex = Some(4);
+        assert!(state.reboot_pending());
+        let (boot, pid) = (state.boot_id, state.hns.pid);
+        state.lose_volatile();
+        state.boot(1_000);
+        assert_eq!(state.features.get("Containers"), Some(&FeatureState::Enabled));
+        assert_eq!((state.hostname.as_str(), state.mutex), ("win-1", None));
+        assert_eq!((state.hns.networks.len(), state.hns.endpoints.len()), (1, 0));
+        assert!(!state.reboot_pending() && state.boot_id == boot + 1 && state.hns.pid != pid);
+    }
+}
