@@ -10,4 +10,4 @@ pub use bare::BareCloud;
 pub use clock::{Pace, WorldClock, stamp};
 pub use cloud::{CloudAct, CloudError, HostCloud, HostContext, HostOrder, Instance, Platform};
 pub use record::{ENTRIES_MAX, Entry, Happened, Record, Tally, Unavailable};
-pub use start::{World, WorldConfig, WorldError};
+pub use start::{SSH_PORT, World, WorldConfig, WorldError};

@@ -25,12 +25,16 @@ use crate::{
     },
     cluster::{Controllers, Which, observe},
     faults::{FaultError, Faults},
+    host::{Hosts, Image, Reach},
     manifest::{
         self, ManifestError, Sets,
         demo::{self, SshKey},
     },
     net::{Dialer, TcpDial},
 };
+
+/// The port that stands for 22 where hosts have real sockets; 22 itself is for the privileged.
+pub const SSH_PORT: u16 = 2222;
 
 /// What world is to be.
 #[derive(Debug, Clone)]
@@ -53,8 +57,12 @@ pub struct WorldConfig {
     pub seed: u64,
     /// How fast the world runs.
     pub pace: Pace,
-    /// Where the API server listens; `None`: nowhere, pipes in memory only.
+    /// Where the API server listens; `None`: nowhere, pipes in memory only, for the hosts too.
     pub listen: Option<SocketAddr>,
+    /// The port that stands for 22 where hosts have real sockets, each on an address of its own.
+    pub ssh_port: u16,
+    /// From what image the hosts are made.
+    pub image: Image,
 }
 
 impl Default for WorldConfig {
@@ -70,6 +78,8 @@ impl Default for WorldConfig {
             seed: 1,
             pace: Pace::LIFE,
             listen: None,
+            ssh_port: SSH_PORT,
+            image: Image::default(),
         }
     }
 }
@@ -129,6 +139,8 @@ pub struct World {
     pub record: Record,
     /// The hosts, as the cloud sees them.
     pub cloud: Arc<dyn HostCloud>,
+    /// The hosts themselves, unless somebody else's cloud makes them.
+    pub hosts: Option<Hosts>,
     /// The keys that open the hosts.
     pub ssh_key: SshKey,
     /// `https://host:port` of the API server.
@@ -143,6 +155,33 @@ pub struct World {
 }
 
 impl World {
+    /// Starts a world with simulated Windows hosts: on real sockets where the API server listens
+    /// on one, else on pipes in memory.
+    ///
+    /// # Errors
+    /// When the configuration cannot be used, or no socket can be bound.
+    pub async fn start(config: WorldConfig) -> Result<Self, WorldError> {
+        let port = config.ssh_port;
+        let reach = config.listen.map_or(Reach::Memory, |_| Reach::Loopback { port });
+        let (image, mut made) = (config.image.clone(), None);
+        let mut world = Self::start_with(config, |context, _| {
+            let hosts = Hosts::new(context, reach, image);
+            made = Some(hosts.clone());
+            Arc::new(hosts)
+        })
+        .await?;
+        world.hosts = made;
+        Ok(world)
+    }
+
+    /// How a worker reaches the hosts, by `InternalIP:port`.
+    pub fn host_dialer(&self) -> Dialer {
+        match &self.hosts {
+            Some(hosts) => hosts.dialer(),
+            None => Arc::new(TcpDial),
+        }
+    }
+
     /// Starts a world whose hosts `make_hosts` makes from what the world lends them.
     ///
     /// # Errors
@@ -191,6 +230,7 @@ impl World {
             faults,
             record,
             cloud,
+            hosts: None,
             ssh_key,
             api_url,
             api_dialer,
