@@ -18,6 +18,9 @@ enum Command {
     /// Measure dormer on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Simulate a cluster with Windows machines, for trying things out
+    #[cfg(feature = "demo")]
+    Fleet(crate::fleet::Options),
 }
 
 /// Logs go to standard error; `DORMER_LOG` chooses them (`info`, `dormer_engine=debug`); by default warnings.
@@ -30,5 +33,7 @@ pub(crate) fn log_to_stderr() {
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Bench(bench) => bench::run(bench).await,
+        #[cfg(feature = "demo")]
+        Command::Fleet(options) => crate::fleet::run(options).await,
     }
 }

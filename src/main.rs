@@ -2,6 +2,8 @@
 
 mod bench;
 mod cli;
+#[cfg(feature = "demo")]
+mod fleet;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -16,7 +16,8 @@ use crate::port::{
 use cache::{Cache, Cached};
 use carry::Work;
 use dormer_engine_core::{
-    Answer, Dropped, EVENTS_PER_RECORD_MAX, Effects, Record, Run, Transition, Verdict, Workflow,
+    Answer, Dropped, EVENTS_PER_RECORD_MAX, Effects, LetterOf, Record, Run, Transition, Verdict,
+    Workflow,
     unfenced::{Fence, stands},
 };
 use dormer_proto::{
@@ -171,13 +172,13 @@ impl<W: Workflow, P: Ports> Lane<W, P> {
         };
         let mut plans = Vec::new();
         let mut doubtful: BTreeMap<RunId, Vec<Mail<W>>> = BTreeMap::new();
-        for (run, letters) in mail {
+        for (run, mut letters) in mail {
             let Some(opened) = open.remove(&run) else {
                 // Its record cannot be read by this build.
                 fates.extend(letters.iter().map(|m| (m.token, Settle::Again(NEWER_AGAIN_MS))));
                 continue;
             };
-            let plan = self.decide(&run, opened, &letters).await;
+            let plan = self.decide(&run, opened, &mut letters).await;
             if plan.confirm {
                 doubtful.insert(run, letters);
             } else {
@@ -207,9 +208,9 @@ impl<W: Workflow, P: Ports> Lane<W, P> {
             }
             Err(broken) => return Err(broken),
         };
-        for (run, letters) in doubtful {
+        for (run, mut letters) in doubtful {
             match open.remove(&run) {
-                Some(opened) => plans.push(self.decide(&run, opened, &letters).await),
+                Some(opened) => plans.push(self.decide(&run, opened, &mut letters).await),
                 None => {
                     fates.extend(letters.iter().map(|m| (m.token, Settle::Again(NEWER_AGAIN_MS))))
                 }
@@ -278,10 +279,9 @@ impl<W: Workflow, P: Ports> Lane<W, P> {
     }
 
     /// Step 2: decide in memory.
-    async fn decide(&mut self, id: &RunId, open: Open<W>, letters: &[Mail<W>]) -> Plan<W> {
+    async fn decide(&mut self, id: &RunId, open: Open<W>, letters: &mut [Mail<W>]) -> Plan<W> {
         let at = self.ports.clock().now();
         let expected = expectation(open.revision);
-        let before = open.run.clone().zip(open.revision);
         let mut transition = open.run.map(|run| Transition::of(run, at));
         let mut plan = Plan {
             run: id.clone(),
@@ -295,12 +295,13 @@ impl<W: Workflow, P: Ports> Lane<W, P> {
             confirm: false,
         };
         let mut causes = Vec::new();
-        for mail in letters {
+        for mail in letters.iter_mut() {
             if transition.as_ref().is_some_and(|t| t.len() >= EVENTS_PER_RECORD_MAX) {
                 plan.fates.push((mail.token, Settle::Again(0)));
                 continue;
             }
-            let offer = self.offer(id, at, &mut transition, mail).await;
+            let letter = if open.fresh { mail.spend() } else { mail.letter.clone() };
+            let offer = self.offer(id, at, &mut transition, letter).await;
             match offer.verdict {
                 Verdict::Taken => causes.push(mail.cause.clone()),
                 Verdict::Later => {
@@ -317,9 +318,14 @@ impl<W: Workflow, P: Ports> Lane<W, P> {
             plan.answers.extend(offer.answer);
             plan.fates.push((mail.token, Settle::Done));
         }
-        plan.record = transition.and_then(|transition| transition.finish(&self.build, causes));
-        if plan.record.is_none() {
-            plan.unchanged = before.map(|(run, revision)| Cached { run, revision });
+        match transition {
+            Some(transition) if transition.is_empty() => {
+                let revision = open.revision;
+                plan.unchanged =
+                    revision.map(|revision| Cached { run: transition.abandon(), revision });
+            }
+            Some(transition) => plan.record = transition.finish(&self.build, causes),
+            None => {}
         }
         plan
     }
@@ -329,10 +335,9 @@ impl<W: Workflow, P: Ports> Lane<W, P> {
         id: &RunId,
         at: Timestamp,
         transition: &mut Option<Transition<W>>,
-        mail: &Mail<W>,
+        letter: LetterOf<W>,
     ) -> dormer_engine_core::Offer {
         let ours = self.ports.history().incarnation();
-        let letter = mail.letter.clone();
         let Some(transition) = transition else {
             return match Transition::begin(at, ours, &letter) {
                 Ok(mut begun) => {

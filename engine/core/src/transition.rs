@@ -158,7 +158,15 @@ impl<W: Workflow> Transition<W> {
         self.events.len()
     }
 
-    /// The record to store, and what to do after. `None` when nothing was taken; the run is then as it was.
+    /// The run as it was, of a transition in which nothing was taken.
+    #[must_use]
+    pub fn abandon(mut self) -> Run<W> {
+        debug_assert!(self.events.is_empty(), "events may not be thrown away");
+        self.run.seq = Seq(self.run.seq.0 - 1);
+        self.run
+    }
+
+    /// The record to store, and what to do after. `None` when nothing was taken (see [`Transition::abandon`]).
     #[must_use]
     pub fn finish(mut self, build: &str, causes: Vec<String>) -> Option<(Record<W>, Effects)> {
         if self.events.is_empty() {

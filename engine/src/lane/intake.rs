@@ -5,6 +5,7 @@ use dormer_engine_core::{LetterOf, Workflow};
 use dormer_proto::{
     envelope::{self, DecodeError},
     id::RunId,
+    message::{Inbound, Letter},
 };
 use std::collections::BTreeMap;
 
@@ -13,6 +14,14 @@ pub(super) struct Mail<W: Workflow> {
     pub(super) letter: LetterOf<W>,
     pub(super) token: u64,
     pub(super) cause: String,
+}
+
+impl<W: Workflow> Mail<W> {
+    /// The letter, whose verdict will be final: on a run just read it is not decided twice.
+    pub(super) fn spend(&mut self) -> LetterOf<W> {
+        let body = std::mem::replace(&mut self.letter.body, Inbound::Rang);
+        Letter { run: self.letter.run.clone(), incarnation: self.letter.incarnation, body }
+    }
 }
 
 /// A delivery that was opened once, on its way to the lane that owns its run.
