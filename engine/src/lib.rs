@@ -8,4 +8,5 @@ pub mod engine;
 pub mod lane;
 pub mod local;
 pub mod memory;
+pub mod nats;
 pub mod port;

@@ -268,8 +268,10 @@ impl Names {
             refuse_when_full: true,
             ..spec(self.dead_stream(), vec![self.dead_all()])
         });
-        streams
-            .push(StreamSpec { per_subject_max: 1, ..spec(self.meta_stream(), vec![self.meta_all()]) });
+        streams.push(StreamSpec {
+            per_subject_max: 1,
+            ..spec(self.meta_stream(), vec![self.meta_all()])
+        });
         streams
     }
 

@@ -1,0 +1,90 @@
+//! Dead letters: a stream on file; the letter is the message, the rest rides in headers.
+
+use super::link::{Link, header_of, number};
+use crate::port::{DeadLetter, DeadLetters, StoreError};
+use async_nats::{HeaderMap, Message};
+use dormer_proto::{
+    id::{RunId, Timestamp},
+    message::cut,
+};
+use std::sync::Arc;
+
+const RUN: &str = "Dormer-Run";
+const REASON: &str = "Dormer-Reason";
+const AT: &str = "Dormer-At";
+const ORIGIN: &str = "Dormer-Origin";
+
+/// The dead letters of a NATS store.
+pub struct NatsDead {
+    link: Arc<Link>,
+}
+
+impl NatsDead {
+    pub(super) fn new(link: Arc<Link>) -> Self {
+        Self { link }
+    }
+}
+
+/// A header holds one line.
+fn line(text: &str) -> String {
+    cut(text.replace(['\r', '\n'], " "))
+}
+
+impl DeadLetters for NatsDead {
+    async fn put(&self, letter: DeadLetter) -> Result<(), StoreError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(REASON, line(&letter.reason).as_str());
+        headers.insert(ORIGIN, line(&letter.origin).as_str());
+        headers.insert(AT, letter.at.0.to_string().as_str());
+        let nobody = || RunId::new("unknown", "unknown").ok();
+        if let Some(run) = &letter.run {
+            headers.insert(RUN, line(run.as_str()).as_str());
+        }
+        let Some(run) = letter.run.or_else(nobody) else { return Ok(()) };
+        self.link.publish(self.link.names.dead(&run), headers, letter.bytes.into()).await?;
+        Ok(())
+    }
+
+    async fn list(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        let stream = self.link.names.dead_stream();
+        let (mut letters, mut next) = (Vec::new(), after + 1);
+        while letters.len() < limit {
+            let request = serde_json::json!({
+                "next_by_subj": self.link.names.dead_all(),
+                "seq": next,
+                "batch": limit - letters.len(),
+            });
+            let (messages, cut) = self.link.read(&stream, request).await?;
+            letters.extend(messages.iter().filter_map(dead_letter));
+            next = messages.last().and_then(|m| number(m, "Nats-Sequence")).map_or(next, |n| n + 1);
+            if !cut || messages.is_empty() {
+                break;
+            }
+        }
+        Ok(letters)
+    }
+
+    async fn remove(&self, id: u64) -> Result<(), StoreError> {
+        let lost = |e: String| StoreError::Unavailable(format!("removing dead letter {id}: {e}"));
+        let name = self.link.names.dead_stream();
+        let stream =
+            self.link.js.get_stream_no_info(&name).await.map_err(|e| lost(e.to_string()))?;
+        match stream.delete_message(id).await {
+            Ok(_) => Ok(()),
+            // Somebody else removed it.
+            Err(error) if error.to_string().contains("no message found") => Ok(()),
+            Err(error) => Err(lost(error.to_string())),
+        }
+    }
+}
+
+fn dead_letter(message: &Message) -> Option<DeadLetter> {
+    Some(DeadLetter {
+        id: number(message, "Nats-Sequence")?,
+        run: header_of(message, RUN).and_then(|run| run.parse().ok()),
+        reason: header_of(message, REASON)?.to_owned(),
+        at: Timestamp(number(message, AT)?),
+        origin: header_of(message, ORIGIN)?.to_owned(),
+        bytes: message.payload.to_vec(),
+    })
+}

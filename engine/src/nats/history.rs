@@ -1,0 +1,306 @@
+//! History over four streams on file: a subject per run, a message per record, appended on condition.
+
+use super::link::{Fault, Link, header_of, number};
+use crate::port::{
+    Append, AppendError, Expected, Head, History, HistoryReader, StoreError, Stored,
+};
+use async_nats::{HeaderMap, Message, jetstream::consumer};
+use dormer_proto::{
+    id::{Incarnation, Revision, RunId, Seq, Timestamp},
+    subject::{
+        CLOSED_HEADER, DEADLINE_HEADER, HISTORY_SHARDS, Names, RECORDS_PER_RUN_MAX, SEQ_HEADER,
+        shard,
+    },
+};
+use futures::{StreamExt, TryStreamExt, future::join_all, stream};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+/// Subjects named in one batch of reads; the server answers 1,024 at most.
+const READ_MAX: usize = 1_000;
+/// Leader reads under way at once.
+const READS_MAX: usize = 64;
+/// Heads asked for at once.
+const HEADS_MAX: usize = 5_000;
+
+/// The history of a NATS store.
+pub struct NatsHistory {
+    link: Arc<Link>,
+    /// The pass of `heads` that is under way. A lock: it is held for a copy of a page, never across an await.
+    pass: Mutex<Option<Arc<Vec<Head>>>>,
+}
+
+impl NatsHistory {
+    pub(super) fn new(link: Arc<Link>) -> Self {
+        Self { link, pass: Mutex::new(None) }
+    }
+
+    async fn append_one(&self, append: Append) -> Result<Revision, AppendError> {
+        self.link.sound().map_err(|e| AppendError::Unknown(e.to_string()))?;
+        let shard = shard_of(&append.run);
+        let floor = self.link.acknowledged[shard].load(Ordering::Acquire);
+        let subject = self.link.names.history(&append.run);
+        match self.link.publish(subject, headers(&append), append.bytes.into()).await {
+            Ok(sequence) => {
+                self.link.acknowledge(shard, floor, sequence);
+                Ok(Revision(sequence))
+            }
+            Err(Fault::WrongSequence) => Err(AppendError::Conflict),
+            Err(Fault::Refused(why)) => Err(AppendError::Refused(why)),
+            Err(Fault::SubjectFull) => Err(AppendError::Unknown("the stream is full".into())),
+            Err(Fault::Unknown(why)) => Err(AppendError::Unknown(why)),
+        }
+    }
+
+    /// The last record of one run, from the stream's leader.
+    async fn last(&self, run: &RunId) -> Result<Option<Stored>, StoreError> {
+        use async_nats::jetstream::stream::LastRawMessageErrorKind::NoMessageFound;
+        let lost = |e: String| StoreError::Unavailable(format!("reading {run}: {e}"));
+        let name = self.link.names.history_stream(shard(run));
+        let stream =
+            self.link.js.get_stream_no_info(&name).await.map_err(|e| lost(e.to_string()))?;
+        match stream.get_last_raw_message_by_subject(&self.link.names.history(run)).await {
+            Ok(message) => Ok(Some(Stored {
+                bytes: message.payload.to_vec(),
+                revision: Revision(message.sequence),
+            })),
+            Err(error) if error.kind() == NoMessageFound => Ok(None),
+            Err(error) => Err(lost(error.to_string())),
+        }
+    }
+
+    /// The last records of runs of one shard of a single server, which is its own leader.
+    async fn last_of_shard(
+        &self,
+        shard: u64,
+        runs: &[&RunId],
+    ) -> Result<HashMap<String, Stored>, StoreError> {
+        let stream = self.link.names.history_stream(shard);
+        let subjects: Vec<String> = runs.iter().map(|run| self.link.names.history(run)).collect();
+        let request = serde_json::json!({ "multi_last": subjects, "batch": READ_MAX });
+        let (messages, cut) = self.link.read(&stream, request).await?;
+        let mut found = HashMap::with_capacity(messages.len());
+        for message in messages {
+            let (Some(subject), Some(sequence)) =
+                (header_of(&message, "Nats-Subject"), number(&message, "Nats-Sequence"))
+            else {
+                continue;
+            };
+            let stored = Stored { bytes: message.payload.to_vec(), revision: Revision(sequence) };
+            found.insert(subject.to_owned(), stored);
+        }
+        if cut {
+            // Large records: the server's limit in bytes came first. The rest one by one.
+            for (run, subject) in runs.iter().zip(&subjects) {
+                if !found.contains_key(subject)
+                    && let Some(stored) = self.last(run).await?
+                {
+                    found.insert(subject.clone(), stored);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    async fn load_single(&self, runs: &[RunId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        let mut shards: BTreeMap<u64, Vec<&RunId>> = BTreeMap::new();
+        for run in runs {
+            shards.entry(shard(run)).or_default().push(run);
+        }
+        let reads = shards.iter().flat_map(|(shard, runs)| {
+            runs.chunks(READ_MAX).map(move |chunk| self.last_of_shard(*shard, chunk))
+        });
+        let mut found = HashMap::new();
+        for read in join_all(reads).await {
+            found.extend(read?);
+        }
+        Ok(runs.iter().map(|run| found.remove(&self.link.names.history(run))).collect())
+    }
+
+    /// Every run's head, in the order of ids.
+    async fn all_heads(&self) -> Result<Vec<Head>, StoreError> {
+        let shards = (0..HISTORY_SHARDS).map(|shard| self.heads_of_shard(shard));
+        let mut heads = Vec::new();
+        for shard in join_all(shards).await {
+            heads.extend(shard?.into_values());
+        }
+        heads.sort_by(|a, b| a.run.cmp(&b.run));
+        Ok(heads)
+    }
+
+    /// Heads by a consumer that is shown the headers of each subject's last message, and nothing else.
+    async fn heads_of_shard(&self, shard: u64) -> Result<BTreeMap<RunId, Head>, StoreError> {
+        let name = self.link.names.history_stream(shard);
+        let lost = |e: String| StoreError::Unavailable(format!("reading heads of {name}: {e}"));
+        let mut stream = self.link.js.get_stream(&name).await.map_err(|e| lost(e.to_string()))?;
+        let end = stream.info().await.map_err(|e| lost(e.to_string()))?.state.last_sequence;
+        let config = consumer::pull::Config {
+            deliver_policy: consumer::DeliverPolicy::LastPerSubject,
+            ack_policy: consumer::AckPolicy::None,
+            // Every subject: a consumer of last messages must name what it filters.
+            filter_subject: self.link.names.history_all(shard),
+            headers_only: true,
+            memory_storage: true,
+            num_replicas: 1,
+            inactive_threshold: Duration::from_secs(30),
+            ..consumer::pull::Config::default()
+        };
+        let consumer = stream.create_consumer(config).await.map_err(|e| lost(e.to_string()))?;
+        let mut heads = BTreeMap::new();
+        let mut pending = consumer.cached_info().num_pending;
+        while pending > 0 {
+            let mut page = consumer
+                .fetch()
+                .max_messages(HEADS_MAX)
+                .messages()
+                .await
+                .map_err(|e| lost(e.to_string()))?;
+            let before = pending;
+            while let Some(message) = page.next().await {
+                let message = message.map_err(|e| lost(e.to_string()))?;
+                let info = message.info().map_err(|e| lost(e.to_string()))?;
+                let sequence = info.stream_sequence;
+                pending = if sequence >= end { 0 } else { info.pending };
+                if let Some(head) = head(&message.message, sequence) {
+                    heads.insert(head.run.clone(), head);
+                }
+            }
+            if pending == before {
+                return Err(lost("the page stayed empty".into()));
+            }
+        }
+        let _ = stream.delete_consumer(&consumer.cached_info().name).await;
+        Ok(heads)
+    }
+
+    fn pass(&self) -> Option<Arc<Vec<Head>>> {
+        self.pass.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn keep_pass(&self, pass: Option<Arc<Vec<Head>>>) {
+        *self.pass.lock().unwrap_or_else(PoisonError::into_inner) = pass;
+    }
+}
+
+fn shard_of(run: &RunId) -> usize {
+    // Below HISTORY_SHARDS, which is small.
+    usize::try_from(shard(run)).unwrap_or(0)
+}
+
+fn headers(append: &Append) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let expected = match append.expected {
+        Expected::Nothing => Some(0),
+        Expected::At(revision) => Some(revision.0),
+        #[cfg(feature = "unfenced")]
+        Expected::Anything => None,
+    };
+    if let Some(sequence) = expected {
+        headers.insert("Nats-Expected-Last-Subject-Sequence", sequence.to_string().as_str());
+    }
+    headers.insert(SEQ_HEADER, append.seq.to_string().as_str());
+    if let Some(deadline) = append.deadline {
+        headers.insert(DEADLINE_HEADER, deadline.0.to_string().as_str());
+    }
+    if let Some(closed) = append.closed {
+        headers.insert(CLOSED_HEADER, closed.0.to_string().as_str());
+    }
+    headers
+}
+
+fn head(message: &Message, sequence: u64) -> Option<Head> {
+    Some(Head {
+        run: Names::run_of(message.subject.as_str())?,
+        revision: Revision(sequence),
+        seq: Seq(number(message, SEQ_HEADER)?),
+        deadline: number(message, DEADLINE_HEADER).map(Timestamp),
+        closed: number(message, CLOSED_HEADER).map(Timestamp),
+    })
+}
+
+impl History for NatsHistory {
+    fn incarnation(&self) -> Incarnation {
+        self.link.incarnation
+    }
+
+    fn exclusive(&self) -> bool {
+        false
+    }
+
+    async fn load(&self, runs: &[RunId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        self.link.sound()?;
+        if self.link.single {
+            return self.load_single(runs).await;
+        }
+        // A replica may lag behind what the leader acknowledged, and direct reads ask any of them.
+        let read = |run: RunId| async move { self.last(&run).await };
+        stream::iter(runs.to_vec()).map(read).buffered(READS_MAX).try_collect().await
+    }
+
+    async fn append(&self, batch: Vec<Append>) -> Vec<Result<Revision, AppendError>> {
+        join_all(batch.into_iter().map(|append| self.append_one(append))).await
+    }
+}
+
+impl HistoryReader for NatsHistory {
+    async fn records(
+        &self,
+        run: &RunId,
+        from: Seq,
+        limit: usize,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        let stream = self.link.names.history_stream(shard(run));
+        let subject = self.link.names.history(run);
+        let (mut records, mut next) = (Vec::new(), 1);
+        loop {
+            let request = serde_json::json!({
+                "next_by_subj": subject, "seq": next, "batch": RECORDS_PER_RUN_MAX,
+            });
+            let (messages, cut) = self.link.read(&stream, request).await?;
+            for message in &messages {
+                next = number(message, "Nats-Sequence").map_or(next, |sequence| sequence + 1);
+                let wanted = number(message, SEQ_HEADER).is_some_and(|seq| Seq(seq) >= from);
+                if wanted && records.len() < limit {
+                    records.push(message.payload.to_vec());
+                }
+            }
+            if !cut || messages.is_empty() || records.len() >= limit {
+                return Ok(records);
+            }
+        }
+    }
+
+    async fn heads(&self, after: Option<&RunId>, limit: usize) -> Result<Vec<Head>, StoreError> {
+        self.link.sound()?;
+        let pass = match (after, self.pass()) {
+            (Some(_), Some(pass)) => pass,
+            _ => {
+                let pass = Arc::new(self.all_heads().await?);
+                self.keep_pass(Some(Arc::clone(&pass)));
+                pass
+            }
+        };
+        let start = after.map_or(0, |after| pass.partition_point(|head| head.run <= *after));
+        let page: Vec<Head> = pass[start..].iter().take(limit).cloned().collect();
+        if start + page.len() >= pass.len() && page.is_empty() {
+            self.keep_pass(None);
+        }
+        Ok(page)
+    }
+
+    async fn forget(&self, run: &RunId, revision: Revision) -> Result<(), StoreError> {
+        let lost = |e: String| StoreError::Unavailable(format!("deleting {run}: {e}"));
+        if self.last(run).await?.is_none_or(|last| last.revision != revision) {
+            return Ok(());
+        }
+        let name = self.link.names.history_stream(shard(run));
+        let stream =
+            self.link.js.get_stream_no_info(&name).await.map_err(|e| lost(e.to_string()))?;
+        // Up to and with this revision: a record that is appended meanwhile stays.
+        let purge = stream.purge().filter(self.link.names.history(run)).sequence(revision.0 + 1);
+        purge.await.map(drop).map_err(|e| lost(e.to_string()))
+    }
+}

@@ -1,0 +1,112 @@
+//! A store's identity: its incarnation and shards, written once; and the epochs drawn from it.
+
+use super::{
+    link::Link,
+    options::OpenError,
+    streams::{ensure, find},
+};
+use async_nats::{
+    HeaderMap,
+    jetstream::{self, stream::LastRawMessageErrorKind},
+};
+use dormer_proto::{
+    id::{Epoch, Incarnation},
+    subject::{HISTORY_SHARDS, Names},
+};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Identity {
+    incarnation: Incarnation,
+    shards: u64,
+}
+
+/// The identity on record, or a new one where there is no store yet. `first_epoch` is the first of a new store.
+pub(super) async fn settle(
+    js: &jetstream::Context,
+    names: &Names,
+    replicas: Option<usize>,
+    first_epoch: Option<u64>,
+) -> Result<Incarnation, OpenError> {
+    let fresh = find(js, &names.meta_stream()).await?.is_none();
+    let mut records = 0;
+    let mut missing = Vec::new();
+    for shard in 0..HISTORY_SHARDS {
+        match find(js, &names.history_stream(shard)).await? {
+            Some(info) => records += info.state.messages,
+            None => missing.push(names.history_stream(shard)),
+        }
+    }
+    if fresh && records > 0 {
+        return Err(OpenError::Identity(format!(
+            "there is history ({records} records) but no stream {}: restore a dump under another prefix",
+            names.meta_stream()
+        )));
+    }
+    for spec in names.streams() {
+        let first = (spec.name == names.meta_stream()).then_some(first_epoch).flatten();
+        if spec.name == names.meta_stream() {
+            ensure(js, &spec, replicas, first).await?;
+        }
+    }
+    if let Some(identity) = read(js, names).await? {
+        if identity.shards != HISTORY_SHARDS {
+            return Err(OpenError::Identity(format!(
+                "the store has {} history streams; this build reads {HISTORY_SHARDS}",
+                identity.shards
+            )));
+        }
+        if !missing.is_empty() {
+            return Err(OpenError::Identity(format!(
+                "history is missing: there is no stream {}; restore a dump under another prefix",
+                missing.join(", ")
+            )));
+        }
+        return Ok(identity.incarnation);
+    }
+    // The histories first, the identity last: a creation that was cut short begins again.
+    for spec in names.streams() {
+        ensure(js, &spec, replicas, None).await?;
+    }
+    write(js, names).await
+}
+
+async fn read(js: &jetstream::Context, names: &Names) -> Result<Option<Identity>, OpenError> {
+    let failed = |why: String| OpenError::server("reading the store's identity", why);
+    let stream =
+        js.get_stream_no_info(names.meta_stream()).await.map_err(|e| failed(e.to_string()))?;
+    match stream.get_last_raw_message_by_subject(&names.meta("identity")).await {
+        Ok(message) => {
+            serde_json::from_slice(&message.payload).map(Some).map_err(|e| failed(e.to_string()))
+        }
+        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+/// Writes a new identity if nobody else has meanwhile, and answers the one on record.
+async fn write(js: &jetstream::Context, names: &Names) -> Result<Incarnation, OpenError> {
+    let failed = |why: String| OpenError::server("writing the store's identity", why);
+    let identity = Identity { incarnation: Incarnation(rand::random()), shards: HISTORY_SHARDS };
+    let body = serde_json::to_vec(&identity).map_err(|e| failed(e.to_string()))?;
+    let message = jetstream::message::PublishMessage::build()
+        .payload(body.into())
+        .expected_last_subject_sequence(0);
+    let sent = js
+        .send_publish(names.meta("identity"), message)
+        .await
+        .map_err(|e| failed(e.to_string()))?;
+    // An error may be somebody else's word, or ours whose answer was lost: what is on record counts.
+    let _ = sent.await;
+    read(js, names)
+        .await?
+        .map(|identity| identity.incarnation)
+        .ok_or_else(|| failed("nothing is on record".into()))
+}
+
+/// Draws the next epoch: the sequence of a message in the identity's stream, which only grows.
+pub(super) async fn next_epoch(link: &Link) -> Result<Epoch, crate::port::StoreError> {
+    let sequence =
+        link.publish(link.names.meta("epoch"), HeaderMap::new(), bytes::Bytes::new()).await?;
+    Ok(Epoch(sequence))
+}

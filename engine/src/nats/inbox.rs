@@ -1,0 +1,150 @@
+//! The inbox: a work queue in memory for letters, and beside it the rings of alarms.
+
+use super::{
+    link::Link,
+    pull::{Source, pull_for_ever},
+};
+use crate::port::{Delivery, Inbox, Settle, StoreError};
+use async_nats::{HeaderMap, Subject, jetstream::Message};
+use bytes::Bytes;
+use dormer_proto::id::RunId;
+use futures::{StreamExt, TryStreamExt, stream};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::{Mutex as AsyncMutex, Notify, mpsc},
+    task::JoinHandle,
+};
+
+/// Letters that wait in this process; more stay in the server, for other engines.
+const WAITING_MAX: usize = 1_024;
+/// Publishes under way at once.
+pub(super) const PUBLISHES_MAX: usize = 512;
+/// How long settling may hold up the engine in an outage: what is not settled comes again.
+const SETTLE_MAX: Duration = Duration::from_secs(2);
+/// The name under which the engines share a queue.
+const CONSUMER: &str = "engines";
+
+/// The inbox of a NATS store.
+pub struct NatsInbox {
+    link: Arc<Link>,
+    // One taker at a time: the receiver cannot be shared.
+    come: AsyncMutex<mpsc::Receiver<Message>>,
+    /// Where each delivery is settled. A lock: held for a map operation, never across an await.
+    unsettled: Mutex<HashMap<u64, Subject>>,
+    token: AtomicU64,
+    pulls: [JoinHandle<()>; 2],
+}
+
+impl NatsInbox {
+    pub(super) fn new(link: Arc<Link>, trouble: &Arc<Notify>) -> Self {
+        let (out, come) = mpsc::channel(WAITING_MAX);
+        let letters = Source {
+            stream: link.names.inbox_stream(),
+            consumer: CONSUMER,
+            filter: link.names.inbox_letters(),
+        };
+        let rings = Source {
+            stream: link.names.alarm_stream(),
+            consumer: CONSUMER,
+            filter: link.names.ring_all(),
+        };
+        let pull = |source, out| {
+            tokio::spawn(pull_for_ever(Arc::clone(&link), source, out, Arc::clone(trouble)))
+        };
+        let pulls = [pull(letters, out.clone()), pull(rings, out)];
+        Self {
+            link,
+            come: AsyncMutex::new(come),
+            unsettled: Mutex::default(),
+            token: AtomicU64::new(0),
+            pulls,
+        }
+    }
+
+    fn delivery(&self, message: Message) -> Option<Delivery> {
+        let cause = message.info().map_or_else(
+            |_| "?".into(),
+            |info| format!("{}:{}", info.stream, info.stream_sequence),
+        );
+        let reply = message.message.reply?;
+        let token = self.token.fetch_add(1, Ordering::Relaxed);
+        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner).insert(token, reply);
+        Some(Delivery { bytes: message.message.payload.to_vec(), token, cause })
+    }
+
+    /// Stops taking, and gives back what waits here so that other engines need not wait for the claim to lapse.
+    pub(super) async fn close(&self) {
+        self.pulls.iter().for_each(JoinHandle::abort);
+        let mut come = self.come.lock().await;
+        come.close();
+        let mut fates = Vec::new();
+        while let Ok(message) = come.try_recv() {
+            fates.extend(self.delivery(message).map(|delivery| (delivery.token, Settle::Again(0))));
+        }
+        self.settle(fates).await;
+        let _ = tokio::time::timeout(SETTLE_MAX, self.link.client.flush()).await;
+    }
+}
+
+impl Drop for NatsInbox {
+    fn drop(&mut self) {
+        self.pulls.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Inbox for NatsInbox {
+    async fn take(&self, max: usize) -> Result<Vec<Delivery>, StoreError> {
+        let mut come = self.come.lock().await;
+        let mut messages = Vec::new();
+        loop {
+            tokio::select! {
+                // A store that breaks down must not leave its engine waiting for letters.
+                () = tokio::time::sleep(Duration::from_secs(1)) => self.link.sound()?,
+                count = come.recv_many(&mut messages, max.max(1)) => {
+                    if count == 0 {
+                        return Err(StoreError::Unavailable("the inbox is closed".into()));
+                    }
+                    return Ok(messages.into_iter().filter_map(|m| self.delivery(m)).collect());
+                }
+            }
+        }
+    }
+
+    async fn put(&self, letters: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
+        let publish = |(run, bytes): (RunId, Vec<u8>)| {
+            self.link.publish(self.link.names.inbox(&run), HeaderMap::new(), bytes.into())
+        };
+        let puts = stream::iter(letters).map(publish).buffer_unordered(PUBLISHES_MAX);
+        Ok(puts.try_for_each(|_| async { Ok(()) }).await?)
+    }
+
+    async fn settle(&self, fates: Vec<(u64, Settle)>) {
+        let replies: Vec<(Subject, Settle)> = {
+            let mut unsettled = self.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+            let take = |(token, fate)| Some((unsettled.remove(&token)?, fate));
+            fates.into_iter().filter_map(take).collect()
+        };
+        let all = async {
+            for (reply, fate) in replies {
+                let word = match fate {
+                    Settle::Done => Bytes::from_static(b"+ACK"),
+                    Settle::Again(0) => Bytes::from_static(b"-NAK"),
+                    Settle::Again(ms) => {
+                        format!("-NAK {{\"delay\": {}}}", ms.saturating_mul(1_000_000)).into()
+                    }
+                };
+                if self.link.client.publish(reply, word).await.is_err() {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(SETTLE_MAX, all).await;
+    }
+}

@@ -1,0 +1,164 @@
+//! The connection with what every port shares: publishing with an answer, and reading batches.
+
+use super::connect::ANSWER_MAX;
+use crate::port::StoreError;
+use async_nats::{
+    Client, HeaderMap, Message, StatusCode,
+    jetstream::{
+        self,
+        context::{PublishError, PublishErrorKind},
+        message::PublishMessage,
+    },
+};
+use bytes::Bytes;
+use dormer_proto::{id::Incarnation, subject::Names};
+use futures::StreamExt;
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+/// "wrong last sequence", and the same found while another publish to the subject is under way in a cluster.
+const WRONG_SEQUENCE: [u64; 2] = [10_071, 10_164];
+/// "message not stored", with the reason in the text alone.
+const STORE_FAILED: u64 = 10_077;
+
+/// Why a publish was not acknowledged.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The subject's last sequence is another one.
+    WrongSequence,
+    /// The subject already holds what the stream allows.
+    SubjectFull,
+    /// It will never be stored.
+    Refused(String),
+    /// No answer, or a passing fault: it may or may not be stored.
+    Unknown(String),
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        Self::Unavailable(format!("{fault:?}"))
+    }
+}
+
+/// A connection to one store.
+pub(super) struct Link {
+    pub(super) client: Client,
+    pub(super) js: jetstream::Context,
+    pub(super) names: Names,
+    pub(super) incarnation: Incarnation,
+    /// One copy of each stream: whoever answers a read is the leader.
+    pub(super) single: bool,
+    /// Highest sequence acknowledged to us, per history stream.
+    pub(super) acknowledged: Vec<AtomicU64>,
+    broken: OnceLock<String>,
+}
+
+impl Link {
+    pub(super) fn new(
+        client: Client,
+        js: jetstream::Context,
+        names: Names,
+        incarnation: Incarnation,
+        single: bool,
+    ) -> Self {
+        let shards = dormer_proto::subject::HISTORY_SHARDS;
+        let acknowledged = (0..shards).map(|_| AtomicU64::new(0)).collect();
+        Self { client, js, names, incarnation, single, acknowledged, broken: OnceLock::new() }
+    }
+
+    /// The store is behind what it acknowledged: nothing is decided on it any more.
+    pub(super) fn break_down(&self, why: String) {
+        tracing::error!(why, "the store cannot be trusted");
+        let _ = self.broken.set(why);
+    }
+
+    /// The fault that ended this store, if one has.
+    pub(super) fn sound(&self) -> Result<(), StoreError> {
+        self.broken.get().map_or(Ok(()), |why| Err(StoreError::Broken(why.clone())))
+    }
+
+    /// Notes an acknowledged sequence of a history stream; one at or below `floor`, which was acknowledged before
+    /// this publish began, tells that the stream was rewound.
+    pub(super) fn acknowledge(&self, shard: usize, floor: u64, sequence: u64) {
+        if sequence <= floor {
+            self.break_down(format!(
+                "history stream {shard} acknowledged sequence {floor} and now counts from {sequence}"
+            ));
+        }
+        self.acknowledged[shard].fetch_max(sequence, Ordering::AcqRel);
+    }
+
+    /// Publishes into a stream and waits for the acknowledgement: the message's sequence.
+    pub(super) async fn publish(
+        &self,
+        subject: String,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<u64, Fault> {
+        let message = PublishMessage::build().headers(headers).payload(body);
+        let sent = self.js.send_publish(subject, message).await.map_err(|e| fault(&e))?;
+        Ok(sent.await.map_err(|e| fault(&e))?.sequence)
+    }
+
+    /// A batch of direct reads: every message until the server says that there are no more. The second value says
+    /// whether the answer was cut short by the server's limits.
+    pub(super) async fn read(
+        &self,
+        stream: &str,
+        request: serde_json::Value,
+    ) -> Result<(Vec<Message>, bool), StoreError> {
+        let lost = |why: String| StoreError::Unavailable(format!("reading {stream}: {why}"));
+        let inbox = self.client.new_inbox();
+        let mut answers =
+            self.client.subscribe(inbox.clone()).await.map_err(|e| lost(e.to_string()))?;
+        let subject = format!("$JS.API.DIRECT.GET.{stream}");
+        let body = Bytes::from(request.to_string());
+        self.client
+            .publish_with_reply(subject, inbox, body)
+            .await
+            .map_err(|e| lost(e.to_string()))?;
+        let mut messages = Vec::new();
+        loop {
+            let next = tokio::time::timeout(ANSWER_MAX, answers.next()).await;
+            let Ok(Some(message)) = next else { return Err(lost("no answer".into())) };
+            match message.status {
+                None => messages.push(message),
+                Some(StatusCode::NOT_FOUND) => return Ok((messages, false)),
+                // End of batch.
+                Some(status) if status.as_u16() == 204 => {
+                    let pending = number(&message, "Nats-Num-Pending").unwrap_or(0);
+                    return Ok((messages, pending > 0));
+                }
+                Some(status) => {
+                    return Err(lost(format!("{status} {:?}", message.description)));
+                }
+            }
+        }
+    }
+}
+
+/// A header's value as a number.
+pub(super) fn number(message: &Message, header: &str) -> Option<u64> {
+    header_of(message, header)?.parse().ok()
+}
+
+/// A header's value.
+pub(super) fn header_of<'a>(message: &'a Message, header: &str) -> Option<&'a str> {
+    Some(message.headers.as_ref()?.get(header)?.as_str())
+}
+
+fn fault(error: &PublishError) -> Fault {
+    let source = std::error::Error::source(error)
+        .and_then(|source| source.downcast_ref::<jetstream::Error>());
+    let code = source.map_or(0, |source| source.error_code().0);
+    let text = error.to_string();
+    match error.kind() {
+        PublishErrorKind::WrongLastSequence => Fault::WrongSequence,
+        PublishErrorKind::MaxPayloadExceeded => Fault::Refused(text),
+        _ if WRONG_SEQUENCE.contains(&code) => Fault::WrongSequence,
+        _ if code == STORE_FAILED && text.contains("per subject") => Fault::SubjectFull,
+        _ => Fault::Unknown(text),
+    }
+}

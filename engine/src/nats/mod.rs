@@ -1,0 +1,217 @@
+//! The NATS JetStream adapter: every port over the streams that `dormer_proto::subject` spells.
+//!
+//! History is on file and the only truth; inbox, tasks and alarms are in memory and can be rebuilt from it and from
+//! the watcher. A client that is cut off keeps trying; what it was told before stands, what it was not told is
+//! unknown, and the conditions on each append make a late arrival harmless.
+
+mod alarms;
+mod connect;
+mod dead;
+mod history;
+mod identity;
+mod inbox;
+mod link;
+mod options;
+mod pull;
+mod streams;
+mod tasks;
+mod watch;
+
+pub use alarms::NatsAlarms;
+pub use dead::NatsDead;
+pub use history::NatsHistory;
+pub use inbox::NatsInbox;
+pub use options::{Login, OpenError, Options, Sync, Synced, Tls};
+pub use tasks::NatsTasks;
+
+use crate::{
+    engine::revisit_all,
+    port::{Clock, Ports, StoreError, SystemClock},
+};
+use async_nats::jetstream::{self, context::ContextBuilder};
+use connect::ANSWER_MAX;
+use dormer_engine_core::Workflow;
+use dormer_proto::{
+    id::{Epoch, Incarnation},
+    subject::Names,
+};
+use link::Link;
+use std::sync::Arc;
+use tokio::{
+    sync::{Notify, watch as channel},
+    task::JoinHandle,
+};
+
+/// Runs a second that are carried out again after a loss.
+pub const REVISITS_PER_S: usize = 500;
+
+/// A store on NATS: all its ports.
+pub struct NatsStore<C = SystemClock> {
+    link: Arc<Link>,
+    history: NatsHistory,
+    inbox: NatsInbox,
+    tasks: NatsTasks,
+    alarms: NatsAlarms,
+    dead: NatsDead,
+    clock: C,
+    synced: Synced,
+    lost: channel::Receiver<u64>,
+    watching: JoinHandle<()>,
+}
+
+impl NatsStore {
+    /// Opens the store at `options.servers`, creating its streams where there are none.
+    ///
+    /// # Errors
+    /// [`OpenError`]: what to change at the server, or in the options.
+    pub async fn open(options: &Options) -> Result<Self, OpenError> {
+        Self::open_with(options, SystemClock).await
+    }
+}
+
+impl<C: Clock> NatsStore<C> {
+    /// As [`NatsStore::open`], with a clock of the caller's.
+    ///
+    /// # Errors
+    /// As [`NatsStore::open`].
+    pub async fn open_with(options: &Options, clock: C) -> Result<Self, OpenError> {
+        let woken = Arc::new(Notify::new());
+        let client = connect::connect(options, Arc::clone(&woken)).await?;
+        let js = ContextBuilder::new().timeout(ANSWER_MAX).build(client.clone());
+        let synced = connect::check(&client, &js, options).await?;
+        let names = options.prefix.as_deref().map_or_else(Names::default, Names::with_prefix);
+        let incarnation = identity::settle(&js, &names, options.replicas, None).await?;
+        let single = ensure_streams(&js, &names, options.replicas).await?;
+        let link = Arc::new(Link::new(client, js, names, incarnation, single));
+        let server = |e: StoreError| OpenError::server("opening the store", e);
+        let mut seen = watch::first_look(&link).await.map_err(server)?;
+        let was_lost = watch::look(&link, options.replicas, &mut seen).await.map_err(server)?;
+        let (losses, lost) = channel::channel(u64::from(was_lost));
+        let watching = watch::watch_for_ever(
+            Arc::clone(&link),
+            options.replicas,
+            seen,
+            Arc::clone(&woken),
+            losses,
+        );
+        Ok(Self {
+            history: NatsHistory::new(Arc::clone(&link)),
+            inbox: NatsInbox::new(Arc::clone(&link), &woken),
+            tasks: NatsTasks::new(Arc::clone(&link)),
+            alarms: NatsAlarms::new(Arc::clone(&link)),
+            dead: NatsDead::new(Arc::clone(&link)),
+            link,
+            clock,
+            synced,
+            lost,
+            watching: tokio::spawn(watching),
+        })
+    }
+
+    /// Which store this is.
+    pub fn incarnation(&self) -> Incarnation {
+        self.link.incarnation
+    }
+
+    /// What is known of the server's syncing.
+    pub fn synced(&self) -> Synced {
+        self.synced
+    }
+
+    /// Draws the next epoch; it only grows.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub async fn next_epoch(&self) -> Result<Epoch, StoreError> {
+        identity::next_epoch(&self.link).await
+    }
+
+    /// Counts the losses of rebuildable streams that were noticed; above 0 at the start when there was one before.
+    pub fn losses(&self) -> channel::Receiver<u64> {
+        self.lost.clone()
+    }
+
+    /// Stops taking letters and gives back what waits here, so that other engines need not wait for it.
+    pub async fn close(&self) {
+        self.inbox.close().await;
+    }
+}
+
+impl<C> Drop for NatsStore<C> {
+    fn drop(&mut self) {
+        self.watching.abort();
+    }
+}
+
+/// Creates and compares every stream; answers whether each has a single copy.
+async fn ensure_streams(
+    js: &jetstream::Context,
+    names: &Names,
+    replicas: Option<usize>,
+) -> Result<bool, OpenError> {
+    let mut single = true;
+    for spec in names.streams() {
+        let info = streams::ensure(js, &spec, replicas, None).await?;
+        single &= info.config.num_replicas == 1;
+    }
+    Ok(single)
+}
+
+/// After each loss of a rebuildable stream carries out what every run has outstanding. Runs beside the engine.
+///
+/// # Errors
+/// [`StoreError::Broken`]; an unavailable store is tried again.
+pub async fn rebuild_for_ever<W: Workflow, C: Clock>(
+    store: Arc<NatsStore<C>>,
+) -> Result<(), StoreError> {
+    let mut losses = store.losses();
+    let mut done = 0;
+    loop {
+        let Ok(count) = losses.wait_for(|count| *count > done).await.map(|count| *count) else {
+            return Ok(());
+        };
+        match revisit_all::<W, _>(Arc::clone(&store), REVISITS_PER_S).await {
+            Ok(runs) => {
+                tracing::info!(runs, "what was outstanding has been carried out again");
+                done = count;
+            }
+            Err(StoreError::Unavailable(why)) => {
+                tracing::warn!(why, "cannot rebuild the queues yet");
+                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            }
+            Err(broken) => return Err(broken),
+        }
+    }
+}
+
+impl<C: Clock> Ports for NatsStore<C> {
+    type History = NatsHistory;
+    type Reader = NatsHistory;
+    type Inbox = NatsInbox;
+    type Tasks = NatsTasks;
+    type Alarms = NatsAlarms;
+    type Dead = NatsDead;
+    type Clock = C;
+
+    fn history(&self) -> &NatsHistory {
+        &self.history
+    }
+    fn reader(&self) -> &NatsHistory {
+        &self.history
+    }
+    fn inbox(&self) -> &NatsInbox {
+        &self.inbox
+    }
+    fn tasks(&self) -> &NatsTasks {
+        &self.tasks
+    }
+    fn alarms(&self) -> &NatsAlarms {
+        &self.alarms
+    }
+    fn dead(&self) -> &NatsDead {
+        &self.dead
+    }
+    fn clock(&self) -> &C {
+        &self.clock
+    }
+}

@@ -1,0 +1,288 @@
+//! The NATS adapter's ports against real servers, the current and the oldest promised: what they keep, and in what
+//! words they refuse.
+
+mod nats_common;
+
+use dormer_engine::{
+    nats::{Login, NatsStore, OpenError, Options, Sync, Synced, Tls},
+    port::{
+        Alarms, AppendError, Clock, DeadLetter, DeadLetters, Expected, History, HistoryReader,
+        Inbox, OrderOut, Ports, Settle, SystemClock, TaskQueue,
+    },
+};
+use dormer_proto::id::{Attempt, Seq, TaskId, Timestamp};
+use dormer_testkit::{
+    Login as ServerLogin, NatsOptions, NatsServer, NatsTls, NatsVersion, TestCa, started,
+};
+use nats_common::{append, options, run, taken};
+use std::time::Duration;
+
+const VERSIONS: [NatsVersion; 2] = [NatsVersion::Current, NatsVersion::Oldest];
+
+#[tokio::test]
+async fn one_writer_wins_and_the_history_is_read_back() {
+    for version in VERSIONS {
+        let server = started!(NatsServer::start(NatsOptions { version, ..NatsOptions::default() }));
+        let store = NatsStore::open(&options(&server)).await.expect("a store");
+        let (a, b) = (run("a.b/c"), run("b"));
+        let first = store
+            .history()
+            .append(vec![
+                append(&a, Expected::Nothing, 1, Some(5_000)),
+                append(&b, Expected::Nothing, 1, None),
+            ])
+            .await;
+        let at = *first[0].as_ref().expect("stored");
+        assert!(first[1].is_ok());
+        let again = store.history().append(vec![append(&a, Expected::Nothing, 1, None)]).await;
+        assert_eq!(again, [Err(AppendError::Conflict)]);
+        let second =
+            store.history().append(vec![append(&a, Expected::At(at), 2, Some(7_000))]).await;
+        let now = *second[0].as_ref().expect("stored");
+        let nobody = run("nobody");
+        let loaded = store.history().load(&[b.clone(), nobody, a.clone()]).await.expect("loaded");
+        assert_eq!(
+            loaded[0].as_ref().map(|s| s.bytes.clone()),
+            Some(format!("{b}@1").into_bytes())
+        );
+        assert_eq!(loaded[1], None);
+        assert_eq!(loaded[2].as_ref().map(|s| s.revision), Some(now));
+        let records = store.reader().records(&a, Seq(2), 10).await.expect("records");
+        assert_eq!(records, [format!("{a}@2").into_bytes()]);
+        let heads = store.reader().heads(None, 1).await.expect("heads");
+        assert_eq!((heads[0].run.clone(), heads[0].deadline), (a.clone(), Some(Timestamp(7_000))));
+        let rest = store.reader().heads(Some(&a), 10).await.expect("heads");
+        assert_eq!(rest.iter().map(|head| &head.run).collect::<Vec<_>>(), [&b]);
+        store.reader().forget(&a, at).await.expect("an answer");
+        assert!(store.history().load(std::slice::from_ref(&a)).await.expect("loaded")[0].is_some());
+        store.reader().forget(&a, now).await.expect("an answer");
+        assert_eq!(store.history().load(std::slice::from_ref(&a)).await.expect("loaded"), [None]);
+        assert_eq!(
+            store.history().append(vec![append(&a, Expected::At(now), 3, None)]).await,
+            [Err(AppendError::Conflict)]
+        );
+    }
+}
+
+#[tokio::test]
+async fn heads_of_thousands_of_runs_are_each_seen_once() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let store = NatsStore::open(&options(&server)).await.expect("a store");
+    let batch =
+        (0..12_000).map(|i| append(&run(&format!("{i:05}")), Expected::Nothing, 1, Some(i)));
+    let answers = store.history().append(batch.collect()).await;
+    assert!(answers.iter().all(Result::is_ok));
+    let (mut seen, mut after) = (0_u64, None);
+    loop {
+        let page = store.reader().heads(after.as_ref(), 1_000).await.expect("heads");
+        let Some(last) = page.last() else { break };
+        for head in &page {
+            assert_eq!(
+                (head.run.clone(), head.deadline),
+                (run(&format!("{seen:05}")), Some(Timestamp(seen)))
+            );
+            seen += 1;
+        }
+        after = Some(last.run.clone());
+    }
+    assert_eq!(seen, 12_000);
+    let runs: Vec<_> = (0..3_000).map(|i| run(&format!("{i:05}"))).collect();
+    let loaded = store.history().load(&runs).await.expect("loaded");
+    assert!(loaded.iter().zip(&runs).all(|(stored, run)| {
+        stored.as_ref().is_some_and(|stored| stored.bytes == format!("{run}@1").into_bytes())
+    }));
+}
+
+#[tokio::test]
+async fn letters_come_until_they_are_settled_and_alarms_ring() {
+    for version in VERSIONS {
+        let server = started!(NatsServer::start(NatsOptions { version, ..NatsOptions::default() }));
+        let store = NatsStore::open(&options(&server)).await.expect("a store");
+        let to = run("ns/a.b");
+        store.inbox().put(vec![(to.clone(), b"one".to_vec())]).await.expect("put");
+        let first = taken(&store).await;
+        assert_eq!(first.bytes, b"one");
+        store.inbox().settle(vec![(first.token, Settle::Again(50))]).await;
+        let second = taken(&store).await;
+        assert_eq!(second.bytes, b"one");
+        store.inbox().settle(vec![(second.token, Settle::Done)]).await;
+        // The later alarm is replaced by the earlier; the cleared one does not ring before it.
+        let now = SystemClock.now();
+        let cleared = run("cleared");
+        store
+            .alarms()
+            .set(vec![
+                (to.clone(), Some(now.plus_ms(3_600_000))),
+                (cleared.clone(), Some(now.plus_ms(400))),
+            ])
+            .await
+            .expect("set");
+        store
+            .alarms()
+            .set(vec![(to.clone(), Some(now.plus_ms(600))), (cleared, None)])
+            .await
+            .expect("set");
+        let rang = taken(&store).await;
+        assert_eq!(Some(rang.bytes), dormer_engine::local::ring(&to, store.incarnation()));
+        assert!(SystemClock.now() >= now.plus_ms(600), "not before its time");
+        store.inbox().settle(vec![(rang.token, Settle::Done)]).await;
+        store.close().await;
+        assert!(store.inbox().take(1).await.is_err(), "a closed inbox gives nothing");
+    }
+}
+
+#[tokio::test]
+async fn an_order_published_twice_is_one_and_stays_until_acknowledged() {
+    for version in VERSIONS {
+        let server = started!(NatsServer::start(NatsOptions { version, ..NatsOptions::default() }));
+        let store = NatsStore::open(&options(&server)).await.expect("a store");
+        let task = TaskId { run: run("a"), seq: Seq(3), ordinal: 0 };
+        let order = |attempt| OrderOut {
+            task: task.clone(),
+            attempt: Attempt(attempt),
+            class: "host",
+            bytes: vec![1],
+        };
+        store.tasks().publish(vec![order(1)]).await.expect("published");
+        store.tasks().publish(vec![order(1), order(2)]).await.expect("published");
+        let js =
+            async_nats::jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
+        let mut stream = js.get_stream("dormer-tasks").await.expect("the stream");
+        // The canary and two orders.
+        assert_eq!(stream.info().await.expect("info").state.messages, 3);
+    }
+}
+
+#[tokio::test]
+async fn dead_letters_stay_until_removed() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let store = NatsStore::open(&options(&server)).await.expect("a store");
+    let letter = |reason: &str, run| DeadLetter {
+        id: 0,
+        run,
+        reason: reason.into(),
+        at: Timestamp(7),
+        origin: "inbox:1".into(),
+        bytes: vec![0, 159, 146],
+    };
+    store.dead().put(letter("not an\nenvelope", None)).await.expect("put");
+    store.dead().put(letter("damaged", Some(run("a")))).await.expect("put");
+    let list = store.dead().list(0, 10).await.expect("list");
+    assert_eq!(
+        list.iter().map(|l| l.reason.as_str()).collect::<Vec<_>>(),
+        ["not an envelope", "damaged"]
+    );
+    assert_eq!(
+        (list[1].run.clone(), list[1].at, list[1].bytes.clone()),
+        (Some(run("a")), Timestamp(7), vec![0, 159, 146])
+    );
+    store.dead().remove(list[0].id).await.expect("removed");
+    store.dead().remove(list[0].id).await.expect("again is harmless");
+    assert_eq!(store.dead().list(0, 10).await.expect("list").len(), 1);
+    assert_eq!(store.dead().list(list[1].id, 10).await.expect("list"), []);
+}
+
+#[tokio::test]
+async fn the_identity_stays_and_epochs_only_grow() {
+    let mut server = started!(NatsServer::start(NatsOptions::default()));
+    let store = NatsStore::open(&options(&server)).await.expect("a store");
+    let (who, first) = (store.incarnation(), store.next_epoch().await.expect("an epoch"));
+    server.restart();
+    let again = NatsStore::open(&options(&server)).await.expect("a store");
+    assert_eq!(again.incarnation(), who);
+    assert!(again.next_epoch().await.expect("an epoch") > first);
+    let other = Options { prefix: Some("other".into()), ..options(&server) };
+    assert_ne!(NatsStore::open(&other).await.expect("another store").incarnation(), who);
+}
+
+#[tokio::test]
+async fn an_unfit_server_or_stream_is_refused_with_what_to_change() {
+    let plain =
+        started!(NatsServer::start(NatsOptions { jetstream: false, ..NatsOptions::default() }));
+    let refused = NatsStore::open(&options(&plain)).await.err().expect("refused");
+    assert!(refused.to_string().contains("jetstream { store_dir"), "{refused}");
+
+    let lazy = started!(NatsServer::start(NatsOptions { monitor: true, ..NatsOptions::default() }));
+    let strict = Options { monitor: lazy.monitor_url(), sync: Sync::Always, ..options(&lazy) };
+    assert_eq!(NatsStore::open(&strict).await.err(), Some(OpenError::LazySync));
+    let accepting = Options { sync: Sync::LazyAccepted, ..strict };
+    assert_eq!(NatsStore::open(&accepting).await.expect("a store").synced(), Synced::Lazy);
+
+    let synced = NatsOptions { monitor: true, sync_always: true, ..NatsOptions::default() };
+    let synced = started!(NatsServer::start(synced));
+    let strict = Options { monitor: synced.monitor_url(), sync: Sync::Always, ..options(&synced) };
+    assert_eq!(NatsStore::open(&strict).await.expect("a store").synced(), Synced::Always);
+
+    let js = async_nats::jetstream::new(async_nats::connect(lazy.url()).await.expect("a client"));
+    js.delete_stream("dormer-history-2").await.expect("deleted");
+    let refused = NatsStore::open(&accepting).await.err().expect("refused");
+    assert!(refused.to_string().contains("no stream dormer-history-2"), "{refused}");
+    js.delete_stream("dormer-dead").await.expect("deleted");
+    let foreign = async_nats::jetstream::stream::Config {
+        name: "other-dead".into(),
+        subjects: vec!["other.dead.>".into()],
+        ..Default::default()
+    };
+    js.create_stream(foreign).await.expect("created");
+    let other = Options { prefix: Some("other".into()), ..accepting };
+    let refused = NatsStore::open(&other).await.err().expect("refused");
+    assert!(
+        refused.to_string().starts_with("stream other-dead has discard Old, and must have New"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn every_login_works_and_a_wrong_one_says_so() {
+    let user = ServerLogin::User { user: "u".into(), password: "p".into() };
+    for (server_login, login) in [
+        (user, Login::User { user: "u".into(), password: "p".into() }),
+        (ServerLogin::Token("t".into()), Login::Token("t".into())),
+    ] {
+        let server = started!(NatsServer::start(NatsOptions {
+            login: server_login,
+            ..NatsOptions::default()
+        }));
+        let right = Options { login, ..options(&server) };
+        NatsStore::open(&right).await.expect("let in");
+        let wrong = Options { login: Login::Token("wrong".into()), ..options(&server) };
+        let refused = NatsStore::open(&wrong).await.err().expect("refused");
+        assert!(refused.to_string().contains("authorization"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn tls_both_ways_works_and_an_unknown_authority_is_refused() {
+    let ca = TestCa::new();
+    let identity = ca.issue("server", &["127.0.0.1", "localhost"]);
+    let tls = NatsTls { identity, client_ca: Some(ca.certificate()) };
+    let server =
+        started!(NatsServer::start(NatsOptions { tls: Some(tls), ..NatsOptions::default() }));
+    let dir = dormer_testkit::test_dir("tls");
+    let write = |name: &str, pem: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, pem).expect("written");
+        path
+    };
+    let client = ca.issue("dormer", &["dormer"]);
+    let pair = (write("client.pem", &client.certificate), write("client.key", &client.key));
+    let tls =
+        Tls { ca: Some(write("ca.pem", &ca.certificate())), identity: Some(pair), required: true };
+    let right = Options { tls: tls.clone(), ..options(&server) };
+    let store = NatsStore::open(&right).await.expect("a store over TLS");
+    assert_eq!(store.history().load(&[run("a")]).await.expect("loaded"), [None]);
+    let stranger = write("stranger.pem", &TestCa::new().certificate());
+    let wrong = Options { tls: Tls { ca: Some(stranger), ..tls }, ..options(&server) };
+    assert!(matches!(NatsStore::open(&wrong).await.err(), Some(OpenError::Connect { .. })));
+}
+
+#[tokio::test]
+async fn a_record_too_large_is_refused_for_good() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let store = NatsStore::open(&options(&server)).await.expect("a store");
+    let mut large = append(&run("a"), Expected::Nothing, 1, None);
+    large.bytes = vec![0; 2 << 20];
+    let answer = tokio::time::timeout(Duration::from_secs(5), store.history().append(vec![large]));
+    let answer = answer.await.expect("an answer").remove(0);
+    assert!(matches!(answer, Err(AppendError::Refused(_))), "{answer:?}");
+}
