@@ -329,6 +329,7 @@ impl Run<'_> {
             .map(|outcome| outcome.id.clone())
             .collect();
         let failure = self.failure.as_ref().map(|failure| failure.code.as_str());
+        let facts = self.host.facts(); // before this call counts as the last that ended
         self.remember(!changed.is_empty());
         self.host.note(&self.call.task, self.call.attempt, self.call.mode, changed, failure);
         let reboot = if self.reboot_asked || self.host.state().shutting_down {
@@ -345,7 +346,7 @@ impl Run<'_> {
             attempt: self.call.attempt,
             mode: self.call.mode,
             script: self.call.script.clone(),
-            facts: self.host.facts(),
+            facts,
             items: self.outcomes,
             missing_files: self.missing,
             reboot,
@@ -358,7 +359,8 @@ impl Run<'_> {
     fn remember(&self, changed: bool) {
         let machine = self.host.uid().to_owned();
         let (task, attempt, mode) = (self.call.task.clone(), self.call.attempt, self.call.mode);
-        if mode != Mode::Probe {
+        let busy = self.failure.as_ref().is_some_and(|f| f.code == FailureCode::HostBusy);
+        if mode != Mode::Probe && !busy {
             let ok = self.failure.is_none();
             self.host.state().last_call = Some(LastCall { task: task.clone(), attempt, mode, ok });
         }

@@ -316,7 +316,7 @@ impl Disk {
 
     /// Takes `data` at `offset`. Disk space is counted as it is written.
     pub fn write_at(&mut self, id: HandleId, offset: u64, data: &[u8]) -> Result<(), DiskError> {
-        let free = self.free();
+        let free = self.free().saturating_sub(self.being_written());
         let open = self.open.get_mut(&id).ok_or(DiskError::BadHandle)?;
         let writer = open.writer.as_mut().ok_or(DiskError::BadHandle)?;
         let grows = (offset + data.len() as u64).saturating_sub(writer.size());
@@ -325,6 +325,13 @@ impl Disk {
         }
         writer.write(offset, data);
         Ok(())
+    }
+
+    /// Bytes that open files have grown by.
+    fn being_written(&self) -> u64 {
+        let there = |path: &WinPath| self.stat(path).map_or(0, |stat| stat.size);
+        let grown = |o: &Open| o.writer.as_ref().map(|w| w.size().saturating_sub(there(&o.path)));
+        self.open.values().filter_map(grown).sum()
     }
 
     /// Bytes written to an open file so far, with its first ones.

@@ -1,0 +1,352 @@
+//! A worker's side of SSH and SFTP, as small as it can be, and documents to send.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dormer_fleet::{
+    Pace, World, WorldConfig,
+    api::{Key, User, kinds},
+    cluster::client::Client as Cluster,
+    host::{Host, Phase},
+};
+use dormer_profile::answer::Answer;
+use dormer_profile::document::{ChangeClass, DOCUMENT_SCHEMA, Document, Fence, Section};
+use dormer_profile::invocation::{
+    Call, Mode, command_line, document_path, document_ref, script_path,
+};
+use dormer_profile::item::{Item, What};
+use dormer_profile::{frame, script};
+use russh::ChannelMsg;
+use russh::client::{self, AuthResult};
+use russh::keys::{Algorithm, PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate};
+use russh_sftp::client::RawSftpSession;
+use russh_sftp::protocol::{FileAttributes, OpenFlags};
+use serde_json::{Value, json};
+
+/// A world with one Windows machine that is up.
+pub(crate) struct Bench {
+    pub(crate) world: World,
+    pub(crate) waited: Duration,
+}
+
+/// A connection to the host.
+pub(crate) struct Peer(client::Handle<TrustAll>);
+
+pub(crate) struct TrustAll;
+
+impl client::Handler for TrustAll {
+    type Error = russh::Error;
+
+    async fn check_server_key(&mut self, _: &PublicKeyOrCertificate) -> Result<bool, Self::Error> {
+        Ok(true)
+    }
+}
+
+impl Bench {
+    pub(crate) async fn start(faults: &[&str]) -> Self {
+        let faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
+        let config = WorldConfig { faults, ..WorldConfig::in_memory(1) };
+        Self::with(config).await
+    }
+
+    pub(crate) async fn start_on_loopback() -> Self {
+        let pace = Pace::times_faster(100.0);
+        let config = WorldConfig {
+            listen: Some((Ipv4Addr::LOCALHOST, 0).into()),
+            ssh_port: 22_822,
+            ..WorldConfig::on_loopback(1, pace)
+        };
+        Self::with(config).await
+    }
+
+    /// A world whose host is not waited for.
+    pub(crate) async fn unborn(faults: &[&str]) -> Self {
+        let faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
+        Self::made(WorldConfig { faults, ..WorldConfig::in_memory(1) }).await
+    }
+
+    async fn made(config: WorldConfig) -> Self {
+        let config = WorldConfig { linux: false, workload: false, ..config };
+        let world = World::start(config).await.expect("a world");
+        let bench = Self { world, waited: Duration::ZERO };
+        bench.until("a host", || !bench.hosts().is_empty()).await;
+        bench
+    }
+
+    async fn with(config: WorldConfig) -> Self {
+        let start = tokio::time::Instant::now();
+        let mut bench = Self::made(config).await;
+        bench.phase(Phase::Up).await;
+        bench.waited = start.elapsed();
+        bench
+    }
+
+    fn hosts(&self) -> Vec<Arc<Host>> {
+        self.world.hosts.as_ref().expect("hosts").all()
+    }
+
+    pub(crate) fn host(&self) -> Arc<Host> {
+        self.hosts().pop().expect("a host")
+    }
+
+    pub(crate) async fn phase(&self, wanted: Phase) {
+        let mut phase = self.host().watch_phase();
+        let limit = Duration::from_secs(3_600);
+        let reached = tokio::time::timeout(limit, phase.wait_for(|phase| *phase == wanted)).await;
+        reached.expect("the phase comes").expect("the host lives");
+    }
+
+    pub(crate) async fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let mut look_again = tokio::time::interval(Duration::from_millis(200));
+        for _ in 0..9_000 {
+            look_again.tick().await;
+            if holds() {
+                return;
+            }
+        }
+        panic!("never: {what}");
+    }
+
+    async fn session(&self, key: PrivateKey) -> Option<Peer> {
+        let authority = format!("{}:22", self.host().internal_ip());
+        let io = self.world.host_dialer().dial(&authority).await.expect("a connection");
+        let config = Arc::new(client::Config::default());
+        let mut handle = client::connect_stream(config, io, TrustAll).await.expect("a session");
+        let key = PrivateKeyWithHashAlg::new(Arc::new(key), None);
+        let user = self.host().image().user.clone();
+        match handle.authenticate_publickey(user, key).await {
+            Ok(AuthResult::Success) => Some(Peer(handle)),
+            Ok(_) | Err(_) => None,
+        }
+    }
+
+    pub(crate) async fn login(&self) -> Option<Peer> {
+        let key = PrivateKey::from_openssh(&self.world.ssh_key.private_pem).expect("a key");
+        self.session(key).await
+    }
+
+    pub(crate) async fn login_with_another_key(&self) -> Option<Peer> {
+        use rand::SeedableRng as _;
+        let mut chance = rand::rngs::StdRng::seed_from_u64(99);
+        let key = PrivateKey::random(&mut chance, Algorithm::Ed25519).expect("a key");
+        self.session(key).await
+    }
+
+    pub(crate) async fn connect(&self) -> Peer {
+        self.login().await.expect("the key is accepted")
+    }
+
+    /// Connected, with our script on the host.
+    pub(crate) async fn ready(&self) -> Peer {
+        let peer = self.connect().await;
+        peer.probe("machine/a@1.0", 1).await;
+        let sftp = peer.sftp().await;
+        upload(&sftp, &script_path(script::hash()), script::CONVERGE.as_bytes()).await;
+        peer
+    }
+
+    fn cluster(&self) -> Cluster {
+        Cluster::new(&self.world.api, User::admin())
+    }
+
+    /// Approves every pending request, as somebody does who looks at nothing.
+    pub(crate) async fn approve(&self) {
+        let cluster = self.cluster();
+        for csr in self.world.all(&kinds::CSR) {
+            if csr.value["status"]["conditions"].is_null() {
+                let mut value = csr.value.clone();
+                value["status"]["conditions"] = json!([{"type": "Approved", "status": "True",
+                    "reason": "Test", "message": "", "lastUpdateTime": cluster.stamp()}]);
+                let key = Key::of(&value);
+                cluster.approve(&key, value).await.expect("it is approved");
+            }
+        }
+    }
+
+    /// The Node, once it is Ready.
+    pub(crate) async fn joined(&self) -> Value {
+        let mut look_again = tokio::time::interval(Duration::from_millis(100));
+        for _ in 0..6_000 {
+            look_again.tick().await;
+            self.approve().await;
+            let ready = |node: &Value| {
+                let conditions = node["status"]["conditions"].as_array();
+                conditions.is_some_and(|all| {
+                    all.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+                })
+            };
+            if let Some(node) = self.world.all(&kinds::NODE).iter().find(|n| ready(&n.value)) {
+                return node.value.clone();
+            }
+        }
+        panic!("the node never became Ready");
+    }
+
+    pub(crate) fn lease(&self) -> Vec<Value> {
+        let leases = self.world.all(&kinds::LEASE);
+        let node = leases.iter().filter(|l| l.value["metadata"]["namespace"] == "kube-node-lease");
+        node.map(|lease| lease.value["spec"]["renewTime"].clone()).collect()
+    }
+}
+
+impl Peer {
+    pub(crate) async fn exec(&self, command: &str) -> (Vec<u8>, u32) {
+        let mut channel = self.0.channel_open_session().await.expect("a channel");
+        channel.exec(true, command).await.expect("it is sent");
+        let _ = channel.eof().await;
+        let (mut stdout, mut status) = (Vec::new(), u32::MAX);
+        while let Some(message) = channel.wait().await {
+            match message {
+                ChannelMsg::Data { data } => stdout.extend_from_slice(&data),
+                ChannelMsg::ExitStatus { exit_status } => status = exit_status,
+                ChannelMsg::ExitSignal { .. } => panic!("Windows sends no exit-signal"),
+                _ => {}
+            }
+        }
+        (stdout, status)
+    }
+
+    pub(crate) async fn probe(&self, task: &str, attempt: u32) -> Answer {
+        let line = script::bootstrap_line(task, attempt).expect("a line");
+        let (stdout, _) = self.exec(&line).await;
+        frame::extract(&stdout, task, attempt).expect("an answer")
+    }
+
+    pub(crate) async fn sftp(&self) -> RawSftpSession {
+        let channel = self.0.channel_open_session().await.expect("a channel");
+        channel.request_subsystem(true, "sftp").await.expect("it is sent");
+        let sftp = RawSftpSession::new(channel.into_stream());
+        sftp.init().await.expect("SFTP answers");
+        sftp
+    }
+
+    pub(crate) async fn call(
+        &self,
+        mode: Mode,
+        task: &str,
+        seq: u64,
+        document: Option<&Document>,
+    ) -> Answer {
+        if let Some(document) = document {
+            let bytes = document.to_bytes().expect("bytes");
+            let path = document_path(Section::Host, &dormer_profile::sha256_hex(&bytes));
+            upload(&self.sftp().await, &path, &bytes).await;
+        }
+        let line = line(mode, task, 1, seq, document);
+        let (stdout, _) = self.exec(&line).await;
+        frame::extract(&stdout, task, 1).expect("an answer")
+    }
+}
+
+fn line(mode: Mode, task: &str, attempt: u32, seq: u64, document: Option<&Document>) -> String {
+    let bytes = document.map(|document| document.to_bytes().expect("bytes"));
+    let call = Call {
+        mode,
+        task: task.into(),
+        attempt,
+        fence: Fence { generation: 1, seq },
+        expected_boot_id: None,
+        document: bytes.map(|bytes| document_ref(Section::Host, &bytes)),
+        script: script::hash().into(),
+    };
+    command_line(&call).expect("a line")
+}
+
+pub(crate) fn apply(task: &str, attempt: u32, seq: u64, document: &Document) -> String {
+    line(Mode::Apply, task, attempt, seq, Some(document))
+}
+
+pub(crate) async fn upload(sftp: &RawSftpSession, path: &str, bytes: &[u8]) {
+    let flags = OpenFlags::CREATE | OpenFlags::WRITE | OpenFlags::TRUNCATE;
+    let opened = sftp.open(path, flags, FileAttributes::empty()).await;
+    let handle = opened.expect("it opens").handle;
+    for (n, piece) in bytes.chunks(200_000).enumerate() {
+        let at = n as u64 * 200_000;
+        sftp.write(handle.clone(), at, piece.to_vec()).await.expect("it is written");
+    }
+    sftp.close(handle).await.expect("it closes");
+}
+
+pub(crate) fn ssh_string(text: &str) -> Vec<u8> {
+    let length = u32::try_from(text.len()).expect("a short text").to_be_bytes();
+    [&length[..], text.as_bytes()].concat()
+}
+
+pub(crate) fn document(items: Vec<Item>) -> Document {
+    Document { schema: DOCUMENT_SCHEMA, section: Section::Host, version: "v1".into(), items }
+}
+
+/// Items of documents.
+pub(crate) mod items {
+    use super::*;
+
+    fn item(id: &str, what: Value) -> Item {
+        let what: What = serde_json::from_value(what).expect("an item");
+        Item { id: id.into(), change: ChangeClass::Live, what }
+    }
+
+    fn file(path: &str, content: &[u8]) -> Item {
+        let what = json!({"kind": "file", "path": path, "size": content.len(),
+            "sha256": dormer_profile::sha256_hex(content),
+            "source": {"from": "inline", "base64": STANDARD.encode(content)}});
+        item(&format!("file:{path}"), what)
+    }
+
+    fn service(name: &str, command: &str, depends: &[&str]) -> Item {
+        let what = json!({"kind": "service", "name": name, "display": name, "description": "",
+            "command": command, "depends": depends, "start": "auto", "running": true,
+            "failure": {"reset_seconds": 300, "restart_delays_ms": [10000]},
+            "start_timeout_ms": 30000});
+        item(&format!("service:{name}"), what)
+    }
+
+    pub(crate) fn feature() -> Item {
+        item("feature:Containers", json!({"kind": "feature", "name": "Containers"}))
+    }
+
+    pub(crate) fn files() -> Vec<Item> {
+        vec![
+            item("directory:C:\\k", json!({"kind": "directory", "path": "C:\\k"})),
+            file("C:\\k\\a.conf", b"a = 1"),
+            item("env:K", json!({"kind": "environment", "name": "K", "value": "1"})),
+        ]
+    }
+
+    /// containerd and kubelet with all they need to join this world.
+    pub(crate) fn node(world: &World) -> Vec<Item> {
+        let kubelet = r"C:\k\kubelet.exe --config=C:\k\kubelet.conf --bootstrap-kubeconfig=C:\k\bootstrap-kubeconfig --kubeconfig=C:\k\kubeconfig --cert-dir=C:\var\lib\kubelet\pki\ --windows-service --node-labels=node.openshift.io/os_id=Windows";
+        let config = json!({"kind": "KubeletConfiguration", "serverTLSBootstrap": true,
+            "registerWithTaints": [{"key": "os", "value": "Windows", "effect": "NoSchedule"}]});
+        vec![
+            file("C:\\k\\containerd.exe", b"MZ containerd v2.1.4"),
+            file("C:\\k\\containerd.toml", b"version = 2"),
+            file("C:\\k\\kubelet.exe", b"MZ kubelet v1.33.4 "),
+            file("C:\\k\\kubelet.conf", config.to_string().as_bytes()),
+            file("C:\\k\\bootstrap-kubeconfig", bootstrap(world).to_string().as_bytes()),
+            service("containerd", r"C:\k\containerd.exe --config C:\k\containerd.toml", &[]),
+            service("kubelet", kubelet, &["containerd"]),
+            item(
+                "http:kubelet",
+                json!({"kind": "http", "wait_ms": 30000,
+                "url": "http://127.0.0.1:10248/healthz"}),
+            ),
+        ]
+    }
+
+    fn bootstrap(world: &World) -> Value {
+        let secrets = world.all(&kinds::SECRET);
+        let named = |s: &&Arc<dormer_fleet::api::Object>| {
+            s.value["metadata"]["name"] == "node-bootstrapper-token"
+        };
+        let secret = secrets.iter().find(named).expect("the bootstrap token's secret");
+        let token = secret.value["data"]["token"].as_str().expect("a token");
+        let token = String::from_utf8(STANDARD.decode(token).expect("base64")).expect("text");
+        json!({"apiVersion": "v1", "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": &*world.api_url,
+                "certificate-authority-data": STANDARD.encode(&*world.api.ca().pem())}}],
+            "users": [{"name": "u", "user": {"token": token}}]})
+    }
+}
