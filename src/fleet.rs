@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use clap::Args;
-use dormer_fleet::{Fault, Pace, World, WorldConfig, manifest, world::BareCloud};
+use dormer_fleet::{Fault, Pace, World, WorldConfig, manifest};
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 /// What world is simulated.
@@ -58,7 +58,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
         listen: Some(options.listen),
         ..WorldConfig::default()
     };
-    let world = World::start_with(config, |context, api| BareCloud::new(api, context.pace)).await?;
+    let world = World::start(config).await?;
     world
         .write_kubeconfig(&options.kubeconfig)
         .with_context(|| format!("cannot write {}", options.kubeconfig.display()))?;
@@ -66,9 +66,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     println!(
         "It imitates the Machine API, nodes, pods, budgets and certificates; nothing in it is real."
     );
-    println!(
-        "Its Windows machines get instances and addresses, and Nodes that come up by themselves; no computer answers there."
-    );
+    println!("Its Windows machines boot, answer SSH on loopback, and wait to be configured.");
     println!(
         "\n  kubectl --kubeconfig {} get machinesets,machines,nodes -A\n",
         options.kubeconfig.display()

@@ -78,6 +78,10 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
             let store = Arc::new(MemoryStore::new(Incarnation(rand::random())));
             measure(store, &options, &folder, calibration).await
         }
+        "embedded" => {
+            let store = dormer_engine::embedded::EmbeddedStore::open(&folder)?;
+            measure(Arc::new(store), &options, &folder, calibration).await
+        }
         other => Err(anyhow::anyhow!("--store {other}: it is one of memory, embedded")),
     };
     std::fs::remove_dir_all(&folder).ok();
