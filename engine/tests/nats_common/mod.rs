@@ -1,4 +1,5 @@
 //! What the tests of the NATS adapter share.
+#![allow(dead_code, reason = "each test file takes what it needs")]
 
 use dormer_engine::{
     nats::{NatsStore, Options, Sync},

@@ -1,0 +1,223 @@
+//! Two engines on a real server that is killed again and again: every run comes to its end, its records without a
+//! gap, no step taken twice.
+
+mod nats_common;
+
+use async_nats::jetstream::{self, consumer::pull};
+use dormer_engine::{
+    engine,
+    nats::{NatsStore, Options, rebuild_for_ever},
+    port::{History, HistoryReader, Inbox, Ports, StoreError},
+};
+use dormer_engine_core::{Command, Decision, Input, LetterOf, Now, Record, RetryPolicy, Workflow};
+use dormer_proto::{
+    envelope,
+    id::{Epoch, RunId, Seq, Sum},
+    message::{
+        Inbound, Letter, ObjectRef, Observation, ReportReceipt, TaskOrder, TaskReport, Version,
+    },
+    subject::Names,
+};
+use dormer_testkit::{NatsOptions, NatsServer, await_condition, started};
+use futures::StreamExt;
+use nats_common::{options, run};
+use serde::{Deserialize, Serialize};
+use std::{sync::Arc, time::Duration};
+use tokio::{sync::watch, time::timeout};
+
+const RUNS: usize = 20;
+const STEPS: u32 = 6;
+
+/// Six steps with a rest in the middle.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Walk;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum Rest {
+    Over,
+}
+
+impl Workflow for Walk {
+    const SCHEMA: u16 = 1;
+    type State = u32;
+    type Task = u32;
+    type Outcome = u32;
+    type Fact = bool;
+    type Timer = Rest;
+    type Signal = ();
+
+    fn start(_: &RunId, _by_signal: bool) -> Option<u32> {
+        Some(0)
+    }
+
+    fn decide(_: Now<'_>, at: u32, input: Input<Self>) -> Decision<Self> {
+        match input {
+            Input::Started | Input::Fired(Rest::Over) => {
+                Decision::to(at).run(at, RetryPolicy::PROMPT)
+            }
+            Input::Finished { task, .. } if task + 1 == STEPS => {
+                Decision::to(STEPS).and(Command::Complete)
+            }
+            Input::Finished { task: 2, .. } => Decision::to(3).start_timer(Rest::Over, 600),
+            Input::Finished { task, .. } => {
+                Decision::to(task + 1).run(task + 1, RetryPolicy::PROMPT)
+            }
+            _ => Decision::to(at),
+        }
+    }
+
+    fn label(_: &u32) -> &'static str {
+        "Walking"
+    }
+}
+
+/// A worker: takes orders, reports until receipted, and only then lets the order go.
+async fn worker(server: String, name: &'static str) {
+    let names = Names::default();
+    let client = async_nats::ConnectOptions::new()
+        .max_reconnects(None)
+        .connect(server)
+        .await
+        .expect("a client");
+    let js = jetstream::new(client.clone());
+    loop {
+        let config = pull::Config {
+            durable_name: Some("workers-task".into()),
+            filter_subject: names.orders("task"),
+            ..pull::Config::default()
+        };
+        let work = async {
+            let consumer = js.create_consumer_on_stream(config, names.task_stream()).await.ok()?;
+            let orders = consumer.stream().heartbeat(Duration::from_secs(1));
+            let mut orders = orders.expires(Duration::from_secs(3)).messages().await.ok()?;
+            while let Some(Ok(message)) = orders.next().await {
+                let (client, js) = (client.clone(), js.clone());
+                tokio::spawn(async move { answer(&client, &js, name, message).await });
+            }
+            Some(())
+        };
+        work.await;
+        let _ = timeout(Duration::from_millis(100), std::future::pending::<()>()).await;
+    }
+}
+
+async fn answer(
+    client: &async_nats::Client,
+    js: &jetstream::Context,
+    name: &str,
+    message: jetstream::Message,
+) -> Option<()> {
+    let names = Names::default();
+    let (order, _) = envelope::decode::<TaskOrder<u32>>(&message.payload, Walk::SCHEMA).ok()?;
+    let mut receipts = client.subscribe(names.receipts(name)).await.ok()?;
+    let report = TaskReport {
+        task: order.task.clone(),
+        attempt: order.attempt,
+        issued: order.issued,
+        worker: name.to_owned(),
+        result: Ok(order.body),
+    };
+    let letter: LetterOf<Walk> = Letter {
+        run: order.task.run.clone(),
+        incarnation: Some(order.incarnation),
+        body: Inbound::Reported(report),
+    };
+    let (bytes, _) = envelope::encode(&letter, Walk::SCHEMA).ok()?;
+    for _ in 0..100 {
+        let _ = js.publish(names.inbox(&order.task.run), bytes.clone().into()).await;
+        let receipted = async {
+            while let Some(receipt) = receipts.next().await {
+                let read = envelope::decode::<ReportReceipt>(&receipt.payload, 0);
+                if read.is_ok_and(|(r, _)| r.task == order.task && r.attempt == order.attempt) {
+                    return;
+                }
+            }
+        };
+        if timeout(Duration::from_millis(500), receipted).await.is_ok() {
+            let _ = message.ack().await;
+            return Some(());
+        }
+    }
+    None
+}
+
+/// What the watcher does: tells the facts again and again.
+async fn tell(store: &NatsStore) {
+    let letters = (0..RUNS).map(|at| {
+        let object =
+            ObjectRef { cluster: String::new(), kind: "Machine".into(), uid: at.to_string() };
+        let version = Version { epoch: Epoch(1), resource: 1 };
+        let seen = Observation { object, version, fact: Some(true), may_start: true };
+        let letter: LetterOf<Walk> = Letter {
+            run: run(&at.to_string()),
+            incarnation: Some(store.incarnation()),
+            body: Inbound::Observed(seen),
+        };
+        let (bytes, _) = envelope::encode(&letter, Walk::SCHEMA).expect("a letter");
+        (letter.run, bytes)
+    });
+    let _ = store.inbox().put(letters.collect()).await;
+}
+
+async fn engine_on(
+    options: Options,
+    stop: watch::Receiver<bool>,
+) -> (Arc<NatsStore>, tokio::task::JoinHandle<Result<dormer_engine::lane::Tally, StoreError>>) {
+    let store = Arc::new(NatsStore::open(&options).await.expect("a store"));
+    tokio::spawn(rebuild_for_ever::<Walk, _>(Arc::clone(&store)));
+    let running = engine::run::<Walk, _>(Arc::clone(&store), engine::Options::default(), stop);
+    (store, tokio::spawn(running))
+}
+
+async fn closed(store: &NatsStore) -> usize {
+    let heads = store.reader().heads(None, 1_000).await.unwrap_or_default();
+    heads.iter().filter(|head| head.closed.is_some()).count()
+}
+
+/// Seqs without a gap, each record naming the one before, each step finished once and in order.
+async fn lawful(store: &NatsStore, run: &RunId) {
+    let records = store.reader().records(run, Seq(0), 1_000).await.expect("records");
+    let (mut before, mut steps) = (Sum(0), Vec::new());
+    for (at, bytes) in records.iter().enumerate() {
+        let (record, sum) =
+            envelope::decode::<Record<Walk>>(bytes, Walk::SCHEMA).expect("a record");
+        assert_eq!((record.run.seq, record.prev), (Seq(at as u64 + 1), before), "{run}");
+        before = sum;
+        steps.extend(record.events.into_iter().filter_map(|event| match event {
+            dormer_engine_core::HistoryEvent::TaskFinished { outcome, .. } => Some(outcome),
+            _ => None,
+        }));
+    }
+    assert_eq!(steps, (0..STEPS).collect::<Vec<_>>(), "{run}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_killed_again_and_again_costs_no_run_its_end() {
+    let mut server =
+        started!(NatsServer::start(NatsOptions { sync_always: true, ..NatsOptions::default() }));
+    let (halt, stop) = watch::channel(false);
+    let (first, running) = engine_on(options(&server), stop.clone()).await;
+    let (second, beside) = engine_on(options(&server), stop).await;
+    assert_eq!(first.history().incarnation(), second.history().incarnation());
+    let workers = ["w1", "w2"].map(|name| tokio::spawn(worker(server.url(), name)));
+    for _ in 0..4 {
+        tell(&first).await;
+        // Somewhere in the middle of things.
+        let _ = timeout(Duration::from_millis(700), std::future::pending::<()>()).await;
+        server.kill();
+        server.restart();
+    }
+    await_condition("every run to end", Duration::from_secs(90), || async {
+        tell(&second).await;
+        let _ = timeout(Duration::from_millis(500), std::future::pending::<()>()).await;
+        closed(&first).await == RUNS
+    })
+    .await;
+    for at in 0..RUNS {
+        lawful(&first, &run(&at.to_string())).await;
+    }
+    halt.send_replace(true);
+    workers.iter().for_each(tokio::task::JoinHandle::abort);
+    let tallies = [running.await, beside.await].map(|end| end.expect("no panic").expect("sound"));
+    assert_eq!(tallies.iter().map(|tally| tally.dead).sum::<u64>(), 0, "{tallies:?}");
+}
