@@ -208,7 +208,7 @@ async fn the_same_over_real_sockets() {
 
 #[tokio::test(start_paused = true)]
 async fn trouble_comes_by_name() {
-    let bench = Bench::start(&["no-frame@*", "configure-fails@*", "disk-full@*"]).await;
+    let bench = Bench::start(&["no-frame@*", "configure-fails@*"]).await;
     let client = bench.ready().await;
     let document = document(items::files());
     let (said, status) = client.exec(&apply("machine/a@3.0", 1, 3, &document)).await;
@@ -246,4 +246,57 @@ async fn stopping_containerd_stops_kubelet_first_and_its_file_stays_in_use_for_a
     assert!(refused.is_err(), "a stopped process holds its file");
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(sftp.remove("C:/k/containerd.exe").await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hybrid_overlay_gives_the_node_a_subnet_and_cuts_the_connection() {
+    let bench = Bench::start(&["hns-kills-ssh@*"]).await;
+    let client = bench.ready().await;
+    let document = document(items::node(&bench.world));
+    let done = client.call(Mode::Apply, "machine/a@3.0", 3, Some(&document)).await;
+    assert!(done.converged(), "{done:?}");
+    bench.joined().await;
+    let overlay = peer::document(items::overlay());
+    let line = apply("machine/a@4.0", 1, 4, &overlay);
+    let (said, _) = client.exec(&line).await;
+    assert!(said.is_empty(), "creating the network cuts the connection");
+    bench.phase(Phase::Up).await;
+    let again = bench.connect().await;
+    let found = again.call(Mode::Apply, "machine/a@5.0", 5, Some(&overlay)).await;
+    assert!(found.converged(), "{found:?}");
+    let file = bench.host().state().disk.read_text_path(r"C:\k\cni\config\cni.conf");
+    let node = bench.joined().await;
+    let subnet = node["metadata"]["annotations"]["k8s.ovn.org/hybrid-overlay-node-subnet"].as_str();
+    let subnet = subnet.expect("a subnet");
+    assert_eq!(file.expect("a file").head.as_ref(), format!("subnet {subnet}").as_bytes());
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_run_on_the_node_and_end_when_they_are_deleted() {
+    let bench = Bench::start(&[]).await;
+    let client = bench.ready().await;
+    let document = document(items::node(&bench.world));
+    let done = client.call(Mode::Apply, "machine/a@3.0", 3, Some(&document)).await;
+    assert!(done.converged(), "{done:?}");
+    let node = bench.joined().await;
+    let pod = bench.pod_on(node["metadata"]["name"].as_str().expect("a name"));
+    bench.until("the pod runs", || bench.pod_phase(&pod).as_deref() == Some("Running")).await;
+    bench.delete_pod(&pod).await;
+    bench.until("the pod is gone", || bench.pod_phase(&pod).is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_fails_the_upload_once() {
+    let bench = Bench::start(&["disk-full@*"]).await;
+    let client = bench.connect().await;
+    client.probe("machine/a@1.0", 1).await;
+    let sftp = client.sftp().await;
+    let flags = OpenFlags::CREATE | OpenFlags::WRITE | OpenFlags::TRUNCATE;
+    let path = "C:/ProgramData/dormer/staging/x";
+    for fails in [true, false] {
+        let opened = sftp.open(path, flags, FileAttributes::empty()).await;
+        let handle = opened.expect("it opens").handle;
+        sftp.write(handle.clone(), 0, vec![1; 50_000]).await.expect("it is written");
+        assert_eq!(sftp.close(handle).await.is_err(), fails);
+    }
 }

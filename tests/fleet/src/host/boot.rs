@@ -20,6 +20,9 @@ const RESETTING_LONG: Duration = Duration::from_secs(40);
 const AUTH_FAILING: Duration = Duration::from_secs(240);
 /// How long a host that lost its power leaves connections hanging before they are forgotten here.
 const HANGING: Duration = Duration::from_secs(600);
+/// Where [`Fault::OldBom`] leaves a containerd configuration: the places of the built-in profiles.
+const OLD_CONFIGS: [&str; 2] =
+    [r"C:\k\containerd\containerd_conf.toml", r"C:\Program Files\containerd\config.toml"];
 
 impl Host {
     /// Gives the host power; it boots. Nothing happens if it has power.
@@ -126,6 +129,11 @@ impl Host {
     fn come_up(&self, first: bool) {
         if first && self.strike(Fault::ClockSkew) {
             self.state().clock_offset_ms = -600_000;
+        }
+        if first && self.strike(Fault::OldBom) {
+            for path in OLD_CONFIGS {
+                let _ = self.state().disk.put(path, b"\xef\xbb\xbfversion = 2\r\n");
+            }
         }
         let now = self.now_ms();
         self.state().boot(now);

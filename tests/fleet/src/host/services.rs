@@ -233,16 +233,17 @@ impl Host {
         let subnet = self.hybrid_overlay_subnet().await;
         const NETWORKS: [&str; 2] =
             ["BaseOVNKubernetesHybridOverlayNetwork", "OVNKubernetesHybridOverlayNetwork"];
-        for network in NETWORKS {
-            let there = self.state().hns.networks.contains_key(network);
-            if !there {
-                self.make_hns_network(network, &subnet).await;
-            }
+        let missing: Vec<&str> = {
+            let state = self.state();
+            NETWORKS.into_iter().filter(|name| !state.hns.networks.contains_key(*name)).collect()
+        };
+        if !missing.is_empty() {
+            self.make_hns_networks(&missing, &subnet).await;
         }
     }
 
-    /// Makes an HNS network: the NIC is bound anew, so connections die and the host is deaf for some seconds.
-    pub(super) async fn make_hns_network(&self, name: &str, subnet: &str) {
+    /// Makes HNS networks: the NIC is bound anew, so connections die and the host is deaf for some seconds.
+    pub(super) async fn make_hns_networks(&self, names: &[&str], subnet: &str) {
         let deaf = if self.strike(Fault::HnsKillsSsh) {
             Duration::from_secs(45)
         } else {
@@ -251,7 +252,9 @@ impl Host {
         self.pause(1_000, 3_000).await;
         let management_ip = self.internal_ip();
         let network = super::state::HnsNetwork { subnet: subnet.to_owned(), management_ip };
-        self.state().hns.networks.insert(name.to_owned(), network);
+        for name in names {
+            self.state().hns.networks.insert((*name).to_owned(), network.clone());
+        }
         self.cut_connections();
         let before = self.phase.send_replace(super::computer::Phase::Dropping);
         self.sleep(deaf).await;

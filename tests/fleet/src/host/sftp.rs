@@ -164,23 +164,33 @@ impl Server {
         match self.handles.remove(handle).ok_or(StatusCode::NoSuchFile)? {
             Held::Folder(_) => Ok(ok(id)),
             Held::File(upload) => {
-                self.trouble_at_close(&upload);
+                let full = self.trouble_at_close(&upload);
                 self.host.state().disk.close(upload.id).map_err(code)?;
-                Ok(ok(id))
+                if full { Err(StatusCode::Failure) } else { Ok(ok(id)) }
             }
         }
     }
 
-    /// Uploads whose length nobody could know before are cut, or find the disk full, at their end.
-    fn trouble_at_close(&self, upload: &Upload) {
+    /// Uploads whose length nobody could know before are cut, or find the disk full (then true),
+    /// at their end.
+    fn trouble_at_close(&self, upload: &Upload) -> bool {
         if !upload.written || upload.expected.is_some() {
-            return;
+            return false;
         }
         let size = self.host.state().disk.written(upload.id).map_or(0, |(size, _)| size);
-        if size >= TARGET_BYTES_MIN && self.host.strike(Fault::UploadCut) {
-            self.host.state().disk.tear(upload.id, (size as f64 * CUT_AT) as u64);
+        if size < TARGET_BYTES_MIN {
+            return false;
+        }
+        let share = |share: f64| (size as f64 * share) as u64;
+        if self.host.strike(Fault::UploadCut) {
+            self.host.state().disk.tear(upload.id, share(CUT_AT));
             self.link.cut();
         }
+        let full = self.host.strike(Fault::DiskFull);
+        if full {
+            self.host.state().disk.tear(upload.id, share(FULL_AT));
+        }
+        full
     }
 
     async fn read(

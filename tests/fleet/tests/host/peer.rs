@@ -185,6 +185,25 @@ impl Bench {
         panic!("the node never became Ready");
     }
 
+    /// A pod that is bound to a node already.
+    pub(crate) fn pod_on(&self, node: &str) -> Key {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}});
+        Key::of(&self.world.create(pod).expect("a pod").value)
+    }
+
+    pub(crate) fn pod_phase(&self, key: &Key) -> Option<String> {
+        let pod = self.cluster().get(&kinds::POD, key)?;
+        Some(pod.value["status"]["phase"].as_str().unwrap_or("Pending").to_owned())
+    }
+
+    pub(crate) async fn delete_pod(&self, key: &Key) {
+        let options = dormer_fleet::api::DeleteOptions::default();
+        let deleted = self.cluster().delete(&kinds::POD, key, &options).await;
+        deleted.expect("it is deleted");
+    }
+
     pub(crate) fn lease(&self) -> Vec<Value> {
         let leases = self.world.all(&kinds::LEASE);
         let node = leases.iter().filter(|l| l.value["metadata"]["namespace"] == "kube-node-lease");
@@ -332,6 +351,22 @@ pub(crate) mod items {
                 "http:kubelet",
                 json!({"kind": "http", "wait_ms": 30000,
                 "url": "http://127.0.0.1:10248/healthz"}),
+            ),
+        ]
+    }
+
+    /// The hybrid overlay, and a file that needs what it makes.
+    pub(crate) fn overlay() -> Vec<Item> {
+        let network = "OVNKubernetesHybridOverlayNetwork";
+        let exe = r"C:\k\hybrid-overlay-node.exe";
+        vec![
+            file(exe, b"MZ overlay"),
+            service("hybrid-overlay-node", &format!("{exe} --windows-service"), &["kubelet"]),
+            item("hns", json!({"kind": "hns_network", "name": network, "wait_ms": 60000})),
+            item(
+                "cni",
+                json!({"kind": "network_file", "path": r"C:\k\cni\config\cni.conf",
+                "template": "subnet @{HNS_SUBNET}", "network": network}),
             ),
         ]
     }

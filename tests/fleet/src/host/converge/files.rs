@@ -22,6 +22,9 @@ use crate::host::path::WinPath;
 /// How long Windows takes to install a feature, in milliseconds (field.md §2.7).
 const FEATURE_INSTALL_MS: (u64, u64) = (60_000, 300_000);
 
+/// Content for a file, and where it was uploaded to.
+type Source = (Arc<Body>, Option<WinPath>);
+
 impl Host {
     pub(super) fn ensure_directory(&self, what: &Directory, apply: bool) -> Step {
         let Ok(path) = WinPath::absolute(&what.path) else { return bad_path(&what.path) };
@@ -61,7 +64,7 @@ impl Host {
     }
 
     /// The content that a file should get, and where it lies; none if it was not uploaded.
-    fn source_of(&self, what: &File) -> Result<Option<(Arc<Body>, Option<WinPath>)>, Step> {
+    fn source_of(&self, what: &File) -> Result<Option<Source>, Step> {
         let mismatch = |why: String| Step::Failed(FailureCode::HashMismatch, why);
         match &what.source {
             FileSource::Inline { base64 } => {
@@ -76,11 +79,7 @@ impl Host {
         }
     }
 
-    fn staged(
-        &self,
-        name: &str,
-        sha256: &str,
-    ) -> Result<Option<(Arc<Body>, Option<WinPath>)>, Step> {
+    fn staged(&self, name: &str, sha256: &str) -> Result<Option<Source>, Step> {
         let state = self.state();
         for file in [format!("{STAGING}\\{name}"), format!("{STAGING}\\{name}.gz")] {
             let Ok(path) = WinPath::absolute(&file) else { continue };

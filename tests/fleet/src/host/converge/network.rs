@@ -20,7 +20,7 @@ impl Host {
             return Step::Differs("is not there".into());
         }
         if let Some(create) = &what.create {
-            self.make_hns_network(&what.name, &create.subnet).await;
+            self.make_hns_networks(&[&what.name], &create.subnet).await;
             return Step::Changed("made".into());
         }
         let mut waited = Duration::ZERO;

@@ -98,7 +98,7 @@ impl Host {
         let (code, said) = api.merge(&path, &patch).await?;
         match code {
             200 => Ok(()),
-            404 => self.register(api, settings).await,
+            404 => Err("the Node is gone; a kubelet makes it only when it starts".into()),
             code => Err(format!("the status was answered with {code}: {}", said["message"])),
         }
     }
