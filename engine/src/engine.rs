@@ -14,6 +14,9 @@ use tokio::{
 
 /// Runs read by one step of the sweep.
 const SWEEP_PAGE: usize = 1_000;
+/// Runs a second whose outstanding work is carried out again when an engine starts on a store of its own. New input
+/// does not wait for it.
+const REVISITS_AT_START_PER_S: usize = 20_000;
 /// How long a Gone run's records are kept after its end: 30 days, in milliseconds.
 const CLOSED_KEPT_MS: u64 = 30 * 24 * 3_600_000;
 
@@ -69,14 +72,19 @@ pub async fn run<W: Workflow, P: Ports>(
         tasks.spawn(lane_loop(lane, letters, options.batch_max));
         mouths.push(mouth);
     }
-    let sweep = tokio::spawn(sweep_for_ever(Arc::clone(&ports), options.clone()));
+    let mut background = JoinSet::new();
+    background.spawn(sweep_for_ever(Arc::clone(&ports), options.clone()));
+    if ports.history().exclusive() {
+        // The queues of a store that one process owns live in memory: what was asked before is asked again.
+        background.spawn(ask_again::<W, P>(Arc::clone(&ports)));
+    }
     let result = tokio::select! {
         biased;
         () = told(&mut stop) => Ok(()),
         result = intake::<W, P>(&ports, &mouths, &options) => result,
         Some(ended) = tasks.join_next() => flatten(ended).map(drop),
     };
-    sweep.abort();
+    drop(background);
     drop(mouths);
     let mut total = Tally::default();
     let mut first_error = result.err();
@@ -87,6 +95,13 @@ pub async fn run<W: Workflow, P: Ports>(
         }
     }
     first_error.map_or(Ok(total), Err)
+}
+
+async fn ask_again<W: Workflow, P: Ports>(ports: Arc<P>) {
+    match revisit_all::<W, P>(ports, REVISITS_AT_START_PER_S).await {
+        Ok(runs) => tracing::info!(runs, "everything outstanding was carried out again"),
+        Err(error) => tracing::error!(%error, "not everything outstanding was carried out again"),
+    }
 }
 
 fn flatten(

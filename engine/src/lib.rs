@@ -4,6 +4,7 @@
 //! [`port`] says what the world must offer. Two real adapters: NATS JetStream, and the embedded store over [`local`]
 //! queues.
 
+pub mod embedded;
 pub mod engine;
 pub mod lane;
 pub mod local;
