@@ -95,7 +95,7 @@ async fn flaky_worker(tasks: Arc<LocalTasks>, inbox: Arc<LocalInbox>, ours: Inca
         for order in tasks.take(16).await {
             count += 1;
             let order = envelope::decode::<TaskOrder<u32>>(&order.bytes, 1).unwrap().0;
-            let result = if count % 3 == 0 {
+            let result = if count.is_multiple_of(3) {
                 Err(Failure::transient("Flaky", "the third one fails"))
             } else {
                 Ok(order.body)
@@ -104,7 +104,7 @@ async fn flaky_worker(tasks: Arc<LocalTasks>, inbox: Arc<LocalInbox>, ours: Inca
             let TaskOrder { task, attempt, issued, .. } = order;
             let report = TaskReport { task, attempt, issued, worker: "w".into(), result };
             let one = letter(&run, ours, Inbound::Reported(report));
-            let twice = count % 5 == 0;
+            let twice = count.is_multiple_of(5);
             inbox.put(if twice { vec![one.clone(), one] } else { vec![one] }).await.unwrap();
         }
         tasks.receipts();

@@ -1,0 +1,1 @@
+//! What a task does: SSH, SFTP, Kubernetes; and the watcher.
