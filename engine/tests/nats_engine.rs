@@ -191,6 +191,30 @@ async fn lawful(store: &NatsStore, run: &RunId) {
     assert_eq!(steps, (0..STEPS).collect::<Vec<_>>(), "{run}");
 }
 
+/// The check finds nothing wrong, and a dump becomes another store with the same records.
+async fn backed_up(store: &NatsStore, server: &NatsServer) {
+    let checked = store.check::<Walk>().await.expect("a check");
+    assert_eq!((checked.runs, checked.faults), (RUNS, vec![]));
+    let mut dump = Vec::new();
+    assert_eq!(store.dump(&mut dump).await.expect("a dump"), checked.records);
+    let elsewhere = Options { prefix: Some("elsewhere".into()), ..options(server) };
+    let epoch = store.next_epoch().await.expect("an epoch");
+    let restored = NatsStore::restore(&elsewhere, &mut dump.as_slice()).await.expect("a store");
+    assert_ne!(restored.incarnation(), store.incarnation());
+    assert!(restored.next_epoch().await.expect("an epoch") >= epoch);
+    for at in 0..RUNS {
+        let run = run(&at.to_string());
+        let was = store.reader().records(&run, Seq(0), 1_000).await.expect("records");
+        assert_eq!(restored.reader().records(&run, Seq(0), 1_000).await.expect("records"), was);
+    }
+    assert_eq!(
+        restored.check::<Walk>().await.expect("a check"),
+        store.check::<Walk>().await.expect("a check")
+    );
+    let again = NatsStore::restore(&elsewhere, &mut dump.as_slice()).await.err().expect("refused");
+    assert!(again.to_string().contains("20 runs already"), "{again}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_killed_again_and_again_costs_no_run_its_end() {
     let mut server =
@@ -216,6 +240,7 @@ async fn a_server_killed_again_and_again_costs_no_run_its_end() {
     for at in 0..RUNS {
         lawful(&first, &run(&at.to_string())).await;
     }
+    backed_up(&first, &server).await;
     halt.send_replace(true);
     workers.iter().for_each(tokio::task::JoinHandle::abort);
     let tallies = [running.await, beside.await].map(|end| end.expect("no panic").expect("sound"));

@@ -5,6 +5,7 @@
 //! unknown, and the conditions on each append make a late arrival harmless.
 
 mod alarms;
+mod backup;
 mod connect;
 mod dead;
 mod history;
@@ -18,6 +19,7 @@ mod tasks;
 mod watch;
 
 pub use alarms::NatsAlarms;
+pub use backup::{BackupError, Checked, DumpHead, DumpLine};
 pub use dead::NatsDead;
 pub use history::NatsHistory;
 pub use inbox::NatsInbox;
