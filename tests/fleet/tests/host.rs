@@ -140,7 +140,7 @@ async fn a_script_goes_on_without_its_connection_and_holds_the_mutex() {
     let retry = bench.connect().await;
     let busy = retry.call(Mode::Plan, "machine/a@4.0", 4, Some(&document)).await;
     assert_eq!(busy.failure.map(|f| f.code), Some(FailureCode::HostBusy));
-    tokio::time::sleep(Duration::from_secs(120)).await;
+    bench.pass(Duration::from_secs(120)).await;
     let later = retry.call(Mode::Plan, "machine/a@5.0", 5, Some(&document)).await;
     assert!(later.converged(), "{later:?}");
     assert_eq!(
@@ -191,7 +191,7 @@ async fn a_kubelet_joins_over_tls_and_goes_silent_with_the_power() {
         .await;
     bench.host().power_off();
     let before = bench.lease();
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    bench.pass(Duration::from_secs(60)).await;
     assert_eq!(bench.lease(), before);
 }
 
@@ -224,7 +224,7 @@ async fn trouble_comes_by_name() {
 #[tokio::test(start_paused = true)]
 async fn a_dead_host_answers_nobody() {
     let bench = Bench::unborn(&["dead@*"]).await;
-    tokio::time::sleep(Duration::from_secs(1_800)).await;
+    bench.pass(Duration::from_secs(1_800)).await;
     let authority = format!("{}:22", bench.host().internal_ip());
     let dialing = bench.world.host_dialer();
     let limit = Duration::from_secs(60);
@@ -244,7 +244,7 @@ async fn stopping_containerd_stops_kubelet_first_and_its_file_stays_in_use_for_a
     let sftp = client.sftp().await;
     let refused = sftp.remove("C:/k/containerd.exe").await;
     assert!(refused.is_err(), "a stopped process holds its file");
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    bench.pass(Duration::from_secs(5)).await;
     assert!(sftp.remove("C:/k/containerd.exe").await.is_ok());
 }
 

@@ -110,6 +110,15 @@ impl Bench {
         panic!("never: {what}");
     }
 
+    /// Lets so much of the world's time pass, and everything in it happen.
+    pub(crate) async fn pass(&self, time: Duration) {
+        let end = self.world.clock.elapsed() + time;
+        let mut look_again = tokio::time::interval(Duration::from_millis(500));
+        while self.world.clock.elapsed() < end {
+            look_again.tick().await;
+        }
+    }
+
     async fn session(&self, key: PrivateKey) -> Option<Peer> {
         let authority = format!("{}:22", self.host().internal_ip());
         let io = self.world.host_dialer().dial(&authority).await.expect("a connection");
