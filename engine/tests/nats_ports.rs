@@ -286,3 +286,17 @@ async fn a_record_too_large_is_refused_for_good() {
     let answer = answer.await.expect("an answer").remove(0);
     assert!(matches!(answer, Err(AppendError::Refused(_))), "{answer:?}");
 }
+
+#[tokio::test]
+async fn a_process_that_takes_nothing_holds_nothing_back() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let reader = NatsStore::open(&options(&server)).await.expect("a store");
+    let engine = NatsStore::open(&options(&server)).await.expect("a store");
+    for at in 0..20_u8 {
+        reader.inbox().put(vec![(run("a"), vec![at])]).await.expect("put");
+    }
+    for _ in 0..20 {
+        let delivery = taken(&engine).await;
+        engine.inbox().settle(vec![(delivery.token, Settle::Done)]).await;
+    }
+}

@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -34,38 +34,47 @@ const CONSUMER: &str = "engines";
 /// The inbox of a NATS store.
 pub struct NatsInbox {
     link: Arc<Link>,
+    trouble: Arc<Notify>,
+    out: mpsc::Sender<Message>,
     // One taker at a time: the receiver cannot be shared.
     come: AsyncMutex<mpsc::Receiver<Message>>,
     /// Where each delivery is settled. A lock: held for a map operation, never across an await.
     unsettled: Mutex<HashMap<u64, Subject>>,
     token: AtomicU64,
-    pulls: [JoinHandle<()>; 2],
+    pulls: OnceLock<[JoinHandle<()>; 2]>,
 }
 
 impl NatsInbox {
     pub(super) fn new(link: Arc<Link>, trouble: &Arc<Notify>) -> Self {
         let (out, come) = mpsc::channel(WAITING_MAX);
-        let letters = Source {
-            stream: link.names.inbox_stream(),
-            consumer: CONSUMER,
-            filter: link.names.inbox_letters(),
-        };
-        let rings = Source {
-            stream: link.names.alarm_stream(),
-            consumer: CONSUMER,
-            filter: link.names.ring_all(),
-        };
-        let pull = |source, out| {
-            tokio::spawn(pull_for_ever(Arc::clone(&link), source, out, Arc::clone(trouble)))
-        };
-        let pulls = [pull(letters, out.clone()), pull(rings, out)];
         Self {
             link,
+            trouble: Arc::clone(trouble),
+            out,
             come: AsyncMutex::new(come),
             unsettled: Mutex::default(),
             token: AtomicU64::new(0),
-            pulls,
+            pulls: OnceLock::new(),
         }
+    }
+
+    /// Begins to pull. A process that only puts letters or reads history never does, or it would hold back letters
+    /// that an engine waits for.
+    fn begin(&self) {
+        let names = &self.link.names;
+        let letters = (names.inbox_stream(), names.inbox_letters());
+        let rings = (names.alarm_stream(), names.ring_all());
+        self.pulls.get_or_init(|| {
+            [letters, rings].map(|(stream, filter)| {
+                let source = Source { stream, consumer: CONSUMER, filter };
+                let (out, trouble) = (self.out.clone(), Arc::clone(&self.trouble));
+                tokio::spawn(pull_for_ever(Arc::clone(&self.link), source, out, trouble))
+            })
+        });
+    }
+
+    fn stop(&self) {
+        self.pulls.get().into_iter().flatten().for_each(JoinHandle::abort);
     }
 
     fn delivery(&self, message: Message) -> Option<Delivery> {
@@ -81,7 +90,7 @@ impl NatsInbox {
 
     /// Stops taking, and gives back what waits here so that other engines need not wait for the claim to lapse.
     pub(super) async fn close(&self) {
-        self.pulls.iter().for_each(JoinHandle::abort);
+        self.stop();
         let mut come = self.come.lock().await;
         come.close();
         let mut fates = Vec::new();
@@ -95,12 +104,13 @@ impl NatsInbox {
 
 impl Drop for NatsInbox {
     fn drop(&mut self) {
-        self.pulls.iter().for_each(JoinHandle::abort);
+        self.stop();
     }
 }
 
 impl Inbox for NatsInbox {
     async fn take(&self, max: usize) -> Result<Vec<Delivery>, StoreError> {
+        self.begin();
         let mut come = self.come.lock().await;
         let mut messages = Vec::new();
         loop {
