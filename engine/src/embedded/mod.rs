@@ -5,14 +5,19 @@
 //! drop unsynced writes, which nothing lets us do to fjall's background threads. Group commit by one writer thread
 //! gives back most of the speed.
 
+mod file;
+mod json;
 mod tables;
+mod upkeep;
 mod writer;
+
+pub use upkeep::{DumpError, Fault, Report, check, dump, restore};
 
 use crate::port::{
     Append, AppendError, DeadLetter, DeadLetters, Head, History, HistoryReader, StoreError, Stored,
 };
 use dormer_proto::id::{Epoch, Incarnation, Revision, RunId, Seq};
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable};
+use redb::{Builder, Database, ReadableDatabase, ReadableTable, StorageBackend};
 use std::{
     ops::Bound,
     path::{Path, PathBuf},
@@ -73,14 +78,18 @@ impl EmbeddedStore {
     /// # Errors
     /// [`OpenError`], which says what to do.
     pub fn open(folder: &Path) -> Result<Self, OpenError> {
-        std::fs::create_dir_all(folder)
-            .map_err(|error| OpenError::Folder { folder: folder.to_owned(), error })?;
-        let file = folder.join(FILE);
-        let database = Database::create(&file).map_err(|error| match error {
-            DatabaseError::DatabaseAlreadyOpen => OpenError::InUse(folder.to_owned()),
-            other => damaged(&file, &other),
-        })?;
-        Self::on(database, &file)
+        let database = file::open_or_create(folder)?;
+        Self::on(database, &folder.join(FILE))
+    }
+
+    /// Opens the store on a file layer of the caller's, such as one that loses unsynced writes.
+    ///
+    /// # Errors
+    /// [`OpenError`], which says what to do.
+    pub fn open_on(backend: impl StorageBackend) -> Result<Self, OpenError> {
+        let file = Path::new("the given file layer");
+        let database = Builder::new().create_with_backend(backend);
+        Self::on(database.map_err(|error| damaged(file, &error))?, file)
     }
 
     fn on(database: Database, file: &Path) -> Result<Self, OpenError> {

@@ -147,7 +147,7 @@ fn grant(change: &WriteTransaction, wish: Wish) -> Result<u64, redb::Error> {
     }
 }
 
-fn count(change: &WriteTransaction, name: &str) -> Result<u64, redb::Error> {
+pub(super) fn count(change: &WriteTransaction, name: &str) -> Result<u64, redb::Error> {
     let mut meta = change.open_table(META)?;
     let next = meta.get(name)?.map_or(0, |value| value.value()) + 1;
     meta.insert(name, next)?;

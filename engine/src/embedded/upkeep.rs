@@ -1,0 +1,378 @@
+//! What an operator does to a store that no engine has open: check it, dump it, restore it.
+
+use super::{
+    LAYOUT, OpenError, damaged, file,
+    json::Loose,
+    tables::{DEAD, HEADS, HeadRow, META, RECORDS},
+};
+use crate::port::DeadLetter;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dormer_proto::{
+    id::{RunId, Seq, Sum, hash64},
+    subject::RECORDS_PER_RUN_MAX,
+};
+use redb::{Database, ReadableDatabase, ReadableTable};
+use serde::{Deserialize, Serialize};
+use std::{
+    io::{BufRead, Write},
+    path::Path,
+};
+
+/// Faults that a report names one by one; the rest is counted.
+const FAULTS_NAMED_MAX: usize = 1_000;
+
+/// One thing that is wrong with a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// Whose record.
+    pub run: String,
+    /// Which.
+    pub seq: Seq,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// What `check` found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Runs seen.
+    pub runs: u64,
+    /// Records read.
+    pub records: u64,
+    /// Faults found.
+    pub faults: u64,
+    /// The first of them, at most 1,000.
+    pub named: Vec<Fault>,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.faults == 0
+    }
+
+    fn fault(&mut self, run: &str, seq: u64, what: impl Into<String>) {
+        self.faults += 1;
+        if self.named.len() < FAULTS_NAMED_MAX {
+            self.named.push(Fault { run: run.into(), seq: Seq(seq), what: what.into() });
+        }
+    }
+}
+
+/// Why a dump was not written or not restored.
+#[derive(Debug, thiserror::Error)]
+pub enum DumpError {
+    /// The store cannot be opened or read.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// The dump cannot be written or read.
+    #[error("the dump: {0}")]
+    Io(#[from] std::io::Error),
+    /// A line of the dump is not what `dump` wrote.
+    #[error("line {line} of the dump: {detail}")]
+    Line {
+        /// Which, from 1.
+        line: usize,
+        /// What is wrong.
+        detail: String,
+    },
+    /// There is a store already.
+    #[error("{0} has a store already; restore into a new folder")]
+    Exists(std::path::PathBuf),
+}
+
+/// The envelope around any body. The names are `dormer_proto::envelope`'s.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    kind: &'a str,
+    sum: u64,
+    #[serde(with = "serde_bytes")]
+    body: &'a [u8],
+}
+
+impl<'a> Envelope<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Self, String> {
+        let envelope: Self =
+            rmp_serde::from_slice(bytes).map_err(|error| format!("no envelope: {error}"))?;
+        if envelope.kind != "record" {
+            return Err(format!("a {:?} message where a record belongs", envelope.kind));
+        }
+        if hash64(envelope.body) != envelope.sum {
+            return Err("its checksum does not fit".into());
+        }
+        Ok(envelope)
+    }
+}
+
+/// As much of a record as every workflow's has.
+#[derive(Deserialize)]
+struct Link {
+    prev: Sum,
+    run: LinkRun,
+}
+
+#[derive(Deserialize)]
+struct LinkRun {
+    seq: Seq,
+}
+
+/// Reads the whole store in `folder` and reports what is wrong: redb's page checksums, every record's checksum, gaps
+/// in a run's seqs, and every record's link to the one before.
+///
+/// # Errors
+/// [`OpenError`], when it cannot even be read.
+pub fn check(folder: &Path) -> Result<Report, OpenError> {
+    let mut database = file::open(folder)?;
+    let path = folder.join(super::FILE);
+    let sound = database.check_integrity().map_err(|error| damaged(&path, &error))?;
+    let mut report = walk(&database).map_err(|error| damaged(&path, &error))?;
+    if !sound {
+        report.fault("", 0, "redb found its pages inconsistent and repaired them");
+    }
+    Ok(report)
+}
+
+/// The record before, while walking one run.
+struct Before {
+    run: String,
+    first: u64,
+    seq: u64,
+    sum: Option<u64>,
+}
+
+fn walk(database: &Database) -> Result<Report, redb::Error> {
+    let read = database.begin_read()?;
+    let (records, heads) = (read.open_table(RECORDS)?, read.open_table(HEADS)?);
+    let head = |run: &str| Ok::<_, redb::Error>(heads.get(run)?.map(|row| row.value().1));
+    let mut report = Report::default();
+    let mut before: Option<Before> = None;
+    for row in records.iter()? {
+        let (key, bytes) = row?;
+        let (run, seq) = key.value();
+        report.records += 1;
+        if before.as_ref().is_none_or(|last| last.run != run) {
+            if let Some(last) = before.take() {
+                close(&mut report, &last, head(&last.run)?);
+            }
+            report.runs += 1;
+        }
+        let sum = link(&mut report, before.as_ref(), run, seq, bytes.value());
+        let first = before.as_ref().map_or(seq, |last| last.first);
+        before = Some(Before { run: run.to_owned(), first, seq, sum });
+    }
+    if let Some(last) = before {
+        close(&mut report, &last, head(&last.run)?);
+    }
+    for row in heads.iter()? {
+        let (run, head) = row?;
+        let seq = head.value().1;
+        if records.get((run.value(), seq))?.is_none() {
+            report.fault(run.value(), seq, "its last record is missing");
+        }
+    }
+    Ok(report)
+}
+
+/// Looks at one record; answers its checksum if it has a valid one.
+fn link(
+    report: &mut Report,
+    before: Option<&Before>,
+    run: &str,
+    seq: u64,
+    bytes: &[u8],
+) -> Option<u64> {
+    if let Some(last) = before
+        && seq != last.seq + 1
+    {
+        report.fault(run, seq, format!("a gap: the record before is {}", last.seq));
+    }
+    let envelope = match Envelope::read(bytes) {
+        Ok(envelope) => envelope,
+        Err(what) => {
+            report.fault(run, seq, what);
+            return None;
+        }
+    };
+    match rmp_serde::from_slice::<Link>(envelope.body) {
+        Err(error) => report.fault(run, seq, format!("its body cannot be read: {error}")),
+        Ok(link) if link.run.seq.0 != seq => {
+            report.fault(run, seq, format!("it says that it is record {}", link.run.seq));
+        }
+        Ok(link) => {
+            let want = before.filter(|last| last.seq + 1 == seq).and_then(|last| last.sum);
+            if want.is_some_and(|sum| sum != link.prev.0) || (seq == 1 && link.prev.0 != 0) {
+                report.fault(run, seq, "it does not follow from the record before");
+            }
+        }
+    }
+    Some(envelope.sum)
+}
+
+fn close(report: &mut Report, last: &Before, head: Option<u64>) {
+    if head != Some(last.seq) {
+        report.fault(&last.run, last.seq, "the run's head names another record");
+    }
+    let oldest = last.seq.saturating_sub(RECORDS_PER_RUN_MAX.unsigned_abs()) + 1;
+    if last.first > oldest.max(1) {
+        report.fault(&last.run, last.first, "records before it are missing");
+    }
+}
+
+/// A line of a dump.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    /// The first line.
+    Store { layout: u64, incarnation: u64, epoch: u64 },
+    /// One record.
+    Record(RecordLine),
+    /// One dead letter.
+    DeadLetter(DeadLetter),
+}
+
+#[derive(Serialize, Deserialize)]
+struct RecordLine {
+    run: RunId,
+    seq: u64,
+    /// Of the run's last record: revision, seq, deadline, end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    head: Option<HeadRow>,
+    /// For people; `restore` reads the envelope.
+    record: serde_json::Value,
+    /// The envelope, base64.
+    envelope: String,
+}
+
+/// Writes the store in `folder` as JSON lines; answers the number of records.
+///
+/// # Errors
+/// [`DumpError`]. A damaged record stops the dump: run [`check`].
+pub fn dump(folder: &Path, out: &mut dyn Write) -> Result<u64, DumpError> {
+    let database = file::open(folder)?;
+    let path = folder.join(super::FILE);
+    let written = write_lines(&database, out).map_err(|error| match error {
+        redb::Error::Io(error) => DumpError::Io(error),
+        other => DumpError::Store(damaged(&path, &other)),
+    })?;
+    out.flush()?;
+    Ok(written)
+}
+
+fn write_lines(database: &Database, out: &mut dyn Write) -> Result<u64, redb::Error> {
+    let read = database.begin_read()?;
+    let (records, heads) = (read.open_table(RECORDS)?, read.open_table(HEADS)?);
+    let (dead, meta) = (read.open_table(DEAD)?, read.open_table(META)?);
+    let word = |name: &str| Ok::<_, redb::Error>(meta.get(name)?.map_or(0, |row| row.value()));
+    let (incarnation, epoch) = (word("incarnation")?, word("epoch")?);
+    put_line(out, &Line::Store { layout: LAYOUT, incarnation, epoch })?;
+    let mut written = 0;
+    for row in records.iter()? {
+        let (key, bytes) = row?;
+        let (run, seq) = key.value();
+        let head = heads.get(run)?.map(|row| row.value()).filter(|head| head.1 == seq);
+        put_line(out, &Line::Record(record_line(run, seq, head, bytes.value())?))?;
+        written += 1;
+    }
+    for row in dead.iter()? {
+        let (_, bytes) = row?;
+        let letter = serde_json::from_slice(bytes.value()).map_err(std::io::Error::other)?;
+        put_line(out, &Line::DeadLetter(letter))?;
+    }
+    Ok(written)
+}
+
+fn put_line(out: &mut dyn Write, line: &Line) -> Result<(), std::io::Error> {
+    serde_json::to_writer(&mut *out, line)?;
+    out.write_all(b"\n")
+}
+
+fn record_line(
+    run: &str,
+    seq: u64,
+    head: Option<HeadRow>,
+    bytes: &[u8],
+) -> Result<RecordLine, std::io::Error> {
+    let bad = |what: String| std::io::Error::other(format!("record {seq} of {run}: {what}"));
+    let envelope = Envelope::read(bytes).map_err(bad)?;
+    let Loose(record) =
+        rmp_serde::from_slice(envelope.body).map_err(|error| bad(error.to_string()))?;
+    let run = run.parse().map_err(|error| bad(format!("{error}")))?;
+    Ok(RecordLine { run, seq, head, record, envelope: STANDARD.encode(bytes) })
+}
+
+/// Makes a store in `folder` from a dump. It has a new incarnation, and the old one's epoch, which may never run
+/// backwards. Answers the number of records.
+///
+/// # Errors
+/// [`DumpError`]; then there is no store in `folder`.
+pub fn restore(dump: &mut dyn BufRead, folder: &Path) -> Result<u64, DumpError> {
+    if folder.join(super::FILE).exists() {
+        return Err(DumpError::Exists(folder.to_owned()));
+    }
+    let mut wrong = None;
+    let mut written = 0;
+    let made = file::create(folder, |database| {
+        let change = database.begin_write()?;
+        for (at, text) in dump.lines().enumerate() {
+            if let Err(detail) = restore_line(&change, at, &text?, &mut written)? {
+                wrong = Some(DumpError::Line { line: at + 1, detail });
+                // Dropping the change undoes it, and the file never gets its name.
+                return Err(std::io::Error::other("the dump is damaged").into());
+            }
+        }
+        if written == 0 && change.open_table(META)?.get("restored")?.is_none() {
+            wrong = Some(DumpError::Line { line: 1, detail: "the dump is empty".into() });
+            return Err(std::io::Error::other("the dump is empty").into());
+        }
+        change.commit()?;
+        Ok(())
+    });
+    match (wrong, made) {
+        (Some(error), _) => Err(error),
+        (None, made) => Ok(made.map(|()| written)?),
+    }
+}
+
+fn restore_line(
+    change: &redb::WriteTransaction,
+    at: usize,
+    text: &str,
+    written: &mut u64,
+) -> Result<Result<(), String>, redb::Error> {
+    let line: Line = match serde_json::from_str(text) {
+        Ok(line) => line,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    match line {
+        Line::Store { layout, .. } if layout > LAYOUT => {
+            return Ok(Err(format!("layout {layout}; this build reads up to {LAYOUT}")));
+        }
+        Line::Store { incarnation, epoch, .. } => {
+            let mut meta = change.open_table(META)?;
+            meta.insert("epoch", epoch)?;
+            meta.insert("restored", incarnation)?;
+        }
+        _ if at == 0 => return Ok(Err("the first line must describe the store".into())),
+        Line::DeadLetter(letter) => {
+            let text = serde_json::to_vec(&letter).map_err(std::io::Error::other)?;
+            let id = super::writer::count(change, "dead")?;
+            change.open_table(DEAD)?.insert(id, text.as_slice())?;
+        }
+        Line::Record(line) => {
+            let bytes = match STANDARD.decode(&line.envelope) {
+                Ok(bytes) => bytes,
+                Err(error) => return Ok(Err(error.to_string())),
+            };
+            if let Err(what) = Envelope::read(&bytes) {
+                return Ok(Err(what));
+            }
+            *written += 1;
+            change.open_table(RECORDS)?.insert((line.run.as_str(), line.seq), bytes.as_slice())?;
+            if let Some(head) = line.head {
+                change.open_table(HEADS)?.insert(line.run.as_str(), head)?;
+            }
+        }
+    }
+    Ok(Ok(()))
+}
