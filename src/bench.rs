@@ -1,6 +1,7 @@
 //! `dormer bench`: figures with their conditions, taken together with a calibration of the machine.
 
 mod calibration;
+mod desk;
 mod engine;
 mod steps;
 

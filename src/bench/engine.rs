@@ -2,21 +2,24 @@
 
 use super::{
     calibration::{Calibration, calibrate},
+    desk::Desk,
     steps::{PAYLOAD_BYTES, Payload, STEPS, Steps},
 };
 use anyhow::Context;
 use clap::Args;
 use dormer_engine::{
     engine,
-    local::{Local, LocalInbox, LocalTasks, ring_for_ever},
+    local::{Local, ring_for_ever},
     memory::MemoryStore,
-    port::{DeadLetters, History, HistoryReader, Inbox, SystemClock},
+    nats,
+    port::{DeadLetters, History, HistoryReader, Inbox, Ports, SystemClock},
 };
 use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, RunId},
     message::{Inbound, Letter, NoSignal, ObjectRef, Observation, TaskOrder, TaskReport, Version},
 };
+use futures::TryStreamExt;
 use serde::Serialize;
 use std::{
     collections::HashMap,
@@ -30,7 +33,8 @@ use tokio::sync::watch;
 /// How the engine is measured.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// `memory` or `embedded` (a fresh folder under the system's temporary one)
+    /// `memory`, `embedded` (a fresh folder under the system's temporary one) or `nats://HOST:PORT`, where streams of
+    /// the bench's own are made and deleted; whether they are synced is that server's setting
     #[arg(long, default_value = "embedded")]
     store: String,
     /// Runs going on at once
@@ -82,13 +86,17 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
             let store = dormer_engine::embedded::EmbeddedStore::open(&folder)?;
             measure(Arc::new(store), &options, &folder, calibration).await
         }
-        other => Err(anyhow::anyhow!("--store {other}: it is one of memory, embedded")),
+        url if url.starts_with("nats://") => measure_nats(&options, &folder, calibration).await,
+        other => {
+            Err(anyhow::anyhow!("--store {other}: it is one of memory, embedded, nats://HOST:PORT"))
+        }
     };
     std::fs::remove_dir_all(&folder).ok();
     print(&figures?, options.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// On a store of this process: queues and alarms in memory.
 async fn measure<S>(
     store: Arc<S>,
     options: &Options,
@@ -100,16 +108,59 @@ where
 {
     let incarnation = store.incarnation();
     let ports = Arc::new(Local::new(store, SystemClock));
-    let (stop, stopped) = watch::channel(false);
-    let settings = engine::Options { lanes: options.lanes, ..engine::Options::default() };
-    let engine = tokio::spawn(engine::run::<Steps, _>(Arc::clone(&ports), settings, stopped));
     let ringing = tokio::spawn(ring_for_ever(
         Arc::clone(&ports.alarms),
         Arc::clone(&ports.inbox),
         SystemClock,
         incarnation,
     ));
-    let mut load = Load::new(Arc::clone(&ports.inbox), Arc::clone(&ports.tasks), incarnation);
+    let desk = Desk::Local(Arc::clone(&ports.tasks));
+    let figures = measure_on(ports, desk, options, folder, calibration).await;
+    ringing.abort();
+    figures
+}
+
+/// On NATS, under a prefix of the bench's own.
+async fn measure_nats(
+    options: &Options,
+    folder: &Path,
+    calibration: Calibration,
+) -> anyhow::Result<Figures> {
+    let prefix = format!("bench-{:08x}", rand::random::<u32>());
+    let settings = nats::Options {
+        servers: options.store.clone(),
+        prefix: Some(prefix.clone()),
+        sync: nats::Sync::LazyAccepted,
+        ..nats::Options::default()
+    };
+    let store = Arc::new(nats::NatsStore::open(&settings).await?);
+    let desk = Desk::nats(&options.store, &prefix).await?;
+    let figures = measure_on(Arc::clone(&store), desk, options, folder, calibration).await;
+    store.close().await;
+    delete_streams(&options.store, &prefix).await?;
+    figures
+}
+
+async fn delete_streams(url: &str, prefix: &str) -> anyhow::Result<()> {
+    let js = async_nats::jetstream::new(async_nats::connect(url).await?);
+    let names: Vec<String> = js.stream_names().try_collect().await?;
+    for name in names.into_iter().filter(|name| name.starts_with(prefix)) {
+        js.delete_stream(name).await?;
+    }
+    Ok(())
+}
+
+async fn measure_on<P: Ports>(
+    ports: Arc<P>,
+    desk: Desk,
+    options: &Options,
+    folder: &Path,
+    calibration: Calibration,
+) -> anyhow::Result<Figures> {
+    let (stop, stopped) = watch::channel(false);
+    let settings = engine::Options { lanes: options.lanes, ..engine::Options::default() };
+    let engine = tokio::spawn(engine::run::<Steps, _>(Arc::clone(&ports), settings, stopped));
+    let mut load = Load::new(ports, desk);
     load.begin(options.in_flight).await?;
     load.until(Instant::now() + Duration::from_secs(1)).await?;
     load.forget_figures();
@@ -122,14 +173,13 @@ where
     let grown = bytes_in(folder).saturating_sub(disk);
     stop.send_replace(true);
     engine.await??;
-    ringing.abort();
     Ok(load.figures(options, seconds, cpu, rss_mib, grown, calibration))
 }
 
 /// Keeps so many runs going: does their tasks, and begins a new run for each that ends.
-struct Load {
-    inbox: Arc<LocalInbox>,
-    tasks: Arc<LocalTasks>,
+struct Load<P> {
+    ports: Arc<P>,
+    desk: Desk,
     incarnation: Incarnation,
     begun: u64,
     reported: HashMap<RunId, (u8, Instant)>,
@@ -137,10 +187,11 @@ struct Load {
     latencies_us: Vec<u32>,
 }
 
-impl Load {
-    fn new(inbox: Arc<LocalInbox>, tasks: Arc<LocalTasks>, incarnation: Incarnation) -> Self {
+impl<P: Ports> Load<P> {
+    fn new(ports: Arc<P>, desk: Desk) -> Self {
         let (reported, latencies_us) = (HashMap::new(), Vec::new());
-        Self { inbox, tasks, incarnation, begun: 0, reported, steps: 0, latencies_us }
+        let incarnation = ports.history().incarnation();
+        Self { ports, desk, incarnation, begun: 0, reported, steps: 0, latencies_us }
     }
 
     fn forget_figures(&mut self) {
@@ -165,7 +216,7 @@ impl Load {
             self.reported.insert(run.clone(), (0, Instant::now()));
             letters.push(self.letter(run, body)?);
         }
-        self.inbox.put(letters).await?;
+        self.ports.inbox().put(letters).await?;
         Ok(())
     }
 
@@ -180,17 +231,15 @@ impl Load {
 
     async fn until(&mut self, end: Instant) -> anyhow::Result<()> {
         while Instant::now() < end {
-            let taken = tokio::time::timeout(Duration::from_secs(10), self.tasks.take(1_024)).await;
-            let orders = taken.context("no order came for 10 s: the engine stands still")?;
-            self.tasks.receipts();
+            let orders = self.desk.take().await?;
             let mut letters = Vec::with_capacity(orders.len());
             let mut ended = 0;
             for order in orders {
-                let (order, _) = envelope::decode::<TaskOrder<Payload>>(&order.bytes, 1)?;
+                let (order, _) = envelope::decode::<TaskOrder<Payload>>(&order, 1)?;
                 ended += usize::from(self.done(&order.task.run));
                 letters.push(self.report(order)?);
             }
-            self.inbox.put(letters).await?;
+            self.ports.inbox().put(letters).await?;
             self.begin(ended).await?;
         }
         Ok(())
