@@ -1,0 +1,228 @@
+//! The laws, checked at every call by which an engine changes the world.
+
+use crate::{
+    toy::Toy,
+    world::{Entry, World},
+};
+use dormer_engine::port::{Append, Delivery, OrderOut};
+use dormer_engine_core::{HistoryEvent, LetterOf, Record, Run, TaskPhase, Workflow, replay_record};
+use dormer_proto::{
+    envelope,
+    id::{Attempt, Revision, RunId, SignalId, Sum, TaskId, hash64},
+    message::{Fate, Inbound, ReportReceipt, TaskOrder},
+};
+use std::collections::BTreeSet;
+
+impl World {
+    /// Stores a record, and checks what a record may say.
+    pub(crate) fn store(&mut self, append: Append) -> Revision {
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        self.digest = hash64(&[&self.digest.to_le_bytes()[..], &append.bytes].concat());
+        match envelope::decode::<Record<Toy>>(&append.bytes, Toy::SCHEMA) {
+            Ok((record, sum)) => {
+                if let Err(law) = self.check_record(&append.run, &record, sum) {
+                    self.violated(format!("{}@{}: {law}", append.run, append.seq));
+                }
+                self.ever.insert(sum);
+                let Append { run, bytes, .. } = append;
+                self.entries.push(Entry { run, bytes, sum, revision, record });
+            }
+            Err(error) => self.violated(format!("a record cannot be read: {error}")),
+        }
+        revision
+    }
+
+    fn check_record(&self, id: &RunId, record: &Record<Toy>, sum: Sum) -> Result<(), String> {
+        let last = self.last(id);
+        if record.prev != last.map_or(Sum(0), |entry| entry.sum) {
+            return Err("the chain of checksums is broken".to_owned());
+        }
+        let before = last.map(|entry| {
+            let mut run = entry.record.run.clone();
+            run.sealed(entry.sum);
+            run
+        });
+        if let (_, Some(divergence)) = replay_record(before.as_ref(), record, sum) {
+            return Err(format!("replay differs: {divergence:?}"));
+        }
+        outbox_adds_up(before.as_ref(), record)?;
+        let mut facts: Vec<_> = before.iter().flat_map(|run| run.facts.clone()).collect();
+        let mut accepted = BTreeSet::new();
+        let mut taken = before.as_ref().map(|run| run.taken.clone()).unwrap_or_default();
+        for (at, event) in record.events.iter().enumerate() {
+            match event {
+                HistoryEvent::Rang if at == 0 => {
+                    let due = before.as_ref().and_then(Run::deadline);
+                    if due.is_none_or(|due| due > record.at) {
+                        return Err("a ring was taken while nothing was due".to_owned());
+                    }
+                }
+                HistoryEvent::Observed { object, version, .. } => {
+                    let known = facts.iter_mut().find(|(known, _)| known == object);
+                    if known.is_some_and(|(_, mark)| mark.version > *version) {
+                        return Err("an older observation was taken".to_owned());
+                    }
+                }
+                HistoryEvent::TaskFinished { seq, ordinal, attempt, worker, .. }
+                | HistoryEvent::TaskFailed { seq, ordinal, attempt, worker, .. } => {
+                    let task = TaskId { run: id.clone(), seq: *seq, ordinal: *ordinal };
+                    self.check_report(&task, *attempt, worker)?;
+                    if !accepted.insert((task, *attempt)) {
+                        return Err("two reports of one attempt were taken".to_owned());
+                    }
+                }
+                HistoryEvent::SignalTaken { from, id, .. } => {
+                    if taken.insert(from.clone(), *id).is_some_and(|highest| highest >= *id) {
+                        return Err(format!("signal {id:?} of {from} was taken twice"));
+                    }
+                }
+                HistoryEvent::SignalReceipted { to, id: signal } if !self.tail_lost => {
+                    if self.took(to, id).is_none_or(|highest| highest < *signal) {
+                        return Err(format!("signal {signal:?} to {to} is lost"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_report(&self, task: &TaskId, attempt: Attempt, worker: &str) -> Result<(), String> {
+        if self.accepted(task, attempt) {
+            return Err(format!("two reports of {task}, attempt {attempt}, were taken"));
+        }
+        let (incarnation, issued) = worker.split_once('/').unwrap_or_default();
+        if incarnation != self.incarnation.0.to_string() {
+            return Err(format!("a report of another incarnation was taken for {task}"));
+        }
+        let ours = |entry: &Entry| entry.run == task.run && entry.sum.to_string() == issued;
+        if !self.entries.iter().any(ours) {
+            return Err(format!("a report was taken for {task} whose order no record issued"));
+        }
+        Ok(())
+    }
+
+    fn accepted(&self, task: &TaskId, attempt: Attempt) -> bool {
+        let ours = self.entries.iter().filter(|entry| entry.run == task.run);
+        ours.flat_map(|entry| &entry.record.events).any(|event| match event {
+            HistoryEvent::TaskFinished { seq, ordinal, attempt: a, .. }
+            | HistoryEvent::TaskFailed { seq, ordinal, attempt: a, .. } => {
+                (*seq, *ordinal, *a) == (task.seq, task.ordinal, attempt)
+            }
+            _ => false,
+        })
+    }
+
+    /// An order follows a stored record.
+    pub(crate) fn check_order(&mut self, order: &OrderOut) {
+        match envelope::decode::<TaskOrder<u64>>(&order.bytes, Toy::SCHEMA) {
+            Ok((order, _)) if !self.ever.contains(&order.issued) => {
+                self.violated(format!("{} was ordered before its record was stored", order.task));
+            }
+            Ok(_) => {}
+            Err(error) => self.violated(format!("an order cannot be read: {error}")),
+        }
+    }
+
+    /// A signal follows a stored record.
+    pub(crate) fn check_letter(&mut self, bytes: &[u8]) {
+        match envelope::decode::<LetterOf<Toy>>(bytes, Toy::SCHEMA) {
+            Ok((LetterOf::<Toy> { body: Inbound::Signalled(signal), .. }, _))
+                if !self.ever.contains(&signal.issued) =>
+            {
+                self.violated(format!("a signal of {} went out before its record", signal.from));
+            }
+            Ok(_) => {}
+            Err(error) => self.violated(format!("a letter cannot be read: {error}")),
+        }
+    }
+
+    /// A receipt says what the history says.
+    pub(crate) fn check_receipt(&mut self, receipt: &ReportReceipt) {
+        let ReportReceipt { task, attempt, fate, .. } = receipt;
+        let ours = format!("{}/", self.incarnation.0);
+        if self.tail_lost || !receipt.worker.starts_with(&ours) {
+            return;
+        }
+        let open = self.last(&task.run).is_some_and(|entry| {
+            entry.record.run.tasks.iter().any(|open| {
+                (open.key.seq, open.key.ordinal, open.attempt) == (task.seq, task.ordinal, *attempt)
+                    && matches!(open.phase, TaskPhase::InFlight { .. })
+            })
+        });
+        if *fate == Fate::Late && open {
+            self.violated(format!("the awaited report of {task}, {attempt}, was called late"));
+        }
+        if *fate == Fate::Taken && !self.accepted(task, *attempt) {
+            self.violated(format!("the report of {task}, {attempt}, was receipted, never stored"));
+        }
+    }
+
+    /// Letters that may be delivered now, some of them, in any order.
+    pub(crate) fn take(&mut self, max: usize) -> Vec<Delivery> {
+        let mut taken = Vec::new();
+        for _ in 0..max {
+            let ripe = |at: &usize| {
+                let letter = &self.letters[*at];
+                letter.holder.is_none() && letter.after <= self.now
+            };
+            let ripe: Vec<usize> = (0..self.letters.len()).filter(ripe).collect();
+            if ripe.is_empty() {
+                break;
+            }
+            let at = ripe[self.chance.index(ripe.len())];
+            let holder = self.polled;
+            let letter = &mut self.letters[at];
+            letter.holder = Some(holder);
+            let cause = format!("sim:{}", letter.token);
+            taken.push(Delivery { bytes: letter.bytes.clone(), token: letter.token, cause });
+        }
+        taken
+    }
+
+    /// What must be true once everything rests.
+    pub(crate) fn check_rest(&mut self) {
+        let mut wrong = Vec::new();
+        for run in self.runs() {
+            let Run { id, tasks, outbox, timers, .. } = run;
+            if !tasks.is_empty() || !outbox.is_empty() || !timers.is_empty() {
+                wrong.push(format!("{id} does not rest: {tasks:?} {outbox:?} {timers:?}"));
+            }
+        }
+        for ((n, uid), (fact, _)) in &self.truth {
+            match self.last(&crate::toy::id(*n)).map(|entry| &entry.record.run) {
+                Some(run) if run.closed.is_none() && run.state.facts.get(uid) != fact.as_ref() => {
+                    wrong.push(format!("{} missed the last fact about {uid}", run.id));
+                }
+                None if fact.is_some() => wrong.push(format!("run {n} never began")),
+                _ => {}
+            }
+        }
+        if let Some(law) = wrong.into_iter().next() {
+            self.violated(law);
+        }
+    }
+}
+
+/// Emitted minus answered is what is outstanding.
+fn outbox_adds_up(before: Option<&Run<Toy>>, record: &Record<Toy>) -> Result<(), String> {
+    let answered: BTreeSet<(&RunId, SignalId)> = record
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            HistoryEvent::SignalReceipted { to, id }
+            | HistoryEvent::SignalRefused { to, id, .. } => Some((to, *id)),
+            _ => None,
+        })
+        .collect();
+    let kept = before.iter().flat_map(|run| &run.outbox).map(|out| (&out.to, out.id));
+    let expected: BTreeSet<_> = kept.filter(|out| !answered.contains(out)).collect();
+    let old = record.run.outbox.iter().filter(|out| out.id.seq != record.run.seq);
+    let found: BTreeSet<_> = old.map(|out| (&out.to, out.id)).collect();
+    if expected == found {
+        Ok(())
+    } else {
+        Err("emitted less answered is not the outbox".to_owned())
+    }
+}

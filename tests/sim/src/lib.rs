@@ -1,0 +1,10 @@
+//! The production loop and core on a simulated world: every fault comes from a seed, every law is checked as it goes.
+
+mod chance;
+mod laws;
+mod ports;
+mod scheduler;
+mod toy;
+mod world;
+
+pub use scheduler::{FAULTS_ALL, Options, Outcome, report, run};

@@ -1,0 +1,227 @@
+//! The ports over the simulated world. Every call yields once before it acts, so that an engine can die there.
+
+use crate::world::{Entry, World, fault};
+use dormer_engine::port::{
+    Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Delivery, Expected, Head, History,
+    HistoryReader, Inbox, OrderOut, Ports, Settle, StoreError, Stored, TaskQueue,
+};
+use dormer_proto::{
+    id::{Incarnation, Revision, RunId, Seq, Timestamp},
+    message::ReportReceipt,
+};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+
+/// The one object behind every port.
+#[derive(Clone)]
+pub(crate) struct Sim(Arc<Mutex<World>>);
+
+struct Yield(bool);
+
+impl Future for Yield {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Sim {
+    pub(crate) fn new(world: World) -> Self {
+        Self(Arc::new(Mutex::new(world)))
+    }
+
+    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Yields; then the store answers, or not.
+    async fn reach(&self) -> Result<(), StoreError> {
+        Yield(false).await;
+        if self.world().strikes(fault::REFUSE, 5) {
+            return Err(StoreError::Unavailable("simulated".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl History for Sim {
+    fn incarnation(&self) -> Incarnation {
+        self.world().incarnation
+    }
+    fn exclusive(&self) -> bool {
+        self.world().exclusive
+    }
+    async fn load(&self, runs: &[RunId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        self.reach().await?;
+        let stored = {
+            let world = self.world();
+            let last = |run| world.last(run).map(Entry::stored);
+            runs.iter().map(last).collect()
+        };
+        // The answer is on its way while others append.
+        Yield(false).await;
+        Ok(stored)
+    }
+    async fn append(&self, batch: Vec<Append>) -> Vec<Result<Revision, AppendError>> {
+        Yield(false).await;
+        let mut results = Vec::new();
+        {
+            let mut world = self.world();
+            for append in batch {
+                if world.strikes(fault::UNKNOWN, 4) {
+                    results.push(Err(AppendError::Unknown("not stored".to_owned())));
+                    continue;
+                }
+                let found = world.last(&append.run).map(|entry| entry.revision);
+                let fits = match append.expected {
+                    Expected::Nothing => found.is_none(),
+                    Expected::At(revision) => found == Some(revision),
+                    Expected::Anything => true,
+                };
+                if !fits {
+                    results.push(Err(AppendError::Conflict));
+                    continue;
+                }
+                let revision = world.store(append);
+                let silent = world.strikes(fault::UNKNOWN, 4);
+                let unknown = || AppendError::Unknown("stored all the same".to_owned());
+                results.push(if silent { Err(unknown()) } else { Ok(revision) });
+            }
+        }
+        Yield(false).await;
+        results
+    }
+}
+
+impl HistoryReader for Sim {
+    async fn records(
+        &self,
+        run: &RunId,
+        from: Seq,
+        max: usize,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.reach().await?;
+        let world = self.world();
+        let wanted = world.entries.iter().filter(|e| e.run == *run && e.record.run.seq >= from);
+        Ok(wanted.take(max).map(|entry| entry.bytes.clone()).collect())
+    }
+    async fn heads(&self, _: Option<&RunId>, _: usize) -> Result<Vec<Head>, StoreError> {
+        Err(StoreError::Unavailable("the simulation sweeps by itself".to_owned()))
+    }
+    async fn forget(&self, _: &RunId, _: Revision) -> Result<(), StoreError> {
+        Err(StoreError::Unavailable("the simulation deletes nothing".to_owned()))
+    }
+}
+
+impl Inbox for Sim {
+    async fn take(&self, max: usize) -> Result<Vec<Delivery>, StoreError> {
+        Ok(self.world().take(max))
+    }
+    async fn put(&self, letters: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
+        self.reach().await?;
+        let mut world = self.world();
+        for (_, bytes) in letters {
+            world.check_letter(&bytes);
+            world.put(bytes);
+        }
+        Ok(())
+    }
+    async fn settle(&self, fates: Vec<(u64, Settle)>) {
+        Yield(false).await;
+        let mut world = self.world();
+        for (token, fate) in fates {
+            world.settle(token, fate);
+        }
+    }
+}
+
+impl TaskQueue for Sim {
+    async fn publish(&self, orders: Vec<OrderOut>) -> Result<(), StoreError> {
+        self.reach().await?;
+        let mut world = self.world();
+        for order in orders {
+            world.check_order(&order);
+            world.orders.entry((order.task.clone(), order.attempt)).or_insert(order);
+        }
+        Ok(())
+    }
+    async fn receipt(&self, receipts: Vec<ReportReceipt>) {
+        Yield(false).await;
+        let mut world = self.world();
+        for receipt in receipts {
+            world.check_receipt(&receipt);
+            if !world.strikes(fault::LOSE, 10) {
+                world.orders.remove(&(receipt.task, receipt.attempt));
+            }
+        }
+    }
+}
+
+impl Alarms for Sim {
+    async fn set(&self, alarms: Vec<(RunId, Option<Timestamp>)>) -> Result<(), StoreError> {
+        self.reach().await?;
+        let mut world = self.world();
+        for (run, at) in alarms {
+            match at {
+                Some(at) => world.alarms.insert(run, at),
+                None => world.alarms.remove(&run),
+            };
+        }
+        Ok(())
+    }
+}
+
+impl DeadLetters for Sim {
+    async fn put(&self, letter: DeadLetter) -> Result<(), StoreError> {
+        Yield(false).await;
+        self.world().violated(format!("a healthy letter died: {}", letter.reason));
+        Ok(())
+    }
+    async fn list(&self, _: u64, _: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        Ok(Vec::new())
+    }
+    async fn remove(&self, _: u64) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+impl Clock for Sim {
+    fn now(&self) -> Timestamp {
+        self.world().now
+    }
+}
+
+impl Ports for Sim {
+    type History = Self;
+    type Reader = Self;
+    type Inbox = Self;
+    type Tasks = Self;
+    type Alarms = Self;
+    type Dead = Self;
+    type Clock = Self;
+    fn history(&self) -> &Self {
+        self
+    }
+    fn reader(&self) -> &Self {
+        self
+    }
+    fn inbox(&self) -> &Self {
+        self
+    }
+    fn tasks(&self) -> &Self {
+        self
+    }
+    fn alarms(&self) -> &Self {
+        self
+    }
+    fn dead(&self) -> &Self {
+        self
+    }
+    fn clock(&self) -> &Self {
+        self
+    }
+}

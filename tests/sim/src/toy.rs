@@ -1,0 +1,147 @@
+//! A toy workflow that uses everything: tasks, timers, facts, signals both ways, requests, reset, episodes, the end.
+
+use dormer_engine_core::{Command, Decision, Input, Now, RetryPolicy, Sender, Workflow};
+use dormer_proto::{id::RunId, message::Refusal};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How many runs there are.
+pub(crate) const RUNS: u64 = 4;
+
+const POLICY: RetryPolicy = RetryPolicy {
+    attempts_max: 4,
+    first_ms: 500,
+    delay_ms_max: 4_000,
+    attempt_ms_max: 5_000,
+    queue_ms_max: 5_000,
+    overall_ms_max: 60_000,
+};
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) odd: bool,
+    pub(crate) facts: BTreeMap<String, u64>,
+    pub(crate) heard: u64,
+    pub(crate) finished: u64,
+    pub(crate) exhausted: u64,
+    pub(crate) refused: u64,
+    pub(crate) ticks: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Timer {
+    Tick,
+    Check,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Signal {
+    Hello(u64),
+    Echo(u64),
+    End,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Toy;
+
+/// The run `n`.
+pub(crate) fn id(n: u64) -> RunId {
+    RunId::new("toy", &(n % RUNS).to_string()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn peer(run: &RunId, by: u64) -> RunId {
+    id(run.key().parse::<u64>().unwrap_or(0) + 1 + by % (RUNS - 1))
+}
+
+impl Workflow for Toy {
+    const SCHEMA: u16 = 1;
+    type State = State;
+    type Task = u64;
+    type Outcome = u64;
+    type Fact = u64;
+    type Timer = Timer;
+    type Signal = Signal;
+
+    fn start(run: &RunId, by_signal: bool) -> Option<State> {
+        (!by_signal || run.key() != "3").then(State::default)
+    }
+
+    fn decide(now: Now<'_>, mut state: State, input: Input<Self>) -> Decision<Self> {
+        match input {
+            Input::Started => Decision::to(state)
+                .and(Command::BeginEpisode("life"))
+                .run(0, POLICY)
+                .start_timer(Timer::Tick, 5_000)
+                .start_timer(Timer::Check, 9_000),
+            Input::Observed { object, fact: Some(fact) } => {
+                state.facts.insert(object.uid, fact);
+                observed(now, state, fact)
+            }
+            Input::Observed { object, fact: None } => {
+                state.facts.remove(&object.uid);
+                Decision::to(state).and(Command::CancelTasks)
+            }
+            Input::Finished { task, .. } => {
+                state.finished += 1;
+                state.odd = !state.odd;
+                let even = state.finished.is_multiple_of(2);
+                let to = peer(now.run, task);
+                let decision = Decision::to(state);
+                if even { decision.and(Command::Signal(to, Signal::Hello(task))) } else { decision }
+            }
+            Input::Exhausted { .. } => {
+                state.exhausted += 1;
+                Decision::to(state).and(Command::EndEpisode("exhausted".to_owned()))
+            }
+            Input::Fired(Timer::Tick) => {
+                state.ticks += 1;
+                let ticks = state.ticks;
+                let decision = Decision::to(state).run(100 + ticks, POLICY);
+                if ticks < 3 { decision.start_timer(Timer::Tick, 2_000) } else { decision }
+            }
+            Input::Fired(Timer::Check) => {
+                Decision::to(state).and(Command::Signal(peer(now.run, 1), Signal::Hello(7)))
+            }
+            Input::Signalled { from, signal } => signalled(state, from, signal),
+            Input::Refused { why, .. } => {
+                state.refused += if why == Refusal::Closed { 1 } else { 1_000 };
+                Decision::to(state)
+            }
+        }
+    }
+
+    fn reset(_: Now<'_>, then: State, current: &State) -> Decision<Self> {
+        let facts = current.facts.clone();
+        Decision::to(State { facts, ..then }).run(500, POLICY)
+    }
+
+    fn label(state: &State) -> &'static str {
+        if state.odd { "Odd" } else { "Even" }
+    }
+}
+
+fn observed(now: Now<'_>, state: State, fact: u64) -> Decision<Toy> {
+    let decision = Decision::to(state);
+    match fact % 4 {
+        0 => decision
+            .and(Command::Signal(peer(now.run, fact), Signal::Hello(fact)))
+            .and(Command::Signal(peer(now.run, fact), Signal::Hello(fact + 1))),
+        1 => decision.run(fact, POLICY).run(fact + 1, POLICY),
+        2 => decision.start_timer(Timer::Tick, 3_000).and(Command::CancelTimer(Timer::Check)),
+        _ => decision.start_timer(Timer::Check, 1_500),
+    }
+}
+
+fn signalled(mut state: State, from: Sender, signal: Signal) -> Decision<Toy> {
+    state.heard += 1;
+    let decision = Decision::to(state);
+    match (from, signal) {
+        (Sender::Run(from), Signal::Hello(n)) if n % 2 == 1 => {
+            decision.and(Command::Signal(from, Signal::Echo(n)))
+        }
+        (_, Signal::End) => {
+            decision.and(Command::EndEpisode("ended".to_owned())).and(Command::Complete)
+        }
+        _ => decision,
+    }
+}

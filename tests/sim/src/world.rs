@@ -1,0 +1,316 @@
+//! The simulated world: what is stored, what is on its way, and what goes wrong with it.
+
+use crate::{
+    chance::Chance,
+    toy::{self, Signal, Toy},
+};
+use dormer_engine::port::{OrderOut, Settle, Stored};
+use dormer_engine_core::{LetterOf, Record, Run, Workflow};
+use dormer_proto::{
+    envelope,
+    id::{Attempt, Epoch, Incarnation, Revision, RunId, Seq, SignalId, Sum, TaskId, Timestamp},
+    message::{
+        Ask, Failure, Inbound, Letter, ObjectRef, Observation, Request, TaskOrder, TaskReport,
+        Version,
+    },
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Faults, one bit each.
+pub(crate) mod fault {
+    pub(crate) const DIE: u16 = 1;
+    pub(crate) const REFUSE: u16 = 2;
+    pub(crate) const UNKNOWN: u16 = 4;
+    pub(crate) const REPEAT: u16 = 8;
+    pub(crate) const LOSE: u16 = 16;
+    pub(crate) const LATE: u16 = 32;
+    pub(crate) const CLOCK: u16 = 64;
+    pub(crate) const ALARM: u16 = 128;
+    pub(crate) const WORKER: u16 = 256;
+    pub(crate) const TAIL: u16 = 512;
+    pub(crate) const RESTORE: u16 = 1_024;
+}
+
+/// One stored record, opened.
+pub(crate) struct Entry {
+    pub(crate) run: RunId,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) sum: Sum,
+    pub(crate) revision: Revision,
+    pub(crate) record: Record<Toy>,
+}
+
+impl Entry {
+    pub(crate) fn stored(&self) -> Stored {
+        Stored { bytes: self.bytes.clone(), revision: self.revision }
+    }
+}
+
+/// A letter on its way.
+pub(crate) struct OnWay {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) token: u64,
+    pub(crate) after: Timestamp,
+    pub(crate) holder: Option<usize>,
+}
+
+pub(crate) struct World {
+    pub(crate) chance: Chance,
+    pub(crate) faults: u16,
+    pub(crate) exclusive: bool,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) now: Timestamp,
+    /// All records of all runs, in the order in which they were stored.
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) revision: u64,
+    pub(crate) ever: BTreeSet<Sum>,
+    pub(crate) letters: Vec<OnWay>,
+    pub(crate) token: u64,
+    pub(crate) orders: BTreeMap<(TaskId, Attempt), OrderOut>,
+    pub(crate) alarms: BTreeMap<RunId, Timestamp>,
+    /// Which engine is being polled.
+    pub(crate) polled: usize,
+    pub(crate) tail_lost: bool,
+    pub(crate) revisit: bool,
+    pub(crate) truth: BTreeMap<(u64, String), (Option<u64>, u64)>,
+    pub(crate) epoch: u64,
+    pub(crate) resource: u64,
+    pub(crate) requests: u64,
+    pub(crate) violation: Option<String>,
+    pub(crate) digest: u64,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, faults: u16, exclusive: bool) -> Self {
+        Self {
+            chance: Chance::new(seed),
+            faults,
+            exclusive,
+            incarnation: Incarnation(1),
+            now: Timestamp(1_000_000),
+            entries: Vec::new(),
+            revision: 0,
+            ever: BTreeSet::new(),
+            letters: Vec::new(),
+            token: 0,
+            orders: BTreeMap::new(),
+            alarms: BTreeMap::new(),
+            polled: 0,
+            tail_lost: false,
+            revisit: false,
+            truth: BTreeMap::new(),
+            epoch: 1,
+            resource: 0,
+            requests: 0,
+            violation: None,
+            digest: 0,
+        }
+    }
+
+    /// Whether `kind` strikes now, at `percent` in a hundred.
+    pub(crate) fn strikes(&mut self, kind: u16, percent: u64) -> bool {
+        self.faults & kind != 0 && self.chance.percent(percent)
+    }
+
+    pub(crate) fn violated(&mut self, law: String) {
+        self.violation.get_or_insert(law);
+    }
+
+    pub(crate) fn last(&self, run: &RunId) -> Option<&Entry> {
+        self.entries.iter().rev().find(|entry| entry.run == *run)
+    }
+
+    /// Every run as stored.
+    pub(crate) fn runs(&self) -> Vec<&Run<Toy>> {
+        (0..toy::RUNS).filter_map(|n| Some(&self.last(&toy::id(n))?.record.run)).collect()
+    }
+
+    pub(crate) fn put(&mut self, bytes: Vec<u8>) {
+        let copies = if self.strikes(fault::REPEAT, 15) { 2 } else { 1 };
+        for _ in 0..copies {
+            let late = if self.strikes(fault::LATE, 15) { self.chance.below(30_000) } else { 0 };
+            self.token += 1;
+            let after = self.now.plus_ms(late);
+            let token = self.token;
+            self.letters.push(OnWay { bytes: bytes.clone(), token, after, holder: None });
+        }
+    }
+
+    pub(crate) fn put_letter(&mut self, letter: &LetterOf<Toy>) {
+        match envelope::encode(letter, Toy::SCHEMA) {
+            Ok((bytes, _)) => self.put(bytes),
+            Err(error) => self.violated(format!("a letter cannot be written: {error}")),
+        }
+    }
+
+    pub(crate) fn settle(&mut self, token: u64, fate: Settle) {
+        let lost = self.strikes(fault::LOSE, 10);
+        let now = self.now;
+        let Some(at) = self.letters.iter().position(|letter| letter.token == token) else { return };
+        match fate {
+            Settle::Done if !lost => drop(self.letters.remove(at)),
+            Settle::Done => self.letters[at].holder = None,
+            Settle::Again(ms) => {
+                self.letters[at].holder = None;
+                self.letters[at].after = now.plus_ms(ms);
+            }
+        }
+    }
+
+    /// The world changes, or a person wishes something.
+    pub(crate) fn happen(&mut self) {
+        let n = self.chance.below(toy::RUNS);
+        if self.chance.percent(75) {
+            let uid = format!("o{}", self.chance.below(2));
+            let gone = self.chance.percent(10);
+            let fact = (!gone).then(|| self.chance.below(12));
+            self.resource += 1;
+            let known = self.truth.contains_key(&(n, uid.clone()));
+            if fact.is_some() || known {
+                self.truth.insert((n, uid.clone()), (fact, self.resource));
+                self.observe(n, &uid);
+            }
+        } else {
+            self.request(n);
+        }
+    }
+
+    fn observe(&mut self, n: u64, uid: &str) {
+        let Some((fact, resource)) = self.truth.get(&(n, uid.to_owned())).copied() else { return };
+        let object =
+            ObjectRef { cluster: String::new(), kind: "Thing".to_owned(), uid: uid.to_owned() };
+        let version = Version { epoch: Epoch(self.epoch), resource };
+        let body = Inbound::Observed(Observation { object, version, fact, may_start: true });
+        self.put_letter(&Letter { run: toy::id(n), incarnation: Some(self.incarnation), body });
+    }
+
+    /// The watcher lists again, in a new epoch.
+    pub(crate) fn relist(&mut self) {
+        self.epoch += 1;
+        self.repeat();
+    }
+
+    /// The watcher publishes from its cache, in the same epoch.
+    pub(crate) fn repeat(&mut self) {
+        let known: Vec<_> = self.truth.keys().cloned().collect();
+        for (n, uid) in known {
+            self.observe(n, &uid);
+        }
+    }
+
+    fn request(&mut self, n: u64) {
+        self.requests += 1;
+        let run = toy::id(n);
+        let entered = self.last(&run).map_or(Seq(0), |entry| entry.record.run.entered.seq);
+        let seq = self.last(&run).map_or(0, |entry| entry.record.run.seq.0);
+        let ask = match self.chance.below(10) {
+            0 => Ask::Signal(Signal::End),
+            1..4 => Ask::Reset { to: Seq(1 + self.chance.below(seq.max(1))) },
+            _ => Ask::Signal(Signal::Hello(2)),
+        };
+        let against = if self.chance.percent(50) { entered } else { Seq(0) };
+        let (who, why) = ("someone".to_owned(), "because".to_owned());
+        let request = Request { id: self.requests.to_string(), who, why, against, ask };
+        self.put_letter(&Letter { run, incarnation: None, body: Inbound::Requested(request) });
+    }
+
+    /// A worker works on some order; it stays until a receipt comes.
+    pub(crate) fn work(&mut self) {
+        if self.orders.is_empty() || self.strikes(fault::WORKER, 20) {
+            return;
+        }
+        let at = self.chance.index(self.orders.len());
+        let Some(order) = self.orders.values().nth(at) else { return };
+        let Ok((order, _)) = envelope::decode::<TaskOrder<u64>>(&order.bytes, Toy::SCHEMA) else {
+            return self.violated("an order cannot be read".to_owned());
+        };
+        let twice = self.strikes(fault::WORKER, 30);
+        for _ in 0..=usize::from(twice) {
+            let result = if self.strikes(fault::WORKER, 40) {
+                Err(Failure::transient("Trouble", "it did not work"))
+            } else if self.strikes(fault::WORKER, 5) {
+                Err(Failure::lasting("Never", "it will not work"))
+            } else {
+                Ok(order.body)
+            };
+            if self.strikes(fault::LOSE, 10) {
+                continue;
+            }
+            let body = Inbound::Reported(TaskReport {
+                task: order.task.clone(),
+                attempt: order.attempt,
+                issued: order.issued,
+                worker: format!("{}/{}", order.incarnation.0, order.issued),
+                result,
+            });
+            let run = order.task.run.clone();
+            self.put_letter(&Letter { run, incarnation: Some(order.incarnation), body });
+        }
+    }
+
+    fn ring(&mut self, run: &RunId) {
+        let body = Inbound::Rang;
+        self.put_letter(&Letter { run: run.clone(), incarnation: Some(self.incarnation), body });
+    }
+
+    /// Time passes, perhaps not evenly; alarms ring.
+    pub(crate) fn pass_time(&mut self) {
+        self.now = self.now.plus_ms(self.chance.below(2_500));
+        if self.strikes(fault::CLOCK, 10) {
+            let back = self.chance.below(20_000);
+            self.now = Timestamp(self.now.0.saturating_sub(back));
+        } else if self.strikes(fault::CLOCK, 5) {
+            self.now = self.now.plus_ms(60_000);
+        }
+        let set: Vec<_> = self.alarms.iter().map(|(run, at)| (run.clone(), *at)).collect();
+        for (run, at) in set {
+            if at <= self.now {
+                self.alarms.remove(&run);
+                if !self.strikes(fault::ALARM, 15) {
+                    self.ring(&run);
+                }
+            } else if self.strikes(fault::ALARM, 10) {
+                self.ring(&run);
+            }
+        }
+    }
+
+    /// The sweep: runs past due ring.
+    pub(crate) fn sweep(&mut self) {
+        let now = self.now;
+        let due = |run: &&Run<Toy>| run.deadline().is_some_and(|deadline| deadline <= now);
+        let due: Vec<RunId> = self.runs().into_iter().filter(due).map(|r| r.id.clone()).collect();
+        for run in due {
+            self.ring(&run);
+        }
+    }
+
+    /// The next moment at which something waits.
+    pub(crate) fn next_moment(&self) -> Option<Timestamp> {
+        let deadlines = self.runs().into_iter().filter_map(Run::deadline);
+        deadlines.chain(self.letters.iter().map(|letter| letter.after)).min()
+    }
+
+    /// The store comes back without its last records; with another identity if it was restored.
+    pub(crate) fn rewind(&mut self, restored: bool, reuse: bool) {
+        let lost = self.chance.index(self.entries.len().min(6)) + 1;
+        self.entries.truncate(self.entries.len().saturating_sub(lost));
+        if restored {
+            self.incarnation = Incarnation(self.incarnation.0 + 1);
+        } else {
+            self.tail_lost = true;
+        }
+        if reuse {
+            self.revision = self.entries.last().map_or(0, |entry| entry.revision.0);
+        } else {
+            self.revision += 1_000;
+        }
+        self.revisit = true;
+        self.relist();
+    }
+
+    /// Signals that `run` took from `from`, as stored.
+    pub(crate) fn took(&self, run: &RunId, from: &RunId) -> Option<SignalId> {
+        self.last(run)?.record.run.taken.get(from).copied()
+    }
+}
