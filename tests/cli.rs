@@ -1,0 +1,58 @@
+//! The command line as a person types it: what it prints, and what it says to a wrong word.
+
+use std::process::{Command, Output};
+
+fn dormer(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_dormer")).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn the_bench_answers_in_json_with_the_machines_calibration() {
+    for store in ["memory", "embedded"] {
+        let folder = tempfile::tempdir().unwrap();
+        let output = dormer(&[
+            "bench",
+            "engine",
+            "--store",
+            store,
+            "--in-flight",
+            "8",
+            "--seconds",
+            "1",
+            "--json",
+            "--folder",
+            folder.path().to_str().unwrap(),
+        ]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let figures: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(figures["steps_per_s"].as_f64().unwrap() > 0.0, "{figures}");
+        assert!(figures["calibration"]["fdatasync_per_s"].as_f64().unwrap() > 0.0, "{figures}");
+        assert_eq!(figures["store"], store);
+        let left = std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, 0, "the bench leaves nothing behind");
+    }
+}
+
+#[test]
+fn an_unknown_store_is_told_which_there_are() {
+    let output = dormer(&["bench", "engine", "--store", "sqlite"]);
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("one of memory, embedded, nats://"));
+}
+
+#[cfg(feature = "demo")]
+#[test]
+fn the_fleet_lists_its_faults_and_refuses_an_unknown_one() {
+    let output = dormer(&["fleet", "--list-faults"]);
+    assert!(output.status.success());
+    assert!(text(&output.stdout).lines().count() >= 26, "{}", text(&output.stdout));
+    let output = dormer(&["fleet", "--faults", "earthquake"]);
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("earthquake"), "{}", text(&output.stderr));
+    let output = dormer(&["fleet", "--speed", "0"]);
+    assert!(text(&output.stderr).contains("above 0"), "{}", text(&output.stderr));
+}
