@@ -2,7 +2,7 @@
 
 use super::link::{Link, header_of, number};
 use crate::port::{DeadLetter, DeadLetters, StoreError};
-use async_nats::{HeaderMap, Message};
+use async_nats::{HeaderMap, Message, jetstream::stream::DeleteMessageErrorKind};
 use dormer_proto::{
     id::{RunId, Timestamp},
     message::cut,
@@ -13,6 +13,12 @@ const RUN: &str = "Dormer-Run";
 const REASON: &str = "Dormer-Reason";
 const AT: &str = "Dormer-At";
 const ORIGIN: &str = "Dormer-Origin";
+
+/// "no message found" and "sequence not found": which one depends on the message's place in the stream.
+const GONE: [u64; 2] = [10_037, 10_043];
+
+/// "message delete failed", with the reason in the text alone: it had been the stream's first.
+const DELETE_FAILED: u64 = 10_057;
 
 /// The dead letters of a NATS store.
 pub struct NatsDead {
@@ -71,9 +77,17 @@ impl DeadLetters for NatsDead {
             self.link.js.get_stream_no_info(&name).await.map_err(|e| lost(e.to_string()))?;
         match stream.delete_message(id).await {
             Ok(_) => Ok(()),
-            // Somebody else removed it.
-            Err(error) if error.to_string().contains("no message found") => Ok(()),
-            Err(error) => Err(lost(error.to_string())),
+            Err(error) => match error.kind() {
+                // Somebody else removed it.
+                DeleteMessageErrorKind::JetStream(e)
+                    if GONE.contains(&e.error_code().0)
+                        || (e.error_code().0 == DELETE_FAILED
+                            && e.to_string().contains("no message found")) =>
+                {
+                    Ok(())
+                }
+                _ => Err(lost(error.to_string())),
+            },
         }
     }
 }
