@@ -74,7 +74,7 @@ impl Disk {
                     1 => apply(&mut bytes, change),
                     _ => {
                         for (i, sector) in data.chunks(SECTOR).enumerate() {
-                            if chance() % 2 == 0 {
+                            if chance() < (1 << 30) {
                                 let part = Change::Write(at + i * SECTOR, sector.to_vec());
                                 apply(&mut bytes, &part);
                             }

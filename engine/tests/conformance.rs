@@ -1,0 +1,48 @@
+//! One suite for the ports, over every adapter: in memory, embedded, and NATS.
+
+// `tests/conformance.rs` is a crate root: the folder of the same name needs its path said.
+#[path = "conformance/mod.rs"]
+mod contract;
+
+use dormer_engine::{
+    embedded::EmbeddedStore,
+    local::LocalInbox,
+    memory::MemoryStore,
+    nats::{NatsStore, Options, Sync},
+    port::Ports,
+};
+use dormer_proto::id::Incarnation;
+use dormer_testkit::{NatsOptions, NatsServer, NatsVersion, started};
+
+#[tokio::test]
+async fn memory_keeps_the_contracts() {
+    let store = MemoryStore::new(Incarnation(7));
+    contract::history(&store, &store).await;
+    contract::dead_letters(&store).await;
+}
+
+#[tokio::test]
+async fn the_embedded_store_keeps_the_contracts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = EmbeddedStore::open(folder.path()).expect("a store");
+    contract::history(&store, &store).await;
+    contract::dead_letters(&store).await;
+}
+
+#[tokio::test]
+async fn the_inbox_of_one_process_keeps_the_contract() {
+    contract::inbox(&LocalInbox::default()).await;
+}
+
+#[tokio::test]
+async fn nats_keeps_the_contracts() {
+    for version in [NatsVersion::Current, NatsVersion::Oldest] {
+        let server = started!(NatsServer::start(NatsOptions { version, ..NatsOptions::default() }));
+        let options =
+            Options { servers: server.url(), sync: Sync::LazyAccepted, ..Options::default() };
+        let store = NatsStore::open(&options).await.expect("a store");
+        contract::history(store.history(), store.reader()).await;
+        contract::inbox(store.inbox()).await;
+        contract::dead_letters(store.dead()).await;
+    }
+}
