@@ -73,12 +73,14 @@ impl World {
                     }
                 }
                 HistoryEvent::SignalTaken { from, id, .. } => {
-                    if taken.insert(from.clone(), *id).is_some_and(|highest| highest >= *id) {
+                    let before = taken.insert(from.clone(), *id);
+                    if before.is_some_and(|highest| highest >= *id) {
                         return Err(format!("signal {id:?} of {from} was taken twice"));
                     }
                 }
                 HistoryEvent::SignalReceipted { to, id: signal } if !self.tail_lost => {
-                    if self.took(to, id).is_none_or(|highest| highest < *signal) {
+                    let highest = self.took(to, id);
+                    if highest.is_none_or(|highest| highest < *signal) {
                         return Err(format!("signal {signal:?} to {to} is lost"));
                     }
                 }

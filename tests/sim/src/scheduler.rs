@@ -31,7 +31,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { steps: 250, faults: FAULTS_ALL }
+        Self { steps: 160, faults: FAULTS_ALL }
     }
 }
 
