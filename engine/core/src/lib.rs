@@ -20,7 +20,7 @@
 //!     type State = Watch;
 //!     type Task = String;      // what to fetch
 //!     type Outcome = u32;      // its size
-//!     type Fact = ();
+//!     type Fact = u32;
 //!     type Timer = Rest;
 //!     type Signal = ();        // "stop"
 //!

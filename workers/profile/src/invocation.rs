@@ -228,7 +228,7 @@ pub fn parse(line: &str) -> Option<Invocation> {
 
 fn parse_script(rest: &str) -> Option<Call> {
     let words: Vec<&str> = rest.split_ascii_whitespace().collect();
-    if words.len() % 2 != 0 {
+    if !words.len().is_multiple_of(2) {
         return None;
     }
     let value = |name: &str| {

@@ -126,9 +126,10 @@ pub struct Environment {
     pub name: String,
     /// Its value; none means that the variable must not exist.
     pub value: Option<String>,
-    /// Services that see a change only after a restart.
+    /// Services must see it, and those get the environment of the last boot: a change asks for a
+    /// reboot. (What one service alone needs goes into [`Service::environment`], without one.)
     #[serde(default)]
-    pub users: Vec<String>,
+    pub reboot: bool,
 }
 
 /// See [`What::Service`].

@@ -5,7 +5,11 @@ pub mod document;
 pub mod frame;
 pub mod invocation;
 pub mod item;
+pub mod payload;
+pub mod problem;
+pub mod profile;
 pub mod script;
 pub mod text;
+pub mod variables;
 
 pub use text::{is_sha256, sha256_hex};

@@ -1,0 +1,248 @@
+//! The payload: Windows binaries in a folder, with a manifest that says what they are.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::problem::{Problem, Problems};
+
+/// Name of the manifest in the payload's folder.
+pub const MANIFEST_FILE: &str = "payload.yaml";
+/// Most files in one payload.
+pub const PAYLOAD_FILES_MAX: usize = 500;
+/// Largest file of a payload, in bytes.
+pub const PAYLOAD_FILE_BYTES_MAX: u64 = 2 << 30;
+
+/// What a payload is made of, and where it may go.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Version that people know it by, for example `11.0.0`.
+    pub version: String,
+    /// Version of its kubelet, `major.minor`.
+    pub kubelet: String,
+    /// Windows builds it runs on, for example `10.0.20348`.
+    pub windows_builds: Vec<String>,
+    /// Platforms it is for; empty: all.
+    #[serde(default)]
+    pub platforms: Vec<String>,
+    /// Versions that it may follow in a rollout; a fresh node takes any.
+    #[serde(default)]
+    pub may_follow: Vec<String>,
+    /// Its files.
+    pub files: Vec<PayloadFile>,
+}
+
+/// One file of a payload.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PayloadFile {
+    /// Its name in the payload's folder; profiles name it so.
+    pub name: String,
+    /// SHA-256 of its content, 64 lower-case hex digits.
+    pub sha256: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Where it goes, relative to the payload's folder on the host, with backslashes.
+    pub destination: String,
+}
+
+/// Reads files of a payload; implemented by whoever does the IO.
+///
+/// # Contract
+/// `digest` reads the whole file and answers its SHA-256 (lower-case hex) and size in bytes;
+/// an error says why it cannot, in words for people.
+pub trait PayloadReader {
+    /// SHA-256 and size of one file.
+    fn digest(&self, name: &str) -> Result<(String, u64), String>;
+}
+
+impl Manifest {
+    /// Reads and checks a manifest (YAML, so JSON as well).
+    pub fn parse(text: &str) -> Result<Self, Problems> {
+        let manifest: Self = serde_yaml_ng::from_str(text).map_err(|e| Problems::from_yaml(&e))?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// Everything that is wrong with it.
+    pub fn check(&self) -> Result<(), Problems> {
+        let mut found = Vec::new();
+        check_version(&self.version, "version", &mut found);
+        if minor(&self.kubelet).is_none() {
+            found.push(Problem::new("kubelet", format!("`{}` is not major.minor", self.kubelet)));
+        }
+        if self.windows_builds.is_empty() {
+            found.push(Problem::new("windows_builds", "names no Windows build"));
+        }
+        for (n, version) in self.may_follow.iter().enumerate() {
+            check_version(version, &format!("may_follow[{n}]"), &mut found);
+        }
+        if self.files.len() > PAYLOAD_FILES_MAX {
+            let reason = format!("{} files, at most {PAYLOAD_FILES_MAX}", self.files.len());
+            found.push(Problem::new("files", reason));
+        }
+        let (mut names, mut places) = (BTreeSet::new(), BTreeSet::new());
+        for (n, file) in self.files.iter().enumerate() {
+            file.check(&format!("files[{n}]"), &mut found);
+            if !names.insert(&file.name) {
+                let reason = format!("`{}` is there twice", file.name);
+                found.push(Problem::new(format!("files[{n}].name"), reason));
+            }
+            if !places.insert(file.destination.to_ascii_lowercase()) {
+                let reason = format!("`{}` is there twice", file.destination);
+                found.push(Problem::new(format!("files[{n}].destination"), reason));
+            }
+        }
+        Problems::check(found)
+    }
+
+    /// Compares the manifest with the files themselves.
+    pub fn verify(&self, reader: &impl PayloadReader) -> Result<(), Problems> {
+        let check = |file: &PayloadFile| {
+            let place = format!("files.{}", file.name);
+            match reader.digest(&file.name) {
+                Err(why) => Some(Problem::new(place, why)),
+                Ok((_, size)) if size != file.size => {
+                    let reason = format!("{size} bytes, the manifest says {}", file.size);
+                    Some(Problem::new(place, reason))
+                }
+                Ok((sha256, _)) if sha256 != file.sha256 => {
+                    let reason = format!("SHA-256 {sha256}, the manifest says {}", file.sha256);
+                    Some(Problem::new(place, reason))
+                }
+                Ok(_) => None,
+            }
+        };
+        Problems::check(self.files.iter().filter_map(check).collect())
+    }
+
+    /// The file of that name.
+    pub fn file(&self, name: &str) -> Option<&PayloadFile> {
+        self.files.iter().find(|file| file.name == name)
+    }
+
+    /// SHA-256 of the manifest; the order of its lists does not count.
+    pub fn hash(&self) -> String {
+        let mut sorted = self.clone();
+        sorted.files.sort_by(|a, b| a.name.cmp(&b.name));
+        sorted.windows_builds.sort();
+        sorted.platforms.sort();
+        sorted.may_follow.sort();
+        crate::sha256_hex(&serde_json::to_vec(&sorted).unwrap_or_default())
+    }
+
+    /// Name of its folder on the host: version and the first eight digits of the hash of its
+    /// files, so that two builds of one version never share a folder.
+    pub fn folder(&self) -> String {
+        let mut files: Vec<_> =
+            self.files.iter().map(|f| format!("{} {}\n", f.destination, f.sha256)).collect();
+        files.sort();
+        let hash = crate::sha256_hex(files.concat().as_bytes());
+        format!("{}-{}", self.version, &hash[..8])
+    }
+
+    /// Minor version of its kubelet.
+    pub fn kubelet_minor(&self) -> Option<u32> {
+        minor(&self.kubelet)
+    }
+
+    /// Whether a rollout may go from `version` to this one. The same version may always follow
+    /// itself (another build of it).
+    pub fn follows(&self, version: &str) -> bool {
+        self.version == version || self.may_follow.iter().any(|v| v == version)
+    }
+
+    /// Whether it is for that Windows build and that platform.
+    pub fn fits(&self, windows_build: &str, platform: &str) -> bool {
+        self.windows_builds.iter().any(|build| build == windows_build)
+            && (self.platforms.is_empty() || self.platforms.iter().any(|p| p == platform))
+    }
+}
+
+/// Minor versions that a kubelet may be older than the oldest API server (Kubernetes' skew
+/// policy since 1.28).
+pub const KUBELET_SKEW_MAX: u32 = 3;
+
+/// Why a kubelet must not meet an API server.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum SkewError {
+    /// The kubelet is newer than the oldest API server.
+    #[error("kubelet 1.{kubelet} is newer than the oldest API server, 1.{api_server}")]
+    TooNew {
+        /// Minor of the kubelet.
+        kubelet: u32,
+        /// Minor of the oldest API server.
+        api_server: u32,
+    },
+    /// The kubelet is older than the skew policy allows.
+    #[error(
+        "kubelet 1.{kubelet} is more than {KUBELET_SKEW_MAX} minor versions older than the API \
+         server, 1.{api_server}"
+    )]
+    TooOld {
+        /// Minor of the kubelet.
+        kubelet: u32,
+        /// Minor of the newest API server.
+        api_server: u32,
+    },
+}
+
+/// Checks a kubelet against the minors of the oldest and the newest API server.
+pub fn check_skew(kubelet: u32, oldest: u32, newest: u32) -> Result<(), SkewError> {
+    if kubelet > oldest {
+        return Err(SkewError::TooNew { kubelet, api_server: oldest });
+    }
+    if kubelet + KUBELET_SKEW_MAX < newest {
+        return Err(SkewError::TooOld { kubelet, api_server: newest });
+    }
+    Ok(())
+}
+
+impl PayloadFile {
+    fn check(&self, place: &str, found: &mut Vec<Problem>) {
+        let mut problem = |field: &str, reason: String| {
+            found.push(Problem::new(format!("{place}.{field}"), reason))
+        };
+        let plain = |name: &str| {
+            !name.is_empty()
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+                && !name.starts_with('.')
+        };
+        if !plain(&self.name) {
+            problem("name", format!("`{}` is not a plain file name", self.name));
+        }
+        if !self.destination.split('\\').all(plain) {
+            let reason = format!("`{}` is not a path below the payload's folder", self.destination);
+            problem("destination", reason);
+        }
+        if !crate::is_sha256(&self.sha256) {
+            problem("sha256", format!("`{}` is not 64 lower-case hex digits", self.sha256));
+        }
+        if self.size == 0 || self.size > PAYLOAD_FILE_BYTES_MAX {
+            problem("size", format!("{} is not in 1..={PAYLOAD_FILE_BYTES_MAX}", self.size));
+        }
+    }
+}
+
+fn check_version(version: &str, place: &str, found: &mut Vec<Problem>) {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
+    let ok = version.starts_with(|c: char| c.is_ascii_digit())
+        && version.len() <= 40
+        && version.chars().all(plain);
+    if !ok {
+        let reason = format!("`{version}` is not a version (a digit first, at most 40 characters)");
+        found.push(Problem::new(place, reason));
+    }
+}
+
+fn minor(version: &str) -> Option<u32> {
+    let (major, minor) = version.trim_start_matches('v').split_once('.')?;
+    let _: u32 = major.parse().ok()?;
+    minor.parse().ok()
+}
+
+#[cfg(test)]
+#[path = "payload_tests.rs"]
+mod tests;

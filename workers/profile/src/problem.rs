@@ -1,0 +1,83 @@
+//! Problems: what is wrong with something a person wrote, each with its place and its reason.
+
+use std::fmt;
+
+/// Most problems that are told at once.
+pub const PROBLEMS_MAX: usize = 50;
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where: a path in the document such as `host.services.kubelet.depends[0]`, or a line.
+    pub place: String,
+    /// Why it is refused.
+    pub reason: String,
+}
+
+impl Problem {
+    /// A problem at a place.
+    pub fn new(place: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { place: place.into(), reason: reason.into() }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.reason)
+    }
+}
+
+/// Everything that is wrong; never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// Nothing wrong, or all of it ([`PROBLEMS_MAX`]).
+    pub fn check(mut found: Vec<Problem>) -> Result<(), Self> {
+        found.truncate(PROBLEMS_MAX);
+        if found.is_empty() { Ok(()) } else { Err(Self(found)) }
+    }
+
+    /// One problem.
+    pub fn one(place: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self(vec![Problem::new(place, reason)])
+    }
+
+    /// What the YAML reader says, with line and column.
+    pub fn from_yaml(error: &serde_yaml_ng::Error) -> Self {
+        let text = error.to_string();
+        match error.location() {
+            Some(at) => {
+                let end = format!(" at line {} column {}", at.line(), at.column());
+                let reason = text.strip_suffix(&end).unwrap_or(&text);
+                Self::one(format!("line {} column {}", at.line(), at.column()), reason)
+            }
+            None => Self::one("document", text),
+        }
+    }
+
+    /// The problems.
+    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+        self.0.iter()
+    }
+
+    /// The same, each place below `prefix`.
+    pub fn below(self, prefix: &str) -> Self {
+        let at = |p: Problem| Problem::new(format!("{prefix}: {}", p.place), p.reason);
+        Self(self.0.into_iter().map(at).collect())
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, problem) in self.0.iter().enumerate() {
+            if n > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}

@@ -1,0 +1,384 @@
+//! A profile: a Windows node's configuration as people write it.
+//!
+//! Everything that can be there more than once is a map with a name that means something (a path,
+//! a service's name), so that a later layer can change one entry without repeating the rest; see
+//! [`crate::layers`]. Texts may hold `${NAME}`; see [`crate::variables`].
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::document::ChangeClass;
+use crate::item::{FailureActions, HnsCreate, Priority, Protocol, StartType};
+
+/// A map whose entries a layer may remove with `null`.
+pub type Named<T> = BTreeMap<String, T>;
+
+/// A node's configuration.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Profile {
+    /// What people call it.
+    pub name: String,
+    /// Folder of the payload on the host; `${PAYLOAD}` in it keeps versions side by side.
+    pub payload_folder: String,
+    /// Names of this profile's own, with their values; they may use `${…}` of the built-in ones.
+    #[serde(deserialize_with = "without_nulls")]
+    pub variables: Named<String>,
+    /// What can be there before the Node exists.
+    pub host: SectionSpec,
+    /// What needs the Node: its name, its subnet.
+    pub node: SectionSpec,
+    /// What is said about the Node itself.
+    pub kubernetes: Kubernetes,
+}
+
+/// One of the two sections of a profile.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SectionSpec {
+    /// Folders, by path.
+    #[serde(deserialize_with = "without_nulls")]
+    pub directories: Named<DirectorySpec>,
+    /// Windows features, by name.
+    #[serde(deserialize_with = "without_nulls")]
+    pub features: Named<FeatureSpec>,
+    /// Computer name; empty after substitution means: as it is.
+    pub hostname: String,
+    /// Machine environment, by name.
+    #[serde(deserialize_with = "without_nulls")]
+    pub environment: Named<EnvironmentSpec>,
+    /// Certificates for `LocalMachine\Root`, by any name.
+    #[serde(deserialize_with = "without_nulls")]
+    pub certificates: Named<CertificateSpec>,
+    /// Inbound firewall rules, by name.
+    #[serde(deserialize_with = "without_nulls")]
+    pub firewall: Named<FirewallSpec>,
+    /// Executables that Windows Defender leaves alone, by path.
+    #[serde(deserialize_with = "without_nulls")]
+    pub defender: Named<ConditionSpec>,
+    /// Files of the payload, by their name in its manifest.
+    #[serde(deserialize_with = "without_nulls")]
+    pub payload: Named<PayloadSpec>,
+    /// Files with content of the profile's own, by path.
+    #[serde(deserialize_with = "without_nulls")]
+    pub files: Named<FileSpec>,
+    /// Registries and their mirrors (containerd's `hosts.toml`), by host name.
+    #[serde(deserialize_with = "without_nulls")]
+    pub mirrors: Named<MirrorSpec>,
+    /// Folder of the mirrors' files.
+    pub mirrors_folder: String,
+    /// Routes by way of the default gateway, by prefix.
+    #[serde(deserialize_with = "without_nulls")]
+    pub routes: Named<ConditionSpec>,
+    /// The HNS network, once the services before it run.
+    pub network: Option<NetworkSpec>,
+    /// Windows services, by name.
+    #[serde(deserialize_with = "without_nulls")]
+    pub services: Named<ServiceSpec>,
+    /// What proves that the section is converged, by any name; looked at in the order of names.
+    #[serde(deserialize_with = "without_nulls")]
+    pub evidence: Named<EvidenceSpec>,
+    /// Processes that a removal ends, by name without `.exe`.
+    #[serde(deserialize_with = "without_nulls")]
+    pub lingering: Named<ConditionSpec>,
+}
+
+/// When an entry is there at all. Every condition that is given must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct When {
+    /// The platform is one of these (lower case: `aws`, `azure`, `gcp`, `vsphere`, `none` …).
+    pub platform: Vec<String>,
+    /// This variable has a value that is not empty.
+    pub set: String,
+    /// This secret exists.
+    pub secret: String,
+}
+
+/// An entry about which there is nothing to say but when it is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConditionSpec {
+    /// When it is there.
+    pub when: When,
+}
+
+/// A folder.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DirectorySpec {
+    /// A removal leaves it, with what is in it.
+    pub keep: bool,
+}
+
+/// A Windows feature.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FeatureSpec {
+    /// When it is there.
+    pub when: When,
+    /// What a change of it asks for.
+    pub change: ChangeClass,
+}
+
+impl Default for FeatureSpec {
+    fn default() -> Self {
+        Self { when: When::default(), change: ChangeClass::Drain }
+    }
+}
+
+/// A machine environment variable.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EnvironmentSpec {
+    /// Its value; empty after substitution means: it must not exist.
+    pub value: String,
+    /// Services must see it, which takes a reboot; the change class is then at least `drain`.
+    pub reboot: bool,
+}
+
+/// Certificates in PEM.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CertificateSpec {
+    /// One or more certificates.
+    pub pem: String,
+    /// When it is there.
+    pub when: When,
+}
+
+/// An inbound firewall rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FirewallSpec {
+    /// TCP or UDP.
+    pub protocol: Protocol,
+    /// Local port.
+    pub port: u16,
+    /// When it is there.
+    pub when: When,
+}
+
+impl Default for FirewallSpec {
+    fn default() -> Self {
+        Self { protocol: Protocol::Tcp, port: 0, when: When::default() }
+    }
+}
+
+/// A file of the payload.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PayloadSpec {
+    /// What a change of it asks for.
+    pub change: ChangeClass,
+    /// When it is there.
+    pub when: When,
+}
+
+/// A file with content of the profile's own: `content`, or `json`, not both.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FileSpec {
+    /// Text, written as it stands (line ends LF, no BOM).
+    pub content: Option<String>,
+    /// An object, written as JSON. Layers can change single fields of it.
+    pub json: Option<serde_json::Value>,
+    /// What a change of it asks for.
+    pub change: ChangeClass,
+    /// Services that read it only when they start: a change restarts them.
+    pub users: Vec<String>,
+    /// Only Administrators and SYSTEM may read it.
+    pub private: bool,
+    /// When it is there.
+    pub when: When,
+}
+
+/// A registry that is reached by mirrors.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MirrorSpec {
+    /// Where to go when no mirror has it; empty: nowhere.
+    pub server: String,
+    /// The mirrors, in the order in which they are tried.
+    pub mirrors: Vec<Mirror>,
+}
+
+/// One mirror of a registry.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Mirror {
+    /// Its address, for example `https://mirror.example:5000/team`.
+    pub url: String,
+    /// Whether a tag may be resolved by it (ITMS), or digests only (IDMS).
+    pub resolve_tags: bool,
+    /// Value of the `Authorization` header, in practice a `${secret:…}`; empty: none.
+    pub authorization: String,
+}
+
+/// The HNS network and what is written about it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NetworkSpec {
+    /// Name of the HNS network.
+    pub name: String,
+    /// Longest wait for it, in milliseconds.
+    pub wait_ms: u64,
+    /// How to make it; none: a service makes it.
+    pub create: Option<HnsCreate>,
+    /// Name of the endpoint on the host's own compartment; empty: none is needed.
+    pub endpoint: String,
+    /// Files with `@{HNS_…}` marks, by path.
+    #[serde(deserialize_with = "without_nulls")]
+    pub files: Named<FileSpec>,
+}
+
+/// A Windows service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServiceSpec {
+    /// The command line, word by word; quoted where Windows needs it.
+    pub command: Vec<Word>,
+    /// Description; the display name is the service's name.
+    pub description: String,
+    /// Services that must run before this one.
+    pub depends: Vec<String>,
+    /// When Windows starts it.
+    pub start: StartType,
+    /// What Windows does when it dies; delays in MILLISECONDS.
+    pub failure: FailureActions,
+    /// Environment of this service alone; an entry that is empty after substitution is left out.
+    #[serde(deserialize_with = "without_nulls")]
+    pub environment: Named<String>,
+    /// Priority class of one of its processes.
+    pub priority: Option<Priority>,
+    /// It is not started, only there.
+    pub stopped: bool,
+    /// It starts only after the section's `network`.
+    pub needs_network: bool,
+    /// Longest wait for `RUNNING`, in milliseconds.
+    pub start_timeout_ms: u64,
+    /// Log file whose tail explains a failure.
+    pub log: String,
+    /// What a change of it asks for.
+    pub change: ChangeClass,
+    /// When it is there.
+    pub when: When,
+}
+
+impl Default for ServiceSpec {
+    fn default() -> Self {
+        Self {
+            command: Vec::new(),
+            description: String::new(),
+            depends: Vec::new(),
+            start: StartType::Auto,
+            failure: FailureActions {
+                reset_seconds: 300,
+                restart_delays_ms: vec![10_000, 30_000, 60_000, 120_000],
+            },
+            environment: Named::new(),
+            priority: None,
+            stopped: false,
+            needs_network: false,
+            start_timeout_ms: 60_000,
+            log: String::new(),
+            change: ChangeClass::Restart,
+            when: When::default(),
+        }
+    }
+}
+
+/// A word of a command line, always there or under a condition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Word {
+    /// Always.
+    Always(String),
+    /// Under a condition.
+    Maybe(MaybeWord),
+}
+
+/// Words under a condition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MaybeWord {
+    /// When they are there.
+    pub when: When,
+    /// The words.
+    pub words: Vec<String>,
+}
+
+/// What proves that a section is converged: `service`, or `http`, not both.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EvidenceSpec {
+    /// A service that runs and keeps its process id.
+    pub service: String,
+    /// For how long, in milliseconds.
+    pub steady_ms: u64,
+    /// An address on the host that answers 200.
+    pub http: String,
+    /// Longest wait for that, in milliseconds.
+    pub wait_ms: u64,
+    /// Log file whose tail explains a failure.
+    pub log: String,
+    /// When it is looked at.
+    pub when: When,
+}
+
+impl Default for EvidenceSpec {
+    fn default() -> Self {
+        Self {
+            service: String::new(),
+            steady_ms: 3_000,
+            http: String::new(),
+            wait_ms: 60_000,
+            log: String::new(),
+            when: When::default(),
+        }
+    }
+}
+
+/// What is said about the Node itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Kubernetes {
+    /// Labels that dormer puts on the Node (a kubelet may not set every label on itself).
+    #[serde(deserialize_with = "without_nulls")]
+    pub labels: Named<String>,
+    /// Annotations that dormer puts on the Node.
+    #[serde(deserialize_with = "without_nulls")]
+    pub annotations: Named<String>,
+    /// Taints that the kubelet registers with; `${TAINTS}` in a `json` file stands for them.
+    pub taints: Vec<Taint>,
+}
+
+/// A taint.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Taint {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: String,
+}
+
+impl Profile {
+    /// The JSON Schema of a layer: what people may write.
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(Profile).to_value()
+    }
+}
+
+fn without_nulls<'de, D, T>(from: D) -> Result<Named<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let map = BTreeMap::<String, Option<T>>::deserialize(from)?;
+    Ok(map.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+}

@@ -1,0 +1,192 @@
+//! Variables: what a machine or a cluster adds to a profile, by `${NAME}` and `${secret:NAME}`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::document::Section;
+
+/// A variable that every profile may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known {
+    /// Its name.
+    pub name: &'static str,
+    /// The first section that may use it.
+    pub from: Section,
+    /// Whether it may be without a value, and then is empty.
+    pub optional: bool,
+    /// What it is.
+    pub meaning: &'static str,
+}
+
+const fn host(name: &'static str, meaning: &'static str) -> Known {
+    Known { name, from: Section::Host, optional: false, meaning }
+}
+
+const fn maybe(name: &'static str, meaning: &'static str) -> Known {
+    Known { name, from: Section::Host, optional: true, meaning }
+}
+
+/// Every built-in variable.
+pub const KNOWN: &[Known] = &[
+    host("API_SERVER_INTERNAL", "URL of the API server as nodes reach it"),
+    host("CLUSTER_DNS", "address of the cluster's DNS"),
+    host("CLUSTER_DOMAIN", "domain of the cluster, `cluster.local`"),
+    host("NODE_IP", "IPv4 of the interface that has the default route"),
+    host("PAYLOAD", "name of the payload's folder, its version and hash"),
+    host("PAYLOAD_DIR", "the payload's folder on the host"),
+    host("PLATFORM", "platform in lower case: aws, azure, gcp, vsphere, nutanix, none"),
+    host("SERVICE_CIDR", "network of the cluster's services"),
+    host("WINDOWS_BUILD", "Windows build, for example 10.0.20348"),
+    maybe("CLOUD_CONFIG", "path of the cloud configuration, where the platform has one"),
+    maybe("CLOUD_PROVIDER", "the kubelet's --cloud-provider, in practice `external`"),
+    maybe("HOSTNAME", "computer name that the host must have"),
+    maybe("HOSTNAME_OVERRIDE", "the kubelet's --hostname-override"),
+    maybe("HTTPS_PROXY", "the cluster's proxy"),
+    maybe("HTTP_PROXY", "the cluster's proxy"),
+    maybe("LOG_FILE_AGE", "kube-log-runner's -log-file-age"),
+    maybe("LOG_FILE_SIZE", "kube-log-runner's -log-file-size"),
+    maybe("LOG_FLUSH_INTERVAL", "kube-log-runner's -flush-interval"),
+    maybe("NO_PROXY", "what is reached without the proxy"),
+    maybe("POD_CIDR", "network of the cluster's pods"),
+    maybe("VXLAN_PORT", "UDP port of the hybrid overlay, where it is not the usual one"),
+    Known { name: "NODE_NAME", from: Section::Node, optional: false, meaning: "name of the Node" },
+    Known {
+        name: "HYBRID_OVERLAY_SUBNET",
+        from: Section::Node,
+        optional: true,
+        meaning: "the Node's own subnet of the hybrid overlay",
+    },
+];
+
+/// In a `json` file, a string that is only this stands for the profile's taints.
+pub const TAINTS: &str = "${TAINTS}";
+
+/// The built-in variable of that name.
+pub fn known(name: &str) -> Option<&'static Known> {
+    KNOWN.iter().find(|known| known.name == name)
+}
+
+/// Values of variables for one machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Variables(BTreeMap<String, String>);
+
+impl Variables {
+    /// Sets one; an empty value is the same as none.
+    pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) -> &mut Self {
+        self.0.insert(name.into(), value.into());
+        self
+    }
+
+    /// The value, if it has one.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// Every name and value.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Variables {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
+        Self(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+/// Secrets and rotating material by name. They are printed nowhere.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secrets(BTreeMap<String, String>);
+
+impl Secrets {
+    /// Adds one.
+    pub fn set(&mut self, name: impl Into<String>, text: impl Into<String>) -> &mut Self {
+        self.0.insert(name.into(), text.into());
+        self
+    }
+
+    /// The text of one.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// A piece of a text with variables in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// As it stands.
+    Text(&'a str),
+    /// `${NAME}`.
+    Variable(&'a str),
+    /// `${secret:NAME}`.
+    Secret(&'a str),
+}
+
+/// Takes a text apart. `$${` stands for `${` itself; what else begins with `${` must be a name.
+pub fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        if rest[..at].ends_with('$') {
+            found.push(Piece::Text(&rest[..at - 1]));
+            found.push(Piece::Text("${"));
+            rest = &rest[at + 2..];
+            continue;
+        }
+        found.push(Piece::Text(&rest[..at]));
+        let inside = &rest[at + 2..];
+        let end = inside.find('}').ok_or_else(|| format!("`${{` without `}}` in `{text}`"))?;
+        found.push(named(&inside[..end])?);
+        rest = &inside[end + 1..];
+    }
+    found.push(Piece::Text(rest));
+    found.retain(|piece| *piece != Piece::Text(""));
+    Ok(found)
+}
+
+fn named(name: &str) -> Result<Piece<'_>, String> {
+    let is_name = |name: &str| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+    };
+    match name.strip_prefix("secret:") {
+        Some(secret) if is_name(secret) => Ok(Piece::Secret(secret)),
+        None if is_name(name) => Ok(Piece::Variable(name)),
+        _ => Err(format!("`${{{name}}}` is not a name")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_taken_apart() {
+        use Piece::{Secret, Text, Variable};
+        let table = [
+            ("", Ok(vec![])),
+            ("C:\\k", Ok(vec![Text("C:\\k")])),
+            ("--node-ip=${NODE_IP}", Ok(vec![Text("--node-ip="), Variable("NODE_IP")])),
+            ("${A}${secret:b.c}", Ok(vec![Variable("A"), Secret("b.c")])),
+            ("$${A}$", Ok(vec![Text("${"), Text("A}$")])),
+            ("${A", Err("`${` without `}` in `${A`".to_owned())),
+            ("${a b}", Err("`${a b}` is not a name".to_owned())),
+            ("${file:x}", Err("`${file:x}` is not a name".to_owned())),
+        ];
+        for (text, wanted) in table {
+            assert_eq!(pieces(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let mut secrets = Secrets::default();
+        secrets.set("TOKEN", "hunter2");
+        assert_eq!(format!("{secrets:?}"), r#"{"TOKEN"}"#);
+    }
+}
