@@ -17,7 +17,7 @@ pub(crate) struct Options {
     /// Fills a placeholder of the manifests: KEY=VALUE (may be given several times)
     #[arg(long = "set")]
     sets: Vec<String>,
-    /// Trouble: NAME[=MACHINES][xTIMES][@MACHINE], comma-separated; see --list-faults
+    /// Trouble, comma-separated: `NAME[=MACHINES][xTIMES][@MACHINE]`; see --list-faults
     #[arg(long, alias = "fault", value_delimiter = ',')]
     faults: Vec<String>,
     /// Prints the faults that can be ordered, and ends

@@ -86,7 +86,10 @@ pub(crate) enum Passed<W: Workflow> {
 }
 
 /// What is said to a letter for a run that does not exist and may not begin.
-pub(crate) fn no_run<W: Workflow>(letter: &LetterOf<W>) -> Offer {
+pub(crate) fn no_run<W: Workflow>(ours: Incarnation, letter: &LetterOf<W>) -> Offer {
+    if foreign(ours, letter.incarnation) {
+        return unknown::<W>(letter);
+    }
     let answer = match &letter.body {
         Inbound::Signalled(signal) => Some(refuse(&letter.run, signal, Refusal::Unknown)),
         Inbound::Reported(report) => Some(receipt(report, Fate::Late)),

@@ -97,7 +97,7 @@ impl<W: Workflow> Transition<W> {
             Inbound::Signalled(_) if known => W::start(&letter.run, true),
             _ => None,
         };
-        let state = state.ok_or_else(|| fence::no_run::<W>(letter))?;
+        let state = state.ok_or_else(|| fence::no_run::<W>(ours, letter))?;
         let mut transition = Self::first(letter.run.clone(), at, state);
         transition.apply(HistoryEvent::Started);
         Ok(transition)

@@ -309,6 +309,17 @@ fn another_incarnation_or_a_lost_record_is_unknown_and_never_applied() {
 }
 
 #[test]
+fn a_report_from_before_a_restore_is_unknown_even_where_its_run_is_not_there() {
+    let mut earlier = World::default();
+    earlier.tell(10, fact(1, 5, Some(3)));
+    let mut report = report(earlier.run(), 1, Ok(5));
+    report.incarnation = Some(Incarnation(8));
+    let (verdict, answer, _) = World::default().tell(11, report);
+    assert_eq!(verdict, Verdict::Dropped(Dropped::Unknown));
+    assert!(matches!(answer, Some(Answer::Report(receipt)) if receipt.fate == Fate::Unknown));
+}
+
+#[test]
 fn a_request_is_taken_once_and_only_against_the_state_it_names() {
     let mut world = World::default();
     world.tell(10, signal(1, "x"));

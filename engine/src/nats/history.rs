@@ -117,7 +117,7 @@ impl NatsHistory {
         for read in join_all(reads).await {
             found.extend(read?);
         }
-        Ok(runs.iter().map(|run| found.remove(&self.link.names.history(run))).collect())
+        Ok(runs.iter().map(|run| found.get(&self.link.names.history(run)).cloned()).collect())
     }
 
     /// Every run's head, in the order of ids.

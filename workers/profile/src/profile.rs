@@ -2,7 +2,7 @@
 //!
 //! Everything that can be there more than once is a map with a name that means something (a path,
 //! a service's name), so that a later layer can change one entry without repeating the rest; see
-//! [`crate::layers`]. Texts may hold `${NAME}`; see [`crate::variables`].
+//! layers (to come). Texts may hold `${NAME}`; see [`crate::variables`].
 
 use std::collections::BTreeMap;
 
