@@ -1,1 +1,3 @@
 //! What a task does: SSH, SFTP, Kubernetes; and the watcher.
+
+pub mod port;

@@ -1,0 +1,90 @@
+//! The ports of workers and of the watcher: where orders come from, and where reports and facts go.
+
+use dormer_proto::{
+    id::{Epoch, Incarnation},
+    machine,
+    message::{Heartbeat, Letter, NoSignal, TaskOrder, TaskReport},
+    rollout,
+};
+use std::future::Future;
+
+/// Why a port did not answer; the same call may succeed later.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the engine does not answer: {0}")]
+pub struct PortError(pub String);
+
+/// An order together with the adapter's hold on it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claimed<C> {
+    /// The adapter's own handle: what a heartbeat extends and a receipt ends.
+    pub claim: C,
+    /// What to do.
+    pub order: TaskOrder<machine::Task>,
+}
+
+/// Where a worker's orders come from, and where its reports go. Only machine runs have tasks.
+///
+/// # Contract
+/// - `take` waits until there is an order and returns at most `limit` of them, never none. It is safe to cancel: an
+///   order that was not returned is delivered again.
+/// - An order may be delivered twice, also to two workers at once; the engine takes one report for each attempt.
+/// - A claim that no `heartbeat` extends lapses, and its order is delivered again.
+/// - `report` repeats the report until the engine receipts it, whatever its fate, and only then ends the claim. An
+///   error means that no receipt came: the worker calls it again.
+pub trait Orders: Send + Sync + 'static {
+    /// The adapter's hold on one order.
+    type Claim: Send + Sync + 'static;
+    /// Waits for orders.
+    fn take(
+        &self,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Claimed<Self::Claim>>, PortError>> + Send;
+    /// Extends a claim, and shows people how far the attempt has come.
+    fn heartbeat(
+        &self,
+        claim: &Self::Claim,
+        heartbeat: Heartbeat,
+    ) -> impl Future<Output = Result<(), PortError>> + Send;
+    /// Reports what came of an attempt.
+    fn report(
+        &self,
+        claim: &Self::Claim,
+        report: TaskReport<machine::Outcome>,
+    ) -> impl Future<Output = Result<(), PortError>> + Send;
+}
+
+/// What the watcher must know before its first list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beginning {
+    /// The store that the letters belong to.
+    pub incarnation: Incarnation,
+    /// A new epoch: larger than every one drawn from this store before.
+    pub epoch: Epoch,
+    /// UIDs of the machines whose runs have not ended. One that is missing from the full list is gone.
+    pub live: Vec<String>,
+}
+
+/// A letter of the watcher. It reports no task and sends no signal.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FactLetter {
+    /// To a machine's run.
+    Machine(Letter<machine::Fact, NoSignal, NoSignal>),
+    /// To a pool's rollout.
+    Rollout(Letter<rollout::Fact, NoSignal, NoSignal>),
+}
+
+/// Where the watcher's facts go.
+///
+/// # Contract
+/// - `begin` draws the epoch from the store before the list that the epoch is for.
+/// - `publish` succeeds only once every letter is in the inbox for good. After an error some may be: publishing all
+///   of them again is harmless, since facts say how things are.
+pub trait Facts: Send + Sync + 'static {
+    /// Begins a new epoch.
+    fn begin(&self) -> impl Future<Output = Result<Beginning, PortError>> + Send;
+    /// Hands letters over.
+    fn publish(
+        &self,
+        letters: Vec<FactLetter>,
+    ) -> impl Future<Output = Result<(), PortError>> + Send;
+}
