@@ -5,6 +5,7 @@ pub mod document;
 pub mod frame;
 pub mod invocation;
 pub mod item;
+pub mod layers;
 pub mod payload;
 pub mod problem;
 pub mod profile;

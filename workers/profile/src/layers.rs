@@ -1,0 +1,87 @@
+//! Layers: profiles stacked on one another, each a JSON merge patch over those below it.
+//!
+//! Objects merge by key, lists and scalars replace, `null` removes (RFC 7386).
+
+use serde_json::Value;
+
+use crate::problem::Problems;
+use crate::profile::Profile;
+
+/// Largest layer, in bytes.
+pub const LAYER_BYTES_MAX: usize = 1 << 20;
+
+/// One layer as a person wrote it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layer {
+    /// Where it comes from, for messages.
+    pub name: String,
+    value: Value,
+}
+
+impl Layer {
+    /// Reads YAML (so JSON as well); a mistake is told with line, column and reason.
+    pub fn parse(name: &str, text: &str) -> Result<Self, Problems> {
+        if text.len() > LAYER_BYTES_MAX {
+            let reason = format!("{} bytes, at most {LAYER_BYTES_MAX}", text.len());
+            return Err(Problems::one(name, reason));
+        }
+        let yaml = |e: serde_yaml_ng::Error| Problems::from_yaml(&e).below(name);
+        let _: Profile = serde_yaml_ng::from_str(text).map_err(yaml)?;
+        let value: Value = serde_yaml_ng::from_str(text).map_err(yaml)?;
+        Ok(Self { name: name.to_owned(), value })
+    }
+}
+
+/// The profile that the layers make, the first one lowest.
+pub fn stack(layers: &[Layer]) -> Result<Profile, Problems> {
+    let mut whole = Value::Object(serde_json::Map::new());
+    for layer in layers {
+        merge(&mut whole, &layer.value);
+    }
+    serde_json::from_value(whole).map_err(|e| Problems::one("layers", e.to_string()))
+}
+
+fn merge(below: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *below = patch.clone();
+        return;
+    };
+    if !below.is_object() {
+        *below = Value::Object(serde_json::Map::new());
+    }
+    if let Value::Object(below) = below {
+        for (key, value) in patch {
+            if value.is_null() {
+                below.remove(key);
+            } else {
+                merge(below.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = "host: {firewall: {a: {port: 1}, b: {port: 2}}}";
+
+    #[test]
+    fn a_layer_changes_one_entry_and_removes_another() {
+        let base = Layer::parse("base", BASE).expect("a layer");
+        let user = Layer::parse("user", "host: {firewall: {a: {port: 9}, b: null}}").expect("one");
+        let profile = stack(&[base, user]).expect("a profile");
+        assert_eq!(profile.host.firewall.len(), 1);
+        assert_eq!(profile.host.firewall["a"].port, 9);
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_its_place() {
+        let problems = Layer::parse("user", "host:\n  firewal: {}\n").expect_err("refused");
+        let text = problems.to_string();
+        assert!(
+            text.contains("user") && text.contains("line 2") && text.contains("firewal"),
+            "{text}"
+        );
+    }
+}
