@@ -68,9 +68,9 @@ pub struct Beginning {
 #[derive(Debug, Clone, PartialEq)]
 pub enum FactLetter {
     /// To a machine's run.
-    Machine(Letter<machine::Fact, NoSignal, NoSignal>),
+    Machine(Box<Letter<machine::Fact, NoSignal, NoSignal>>),
     /// To a pool's rollout.
-    Rollout(Letter<rollout::Fact, NoSignal, NoSignal>),
+    Rollout(Box<Letter<rollout::Fact, NoSignal, NoSignal>>),
 }
 
 /// Where the watcher's facts go.
