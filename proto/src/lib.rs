@@ -12,3 +12,4 @@ pub mod pool;
 pub mod rollout;
 pub mod subject;
 pub mod trace;
+pub mod work;

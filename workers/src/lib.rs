@@ -1,4 +1,13 @@
 //! What a task does: SSH, SFTP, Kubernetes; and the watcher.
 
+pub mod catalog;
+pub mod execute;
+pub mod host;
+pub mod kubernetes;
+pub mod nats;
 pub mod pool;
 pub mod port;
+pub mod progress;
+pub mod ssh;
+pub mod watcher;
+pub mod worker;

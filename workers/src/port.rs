@@ -2,9 +2,8 @@
 
 use dormer_proto::{
     id::{Epoch, Incarnation},
-    machine,
-    message::{Heartbeat, Letter, NoSignal, TaskOrder, TaskReport},
-    rollout,
+    message::Heartbeat,
+    work::{FactLetter, Order, Report},
 };
 use std::future::Future;
 
@@ -19,7 +18,7 @@ pub struct Claimed<C> {
     /// The adapter's own handle: what a heartbeat extends and a receipt ends.
     pub claim: C,
     /// What to do.
-    pub order: TaskOrder<machine::Task>,
+    pub order: Order,
 }
 
 /// Where a worker's orders come from, and where its reports go. Only machine runs have tasks.
@@ -49,7 +48,7 @@ pub trait Orders: Send + Sync + 'static {
     fn report(
         &self,
         claim: &Self::Claim,
-        report: TaskReport<machine::Outcome>,
+        report: Report,
     ) -> impl Future<Output = Result<(), PortError>> + Send;
 }
 
@@ -62,15 +61,6 @@ pub struct Beginning {
     pub epoch: Epoch,
     /// UIDs of the machines whose runs have not ended. One that is missing from the full list is gone.
     pub live: Vec<String>,
-}
-
-/// A letter of the watcher. It reports no task and sends no signal.
-#[derive(Debug, Clone, PartialEq)]
-pub enum FactLetter {
-    /// To a machine's run.
-    Machine(Box<Letter<machine::Fact, NoSignal, NoSignal>>),
-    /// To a pool's rollout.
-    Rollout(Box<Letter<rollout::Fact, NoSignal, NoSignal>>),
 }
 
 /// Where the watcher's facts go.

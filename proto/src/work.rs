@@ -1,0 +1,59 @@
+//! Every word of dormer's own workflows in one type each: what one engine, one inbox and one store carry.
+
+use crate::{
+    id::{IdError, RunId},
+    machine,
+    message::{Letter, NoSignal, TaskOrder, TaskReport},
+    rollout,
+};
+use serde::{Deserialize, Serialize};
+
+/// The machine workflow's name: its runs are `machine/<UID of the Machine>`.
+pub const MACHINE: &str = "machine";
+/// The rollout workflow's name: its runs are `rollout/<pool>`.
+pub const ROLLOUT: &str = "rollout";
+
+/// A fact that some run may be told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Fact {
+    /// For a machine's run.
+    Machine(machine::Fact),
+    /// For a pool's rollout.
+    Rollout(rollout::Fact),
+}
+
+/// A signal that some run may be told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Signal {
+    /// For a machine's run.
+    Machine(machine::Signal),
+    /// For a pool's rollout.
+    Rollout(rollout::Signal),
+}
+
+/// Only machine runs have tasks.
+pub type Order = TaskOrder<machine::Task>;
+/// A worker's answer to an [`Order`].
+pub type Report = TaskReport<machine::Outcome>;
+/// A letter of the watcher: it reports no task and sends no signal.
+pub type FactLetter = Letter<Fact, NoSignal, NoSignal>;
+/// A letter of a worker: a report.
+pub type ReportLetter = Letter<Fact, machine::Outcome, NoSignal>;
+/// A letter of a person, or of a program in a person's name.
+pub type RequestLetter = Letter<Fact, machine::Outcome, Signal>;
+
+/// The run of the Machine with this UID.
+///
+/// # Errors
+/// The UID is empty or too long: it is not a Kubernetes UID.
+pub fn machine_run(uid: &str) -> Result<RunId, IdError> {
+    RunId::new(MACHINE, uid)
+}
+
+/// The rollout of the pool with this name.
+///
+/// # Errors
+/// The name is empty or too long.
+pub fn rollout_run(pool: &str) -> Result<RunId, IdError> {
+    RunId::new(ROLLOUT, pool)
+}

@@ -1,0 +1,1 @@
+//! What this worker can install: profiles and payloads, and the versions they make.

@@ -1,0 +1,53 @@
+//! Who does a task: Windows hosts' tasks over SSH, the rest at the Kubernetes API.
+
+use crate::progress::Progress;
+use dormer_proto::{
+    machine::{Outcome, Task},
+    message::Failure,
+    work::Order,
+};
+use std::future::Future;
+
+/// Executes orders. An order may come twice, and twice at once: doing it again must be harmless.
+///
+/// The future may be dropped at any await (a limit, a shutdown): what was begun must be safe to begin again.
+pub trait Execute: Send + Sync + 'static {
+    /// Does what `order` asks, and tells `progress` each time something moved.
+    fn execute(
+        &self,
+        order: &Order,
+        progress: &Progress,
+    ) -> impl Future<Output = Result<Outcome, Failure>> + Send;
+}
+
+/// The two pairs of hands of a worker.
+#[derive(Debug, Clone)]
+pub struct Hands<H, K> {
+    /// For Windows hosts.
+    pub host: H,
+    /// For the Kubernetes API.
+    pub kubernetes: K,
+}
+
+/// Whether a task is done on the Windows host (over SSH), not at the Kubernetes API.
+#[must_use]
+pub fn on_host(task: &Task) -> bool {
+    matches!(
+        task,
+        Task::Probe { .. }
+            | Task::Converge { .. }
+            | Task::Reboot { .. }
+            | Task::Plan { .. }
+            | Task::TearDown { .. }
+    )
+}
+
+impl<H: Execute, K: Execute> Execute for Hands<H, K> {
+    async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
+        if on_host(&order.body) {
+            self.host.execute(order, progress).await
+        } else {
+            self.kubernetes.execute(order, progress).await
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! What a task does on a Windows host: probe, converge, plan, reboot, tear down.

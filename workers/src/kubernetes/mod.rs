@@ -1,0 +1,1 @@
+//! What a task does at the Kubernetes API: fences, evictions, deletions, certificates, annotations.

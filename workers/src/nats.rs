@@ -1,0 +1,1 @@
+//! The ports of workers and watcher over NATS JetStream.

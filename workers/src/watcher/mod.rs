@@ -1,0 +1,1 @@
+//! The watcher: what the cluster is like, told to runs as facts.

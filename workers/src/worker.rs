@@ -1,0 +1,1 @@
+//! The worker: takes orders, keeps their claims alive, executes, and reports until receipted.
