@@ -1,0 +1,55 @@
+//! What tasks on a Windows host need of the cluster: a few reads, and one annotation.
+
+use dormer_proto::{id::LeaseToken, machine::MachineRef, message::Failure};
+use std::future::Future;
+use zeroize::Zeroizing;
+
+/// What a kubelet needs to join, read when it is needed and never kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bootstrap {
+    /// The API server's URL as nodes reach it.
+    pub api_url: String,
+    /// The authority that signed the API server's certificate, as PEM.
+    pub api_ca: String,
+    /// The authority that signs client certificates (the kubelet's `clientCAFile`), as PEM.
+    pub client_ca: String,
+    /// The bootstrap token. A secret: it goes to the host, and nowhere else.
+    pub token: Zeroizing<String>,
+    /// The cluster's DNS service.
+    pub cluster_dns: String,
+    /// The cluster's domain: `cluster.local`.
+    pub cluster_domain: String,
+    /// The services' network: `172.30.0.0/16`.
+    pub service_cidr: String,
+}
+
+/// How a machine stands in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Standing {
+    /// The highest lease token on its Machine and Node (0: none).
+    pub token: LeaseToken,
+    /// Pods on its Node that a drain would move (no DaemonSet's, no mirror pod, none that has ended).
+    pub pods: u32,
+    /// The subnet that hybrid-overlay was given, once it is.
+    pub subnet: Option<String>,
+}
+
+/// The cluster, as tasks on a host need it.
+pub trait Cluster: Send + Sync + 'static {
+    /// Writes the name that the machine's Node will have on its Machine (and the pinned host key): CSRs are routed
+    /// by it. No write if it stands there already.
+    fn note(
+        &self,
+        machine: &MachineRef,
+        node_name: &str,
+        host_key: &str,
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// Reads how the machine stands, from Machine, Node and pods.
+    fn standing(
+        &self,
+        machine: &MachineRef,
+        node: Option<&str>,
+    ) -> impl Future<Output = Result<Standing, Failure>> + Send;
+    /// Reads what a kubelet needs to join.
+    fn bootstrap(&self) -> impl Future<Output = Result<Bootstrap, Failure>> + Send;
+}
