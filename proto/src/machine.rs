@@ -381,6 +381,9 @@ pub struct MachineFact {
     pub node: Option<String>,
     /// Whether it has a deletionTimestamp.
     pub deleting: bool,
+    /// That deletionTimestamp: the API server's clock, in whole seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted: Option<Timestamp>,
     /// Its controller.
     pub owner: Option<Owner>,
     /// `errorReason: errorMessage`.
@@ -476,4 +479,9 @@ pub enum Signal {
     },
     /// From the rollout: it does not know you; enrol again.
     Enrol,
+    /// From the rollout, to a machine that was deleted under its lease: the slot has ended.
+    Replaced {
+        /// UID of the Machine that serves in its place; `None`: none will come.
+        by: Option<String>,
+    },
 }
