@@ -49,6 +49,9 @@ pub enum Signal {
         token: LeaseToken,
         /// Whether its Machine was deleted under the lease: then a replacement ends the slot.
         replaced: bool,
+        /// The Machine's deletionTimestamp, if it was seen: a replacement is not older.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deleted: Option<Timestamp>,
     },
     /// A member's Machine is gone, and its run with it.
     Left {
@@ -58,6 +61,9 @@ pub enum Signal {
         gap: bool,
         /// The lease that it held, if any.
         token: Option<LeaseToken>,
+        /// The Machine's deletionTimestamp, if it was seen: a replacement is not older.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deleted: Option<Timestamp>,
     },
     /// A person: no new grants.
     Pause,
