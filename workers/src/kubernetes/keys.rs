@@ -1,0 +1,54 @@
+//! Every annotation and label that dormer reads or writes, in one place, and the text of a fence's mark.
+
+use dormer_proto::{id::LeaseToken, machine::TokenMark};
+
+/// On a Machine: the name that its Node will have. It routes CSRs, and nothing more.
+pub const NODE_NAME: &str = "dormer.io/node-name";
+/// On a Machine and its Node: the lease token under which destructive steps are made, `<token> open` or `<token> closed`.
+pub const FENCE: &str = "dormer.io/fence";
+/// On a Node: the version that we configured.
+pub const VERSION: &str = "dormer.io/version";
+/// On a Machine (label or annotation): hands off when it is `true`.
+pub const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
+/// On a Node: the version that WMCO wrote; read, never trusted as ours.
+pub const WMCO_VERSION: &str = "windowsmachineconfig.openshift.io/version";
+/// On a Machine: nobody drains its node, whatever the value.
+pub const EXCLUDE_DRAIN: &str = "machine.openshift.io/exclude-node-draining";
+/// On a Node: the subnet that hybrid-overlay was given.
+pub const SUBNET: &str = "k8s.ovn.org/hybrid-overlay-node-subnet";
+/// On a Machine: its operating system; `Windows` is ours.
+pub const OS_ID: &str = "machine.openshift.io/os-id";
+
+/// A mark as it stands in [`FENCE`].
+#[must_use]
+pub fn fence_text(mark: TokenMark) -> String {
+    format!("{} {}", mark.token.0, if mark.open { "open" } else { "closed" })
+}
+
+/// Reads [`FENCE`]; `None` for what nobody of ours wrote.
+#[must_use]
+pub fn fence(text: &str) -> Option<TokenMark> {
+    let (token, word) = text.trim().split_once(' ')?;
+    let open = match word {
+        "open" => true,
+        "closed" => false,
+        _ => return None,
+    };
+    Some(TokenMark { token: LeaseToken(token.parse().ok()?), open })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_read_as_it_was_written() {
+        for (token, open) in [(0, false), (7, true), (u64::MAX, false)] {
+            let mark = TokenMark { token: LeaseToken(token), open };
+            assert_eq!(fence(&fence_text(mark)), Some(mark));
+        }
+        for odd in ["", "7", "7 ajar", "open", "-1 open", "7 open now"] {
+            assert_eq!(fence(odd), None, "{odd}");
+        }
+    }
+}
