@@ -14,6 +14,7 @@ pub const MACHINE: &str = "machine";
 pub const ROLLOUT: &str = "rollout";
 
 /// A fact that some run may be told.
+#[expect(clippy::large_enum_variant, reason = "letters are made, encoded and dropped one by one")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Fact {
     /// For a machine's run.

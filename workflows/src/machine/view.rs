@@ -1,0 +1,154 @@
+//! A machine's run as people and programs see it.
+
+use super::state::{Halt, Lease, Phase, State};
+use dormer_proto::id::Timestamp;
+use serde::Serialize;
+
+/// What is shown of a machine, beside what the engine knows (attempt, since, run).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct View {
+    /// The Machine's name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its UID.
+    pub uid: String,
+    /// One of the six states, `Failed` or `Gone`.
+    pub state: &'static str,
+    /// The phase within the state.
+    pub phase: &'static str,
+    /// Why it is there, if there is more to say than the state.
+    pub reason: Option<String>,
+    /// What it waits for.
+    pub waiting_for: Option<String>,
+    /// The version that its node carries.
+    pub version: Option<String>,
+    /// The version that it should carry.
+    pub desired_version: Option<String>,
+    /// Its Node.
+    pub node: Option<String>,
+    /// Its address.
+    pub address: Option<String>,
+    /// Its pool.
+    pub pool: String,
+    /// The lease's token, while it holds it.
+    pub token: Option<u64>,
+    /// Whether its Machine is being deleted.
+    pub deleting: bool,
+    /// The Machine's own phase.
+    pub machine_phase: Option<String>,
+    /// The Machine's own error.
+    pub machine_error: Option<String>,
+    /// Who owns the Machine: `MachineSet/name`.
+    pub owner: Option<String>,
+    /// What stands in its way, or who stopped it.
+    pub halted: Option<String>,
+    /// When the Machine was created, by the API server's clock.
+    pub created: Option<Timestamp>,
+}
+
+impl State {
+    /// What is shown of this machine.
+    #[must_use]
+    pub fn view(&self) -> View {
+        let machine = self.machine.as_ref();
+        let reference = self.machine_ref();
+        View {
+            name: reference.name,
+            namespace: reference.namespace,
+            uid: reference.uid,
+            state: self.phase.label(),
+            phase: self.phase.name(),
+            reason: self.reason(),
+            waiting_for: self.waiting_for(),
+            version: self.version.clone(),
+            desired_version: self.desired().map(|desired| desired.version.clone()),
+            node: self.node_name(),
+            address: self.address().map(str::to_owned),
+            pool: self
+                .pool
+                .as_ref()
+                .map_or_else(|| dormer_proto::pool::DEFAULT_POOL.to_owned(), |p| p.pool.clone()),
+            token: self.lease.token().map(|token| token.0),
+            deleting: machine.is_some_and(|m| m.deleting),
+            machine_phase: machine.and_then(|m| m.phase.clone()),
+            machine_error: machine.and_then(|m| m.error.clone()),
+            owner: machine
+                .and_then(|m| m.owner.as_ref())
+                .map(|owner| format!("{}/{}", owner.kind, owner.name)),
+            halted: self.halted_by(),
+            created: machine.map(|m| m.created),
+        }
+    }
+
+    fn halted_by(&self) -> Option<String> {
+        Some(match self.halt.as_ref()? {
+            Halt::Paused { by } => format!("paused by {by}"),
+            Halt::Held { by } => format!("held by {by}"),
+            Halt::Ignored => {
+                "hands off: the Machine is labelled windowsmachineconfig.openshift.io/ignore=true"
+                    .into()
+            }
+        })
+    }
+
+    fn reason(&self) -> Option<String> {
+        match &self.phase {
+            Phase::Failed { from, failure } => {
+                Some(format!("{} while {}: {}", failure.code, from.name(), failure.message))
+            }
+            Phase::Evicting(_, drain) if !drain.blockers.is_empty() => {
+                let named = drain.blockers.iter().map(|b| format!("{} ({})", b.pod, b.why));
+                Some(named.collect::<Vec<_>>().join("; "))
+            }
+            Phase::ApprovalWait(change) | Phase::OwnerWait(change) | Phase::LeaseWait(change) => {
+                Some(format!("to change: {}", change.differs.join(", ")))
+            }
+            _ => self.note.clone(),
+        }
+    }
+
+    fn waiting_for(&self) -> Option<String> {
+        if let Some(halted) = self.halted_by() {
+            return Some(format!("resume ({halted})"));
+        }
+        let host = self.address().unwrap_or("?");
+        let node = self.host.node_name.as_deref().unwrap_or("?");
+        Some(match &self.phase {
+            Phase::Serving if self.node_serves() => return None,
+            Phase::Serving => format!("the Node {node} to be Ready and schedulable"),
+            Phase::Gone => return None,
+            Phase::Address => "an InternalIP on the Machine".into(),
+            Phase::Probing | Phase::Reprobing => format!("SSH at {host}"),
+            Phase::KeyWait { .. } => format!("{host} to accept the key"),
+            Phase::Adopting | Phase::Checking if self.pool.is_none() => {
+                "the pool's settings".into()
+            }
+            Phase::Adopting | Phase::Checking => format!("{host} to be compared"),
+            Phase::PoolWait => "the pool's settings".into(),
+            Phase::ConvergingHost { .. } => format!("{host} to be configured"),
+            Phase::Rebooting { boot_id, .. } => format!("{host} to end the boot {boot_id}"),
+            Phase::NodeWait => format!("the Node {node}"),
+            Phase::ConvergingNode | Phase::Applying { .. } => "the node's second section".into(),
+            Phase::ReadyWait => format!("the Node {node} to be Ready"),
+            Phase::Soaking => format!("the Node {node} to stay Ready"),
+            Phase::Marking => format!("our version on the Node {node}"),
+            Phase::ApprovalWait(_) => "approval (dormer approve)".into(),
+            Phase::OwnerWait(_) => "an owner: nobody would replace this Machine".into(),
+            Phase::LeaseWait(_) if self.lease == Lease::Wanted => "the rollout's lease".into(),
+            Phase::LeaseWait(_) => "a chance to ask for the lease".into(),
+            Phase::Closing | Phase::Undoing | Phase::ClosingGone => "the fence to be closed".into(),
+            Phase::Opening(_) => "the fence to be opened".into(),
+            Phase::Evicting(_, drain) => format!("{} pods to leave", drain.left),
+            Phase::Drained => "a person's resume".into(),
+            Phase::Deleting => "the Machine's deletion".into(),
+            Phase::Vanishing | Phase::Leaving => "the Machine to be gone".into(),
+            Phase::TearingDown => format!("{host} to be torn down"),
+            Phase::ReplacementWait => "a replacement to serve".into(),
+            Phase::Failed { .. } => {
+                "a retry (dormer retry), or a change that gives a reason".into()
+            }
+        })
+    }
+}

@@ -1,0 +1,337 @@
+//! A machine's run told as a story: inputs go in, and what the run is and asks for comes out as text.
+#![allow(dead_code, reason = "each test uses its own part of the common words")]
+
+use dormer_engine_core::{Command, Decision, Input, Now, Sender, Workflow};
+use dormer_proto::{
+    id::{LeaseToken, RunId, Seq, Timestamp},
+    machine::{
+        self, ChangeClass, CsrFact, HostFacts, HostFence, MachineFact, MachineRef, NodeFact,
+        Outcome, Owner, Section, Signal, Task,
+    },
+    message::{Failure, ObjectRef},
+    pool::{Desired, PoolSettings, Strategy},
+    rollout,
+    work::{self, Fact},
+};
+use dormer_workflows::machine::{Machine, State};
+
+pub type In = Input<Machine>;
+
+/// A run, and what was said so far.
+pub struct Story {
+    pub state: State,
+    pub at: u64,
+    seq: u64,
+    pub text: String,
+    /// Tasks asked for and not answered.
+    pub open: Vec<Task>,
+}
+
+impl Story {
+    /// A run that was just begun by seeing its Machine.
+    pub fn begin(machine: MachineFact) -> Self {
+        let mut story =
+            Self { state: State::default(), at: 0, seq: 0, text: String::new(), open: Vec::new() };
+        story.quietly(Input::Started);
+        story.tell("the Machine is seen", saw(machine));
+        story
+    }
+
+    pub fn quietly(&mut self, input: In) -> Vec<Command<Machine>> {
+        self.seq += 1;
+        let run = work::machine_run("uid-a").unwrap();
+        let now = Now { run: &run, seq: Seq(self.seq), at: Timestamp(self.at) };
+        let Decision { state, commands } =
+            Machine::decide(now, std::mem::take(&mut self.state), input);
+        self.state = state;
+        for command in &commands {
+            match command {
+                Command::CancelTasks | Command::Complete => self.open.clear(),
+                Command::Run(task, _) => self.open.push(task.clone()),
+                _ => {}
+            }
+        }
+        commands
+    }
+
+    /// Tells what happens, and writes down what follows.
+    pub fn tell(&mut self, what: &str, input: In) -> &mut Self {
+        if let Input::Finished { task, .. } | Input::Exhausted { task, .. } = &input
+            && let Some(at) = self.open.iter().position(|open| open == task)
+        {
+            self.open.remove(at);
+        }
+        let commands = self.quietly(input);
+        self.text +=
+            &format!("> {what}\n  {}: {}\n", Machine::label(&self.state), self.state.phase.name());
+        for command in commands {
+            self.text += &format!("    {}\n", show(&command));
+        }
+        self
+    }
+
+    /// The oldest open task whose name is `name` is answered.
+    pub fn done(&mut self, name: &str, outcome: Outcome) -> &mut Self {
+        let task = self.task(name);
+        self.tell(&format!("{name} is done"), Input::Finished { task, outcome })
+    }
+
+    /// The oldest open task whose name is `name` is given up.
+    pub fn given_up(&mut self, name: &str, code: &str) -> &mut Self {
+        let task = self.task(name);
+        let failure = Failure::lasting(code, format!("{name} did not work"));
+        self.tell(&format!("{name} is given up: {code}"), Input::Exhausted { task, failure })
+    }
+
+    pub fn task(&self, name: &str) -> Task {
+        let found = self.open.iter().find(|task| task.name() == name);
+        found
+            .unwrap_or_else(|| panic!("no {name} is open, but {:?}\n{}", self.names(), self.text))
+            .clone()
+    }
+
+    pub fn names(&self) -> Vec<&'static str> {
+        self.open.iter().map(Task::name).collect()
+    }
+
+    pub fn person(&mut self, signal: Signal) -> &mut Self {
+        let from = Sender::Person { who: "ada".into(), why: "on call".into() };
+        let what = format!("ada: {signal:?}");
+        self.tell(&what, Input::Signalled { from, signal: work::Signal::Machine(signal) })
+    }
+
+    pub fn granted(&mut self, token: u64, marked: bool) -> &mut Self {
+        let from = Sender::Run(work::rollout_run("windows").unwrap());
+        let signal = Signal::Granted { token: LeaseToken(token), marked };
+        let what = format!(
+            "the lease is granted: token {token}{}",
+            if marked { ", over the limit" } else { "" }
+        );
+        self.tell(&what, Input::Signalled { from, signal: work::Signal::Machine(signal) })
+    }
+
+    /// From the first fact to Joined at `v1`, quietly.
+    pub fn joined(pool: PoolSettings) -> Self {
+        let mut story = Self::begin(machine());
+        story.up(pool);
+        story.text.clear();
+        story
+    }
+
+    /// Brings the machine up to Joined.
+    pub fn up(&mut self, pool: PoolSettings) {
+        self.tell("the pool's settings are seen", pool_is(pool))
+            .done("probe", probed())
+            .done("converge-host", converged(Section::Host, false))
+            .tell(
+                "the Machine has a Node",
+                saw(MachineFact { node: Some("win-a".into()), ..machine() }),
+            )
+            .tell("the Node is seen", node_is(node()))
+            .done("converge-node", converged(Section::Node, false))
+            .tell("the Node is Ready", node_is(ready()))
+            .tell("the soak is over", Input::Fired(dormer_workflows::machine::Timer::Soak))
+            .done("mark-node", Outcome::NodeMarked)
+            .tell("the Node carries the version", node_is(carrying("v1")));
+    }
+
+    /// From Joined at `v1` to the lease for `v2`.
+    pub fn wants_v2(&mut self, class: ChangeClass) -> &mut Self {
+        self.tell("the pool wants v2", pool_is(wanting("v2"))).done("plan", planned(Some(class)))
+    }
+}
+
+pub fn show(command: &Command<Machine>) -> String {
+    match command {
+        Command::Run(task, _) => format!("run {}{}", task.name(), detail(task)),
+        Command::CancelTasks => "cancel every task".into(),
+        Command::StartTimer(timer, ms) => {
+            format!("wait {}.{:03} s ({timer:?})", ms / 1_000, ms % 1_000)
+        }
+        Command::CancelTimer(timer) => format!("wait no more ({timer:?})"),
+        Command::Signal(to, work::Signal::Rollout(signal)) => {
+            format!("tell {to}: {}", told(signal))
+        }
+        Command::Signal(to, signal) => format!("tell {to}: {signal:?}"),
+        Command::Forget(run) => format!("forget {run}"),
+        Command::BeginEpisode(kind) => format!("episode begins: {kind}"),
+        Command::EndEpisode(result) => format!("episode ends: {result}"),
+        Command::Complete => "over".into(),
+    }
+}
+
+fn detail(task: &Task) -> String {
+    match task {
+        Task::Probe { host } => format!(" of {}{}", host.address, pinned(host.pin.as_deref())),
+        Task::Converge { host, desired, generation, .. } => {
+            format!(" of {} to {}, generation {generation}", host.address, desired.version)
+        }
+        Task::Plan { desired, adopt, .. } => {
+            format!(" against {}{}", desired.version, if *adopt { ", adopting" } else { "" })
+        }
+        Task::Reboot { boot_id, .. } => format!(" unless {boot_id} has ended"),
+        Task::ApproveCsr { csr, .. } => format!(" {csr}"),
+        Task::MarkNode { node, version, .. } => format!(" {node} with {version}"),
+        Task::OpenFence { token, marked, cordon, .. } => format!(
+            " {token}{}{}",
+            if *marked { ", over the limit" } else { "" },
+            if *cordon { ", cordon" } else { "" }
+        ),
+        Task::CloseFence { token, .. } | Task::DeleteMachine { token, .. } => format!(" {token}"),
+        Task::Evict { force, .. } => if *force { ", without budgets" } else { "" }.to_owned(),
+        Task::TearDown { .. } => String::new(),
+    }
+}
+
+fn pinned(pin: Option<&str>) -> String {
+    pin.map(|key| format!(", pinned to {key}")).unwrap_or_default()
+}
+
+fn told(signal: &rollout::Signal) -> String {
+    match signal {
+        rollout::Signal::Member(report) => format!("member {}", flags(report)),
+        rollout::Signal::Request { report } => format!("request {}", flags(report)),
+        rollout::Signal::Release { token, replaced, .. } => {
+            format!("release {token}{}", if *replaced { ", the Machine is gone" } else { "" })
+        }
+        rollout::Signal::Left { gap, token, .. } => {
+            format!(
+                "left{}{}",
+                if *gap { ", a gap is left" } else { "" },
+                token.map(|t| format!(", with token {t}")).unwrap_or_default()
+            )
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+fn flags(report: &rollout::MemberReport) -> String {
+    let flags = [
+        (report.had_node, "served"),
+        (report.unavailable, "unavailable"),
+        (report.joined, "joined"),
+        (report.failed, "failed"),
+        (report.deleting, "deleting"),
+        (report.token.is_some(), "stray token"),
+    ];
+    let set: Vec<_> = flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
+    format!("[{}]", set.join(" "))
+}
+
+pub fn object(kind: &str, uid: &str) -> ObjectRef {
+    ObjectRef { cluster: String::new(), kind: kind.into(), uid: uid.into() }
+}
+
+pub fn machine() -> MachineFact {
+    MachineFact {
+        machine: MachineRef { namespace: "ns".into(), name: "a".into(), uid: "uid-a".into() },
+        created: Timestamp(1),
+        phase: Some("Provisioned".into()),
+        provider_id: Some("aws:///a".into()),
+        addresses: vec!["10.0.0.1".into()],
+        platform: "AWS".into(),
+        owner: Some(Owner { kind: "MachineSet".into(), name: "set".into(), uid: "uid-set".into() }),
+        ..MachineFact::default()
+    }
+}
+
+pub fn saw(machine: MachineFact) -> In {
+    let fact = Some(Fact::Machine(machine::Fact::Machine(machine)));
+    Input::Observed { object: object("Machine", "uid-a"), fact }
+}
+
+pub fn machine_gone() -> In {
+    Input::Observed { object: object("Machine", "uid-a"), fact: None }
+}
+
+pub fn node() -> NodeFact {
+    NodeFact {
+        name: "win-a".into(),
+        uid: "uid-node".into(),
+        provider_id: Some("aws:///a".into()),
+        boot_id: "boot-1".into(),
+        ..NodeFact::default()
+    }
+}
+
+pub fn ready() -> NodeFact {
+    NodeFact { ready: true, ..node() }
+}
+
+pub fn carrying(version: &str) -> NodeFact {
+    NodeFact { version: Some(version.into()), ..ready() }
+}
+
+pub fn node_is(node: NodeFact) -> In {
+    let fact = Some(Fact::Machine(machine::Fact::Node(node)));
+    Input::Observed { object: object("Node", "uid-node"), fact }
+}
+
+pub fn node_gone() -> In {
+    Input::Observed { object: object("Node", "uid-node"), fact: None }
+}
+
+pub fn csr_is(pending: bool) -> In {
+    let csr =
+        CsrFact { name: "csr-1".into(), signer: "kubernetes.io/kubelet-serving".into(), pending };
+    let fact = Some(Fact::Machine(machine::Fact::Csr(csr)));
+    Input::Observed { object: object("CertificateSigningRequest", "uid-csr"), fact }
+}
+
+pub fn wanting(version: &str) -> PoolSettings {
+    let desired = Desired { version: version.into(), payload: "p".into() };
+    PoolSettings { desired: [("*".to_owned(), desired)].into(), ..PoolSettings::default() }
+}
+
+pub fn in_place(version: &str) -> PoolSettings {
+    PoolSettings { strategy: Strategy::InPlace, ..wanting(version) }
+}
+
+pub fn pool_is(pool: PoolSettings) -> In {
+    let fact = Some(Fact::Machine(machine::Fact::Pool(pool)));
+    Input::Observed { object: object("ConfigMap", "uid-pool"), fact }
+}
+
+pub fn facts(boot: &str) -> HostFacts {
+    HostFacts {
+        os_build: "10.0.20348".into(),
+        hostname: "win-a".into(),
+        boot_id: boot.into(),
+        fence: HostFence::default(),
+        ..HostFacts::default()
+    }
+}
+
+pub fn probed_at(boot: &str) -> Outcome {
+    Outcome::Probed { facts: facts(boot), host_key: "key-a".into(), node_name: "win-a".into() }
+}
+
+pub fn probed() -> Outcome {
+    probed_at("boot-1")
+}
+
+pub fn converged(section: Section, reboot: bool) -> Outcome {
+    Outcome::Converged { section, changed: 3, reboot, boot_id: "boot-1".into() }
+}
+
+pub fn planned(class: Option<ChangeClass>) -> Outcome {
+    Outcome::Planned {
+        class,
+        differs: class.map(|_| "service kubelet".to_owned()).into_iter().collect(),
+        facts: facts("boot-1"),
+        host_key: "key-a".into(),
+        generation: 1,
+        token: LeaseToken(0),
+        pods: 4,
+    }
+}
+
+pub fn evicted(evicted: u32, left: u32) -> Outcome {
+    let blocker = machine::Blocker { pod: "shop/web-1".into(), why: "budget web allows 0".into() };
+    let blockers = if left > 0 { vec![blocker] } else { Vec::new() };
+    Outcome::Evicted { evicted, left, blockers }
+}
+
+pub fn run_id() -> RunId {
+    work::machine_run("uid-a").unwrap()
+}

@@ -1,0 +1,429 @@
+//! A machine's life in transcripts: the ordinary one, each way to fail, adoption, and what others do to it.
+
+mod common;
+
+use common::{
+    Story, carrying, converged, csr_is, evicted, in_place, machine, machine_gone, node, node_gone,
+    node_is, planned, pool_is, probed, probed_at, ready, saw, wanting,
+};
+use dormer_engine_core::{Input, Now, Workflow};
+use dormer_proto::{
+    id::{LeaseToken, Seq, Timestamp},
+    machine::{
+        ChangeClass, FenceRefusal, MachineFact, NodeFact, Outcome, Section, Signal, TokenMark,
+    },
+    pool::{AfterTimeout, Approval, PoolSettings},
+};
+use dormer_workflows::machine::{Machine, Timer};
+use expect_test::{ExpectFile, expect_file};
+
+fn holds(story: &Story, expected: ExpectFile) {
+    expected.assert_eq(&story.text);
+}
+
+#[test]
+fn the_ordinary_life() {
+    let mut story = Story::begin(MachineFact { addresses: Vec::new(), phase: None, ..machine() });
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .tell("the Machine has an address", saw(machine()))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, true))
+        .done("reboot", Outcome::RebootAsked)
+        .tell("ten seconds later", Input::Fired(Timer::Again))
+        .done("probe", probed())
+        .tell("ten seconds later", Input::Fired(Timer::Again))
+        .done("probe", probed_at("boot-2"))
+        .tell("the kubelet asks for a certificate", csr_is(true))
+        .done("approve-csr", Outcome::CsrApproved { csr: "csr-1".into() })
+        .done("converge-host", converged(Section::Host, false))
+        .tell("the Node is seen", node_is(node()))
+        .done("converge-node", converged(Section::Node, false))
+        .tell("the Node is Ready", node_is(ready()))
+        .tell("the Node is not Ready", node_is(node()))
+        .tell("the Node is Ready", node_is(ready()))
+        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", Outcome::NodeMarked)
+        .tell("the Node carries v1", node_is(carrying("v1")))
+        .tell("six hours later", Input::Fired(Timer::Drift))
+        .done("plan", planned(None));
+    holds(&story, expect_file!["stories/ordinary.txt"]);
+}
+
+#[test]
+fn an_upgrade_by_recreate() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .wants_v2(ChangeClass::Drain)
+        .granted(7, false)
+        .done("open-fence", Outcome::FenceOpened { was_cordoned: false })
+        .tell("the Node is cordoned", node_is(NodeFact { cordoned: true, ..carrying("v1") }))
+        .done("evict", evicted(2, 2))
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .done("evict", evicted(2, 0))
+        .done("delete-machine", Outcome::MachineDeleted)
+        .tell(
+            "the Machine is being deleted",
+            saw(MachineFact { deleting: true, deleted: Some(Timestamp(9)), ..machine() }),
+        )
+        .tell("the Node is gone", node_gone())
+        .tell("the Machine is gone", machine_gone())
+        .done("close-fence", Outcome::FenceClosed);
+    let by = Some("uid-b".into());
+    let from = dormer_engine_core::Sender::Run("rollout/windows".parse().unwrap());
+    let signal = dormer_proto::work::Signal::Machine(Signal::Replaced { by });
+    story.tell("the rollout: replaced", Input::Signalled { from, signal });
+    holds(&story, expect_file!["stories/recreate.txt"]);
+}
+
+#[test]
+fn an_upgrade_in_place() {
+    let mut story = Story::joined(in_place("v1"));
+    story
+        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .granted(7, false)
+        .done("open-fence", Outcome::FenceOpened { was_cordoned: false })
+        .done("evict", evicted(4, 0))
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed())
+        .tell("the pool wants v3 meanwhile", pool_is(in_place("v3")))
+        .done("converge-host", converged(Section::Host, false))
+        .done("converge-node", converged(Section::Node, false))
+        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", Outcome::NodeMarked)
+        .done("close-fence", Outcome::FenceClosed);
+    assert_eq!(story.state.version.as_deref(), Some("v3"), "not drained twice");
+    holds(&story, expect_file!["stories/in_place.txt"]);
+}
+
+#[test]
+fn a_restart_and_a_live_change() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .wants_v2(ChangeClass::Restart)
+        .granted(7, false)
+        .done("open-fence", Outcome::FenceOpened { was_cordoned: false })
+        .done("converge-host", converged(Section::Host, false))
+        .done("converge-node", converged(Section::Node, false))
+        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", Outcome::NodeMarked)
+        .done("close-fence", Outcome::FenceClosed)
+        .tell("the Node carries v2", node_is(carrying("v2")))
+        .tell("the pool wants v3", pool_is(wanting("v3")))
+        .done("plan", planned(Some(ChangeClass::Live)))
+        .done("converge-host", converged(Section::Host, false))
+        .done("converge-node", converged(Section::Node, false))
+        .done("mark-node", Outcome::NodeMarked);
+    holds(&story, expect_file!["stories/restart_and_live.txt"]);
+}
+
+#[test]
+fn a_step_fails_and_a_retry_goes_on_from_it() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .given_up("converge-host", "FeatureFailed")
+        .person(Signal::Retry)
+        .done("converge-host", converged(Section::Host, false))
+        .tell("no Node for twenty minutes", Input::Fired(Timer::Deadline))
+        .person(Signal::Retry)
+        .tell("the Node is seen", node_is(node()))
+        .done("converge-node", converged(Section::Node, false))
+        .tell("not Ready for twenty minutes", Input::Fired(Timer::Deadline))
+        .tell("it boots anew", node_is(NodeFact { boot_id: "boot-2".into(), ..ready() }));
+    holds(&story, expect_file!["stories/fails_and_retry.txt"]);
+}
+
+#[test]
+fn a_host_that_will_not_let_us_in() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .given_up("probe", "AuthRejected")
+        .tell("twenty seconds later", Input::Fired(Timer::Again))
+        .given_up("probe", "AuthRejected");
+    story.at = 700_000;
+    story
+        .tell("twenty seconds later", Input::Fired(Timer::Again))
+        .given_up("probe", "AuthRejected")
+        .tell(
+            "a new address",
+            saw(MachineFact { addresses: vec!["10.0.0.2".into()], ..machine() }),
+        );
+    holds(&story, expect_file!["stories/auth_rejected.txt"]);
+}
+
+#[test]
+fn a_second_reboot_is_one_too_many() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, true))
+        .done("reboot", Outcome::RebootAsked)
+        .tell("half an hour later", Input::Fired(Timer::Deadline))
+        .person(Signal::Retry)
+        .tell("ten seconds later", Input::Fired(Timer::Again))
+        .done("probe", probed_at("boot-2"))
+        .done("converge-host", converged(Section::Host, true));
+    holds(&story, expect_file!["stories/reboots.txt"]);
+}
+
+/// field.md §5, 42: the engine drops what is older; what says the same twice is no event. Here: the same fact again.
+#[test]
+fn the_same_fact_twice_asks_for_nothing() {
+    let mut story = Story::joined(wanting("v1"));
+    for input in
+        [saw(MachineFact { node: Some("win-a".into()), ..machine() }), node_is(carrying("v1"))]
+    {
+        assert_eq!(story.quietly(input), []);
+    }
+}
+
+/// field.md §5, 43, 44 and 46.
+#[test]
+fn deleted_while_it_is_configured() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .tell("the Machine is being deleted", saw(MachineFact { deleting: true, ..machine() }))
+        .tell("its kubelet asks for a certificate", csr_is(true))
+        .tell("the Machine is gone", machine_gone());
+    assert!(story.open.is_empty(), "nothing is approved for it");
+    holds(&story, expect_file!["stories/deleted_in_bring_up.txt"]);
+}
+
+/// field.md §5, 45.
+#[test]
+fn the_address_changes_on_the_way() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .tell(
+            "another address",
+            saw(MachineFact { addresses: vec!["10.0.0.2".into()], ..machine() }),
+        );
+    holds(&story, expect_file!["stories/address_changes.txt"]);
+}
+
+#[test]
+fn deleted_by_somebody_else_while_it_serves() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .wants_v2(ChangeClass::Drain)
+        .tell("a health check deletes it", saw(MachineFact { deleting: true, ..machine() }))
+        .granted(7, false)
+        .tell("the Machine is gone", machine_gone())
+        .done("close-fence", Outcome::FenceClosed);
+    holds(&story, expect_file!["stories/deleted_by_others.txt"]);
+
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .tell("a person deletes it", saw(MachineFact { deleting: true, ..machine() }))
+        .tell("the Machine is gone", machine_gone());
+    holds(&story, expect_file!["stories/deleted_by_others_gap.txt"]);
+}
+
+fn draining(pool: PoolSettings) -> Story {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .tell("the pool wants v2", pool_is(pool))
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .granted(7, false)
+        .done("open-fence", Outcome::FenceOpened { was_cordoned: false })
+        .done("evict", evicted(1, 3));
+    story.text.clear();
+    story
+}
+
+/// field.md §5, 49.
+#[test]
+fn a_budget_that_never_allows_an_eviction() {
+    let mut text = String::new();
+    for after_timeout in [AfterTimeout::Wait, AfterTimeout::Abort, AfterTimeout::Force] {
+        let mut story = draining(PoolSettings { after_timeout, ..wanting("v2") });
+        text += &format!("-- {after_timeout:?}\n");
+        story.tell("the drain takes too long", Input::Fired(Timer::Drain));
+        if after_timeout == AfterTimeout::Abort {
+            story.done("close-fence", Outcome::FenceClosed);
+        } else {
+            story.tell("five seconds later", Input::Fired(Timer::Again));
+        }
+        text += &story.text;
+    }
+    expect_file!["stories/drain_overdue.txt"].assert_eq(&text);
+}
+
+/// field.md §5, 56: the run holds the lease, so that whoever works for it goes on with the same node.
+/// field.md §5, 57: a token closed meanwhile stops the work.
+#[test]
+fn the_token_is_closed_under_a_drain() {
+    let mut story = draining(wanting("v2"));
+    story
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .done("evict", Outcome::FenceClosedMeanwhile)
+        .done("close-fence", Outcome::FenceClosed);
+    holds(&story, expect_file!["stories/token_closed.txt"]);
+}
+
+#[test]
+fn a_grant_over_the_limit_meets_a_node_that_serves() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .wants_v2(ChangeClass::Drain)
+        .granted(7, true)
+        .done("open-fence", Outcome::FenceRefused { why: FenceRefusal::NodeServes })
+        .done("close-fence", Outcome::FenceClosed)
+        .done("plan", planned(Some(ChangeClass::Drain)));
+    holds(&story, expect_file!["stories/marked_grant.txt"]);
+}
+
+#[test]
+fn what_keeps_an_upgrade_from_starting() {
+    let mut story = Story::joined(wanting("v1"));
+    let manual = PoolSettings { approval: Approval::Manual, ..wanting("v2") };
+    story
+        .tell("the pool wants v2, with approval", pool_is(manual))
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .person(Signal::Hold)
+        .person(Signal::Resume)
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .person(Signal::Approve)
+        .person(Signal::Pause)
+        .granted(7, false)
+        .person(Signal::Resume)
+        .person(Signal::Abort)
+        .done("close-fence", Outcome::FenceClosed);
+    holds(&story, expect_file!["stories/approval_hold_pause.txt"]);
+
+    let orphan = MachineFact { owner: None, node: Some("win-a".into()), ..machine() };
+    let mut story = Story::joined(wanting("v1"));
+    story.quietly(saw(orphan));
+    story.wants_v2(ChangeClass::Drain);
+    holds(&story, expect_file!["stories/no_owner.txt"]);
+}
+
+#[test]
+fn a_person_drains_and_recreates() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .person(Signal::Drain)
+        .granted(7, false)
+        .done("open-fence", Outcome::FenceOpened { was_cordoned: true })
+        .done("evict", evicted(4, 0))
+        .person(Signal::Resume)
+        .done("close-fence", Outcome::FenceClosed)
+        .person(Signal::Recreate)
+        .granted(8, false)
+        .tell(
+            "its owner forbids a drain",
+            saw(MachineFact { exclude_drain: true, node: Some("win-a".into()), ..machine() }),
+        )
+        .done("open-fence", Outcome::FenceOpened { was_cordoned: false });
+    holds(&story, expect_file!["stories/a_persons_wish.txt"]);
+}
+
+fn adopted_fact() -> MachineFact {
+    MachineFact { node: Some("win-a".into()), ..machine() }
+}
+
+#[test]
+fn adoption() {
+    let mut text = String::new();
+    let mut told = |title: &str, story: &Story| text += &format!("-- {title}\n{}", story.text);
+
+    let mut story = Story::begin(adopted_fact());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .tell("the Node is seen", node_is(carrying("v1")))
+        .done("probe", probed())
+        .done("plan", planned(None));
+    told("nothing differs", &story);
+
+    let wmco = NodeFact { wmco_version: Some("10.17.0".into()), ..ready() };
+    let mut story = Story::begin(adopted_fact());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .tell("the Node is seen", node_is(wmco))
+        .done("probe", probed())
+        .done("plan", planned(Some(ChangeClass::Drain)));
+    told("WMCO configured it", &story);
+
+    let mut story = Story::begin(adopted_fact());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .tell("the Node is seen", node_is(carrying("v0")))
+        .given_up("probe", "ConnectTimeout");
+    told("the host does not answer", &story);
+
+    let open = Some(TokenMark { token: LeaseToken(5), open: true });
+    let cordoned = NodeFact { token: open, cordoned: true, ..carrying("v1") };
+    let mut story = Story::begin(MachineFact { token: open, ..adopted_fact() });
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v2")))
+        .tell("the Node is seen", node_is(cordoned))
+        .done("probe", probed())
+        .done("plan", planned(Some(ChangeClass::Drain)));
+    told("an earlier store began an upgrade", &story);
+
+    expect_file!["stories/adoption.txt"].assert_eq(&text);
+}
+
+#[test]
+fn a_certificate_that_does_not_fit_yet() {
+    let mut story = Story::joined(wanting("v1"));
+    let why = "the address 10.0.0.9 is not the Machine's".to_owned();
+    let more = vec!["10.0.0.1".into(), "10.0.0.9".into()];
+    story
+        .tell("the kubelet asks for a certificate", csr_is(true))
+        .done("approve-csr", Outcome::CsrRefused { csr: "csr-1".into(), why })
+        .tell(
+            "the Machine has one more address",
+            saw(MachineFact { addresses: more, ..adopted_fact() }),
+        )
+        .tell("somebody else approves", csr_is(false));
+    holds(&story, expect_file!["stories/certificate.txt"]);
+}
+
+#[test]
+fn hands_off() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .tell("it is labelled ignore=true", saw(MachineFact { ignored: true, ..adopted_fact() }))
+        .tell("the pool wants v2", pool_is(wanting("v2")))
+        .tell("the label goes", saw(adopted_fact()));
+    holds(&story, expect_file!["stories/ignored.txt"]);
+}
+
+#[test]
+fn the_node_disappears_from_under_a_serving_machine() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .tell("the Node is gone", node_gone())
+        .tell("ten minutes later", Input::Fired(Timer::Deadline));
+    holds(&story, expect_file!["stories/node_gone.txt"]);
+}
+
+#[test]
+fn a_reset_keeps_the_world_and_the_lease() {
+    let mut story = Story::begin(machine());
+    story.tell("the pool's settings are seen", pool_is(wanting("v1"))).done("probe", probed());
+    let early = story.state.clone();
+    let mut story = Story::joined(wanting("v1"));
+    story.wants_v2(ChangeClass::Drain).granted(7, false);
+    let run = common::run_id();
+    let now = Now { run: &run, seq: Seq(99), at: Timestamp(5) };
+    let decision = Machine::reset(now, early, &story.state);
+    assert_eq!(decision.state.lease, story.state.lease);
+    assert_eq!(decision.state.node, story.state.node);
+    assert_eq!(decision.state.phase.name(), "converging the host");
+    // Without the lease a node that serves is not touched: it is asked for first.
+    let early = decision.state.clone();
+    let quiet = Story::joined(wanting("v1"));
+    let decision = Machine::reset(now, early, &quiet.state);
+    assert_eq!(decision.state.phase.name(), "waiting for the lease");
+}
