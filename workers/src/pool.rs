@@ -1,11 +1,39 @@
-//! A pool's settings out of the flat keys of its ConfigMap.
+//! A pool's settings: the flat keys of its ConfigMap, and what is installed to meet them.
 
 use dormer_proto::pool::{AfterTimeout, Approval, Desired, MaxUnavailable, PoolSettings, Strategy};
 use std::collections::BTreeMap;
+use tokio::sync::watch;
 
-/// The prefix of the keys that say what machines should be: `desired.<build>`.
-/// Every other build is `desired.any`, since a ConfigMap's key may not hold `*`.
-pub const DESIRED_PREFIX: &str = "desired.";
+/// The profile of a pool that names none.
+pub const DEFAULT_PROFILE: &str = "openshift";
+/// The payload of a pool that names none: the newest one that the catalog has.
+pub const INSTALLED: &str = "installed";
+/// Longest name of a profile or payload, in bytes.
+pub const NAME_BYTES_MAX: usize = 128;
+/// Most Windows builds that one pool's settings tell apart.
+pub const BUILDS_MAX: usize = 32;
+
+/// The name of the ConfigMap that holds the settings of `pool`.
+#[must_use]
+pub fn config_map(pool: &str) -> String {
+    format!("dormer-pool-{pool}")
+}
+
+/// What profiles and payloads there are to be installed on machines.
+pub trait Installed: Send + Sync + 'static {
+    /// What machines should be, by Windows build (`10.0.20348`; `*` is every other build), with this profile and
+    /// payload (`None`: the newest there is).
+    ///
+    /// # Errors
+    /// One sentence for people: there is no such profile or payload.
+    fn desired(
+        &self,
+        profile: &str,
+        payload: Option<&str>,
+    ) -> Result<BTreeMap<String, Desired>, String>;
+    /// Changes its value whenever [`Installed::desired`] may answer otherwise than before.
+    fn changed(&self) -> watch::Receiver<u64>;
+}
 
 /// A key of the ConfigMap that cannot be accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,49 +45,87 @@ pub struct PoolError {
     pub problem: String,
 }
 
-/// Reads the settings of `pool`; keys that are absent keep their defaults.
-///
-/// # Errors
-/// The first key, in alphabetical order, that is unknown or has a bad value. Nothing is accepted in part.
-pub fn parse(pool: &str, data: &BTreeMap<String, String>) -> Result<PoolSettings, PoolError> {
-    let mut settings = PoolSettings { pool: pool.to_owned(), ..PoolSettings::default() };
-    for (key, value) in data {
-        set(&mut settings, key, value.trim())
-            .map_err(|problem| PoolError { key: key.clone(), problem })?;
-    }
-    Ok(settings)
+/// A pool's settings as people wrote them: what is desired is not yet looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wish {
+    /// The name of a profile.
+    pub profile: String,
+    /// The version of a payload; `None`: the newest that is installed.
+    pub payload: Option<String>,
+    rest: PoolSettings,
 }
 
-fn set(settings: &mut PoolSettings, key: &str, value: &str) -> Result<(), String> {
-    match key {
-        "strategy" => {
-            let words = [("recreate", Strategy::Recreate), ("in-place", Strategy::InPlace)];
-            settings.strategy = word(value, &words)?;
+impl Wish {
+    /// Reads the settings of `pool`; keys that are absent keep their defaults.
+    ///
+    /// # Errors
+    /// The first key, in alphabetical order, that is unknown or has a bad value. Nothing is accepted in part.
+    pub fn parse(pool: &str, data: &BTreeMap<String, String>) -> Result<Self, PoolError> {
+        let rest = PoolSettings { pool: pool.to_owned(), ..PoolSettings::default() };
+        let mut wish = Self { profile: DEFAULT_PROFILE.to_owned(), payload: None, rest };
+        for (key, value) in data {
+            wish.set(key, value.trim())
+                .map_err(|problem| PoolError { key: key.clone(), problem })?;
         }
-        "maxUnavailable" => settings.max_unavailable = max_unavailable(value)?,
-        "paused" => settings.paused = word(value, &[("true", true), ("false", false)])?,
-        "approval" => {
-            let words = [("automatic", Approval::Automatic), ("manual", Approval::Manual)];
-            settings.approval = word(value, &words)?;
-        }
-        "drainTimeoutSeconds" => settings.drain_timeout_ms = seconds(value)?,
-        "afterTimeout" => {
-            let words = [
-                ("wait", AfterTimeout::Wait),
-                ("abort", AfterTimeout::Abort),
-                ("force", AfterTimeout::Force),
-            ];
-            settings.after_timeout = word(value, &words)?;
-        }
-        "soakSeconds" => settings.soak_ms = seconds(value)?,
-        _ => {
-            let build = key.strip_prefix(DESIRED_PREFIX).filter(|build| !build.is_empty());
-            let build = build.ok_or("there is no such setting")?;
-            let build = if build == "any" { "*" } else { build };
-            settings.desired.insert(build.to_owned(), desired(value)?);
-        }
+        Ok(wish)
     }
-    Ok(())
+
+    /// The settings, with what machines should be by what is installed now.
+    ///
+    /// # Errors
+    /// There is no such profile or payload; the error's key is the one that names it.
+    pub fn settle(&self, installed: &impl Installed) -> Result<PoolSettings, PoolError> {
+        let refused = |problem: String| {
+            let key = if self.payload.is_some() { "payload" } else { "profile" };
+            PoolError { key: key.to_owned(), problem }
+        };
+        let desired =
+            installed.desired(&self.profile, self.payload.as_deref()).map_err(refused)?;
+        if desired.is_empty() || desired.len() > BUILDS_MAX {
+            return Err(refused(format!("names {} Windows builds", desired.len())));
+        }
+        Ok(PoolSettings { desired, ..self.rest.clone() })
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let settings = &mut self.rest;
+        match key {
+            "profile" => self.profile = name(value)?,
+            "payload" if value == INSTALLED => self.payload = None,
+            "payload" => self.payload = Some(name(value)?),
+            "strategy" => {
+                let words = [("recreate", Strategy::Recreate), ("in-place", Strategy::InPlace)];
+                settings.strategy = word(value, &words)?;
+            }
+            "maxUnavailable" => settings.max_unavailable = max_unavailable(value)?,
+            "paused" => settings.paused = word(value, &[("true", true), ("false", false)])?,
+            "approval" => {
+                let words = [("automatic", Approval::Automatic), ("manual", Approval::Manual)];
+                settings.approval = word(value, &words)?;
+            }
+            "drainTimeoutSeconds" => settings.drain_timeout_ms = seconds(value)?,
+            "afterTimeout" => {
+                let words = [
+                    ("wait", AfterTimeout::Wait),
+                    ("abort", AfterTimeout::Abort),
+                    ("force", AfterTimeout::Force),
+                ];
+                settings.after_timeout = word(value, &words)?;
+            }
+            "soakSeconds" => settings.soak_ms = seconds(value)?,
+            _ => return Err("there is no such setting".to_owned()),
+        }
+        Ok(())
+    }
+}
+
+/// A name may stand in a path or a label: letters, digits, `.`, `-`, `_`, `+`.
+fn name(value: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || ".-_+".contains(c);
+    let good = value.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && value.len() <= NAME_BYTES_MAX
+        && value.chars().all(fits);
+    if good { Ok(value.to_owned()) } else { Err("must be a name: letters, digits, . - _ +".into()) }
 }
 
 fn word<T: Copy>(value: &str, words: &[(&str, T)]) -> Result<T, String> {
@@ -87,26 +153,46 @@ fn max_unavailable(value: &str) -> Result<MaxUnavailable, String> {
     parsed.ok_or_else(|| "must be a number from 1, or 1% to 100%".to_owned())
 }
 
-/// `<version> <payload>`: two words.
-fn desired(value: &str) -> Result<Desired, String> {
-    let words: Vec<_> = value.split_whitespace().collect();
-    match words[..] {
-        [version, payload] => Ok(Desired { version: version.into(), payload: payload.into() }),
-        _ => Err("must be a version and a payload's version, with a space between".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    struct Newest(watch::Sender<u64>);
+
+    impl Installed for Newest {
+        fn desired(
+            &self,
+            profile: &str,
+            payload: Option<&str>,
+        ) -> Result<BTreeMap<String, Desired>, String> {
+            let payload = payload.unwrap_or("p2").to_owned();
+            if payload != "p1" && payload != "p2" {
+                return Err(format!("there is no payload {payload}"));
+            }
+            let version = format!("{profile}-{payload}");
+            Ok(BTreeMap::from([("*".to_owned(), Desired { version, payload })]))
+        }
+
+        fn changed(&self) -> watch::Receiver<u64> {
+            self.0.subscribe()
+        }
+    }
+
     fn one(key: &str, value: &str) -> Result<PoolSettings, PoolError> {
-        parse("windows", &BTreeMap::from([(key.to_owned(), value.to_owned())]))
+        let wish = Wish::parse("windows", &BTreeMap::from([(key.to_owned(), value.to_owned())]))?;
+        wish.settle(&Newest(watch::Sender::new(0)))
+    }
+
+    fn any(settings: &PoolSettings) -> &str {
+        &settings.desired_for("10.0.20348").expect("for every build").version
     }
 
     #[test]
-    fn no_keys_are_the_defaults() {
-        assert_eq!(parse("windows", &BTreeMap::new()), Ok(PoolSettings::default()));
+    fn no_keys_are_the_defaults_with_the_newest_payload() {
+        let wish = Wish::parse("windows", &BTreeMap::new()).expect("accepted");
+        let settings = wish.settle(&Newest(watch::Sender::new(0))).expect("settled");
+        assert_eq!(any(&settings), "openshift-p2");
+        assert_eq!(PoolSettings { desired: BTreeMap::new(), ..settings }, PoolSettings::default());
     }
 
     #[test]
@@ -115,8 +201,9 @@ mod tests {
         assert_eq!(settings.max_unavailable, MaxUnavailable::Percent(10));
         assert_eq!(one("strategy", "in-place").expect("accepted").strategy, Strategy::InPlace);
         assert_eq!(one("soakSeconds", "5\n").expect("accepted").soak_ms, 5_000);
-        let settings = one("desired.any", "v1 p1").expect("accepted");
-        assert_eq!(settings.desired_for("10.0.20348").expect("any build").payload, "p1");
+        assert_eq!(any(&one("payload", "p1").expect("accepted")), "openshift-p1");
+        assert_eq!(any(&one("payload", "installed").expect("accepted")), "openshift-p2");
+        assert_eq!(any(&one("profile", "mine").expect("accepted")), "mine-p2");
     }
 
     #[test]
@@ -129,8 +216,10 @@ mod tests {
             ("paused", "yes"),
             ("drainTimeoutSeconds", "-1"),
             ("drainTimeoutSeconds", "18446744073709551615"),
-            ("desired.", "v p"),
-            ("desired.any", "v"),
+            ("profile", ""),
+            ("profile", "../etc"),
+            ("payload", "p3"),
+            ("payload", "two words"),
             ("maxunavailable", "1"),
         ];
         for (key, value) in table {
