@@ -19,7 +19,7 @@ struct Found {
 }
 
 impl Draft<'_> {
-    pub(super) fn finished(&mut self, task: &Task, outcome: Outcome) {
+    pub(super) fn finished(&mut self, outcome: Outcome) {
         match (self.s.phase.clone(), outcome) {
             (_, Outcome::CsrApproved { csr }) => self.csr_answered(&csr, None),
             (_, Outcome::CsrRefused { csr, why }) => self.csr_answered(&csr, Some(why)),
@@ -68,12 +68,8 @@ impl Draft<'_> {
                 self.enter(Phase::ReplacementWait);
             }
             // An answer to a step that was left meanwhile.
-            _ => self.unused(task),
+            _ => {}
         }
-    }
-
-    fn unused(&mut self, task: &Task) {
-        self.s.note = Some(format!("an answer to {} came after its step was left", task.name()));
     }
 
     fn read(&mut self, facts: HostFacts, host_key: String) {
@@ -290,14 +286,18 @@ impl Draft<'_> {
                 self.enter(Phase::KeyWait { since: self.now.at });
             }
             (Phase::KeyWait { since }, Task::Probe { .. }) => self.key_refused(since, failure),
-            (Phase::Probing | Phase::Adopting, _) if self.has_node() => {
+            (phase @ (Phase::Probing | Phase::Adopting), task)
+                if self.has_node() && asked(&phase, task) =>
+            {
                 self.adopted_unseen(failure);
             }
             (Phase::Checking, Task::Plan { .. }) => self.not_compared(failure),
             (Phase::Rebooting { .. }, Task::Probe { .. }) => {
                 self.timer(Timer::Again, policy::REBOOT_LOOK);
             }
-            _ => self.fail(failure),
+            (phase, task) if asked(&phase, task) => self.fail(failure),
+            // A step that was left meanwhile.
+            _ => {}
         }
     }
 
@@ -342,5 +342,28 @@ impl Draft<'_> {
         } else {
             self.enter_quietly();
         }
+    }
+}
+
+/// Whether `phase` is the one that waits for `task`.
+fn asked(phase: &Phase, task: &Task) -> bool {
+    match phase {
+        Phase::Probing | Phase::KeyWait { .. } | Phase::Reprobing => {
+            matches!(task, Task::Probe { .. })
+        }
+        Phase::Adopting | Phase::Checking => matches!(task, Task::Plan { .. }),
+        Phase::ConvergingHost { .. } | Phase::ConvergingNode | Phase::Applying { .. } => {
+            matches!(task, Task::Converge { .. })
+        }
+        Phase::Rebooting { .. } => matches!(task, Task::Reboot { .. }),
+        Phase::Marking => matches!(task, Task::MarkNode { .. }),
+        Phase::Opening(_) => matches!(task, Task::OpenFence { .. }),
+        Phase::Evicting(..) => matches!(task, Task::Evict { .. }),
+        Phase::Deleting => matches!(task, Task::DeleteMachine { .. }),
+        Phase::TearingDown => matches!(task, Task::TearDown { .. }),
+        Phase::Closing | Phase::Undoing | Phase::ClosingGone => {
+            matches!(task, Task::CloseFence { .. })
+        }
+        _ => false,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     draft::Draft,
-    state::{CSRS_MAX, Csr, Halt, Lease, Phase},
+    state::{CSRS_MAX, Csr, Halt, Phase},
 };
 use dormer_proto::{
     machine::{self, CsrFact, MachineFact, NodeFact},
@@ -82,6 +82,10 @@ impl Draft<'_> {
     fn address_changed(&mut self) {
         match self.s.phase.clone() {
             Phase::Address => self.enter(Phase::Address),
+            Phase::KeyWait { .. } => {
+                self.cancel_tasks();
+                self.enter(Phase::Probing);
+            }
             Phase::Serving => self.enter(Phase::Checking),
             Phase::Failed { from, .. } => self.go_on_from(*from),
             phase if on_the_host(&phase) => {
@@ -213,11 +217,9 @@ impl Draft<'_> {
             Phase::Serving => self.consider(),
             // What was compared, and how it would be changed, may be otherwise now.
             Phase::ApprovalWait(_) | Phase::OwnerWait(_) => self.enter(Phase::Checking),
-            Phase::LeaseWait(_) if self.s.lease == Lease::Wanted && self.s.wish.is_none() => {
-                if retarget {
-                    self.withdraw();
-                    self.enter(Phase::Checking);
-                }
+            Phase::LeaseWait(_) if retarget && self.s.wish.is_none() => {
+                self.withdraw();
+                self.enter(Phase::Checking);
             }
             Phase::Checking => {
                 self.cancel_tasks();
@@ -239,7 +241,6 @@ fn on_the_host(phase: &Phase) -> bool {
     matches!(
         phase,
         Phase::Probing
-            | Phase::KeyWait { .. }
             | Phase::Adopting
             | Phase::ConvergingHost { .. }
             | Phase::Rebooting { .. }

@@ -49,7 +49,7 @@ impl Workflow for Machine {
             _ if draft.s.phase == Phase::Gone => {}
             Input::Started => draft.begin_episode("bring-up"),
             Input::Observed { object, fact } => draft.observed(&object, fact),
-            Input::Finished { task, outcome } => draft.finished(&task, outcome),
+            Input::Finished { outcome, .. } => draft.finished(outcome),
             Input::Exhausted { task, failure } => draft.exhausted(&task, failure),
             Input::Fired(timer) => draft.fired(timer),
             Input::Signalled { from, signal: Signal::Machine(signal) } => {

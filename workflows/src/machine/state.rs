@@ -453,7 +453,7 @@ impl State {
             created: machine.created,
             had_node: self.served,
             unavailable: self.served && away,
-            joined: self.phase.joined(),
+            joined: self.served && self.phase.joined(),
             failed,
             deleting: machine.deleting,
             token: stray,

@@ -1,0 +1,345 @@
+//! The machine's transition table, generated: every phase × every input → where it goes, and what it asks for.
+
+mod common;
+
+use common::{
+    In, Story, carrying, converged, csr_is, evicted, machine, machine_gone, node, node_gone,
+    node_is, planned, pool_is, probed, ready, saw, show, wanting,
+};
+use dormer_engine_core::{Input, Sender};
+use dormer_proto::{
+    id::{LeaseToken, Timestamp},
+    machine::{
+        ChangeClass, CsrExpectation, FenceRefusal, HostRef, MachineFact, MachineRef, Outcome,
+        Section, Signal, Task,
+    },
+    message::Failure,
+    pool::Desired,
+    work,
+};
+use dormer_workflows::machine::{Change, Drain, How, Lease, Phase, State, Timer};
+use expect_test::expect_file;
+
+fn change() -> Change {
+    Change { how: How::Recreate, differs: vec!["service kubelet".into()] }
+}
+
+/// One of each phase.
+fn phases() -> Vec<Phase> {
+    let failed = |from: Phase| Phase::Failed {
+        from: Box::new(from),
+        failure: Failure::lasting("Broken", "it broke"),
+    };
+    vec![
+        Phase::Address,
+        Phase::Probing,
+        Phase::KeyWait { since: Timestamp(0) },
+        Phase::Adopting,
+        Phase::PoolWait,
+        Phase::ConvergingHost { rebooted: false },
+        Phase::Rebooting { boot_id: "boot-1".into(), asked: true },
+        Phase::NodeWait,
+        Phase::ConvergingNode,
+        Phase::ReadyWait,
+        Phase::Soaking,
+        Phase::Marking,
+        Phase::Serving,
+        Phase::Checking,
+        Phase::Applying { section: Section::Host },
+        Phase::ApprovalWait(change()),
+        Phase::OwnerWait(change()),
+        Phase::LeaseWait(change()),
+        Phase::Closing,
+        Phase::Opening(change()),
+        Phase::Evicting(change(), Drain::default()),
+        Phase::Drained,
+        Phase::Deleting,
+        Phase::Vanishing,
+        Phase::TearingDown,
+        Phase::Undoing,
+        Phase::Leaving,
+        Phase::Reprobing,
+        Phase::ClosingGone,
+        Phase::ReplacementWait,
+        failed(Phase::ConvergingHost { rebooted: false }),
+        failed(Phase::Evicting(change(), Drain::default())),
+        Phase::Gone,
+    ]
+}
+
+/// The run that stands in `phase`, with what it would know by then.
+fn standing(phase: Phase) -> Story {
+    let early = matches!(
+        phase,
+        Phase::Address
+            | Phase::Probing
+            | Phase::KeyWait { .. }
+            | Phase::PoolWait
+            | Phase::ConvergingHost { .. }
+            | Phase::Rebooting { .. }
+            | Phase::NodeWait
+    );
+    let mut story = Story::joined(wanting("v1"));
+    let known = std::mem::take(&mut story.state);
+    let with_lease = matches!(
+        phase,
+        Phase::Closing
+            | Phase::Opening(_)
+            | Phase::Evicting(..)
+            | Phase::Drained
+            | Phase::Deleting
+            | Phase::Vanishing
+            | Phase::TearingDown
+            | Phase::Undoing
+            | Phase::Reprobing
+            | Phase::ClosingGone
+    );
+    let lease = match &phase {
+        _ if with_lease => Lease::Held { token: LeaseToken(7), marked: false },
+        Phase::Failed { from, .. } if matches!(**from, Phase::Evicting(..)) => {
+            Lease::Held { token: LeaseToken(7), marked: false }
+        }
+        Phase::LeaseWait(_) => Lease::Wanted,
+        _ => Lease::None,
+    };
+    let fresh = early
+        || matches!(&phase, Phase::Failed { from, .. } if matches!(**from, Phase::ConvergingHost { .. }));
+    let adopting = phase == Phase::Adopting;
+    let mut state = State { phase, lease, ..known };
+    if fresh {
+        state =
+            State { node: None, machine: Some(machine()), served: false, version: None, ..state };
+    }
+    if state.phase == Phase::PoolWait {
+        state.pool = None;
+    }
+    if state.phase == Phase::Address {
+        state.machine = Some(MachineFact { addresses: Vec::new(), ..machine() });
+    }
+    if adopting {
+        state.version = None;
+    }
+    state.told = Some(state.report());
+    story.state = state;
+    story
+}
+
+fn host() -> HostRef {
+    HostRef { address: "10.0.0.1".into(), ..HostRef::default() }
+}
+
+fn named(name: &str) -> Task {
+    let (machine, token) = (MachineRef::default(), LeaseToken(7));
+    match name {
+        "probe" => Task::Probe { host: host() },
+        "converge-host" => Task::Converge {
+            host: host(),
+            section: Section::Host,
+            desired: Desired::default(),
+            generation: 1,
+            node_name: None,
+        },
+        "plan" => Task::Plan {
+            host: host(),
+            desired: Desired::default(),
+            node_name: None,
+            adopt: false,
+            generation: 1,
+        },
+        "approve-csr" => {
+            Task::ApproveCsr { csr: "csr-1".into(), expect: CsrExpectation::default() }
+        }
+        "close-fence" => Task::CloseFence { machine, node: None, token },
+        _ => Task::DeleteMachine { machine, token },
+    }
+}
+
+/// One of each input, and the more telling ones in several kinds.
+fn inputs() -> Vec<(String, In)> {
+    let here = || MachineFact { node: Some("win-a".into()), ..machine() };
+    let mut all: Vec<(String, In)> = vec![
+        (
+            "Machine: another address".into(),
+            saw(MachineFact { addresses: vec!["10.0.0.2".into()], ..here() }),
+        ),
+        (
+            "Machine: Failed".into(),
+            saw(MachineFact {
+                phase: Some("Failed".into()),
+                error: Some("InvalidConfiguration: no such image".into()),
+                ..here()
+            }),
+        ),
+        ("Machine: being deleted".into(), saw(MachineFact { deleting: true, ..here() })),
+        ("Machine: ignore=true".into(), saw(MachineFact { ignored: true, ..here() })),
+        ("Machine: gone".into(), machine_gone()),
+        ("Node: not Ready".into(), node_is(node())),
+        ("Node: Ready".into(), node_is(ready())),
+        (
+            "Node: cordoned".into(),
+            node_is(dormer_proto::machine::NodeFact { cordoned: true, ..carrying("v1") }),
+        ),
+        (
+            "Node: another boot".into(),
+            node_is(dormer_proto::machine::NodeFact { boot_id: "boot-2".into(), ..carrying("v1") }),
+        ),
+        (
+            "Node: another machine's".into(),
+            node_is(dormer_proto::machine::NodeFact {
+                provider_id: Some("aws:///z".into()),
+                ..ready()
+            }),
+        ),
+        ("Node: gone".into(), node_gone()),
+        ("CSR: pending".into(), csr_is(true)),
+        ("CSR: settled".into(), csr_is(false)),
+        ("Pool: wants v1".into(), pool_is(wanting("v1"))),
+        ("Pool: wants v2".into(), pool_is(wanting("v2"))),
+    ];
+    let outcomes = [
+        ("probed", probed()),
+        ("probed after a boot", common::probed_at("boot-2")),
+        ("converged", converged(Section::Host, false)),
+        ("converged, reboot", converged(Section::Host, true)),
+        ("reboot asked", Outcome::RebootAsked),
+        ("planned: equal", planned(None)),
+        ("planned: live", planned(Some(ChangeClass::Live))),
+        ("planned: restart", planned(Some(ChangeClass::Restart))),
+        ("planned: drain", planned(Some(ChangeClass::Drain))),
+        ("torn down", Outcome::TornDown),
+        ("csr approved", Outcome::CsrApproved { csr: "csr-1".into() }),
+        ("node marked", Outcome::NodeMarked),
+        ("fence opened", Outcome::FenceOpened { was_cordoned: false }),
+        ("fence refused: the node serves", Outcome::FenceRefused { why: FenceRefusal::NodeServes }),
+        ("fence refused: gone", Outcome::FenceRefused { why: FenceRefusal::Gone }),
+        ("fence closed", Outcome::FenceClosed),
+        ("evicted, 2 left", evicted(1, 2)),
+        ("evicted, 0 left", evicted(1, 0)),
+        ("fence closed meanwhile", Outcome::FenceClosedMeanwhile),
+        ("machine deleted", Outcome::MachineDeleted),
+    ];
+    for (name, outcome) in outcomes {
+        all.push((
+            format!("done: {name}"),
+            Input::Finished { task: named("delete-machine"), outcome },
+        ));
+    }
+    for name in ["probe", "converge-host", "plan", "approve-csr", "close-fence", "delete-machine"] {
+        let failure = Failure::lasting("Broken", "it broke");
+        all.push((format!("given up: {name}"), Input::Exhausted { task: named(name), failure }));
+    }
+    for timer in [Timer::Again, Timer::Deadline, Timer::Soak, Timer::Drift, Timer::Drain] {
+        all.push((format!("timer: {timer:?}"), Input::Fired(timer)));
+    }
+    let signals = [
+        Signal::Retry,
+        Signal::Pause,
+        Signal::Resume,
+        Signal::Hold,
+        Signal::Drain,
+        Signal::Recreate,
+        Signal::Approve,
+        Signal::Abort,
+        Signal::Remove,
+        Signal::Granted { token: LeaseToken(8), marked: false },
+        Signal::Enrol,
+        Signal::Replaced { by: None },
+    ];
+    for signal in signals {
+        let from = Sender::Person { who: "ada".into(), why: String::new() };
+        let word = format!("{signal:?}");
+        let word = word.split([' ', '{']).next().unwrap_or_default().to_owned();
+        all.push((
+            format!("signal: {word}"),
+            Input::Signalled { from, signal: work::Signal::Machine(signal) },
+        ));
+    }
+    all
+}
+
+#[test]
+fn every_phase_and_input_has_an_answer() {
+    let mut text = String::from(
+        "# Generated by tests/machine_table.rs. An input that is not listed leaves the phase as it is and asks for nothing.\n",
+    );
+    for phase in phases() {
+        let stands = standing(phase.clone());
+        let label = phase.label();
+        text += &format!("\n## {label}: {}\n", describe(&phase));
+        for (name, input) in inputs() {
+            let mut story = standing(phase.clone());
+            let commands = story.quietly(input);
+            if story.state.phase == stands.state.phase && commands.is_empty() {
+                continue;
+            }
+            let to = if story.state.phase == stands.state.phase {
+                "(stays)".to_owned()
+            } else {
+                format!("{}: {}", story.state.phase.label(), describe(&story.state.phase))
+            };
+            let asked: Vec<String> = commands.iter().map(show).collect();
+            text += &format!("{name} → {to} | {}\n", asked.join("; "));
+        }
+    }
+    expect_file!["machine_table.txt"].assert_eq(&text);
+}
+
+fn describe(phase: &Phase) -> String {
+    match phase {
+        Phase::Failed { from, .. } => format!("{} (from: {})", phase.name(), from.name()),
+        phase => phase.name().to_owned(),
+    }
+}
+
+/// A machine that serves is never touched without the lease, whatever it is told.
+#[test]
+fn nothing_disturbs_a_serving_node_without_the_lease() {
+    for phase in phases() {
+        let stands = standing(phase.clone());
+        if !stands.state.served || stands.state.lease.token().is_some() {
+            continue;
+        }
+        for (name, input) in inputs() {
+            let mut story = standing(phase.clone());
+            story.quietly(input);
+            let served = story.state.served && story.state.lease.token().is_none();
+            for task in &story.open {
+                let disturbs = matches!(
+                    task,
+                    Task::Evict { .. }
+                        | Task::DeleteMachine { .. }
+                        | Task::TearDown { .. }
+                        | Task::Reboot { .. }
+                );
+                assert!(
+                    !(served && disturbs),
+                    "{} on {name} asks for {}",
+                    describe(&phase),
+                    task.name()
+                );
+            }
+        }
+    }
+}
+
+/// Whoever holds the lease gives it back in the end: no phase forgets it.
+#[test]
+fn a_lease_is_only_dropped_by_release() {
+    for phase in phases() {
+        for (name, input) in inputs() {
+            let mut story = standing(phase.clone());
+            let held = story.state.lease.token();
+            let commands = story.quietly(input);
+            if held.is_some() && story.state.lease.token().is_none() {
+                let released = commands.iter().any(|c| show(c).contains("release"));
+                assert!(released, "{} on {name} forgets the lease", describe(&phase));
+            }
+            let over = story.state.phase == Phase::Gone;
+            assert!(
+                !(over && story.state.lease.token().is_some()),
+                "{} on {name}",
+                describe(&phase)
+            );
+        }
+    }
+}
