@@ -15,21 +15,21 @@ use dormer_proto::{
 };
 use dormer_workflows::machine::{Machine, State};
 
-pub type In = Input<Machine>;
+pub(crate) type In = Input<Machine>;
 
 /// A run, and what was said so far.
-pub struct Story {
-    pub state: State,
-    pub at: u64,
+pub(crate) struct Story {
+    pub(crate) state: State,
+    pub(crate) at: u64,
     seq: u64,
-    pub text: String,
+    pub(crate) text: String,
     /// Tasks asked for and not answered.
-    pub open: Vec<Task>,
+    pub(crate) open: Vec<Task>,
 }
 
 impl Story {
     /// A run that was just begun by seeing its Machine.
-    pub fn begin(machine: MachineFact) -> Self {
+    pub(crate) fn begin(machine: MachineFact) -> Self {
         let mut story =
             Self { state: State::default(), at: 0, seq: 0, text: String::new(), open: Vec::new() };
         story.quietly(Input::Started);
@@ -37,7 +37,7 @@ impl Story {
         story
     }
 
-    pub fn quietly(&mut self, input: In) -> Vec<Command<Machine>> {
+    pub(crate) fn quietly(&mut self, input: In) -> Vec<Command<Machine>> {
         self.seq += 1;
         let run = work::machine_run("uid-a").unwrap();
         let now = Now { run: &run, seq: Seq(self.seq), at: Timestamp(self.at) };
@@ -55,7 +55,7 @@ impl Story {
     }
 
     /// Tells what happens, and writes down what follows.
-    pub fn tell(&mut self, what: &str, input: In) -> &mut Self {
+    pub(crate) fn tell(&mut self, what: &str, input: In) -> &mut Self {
         if let Input::Finished { task, .. } | Input::Exhausted { task, .. } = &input
             && let Some(at) = self.open.iter().position(|open| open == task)
         {
@@ -71,36 +71,36 @@ impl Story {
     }
 
     /// The oldest open task whose name is `name` is answered.
-    pub fn done(&mut self, name: &str, outcome: Outcome) -> &mut Self {
+    pub(crate) fn done(&mut self, name: &str, outcome: Outcome) -> &mut Self {
         let task = self.task(name);
         self.tell(&format!("{name} is done"), Input::Finished { task, outcome })
     }
 
     /// The oldest open task whose name is `name` is given up.
-    pub fn given_up(&mut self, name: &str, code: &str) -> &mut Self {
+    pub(crate) fn given_up(&mut self, name: &str, code: &str) -> &mut Self {
         let task = self.task(name);
         let failure = Failure::lasting(code, format!("{name} did not work"));
         self.tell(&format!("{name} is given up: {code}"), Input::Exhausted { task, failure })
     }
 
-    pub fn task(&self, name: &str) -> Task {
+    pub(crate) fn task(&self, name: &str) -> Task {
         let found = self.open.iter().find(|task| task.name() == name);
         found
             .unwrap_or_else(|| panic!("no {name} is open, but {:?}\n{}", self.names(), self.text))
             .clone()
     }
 
-    pub fn names(&self) -> Vec<&'static str> {
+    pub(crate) fn names(&self) -> Vec<&'static str> {
         self.open.iter().map(Task::name).collect()
     }
 
-    pub fn person(&mut self, signal: Signal) -> &mut Self {
+    pub(crate) fn person(&mut self, signal: Signal) -> &mut Self {
         let from = Sender::Person { who: "ada".into(), why: "on call".into() };
         let what = format!("ada: {signal:?}");
         self.tell(&what, Input::Signalled { from, signal: work::Signal::Machine(signal) })
     }
 
-    pub fn granted(&mut self, token: u64, marked: bool) -> &mut Self {
+    pub(crate) fn granted(&mut self, token: u64, marked: bool) -> &mut Self {
         let from = Sender::Run(work::rollout_run("windows").unwrap());
         let signal = Signal::Granted { token: LeaseToken(token), marked };
         let what = format!(
@@ -111,7 +111,7 @@ impl Story {
     }
 
     /// From the first fact to Joined at `v1`, quietly.
-    pub fn joined(pool: PoolSettings) -> Self {
+    pub(crate) fn joined(pool: PoolSettings) -> Self {
         let mut story = Self::begin(machine());
         story.up(pool);
         story.text.clear();
@@ -119,7 +119,7 @@ impl Story {
     }
 
     /// Brings the machine up to Joined.
-    pub fn up(&mut self, pool: PoolSettings) {
+    pub(crate) fn up(&mut self, pool: PoolSettings) {
         self.tell("the pool's settings are seen", pool_is(pool))
             .done("probe", probed())
             .done("converge-host", converged(Section::Host, false))
@@ -136,12 +136,12 @@ impl Story {
     }
 
     /// From Joined at `v1` to the lease for `v2`.
-    pub fn wants_v2(&mut self, class: ChangeClass) -> &mut Self {
+    pub(crate) fn wants_v2(&mut self, class: ChangeClass) -> &mut Self {
         self.tell("the pool wants v2", pool_is(wanting("v2"))).done("plan", planned(Some(class)))
     }
 }
 
-pub fn show(command: &Command<Machine>) -> String {
+pub(crate) fn show(command: &Command<Machine>) -> String {
     match command {
         Command::Run(task, _) => format!("run {}{}", task.name(), detail(task)),
         Command::CancelTasks => "cancel every task".into(),
@@ -218,11 +218,11 @@ fn flags(report: &rollout::MemberReport) -> String {
     format!("[{}]", set.join(" "))
 }
 
-pub fn object(kind: &str, uid: &str) -> ObjectRef {
+pub(crate) fn object(kind: &str, uid: &str) -> ObjectRef {
     ObjectRef { cluster: String::new(), kind: kind.into(), uid: uid.into() }
 }
 
-pub fn machine() -> MachineFact {
+pub(crate) fn machine() -> MachineFact {
     MachineFact {
         machine: MachineRef { namespace: "ns".into(), name: "a".into(), uid: "uid-a".into() },
         created: Timestamp(1),
@@ -235,16 +235,16 @@ pub fn machine() -> MachineFact {
     }
 }
 
-pub fn saw(machine: MachineFact) -> In {
+pub(crate) fn saw(machine: MachineFact) -> In {
     let fact = Some(Fact::Machine(machine::Fact::Machine(machine)));
     Input::Observed { object: object("Machine", "uid-a"), fact }
 }
 
-pub fn machine_gone() -> In {
+pub(crate) fn machine_gone() -> In {
     Input::Observed { object: object("Machine", "uid-a"), fact: None }
 }
 
-pub fn node() -> NodeFact {
+pub(crate) fn node() -> NodeFact {
     NodeFact {
         name: "win-a".into(),
         uid: "uid-node".into(),
@@ -254,45 +254,45 @@ pub fn node() -> NodeFact {
     }
 }
 
-pub fn ready() -> NodeFact {
+pub(crate) fn ready() -> NodeFact {
     NodeFact { ready: true, ..node() }
 }
 
-pub fn carrying(version: &str) -> NodeFact {
+pub(crate) fn carrying(version: &str) -> NodeFact {
     NodeFact { version: Some(version.into()), ..ready() }
 }
 
-pub fn node_is(node: NodeFact) -> In {
+pub(crate) fn node_is(node: NodeFact) -> In {
     let fact = Some(Fact::Machine(machine::Fact::Node(node)));
     Input::Observed { object: object("Node", "uid-node"), fact }
 }
 
-pub fn node_gone() -> In {
+pub(crate) fn node_gone() -> In {
     Input::Observed { object: object("Node", "uid-node"), fact: None }
 }
 
-pub fn csr_is(pending: bool) -> In {
+pub(crate) fn csr_is(pending: bool) -> In {
     let csr =
         CsrFact { name: "csr-1".into(), signer: "kubernetes.io/kubelet-serving".into(), pending };
     let fact = Some(Fact::Machine(machine::Fact::Csr(csr)));
     Input::Observed { object: object("CertificateSigningRequest", "uid-csr"), fact }
 }
 
-pub fn wanting(version: &str) -> PoolSettings {
+pub(crate) fn wanting(version: &str) -> PoolSettings {
     let desired = Desired { version: version.into(), payload: "p".into() };
     PoolSettings { desired: [("*".to_owned(), desired)].into(), ..PoolSettings::default() }
 }
 
-pub fn in_place(version: &str) -> PoolSettings {
+pub(crate) fn in_place(version: &str) -> PoolSettings {
     PoolSettings { strategy: Strategy::InPlace, ..wanting(version) }
 }
 
-pub fn pool_is(pool: PoolSettings) -> In {
+pub(crate) fn pool_is(pool: PoolSettings) -> In {
     let fact = Some(Fact::Machine(machine::Fact::Pool(pool)));
     Input::Observed { object: object("ConfigMap", "uid-pool"), fact }
 }
 
-pub fn facts(boot: &str) -> HostFacts {
+pub(crate) fn facts(boot: &str) -> HostFacts {
     HostFacts {
         os_build: "10.0.20348".into(),
         hostname: "win-a".into(),
@@ -302,19 +302,19 @@ pub fn facts(boot: &str) -> HostFacts {
     }
 }
 
-pub fn probed_at(boot: &str) -> Outcome {
+pub(crate) fn probed_at(boot: &str) -> Outcome {
     Outcome::Probed { facts: facts(boot), host_key: "key-a".into(), node_name: "win-a".into() }
 }
 
-pub fn probed() -> Outcome {
+pub(crate) fn probed() -> Outcome {
     probed_at("boot-1")
 }
 
-pub fn converged(section: Section, reboot: bool) -> Outcome {
+pub(crate) fn converged(section: Section, reboot: bool) -> Outcome {
     Outcome::Converged { section, changed: 3, reboot, boot_id: "boot-1".into() }
 }
 
-pub fn planned(class: Option<ChangeClass>) -> Outcome {
+pub(crate) fn planned(class: Option<ChangeClass>) -> Outcome {
     Outcome::Planned {
         class,
         differs: class.map(|_| "service kubelet".to_owned()).into_iter().collect(),
@@ -326,12 +326,12 @@ pub fn planned(class: Option<ChangeClass>) -> Outcome {
     }
 }
 
-pub fn evicted(evicted: u32, left: u32) -> Outcome {
+pub(crate) fn evicted(evicted: u32, left: u32) -> Outcome {
     let blocker = machine::Blocker { pod: "shop/web-1".into(), why: "budget web allows 0".into() };
     let blockers = if left > 0 { vec![blocker] } else { Vec::new() };
     Outcome::Evicted { evicted, left, blockers }
 }
 
-pub fn run_id() -> RunId {
+pub(crate) fn run_id() -> RunId {
     work::machine_run("uid-a").unwrap()
 }

@@ -1,0 +1,141 @@
+//! What a rollout knows of one Machine, in at most 64 bytes.
+
+use dormer_proto::{
+    id::{LeaseToken, Timestamp},
+    rollout::MemberReport,
+};
+use serde::{Deserialize, Serialize};
+
+/// One thing that is or is not so; a bit of [`Member::flags`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Flag {
+    /// Its run enrolled.
+    Enrolled = 1,
+    /// A full list shows it with a Node, and nothing is granted before it enrolled.
+    Awaited = 1 << 1,
+    /// Its owner's newest fact names it.
+    Listed = 1 << 2,
+    /// Its owner's facts say that it is being deleted.
+    OwnerDeletes = 1 << 3,
+    /// It has, or had, a Node that served.
+    HadNode = 1 << 4,
+    /// It says that it is unavailable.
+    Unavailable = 1 << 5,
+    /// It is Joined.
+    Joined = 1 << 6,
+    /// It is Failed.
+    Failed = 1 << 7,
+    /// It says that it is being deleted.
+    Deleting = 1 << 8,
+    /// It carries an open token of ours, of a time that we do not remember.
+    Open = 1 << 9,
+    /// Its last grant was over the limit, and given back.
+    Marked = 1 << 10,
+    /// It has ended a slot or a gap, and ends no other.
+    Claimed = 1 << 11,
+    /// The gap that its deletion leaves has ended already.
+    GapEnded = 1 << 12,
+    /// It was asked to enrol.
+    Asked = 1 << 13,
+    /// … and has not answered.
+    Asking = 1 << 14,
+}
+
+/// What is known of one Machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "Row", into = "Row")]
+pub struct Member {
+    /// Its owner's number; 0: it has none.
+    pub owner: u16,
+    /// When it was created, by the API server's clock.
+    pub created: Timestamp,
+    /// What is so; see [`Flag`].
+    pub flags: u16,
+    /// Its place in the queue, by when it came; 0: it wants no lease.
+    pub wants: u64,
+    /// The tick at which it was first known to serve; 0: never.
+    pub served: u64,
+    /// The open token that it carries, if any.
+    pub token: LeaseToken,
+}
+
+/// A member as stored: without field names.
+type Row = (u16, u64, u16, u64, u64, u64);
+
+impl From<Row> for Member {
+    fn from((owner, created, flags, wants, served, token): Row) -> Self {
+        let (created, token) = (Timestamp(created), LeaseToken(token));
+        Self { owner, created, flags, wants, served, token }
+    }
+}
+
+impl From<Member> for Row {
+    fn from(m: Member) -> Self {
+        (m.owner, m.created.0, m.flags, m.wants, m.served, m.token.0)
+    }
+}
+
+impl Member {
+    /// Whether `flag` is set.
+    #[must_use]
+    pub fn is(&self, flag: Flag) -> bool {
+        self.flags & flag as u16 != 0
+    }
+
+    pub(super) fn set(&mut self, flag: Flag, on: bool) {
+        if on {
+            self.flags |= flag as u16;
+        } else {
+            self.flags &= !(flag as u16);
+        }
+    }
+
+    /// Whether its Machine is being deleted, by whoever's word.
+    #[must_use]
+    pub fn leaves(&self) -> bool {
+        self.is(Flag::Deleting) || self.is(Flag::OwnerDeletes)
+    }
+
+    /// Whether it counts against the limit by itself.
+    #[must_use]
+    pub fn unavailable(&self) -> bool {
+        let away = self.is(Flag::Unavailable) || (self.is(Flag::HadNode) && self.leaves());
+        self.is(Flag::Enrolled) && (away || self.is(Flag::Open))
+    }
+
+    /// Whether nobody is the worse off when it is changed: it does not serve.
+    #[must_use]
+    pub fn away(&self) -> bool {
+        self.unavailable() || !self.is(Flag::HadNode)
+    }
+
+    /// Whether it waits for the lease.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.wants != 0 && self.is(Flag::Enrolled) && !self.leaves()
+    }
+
+    /// Takes in what it says of itself, at `tick`.
+    pub(super) fn told(&mut self, report: &MemberReport, tick: u64) {
+        let open = report.token.filter(|mark| mark.open);
+        self.created = report.created;
+        self.set(Flag::Enrolled, true);
+        self.set(Flag::HadNode, report.had_node);
+        self.set(Flag::Unavailable, report.unavailable);
+        self.set(Flag::Joined, report.joined);
+        self.set(Flag::Failed, report.failed);
+        self.set(Flag::Deleting, report.deleting);
+        self.set(Flag::Open, open.is_some());
+        self.token = open.map(|mark| mark.token).unwrap_or_default();
+        for asked in [Flag::Awaited, Flag::Asked, Flag::Asking] {
+            self.set(asked, false);
+        }
+        if self.served == 0 && (report.joined || report.had_node) {
+            self.served = tick;
+        }
+        if self.leaves() {
+            self.wants = 0;
+        }
+    }
+}
