@@ -1,1 +1,4 @@
-//! The watcher: what the cluster is like, told to runs as facts.
+//! The watcher: tells runs how the cluster's objects stand.
+
+mod csr;
+mod objects;

@@ -1,0 +1,153 @@
+//! What the watcher reads off a CertificateSigningRequest: its signer, whether it is pending, and for which node.
+
+use super::objects::{Odd, resource, uid};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dormer_proto::machine::CsrFact;
+use kube::api::DynamicObject;
+use serde::Deserialize;
+use x509_cert::{
+    der::{
+        DecodePem, Tagged,
+        asn1::{ObjectIdentifier, PrintableStringRef, Utf8StringRef},
+    },
+    request::CertReq,
+};
+
+/// Longest PKCS#10 request that is looked into, in bytes of base64.
+pub const REQUEST_BYTES_MAX: usize = 64 << 10;
+/// The signers whose requests are a machine's business (field.md §2.5).
+pub const SIGNERS: [&str; 2] =
+    ["kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"];
+
+const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
+const NODE_PREFIX: &str = "system:node:";
+
+/// What is kept of one pending CSR.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CsrSeen {
+    pub(super) uid: String,
+    pub(super) fact: CsrFact,
+    /// The name after `system:node:` in its subject. It routes and nothing more: who asks is checked by the worker.
+    pub(super) node: Option<String>,
+    pub(super) resource: u64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    signer_name: String,
+    request: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Condition {
+    r#type: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    conditions: Option<Vec<Condition>>,
+    certificate: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Body {
+    spec: Spec,
+    status: Option<Status>,
+}
+
+/// Reads a CSR; `None` when its signer is none of a kubelet's.
+pub(super) fn csr(object: DynamicObject) -> Result<Option<CsrSeen>, Odd> {
+    let DynamicObject { metadata: meta, data, .. } = object;
+    let odd = |field, problem| Odd { field, problem };
+    let body: Body =
+        serde_json::from_value(data).map_err(|error| odd("spec or status", error.to_string()))?;
+    if !SIGNERS.contains(&body.spec.signer_name.as_str()) {
+        return Ok(None);
+    }
+    let status = body.status.unwrap_or_default();
+    let decided = ["Approved", "Denied", "Failed"];
+    let conditions = status.conditions.unwrap_or_default();
+    let pending = status.certificate.is_none_or(|certificate| certificate.is_empty())
+        && !conditions.iter().any(|c| decided.contains(&c.r#type.as_str()));
+    // One that was decided is of interest only by its UID.
+    let node = if pending { node_of(&body.spec.request)? } else { None };
+    let name = meta.name.clone().unwrap_or_default();
+    let fact = CsrFact { name, signer: body.spec.signer_name, pending };
+    Ok(Some(CsrSeen { uid: uid(&meta)?, fact, node, resource: resource(&meta)? }))
+}
+
+/// The node that the subject of a request names: exactly one common name, `system:node:<name>`.
+fn node_of(request: &str) -> Result<Option<String>, Odd> {
+    let odd = |problem: &str| Odd { field: "spec.request", problem: problem.to_owned() };
+    if request.len() > REQUEST_BYTES_MAX {
+        return Err(odd("is longer than 64 KiB"));
+    }
+    let pem = STANDARD.decode(request).map_err(|_| odd("is not base64"))?;
+    let parsed = CertReq::from_pem(pem).map_err(|_| odd("is no PKCS#10 request in PEM"))?;
+    let mut names = parsed.info.subject.iter().filter(|attribute| attribute.oid == COMMON_NAME);
+    let (Some(only), None) = (names.next(), names.next()) else { return Ok(None) };
+    let value = &only.value;
+    let utf8 = value.decode_as::<Utf8StringRef<'_>>().map(|text| text.as_str().to_owned());
+    let text = utf8.or_else(|_| {
+        value.decode_as::<PrintableStringRef<'_>>().map(|text| text.as_str().to_owned())
+    });
+    let text = text.map_err(|_| odd(&format!("has a common name of type {}", value.tag())))?;
+    Ok(text.strip_prefix(NODE_PREFIX).filter(|node| !node.is_empty()).map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn request(names: &[&str]) -> String {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let mut params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for name in names {
+            params.distinguished_name.push(rcgen::DnType::CommonName, *name);
+        }
+        let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+        STANDARD.encode(pem)
+    }
+
+    fn seen(signer: &str, request: &str, status: serde_json::Value) -> Result<Option<CsrSeen>, Odd> {
+        let value = json!({
+            "metadata": {"name": "csr-1", "uid": "c-1", "resourceVersion": "4"},
+            "spec": {"signerName": signer, "request": request}, "status": status});
+        csr(serde_json::from_value(value).expect("an object"))
+    }
+
+    #[test]
+    fn a_pending_request_names_its_node() {
+        let request = request(&["system:node:win-1"]);
+        for signer in SIGNERS {
+            let seen = seen(signer, &request, json!({})).expect("readable").expect("a kubelet's");
+            assert_eq!((seen.node.as_deref(), seen.fact.pending), (Some("win-1"), true));
+        }
+        let status = json!({"conditions": [{"type": "Approved"}]});
+        let decided = seen(SIGNERS[0], &request, status).expect("readable").expect("a kubelet's");
+        assert_eq!((decided.node, decided.fact.pending), (None, false));
+        assert_eq!(seen("kubernetes.io/legacy-unknown", &request, json!({})), Ok(None));
+    }
+
+    #[test]
+    fn other_subjects_name_no_node() {
+        for name in ["win-1", "system:node:", "xsystem:node:win-1", "system:NODE:win-1"] {
+            let seen = seen(SIGNERS[0], &request(&[name]), json!({})).expect("readable");
+            assert_eq!(seen.expect("a kubelet's").node, None, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_odd() {
+        for request in ["", "%", "aGVsbG8=", &"A".repeat(REQUEST_BYTES_MAX + 4)] {
+            let odd = seen(SIGNERS[0], request, json!({})).expect_err("odd");
+            assert_eq!(odd.field, "spec.request");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Objects become facts; odd ones are refused by the field that is odd.
+
+use super::*;
+use dormer_proto::id::LeaseToken;
+use serde_json::{Value, json};
+
+fn object(value: Value) -> DynamicObject {
+    serde_json::from_value(value).expect("an object")
+}
+
+fn a_machine() -> Value {
+    json!({
+        "apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine",
+        "metadata": {
+            "name": "win-1", "namespace": "openshift-machine-api", "uid": "u-1",
+            "resourceVersion": "41", "creationTimestamp": "2026-11-21T06:00:00Z",
+            "annotations": {"dormer.io/node-name": "win-1", "dormer.io/fence": "7 open"},
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Other", "name": "o", "uid": "o-1"},
+                {"apiVersion": "v1", "kind": "MachineSet", "name": "s", "uid": "s-1", "controller": true}],
+        },
+        "spec": {"providerID": "aws:///a/i-1",
+            "providerSpec": {"value": {"kind": "AWSMachineProviderConfig"}}},
+        "status": {"phase": "Running", "nodeRef": {"kind": "Node", "name": "win-1", "uid": "n-1"},
+            "addresses": [
+                {"type": "InternalIP", "address": "fd00::1"},
+                {"type": "InternalIP", "address": "10.0.0.1"},
+                {"type": "ExternalIP", "address": "1.2.3.4"},
+                {"type": "InternalDNS", "address": "win-1.local"},
+                {"type": "Hostname", "address": "win-1"}]},
+    })
+}
+
+#[test]
+fn a_machine_becomes_its_fact() {
+    let seen = machine(object(a_machine())).expect("readable");
+    let fact = &seen.fact;
+    assert_eq!((fact.machine.name.as_str(), fact.machine.uid.as_str()), ("win-1", "u-1"));
+    assert_eq!(fact.created, Timestamp(1_795_240_800_000));
+    assert_eq!(fact.addresses, ["10.0.0.1"]);
+    assert_eq!(fact.names, ["win-1.local", "win-1"]);
+    assert_eq!(fact.owner.as_ref().map(|owner| owner.uid.as_str()), Some("s-1"));
+    assert_eq!(fact.platform, "AWS");
+    assert_eq!(fact.token, Some(TokenMark { token: LeaseToken(7), open: true }));
+    assert_eq!((seen.expected.as_deref(), seen.node_uid.as_deref()), (Some("win-1"), Some("n-1")));
+    assert!(seen.may_start() && !fact.deleting && !fact.exclude_drain);
+    assert_eq!(seen.resource, 41);
+}
+
+#[test]
+fn a_new_machine_has_hardly_anything() {
+    let meta = json!({"name": "w", "namespace": "n", "uid": "u", "resourceVersion": "1"});
+    let bare = json!({"metadata": meta, "spec": {}, "status": null});
+    let seen = machine(object(bare)).expect("readable");
+    assert_eq!((seen.fact.phase, seen.fact.node, seen.fact.error), (None, None, None));
+}
+
+#[test]
+fn hands_off_by_label_by_annotation_or_by_another_api() {
+    let with = |path: &str, value: Value| {
+        let mut changed = a_machine();
+        let at = path.rsplit_once('/').expect("a path");
+        changed.pointer_mut(at.0).expect("there")[at.1] = value;
+        machine(object(changed)).expect("readable")
+    };
+    let ignore = json!({"windowsmachineconfig.openshift.io/ignore": "true"});
+    assert!(!with("/metadata/labels", ignore.clone()).may_start());
+    assert!(with("/metadata/annotations", ignore).fact.ignored);
+    let not = json!({"windowsmachineconfig.openshift.io/ignore": "false"});
+    assert!(with("/metadata/labels", not).may_start());
+    for api in ["ClusterAPI", "Migrating"] {
+        let seen = with("/status/authoritativeAPI", json!(api));
+        assert_eq!((seen.elsewhere.as_deref(), seen.fact.ignored), (Some(api), true));
+        assert!(!seen.may_start());
+    }
+    assert!(with("/status/authoritativeAPI", json!("MachineAPI")).may_start());
+}
+
+#[test]
+fn odd_objects_name_their_field() {
+    let with = |path: &str, value: Value| {
+        let mut changed = a_machine();
+        let at = path.rsplit_once('/').expect("a path");
+        changed.pointer_mut(at.0).expect("there")[at.1] = value;
+        machine(object(changed)).expect_err(path).field
+    };
+    assert_eq!(with("/metadata/uid", json!("")), "metadata.uid");
+    assert_eq!(with("/metadata/resourceVersion", json!("x")), "metadata.resourceVersion");
+    assert_eq!(with("/status/phase", json!({"a": 1})), "spec or status");
+    assert_eq!(with("/status/addresses", json!("10.0.0.1")), "spec or status");
+    assert_eq!(with("/spec/providerID", json!("x".repeat(2_000))), "spec.providerID");
+}
+
+#[test]
+fn a_node_becomes_its_fact() {
+    let seen = node(object(json!({
+        "metadata": {"name": "win-1", "uid": "n-1", "resourceVersion": "9", "annotations": {
+            "dormer.io/version": "v1", "windowsmachineconfig.openshift.io/version": "10.17",
+            "k8s.ovn.org/hybrid-overlay-node-subnet": "10.132.0.0/24", "dormer.io/fence": "3 closed"}},
+        "spec": {"unschedulable": true, "providerID": "aws:///a/i-1"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {"bootID": "b", "kubeletVersion": "v1.33.1"}},
+    })))
+    .expect("readable");
+    let expected = NodeFact {
+        name: "win-1".into(),
+        uid: "n-1".into(),
+        ready: true,
+        cordoned: true,
+        provider_id: Some("aws:///a/i-1".into()),
+        boot_id: "b".into(),
+        kubelet_version: "v1.33.1".into(),
+        version: Some("v1".into()),
+        wmco_version: Some("10.17".into()),
+        token: Some(TokenMark { token: LeaseToken(3), open: false }),
+        subnet: Some("10.132.0.0/24".into()),
+    };
+    assert_eq!(seen, NodeSeen { fact: expected, resource: 9 });
+}
+
+#[test]
+fn a_set_is_windows_by_its_template() {
+    let set = |labels: Value, replicas: Value| {
+        machine_set(object(json!({
+            "metadata": {"name": "s", "uid": "s-1", "resourceVersion": "5"},
+            "spec": {"replicas": replicas, "template": {"metadata": {"labels": labels}}},
+        })))
+    };
+    let windows = set(json!({"machine.openshift.io/os-id": "Windows"}), json!(3)).expect("readable");
+    assert_eq!((windows.windows, windows.replicas), (true, 3));
+    assert!(!set(json!(null), json!(null)).expect("readable").windows);
+    assert_eq!(set(json!({}), json!(-1)).expect_err("odd").field, "spec.replicas");
+}
