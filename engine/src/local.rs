@@ -306,7 +306,7 @@ pub async fn ring_for_ever<C: Clock>(
         }
         match next {
             Some(at) => {
-                let wait = Duration::from_millis(at.since_ms(now).max(1));
+                let wait = clock.wait(at.since_ms(now)).max(Duration::from_millis(1));
                 let _ = tokio::time::timeout(wait, changed).await;
             }
             None => changed.await,

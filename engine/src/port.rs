@@ -256,6 +256,12 @@ pub trait DeadLetters: Send + Sync + 'static {
 pub trait Clock: Send + Sync + 'static {
     /// Now.
     fn now(&self) -> Timestamp;
+
+    /// How long to wait, on this machine, until `ms` milliseconds of this clock have passed. A clock that runs
+    /// faster than life (a simulated world's) says less.
+    fn wait(&self, ms: u64) -> std::time::Duration {
+        std::time::Duration::from_millis(ms)
+    }
 }
 
 /// The system's clock.
