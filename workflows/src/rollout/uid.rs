@@ -12,6 +12,12 @@ pub enum Uid {
     Text(Box<str>),
 }
 
+impl Default for Uid {
+    fn default() -> Self {
+        Self::Text("".into())
+    }
+}
+
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 
 impl Uid {

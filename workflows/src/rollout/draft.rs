@@ -1,0 +1,196 @@
+//! A decision in the making: the state, what follows from it, and what is done after every input.
+
+use super::{
+    Rollout, Timer,
+    member::{Flag, Member},
+    state::{DEPARTED_MAX, Enrolment, OWNERS_MAX, Owner, State, TURNED_AWAY_MAX, Wants},
+    uid::Uid,
+};
+use dormer_engine_core::{Command, Decision, Now};
+use dormer_proto::{
+    machine,
+    rollout::MEMBERS_MAX,
+    work::{self, Signal},
+};
+
+/// Machines asked to enrol at once.
+const ASKING_MAX: usize = 512;
+/// How long a Machine may take to enrol by itself before it is asked, in milliseconds.
+const ASK_MS: u64 = 30_000;
+/// How long an owner may be unknown before it is taken for gone, in milliseconds: longer than the ten minutes between
+/// two full lists.
+pub(super) const LOOK_MS: u64 = 15 * 60_000;
+
+/// A decision in the making.
+pub(super) struct Draft<'a> {
+    pub(super) now: Now<'a>,
+    pub(super) s: State,
+    commands: Vec<Command<Rollout>>,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(now: Now<'a>, s: State) -> Self {
+        Self { now, s, commands: Vec::new() }
+    }
+
+    /// What follows from the state, whatever the input was.
+    pub(super) fn settle(mut self) -> Decision<Rollout> {
+        self.complete_enrolment();
+        self.open_gaps();
+        self.end_vacancies();
+        self.grant();
+        self.ask_later();
+        self.look_later();
+        Decision { state: self.s, commands: self.commands }
+    }
+
+    pub(super) fn push(&mut self, command: Command<Rollout>) {
+        self.commands.push(command);
+    }
+
+    /// Tells the machine `uid`. A UID comes from a run's id, and so fits into one.
+    pub(super) fn tell(&mut self, uid: &Uid, signal: machine::Signal) {
+        if let Ok(to) = work::machine_run(&uid.to_string()) {
+            self.push(Command::Signal(to, Signal::Machine(signal)));
+        }
+    }
+
+    /// The next tick.
+    pub(super) fn tick(&mut self) -> u64 {
+        self.s.tick += 1;
+        self.s.tick
+    }
+
+    /// The number of the owner with this UID; 0 if there is no room for another.
+    pub(super) fn owner(&mut self, uid: &str) -> u16 {
+        let uid = Uid::new(uid);
+        if let Some((id, _)) = self.s.owners.iter().find(|(_, owner)| owner.uid == uid) {
+            return *id;
+        }
+        if self.s.owners.len() >= OWNERS_MAX {
+            self.forget_owners();
+        }
+        if self.s.owners.len() >= OWNERS_MAX {
+            return 0;
+        }
+        let free = (1..=u16::MAX).find(|id| !self.s.owners.contains_key(id)).unwrap_or(0);
+        self.s.owners.insert(free, Owner { uid, ..Owner::default() });
+        free
+    }
+
+    /// Forgets owners that are gone with all their Machines.
+    fn forget_owners(&mut self) {
+        let State { owners, members, slots, gaps, .. } = &mut self.s;
+        let used = |id: u16| {
+            members.values().any(|m| m.owner == id)
+                || slots.iter().any(|slot| slot.owner == id)
+                || gaps.iter().any(|gap| gap.owner == id)
+        };
+        owners.retain(|id, owner| matches!(owner.wants, Wants::Replicas(_)) || used(*id));
+    }
+
+    /// Makes room for one more member; `false` if there is none. One that enrols comes before one that only an owner
+    /// names.
+    pub(super) fn room_for(&mut self, uid: &Uid, enrols: bool) -> bool {
+        if self.s.members.contains_key(uid) || self.s.members.len() < MEMBERS_MAX {
+            return true;
+        }
+        let spare = |m: &Member| !m.is(Flag::Enrolled) && !m.is(Flag::Awaited);
+        let spare = self.s.members.iter().find(|(_, m)| enrols && spare(m));
+        let Some(spare) = spare.map(|(uid, _)| uid.clone()) else { return false };
+        self.drop_member(&spare);
+        true
+    }
+
+    fn drop_member(&mut self, uid: &Uid) {
+        let Some(member) = self.s.members.remove(uid) else { return };
+        if let Some(owner) = self.s.owners.get_mut(&member.owner)
+            && member.is(Flag::Listed)
+        {
+            owner.unnamed += 1;
+        }
+    }
+
+    /// It is over the limit: said so, and asked again when there is room.
+    pub(super) fn turn_away(&mut self, uid: Uid) {
+        if self.s.turned_away.len() < TURNED_AWAY_MAX && !self.s.turned_away.contains(&uid) {
+            self.s.turned_away.push(uid);
+        }
+    }
+
+    /// Its run has closed: it is no member, and its signals are forgotten when no repeat can be under way any more.
+    pub(super) fn depart(&mut self, uid: &Uid) {
+        self.s.members.remove(uid);
+        self.s.turned_away.retain(|turned| turned != uid);
+        if !self.s.departed.contains(uid) {
+            self.s.departed.push_back(uid.clone());
+        }
+        if self.s.departed.len() > DEPARTED_MAX
+            && let Some(oldest) = self.s.departed.pop_front()
+            && let Ok(run) = work::machine_run(&oldest.to_string())
+        {
+            self.push(Command::Forget(run));
+        }
+        if self.s.members.len() < MEMBERS_MAX
+            && let Some(turned) = self.s.turned_away.pop()
+        {
+            self.tell(&turned, machine::Signal::Enrol);
+        }
+    }
+
+    fn complete_enrolment(&mut self) {
+        let awaited = self.s.members.values().any(|m| m.is(Flag::Awaited));
+        if self.s.enrolment == Enrolment::Listed && !awaited {
+            self.s.enrolment = Enrolment::Complete;
+        }
+    }
+
+    /// Whom there is reason to ask: the awaited, and members that their owner no longer names.
+    fn to_ask(&self, m: &Member) -> bool {
+        let missing = m.is(Flag::Enrolled)
+            && !m.is(Flag::Listed)
+            && self.s.owners.get(&m.owner).is_some_and(|owner| !owner.name.is_empty());
+        (m.is(Flag::Awaited) || missing) && !m.is(Flag::Asked)
+    }
+
+    fn ask_later(&mut self) {
+        if !self.s.asks && self.s.members.values().any(|m| self.to_ask(m)) {
+            self.s.asks = true;
+            self.push(Command::StartTimer(Timer::Ask, ASK_MS));
+        }
+    }
+
+    fn ask(&mut self) {
+        let asking = self.s.members.values().filter(|m| m.is(Flag::Asking)).count();
+        let room = ASKING_MAX.saturating_sub(asking);
+        let due = self.s.members.iter().filter(|(_, m)| self.to_ask(m)).take(room);
+        let due: Vec<_> = due.map(|(uid, _)| uid.clone()).collect();
+        for uid in due {
+            if let Some(member) = self.s.members.get_mut(&uid) {
+                member.set(Flag::Asked, true);
+                member.set(Flag::Asking, true);
+            }
+            self.tell(&uid, machine::Signal::Enrol);
+        }
+    }
+
+    fn look_later(&mut self) {
+        if !self.s.looks && self.s.waits_for_an_owner() {
+            self.s.looks = true;
+            self.push(Command::StartTimer(Timer::Look, LOOK_MS));
+        }
+    }
+
+    pub(super) fn fired(&mut self, timer: Timer) {
+        match timer {
+            Timer::Ask => {
+                self.s.asks = false;
+                self.ask();
+            }
+            Timer::Look => {
+                self.s.looks = false;
+                self.give_up_unknown_owners();
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Who is granted the lease next, and what stands against it.
+
+use super::{
+    draft::Draft,
+    member::{Flag, Member},
+    state::{Enrolment, Slot, State},
+    uid::Uid,
+};
+use dormer_proto::machine;
+
+/// Grants of one decision; the next decision makes more.
+const GRANTS_MAX: usize = 256;
+
+/// A place in the queue: the smallest is first.
+type Rank = (bool, bool, bool, u64);
+
+impl State {
+    /// The queue, first to last.
+    #[must_use]
+    pub fn queue(&self) -> Vec<&Uid> {
+        let waiting = self.members.iter().filter(|(uid, m)| m.waits() && self.slot_of(uid).is_none());
+        let mut queue: Vec<(Rank, &Uid)> = waiting.map(|(uid, m)| (rank(m), uid)).collect();
+        queue.sort();
+        queue.into_iter().map(|(_, uid)| uid).collect()
+    }
+
+    /// Who is to blame if nothing goes on: failed holders, and candidates of a slot or gap of which all failed.
+    #[must_use]
+    pub fn failures(&self) -> Vec<&Uid> {
+        let holders = self.slots.iter().filter(|slot| !slot.vacant).map(|slot| &slot.uid);
+        let holders = holders.filter(|uid| self.members.get(uid).is_some_and(|m| m.is(Flag::Failed)));
+        let mut failures: Vec<&Uid> = holders.collect();
+        for vacancy in &self.vacancies() {
+            let uids: Vec<Uid> = self.candidates(vacancy).map(|(uid, _)| uid.clone()).collect();
+            let failed = |uid: &Uid| self.members.get(uid).is_some_and(|m| m.is(Flag::Failed));
+            if uids.iter().all(failed) {
+                failures.extend(self.members.keys().filter(|uid| uids.contains(uid)));
+            }
+        }
+        failures.sort();
+        failures.dedup();
+        failures
+    }
+
+    /// Members that carry an open token of a time that we do not remember.
+    pub(super) fn carriers(&self) -> impl Iterator<Item = (&Uid, &Member)> {
+        self.members.iter().filter(|(_, m)| m.is(Flag::Enrolled) && m.is(Flag::Open))
+    }
+
+    /// The next grant, and whether it is over the limit.
+    fn next_grant(&self) -> Option<(Uid, bool)> {
+        let limit = self.limit()?;
+        if self.paused() || self.enrolment != Enrolment::Complete {
+            return None;
+        }
+        let over = self.unavailable() >= limit;
+        let failures = self.failures();
+        let carried = self.carriers().next().is_some();
+        let may = |uid: &Uid, m: &Member| {
+            let first = !carried || m.is(Flag::Open);
+            let halted = !failures.is_empty() && !failures.contains(&uid);
+            first && !halted && (!over || m.away())
+        };
+        if self.slots.iter().any(|slot| slot.first) {
+            return None;
+        }
+        let next = self.queue().into_iter().find(|uid| may(uid, &self.members[*uid]))?;
+        Some((next.clone(), over))
+    }
+}
+
+fn rank(m: &Member) -> Rank {
+    (!m.is(Flag::Open), !m.away(), !m.is(Flag::Marked), m.wants)
+}
+
+impl Draft<'_> {
+    /// Grants what may be granted.
+    pub(super) fn grant(&mut self) {
+        for _ in 0..GRANTS_MAX {
+            let Some((uid, marked)) = self.s.next_grant() else { return };
+            self.grant_to(&uid, marked);
+        }
+    }
+
+    fn grant_to(&mut self, uid: &Uid, marked: bool) {
+        self.s.token = self.s.token.next();
+        let token = self.s.token;
+        let Some(member) = self.s.members.get_mut(uid) else { return };
+        member.wants = 0;
+        member.set(Flag::Marked, false);
+        let (owner, first) = (member.owner, member.is(Flag::Open));
+        let slot = Slot { marked, first, ..self.slot(uid, token, owner) };
+        self.s.slots.push(slot);
+        self.tell(uid, machine::Signal::Granted { token, marked });
+    }
+}

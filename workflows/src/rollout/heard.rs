@@ -1,0 +1,230 @@
+//! What members and people say.
+
+use super::{
+    draft::Draft,
+    member::Flag,
+    state::{Gap, Loss, Pause, WHY_BYTES_MAX},
+    uid::Uid,
+};
+use dormer_engine_core::Sender;
+use dormer_proto::{
+    id::{LeaseToken, RunId, Timestamp},
+    machine,
+    message::Refusal,
+    rollout::{MemberReport, Signal},
+    work,
+};
+
+impl Draft<'_> {
+    pub(super) fn heard(&mut self, from: Sender, signal: Signal) {
+        let member = match &from {
+            Sender::Run(run) => member(run),
+            Sender::Person { .. } => None,
+        };
+        match (signal, member) {
+            (Signal::Pause, _) => self.pause(from),
+            (Signal::Resume, _) => self.s.pause = None,
+            (Signal::Member(report), Some(uid)) => self.enrol(uid, &report),
+            (Signal::Request { report }, Some(uid)) => self.requested(uid, &report),
+            (Signal::Withdraw, Some(uid)) => self.withdrawn(&uid),
+            (Signal::Release { token, replaced, deleted }, Some(uid)) => {
+                self.released(&uid, token, replaced, deleted);
+            }
+            (Signal::Left { owner, gap, token, deleted }, Some(uid)) => {
+                self.left(&uid, owner.as_deref().filter(|_| gap), token, deleted);
+            }
+            // Only a machine's run can be a member.
+            (_, None) => {}
+        }
+    }
+
+    fn pause(&mut self, from: Sender) {
+        let (who, why) = match from {
+            Sender::Run(run) => (run.to_string(), String::new()),
+            Sender::Person { who, why } => (who, why),
+        };
+        self.s.pause = Some(Pause { who: short(who), why: short(why), at: self.now.at });
+    }
+
+    /// Takes in a member's report; `false`: there is no room for it.
+    fn enrol(&mut self, uid: Uid, report: &MemberReport) {
+        if !self.room_for(&uid, true) {
+            return self.turn_away(uid);
+        }
+        let tick = self.tick();
+        if let Some(mark) = report.token {
+            // Grants go above every token that stands on any object.
+            self.s.token = self.s.token.max(mark.token);
+        }
+        let owner = report.owner.as_deref().map_or(0, |owner| self.owner(owner));
+        if !report.deleting {
+            // It is there after all: a grant that found no run was taken for its end.
+            self.s.gaps.retain(|gap| gap.uid != uid);
+        }
+        let member = self.s.members.entry(uid).or_default();
+        member.owner = owner;
+        member.told(report, tick);
+    }
+
+    fn requested(&mut self, uid: Uid, report: &MemberReport) {
+        self.enrol(uid.clone(), report);
+        let granted = self.s.slot_of(&uid).filter(|slot| !slot.vacant);
+        if let Some((token, marked)) = granted.map(|slot| (slot.token, slot.marked)) {
+            // It asks for what it has: told again, which the holder takes for a repeat.
+            return self.tell(&uid, machine::Signal::Granted { token, marked });
+        }
+        let tick = self.tick();
+        if let Some(member) = self.s.members.get_mut(&uid)
+            && member.wants == 0
+            && !member.leaves()
+        {
+            member.wants = tick;
+        }
+    }
+
+    fn withdrawn(&mut self, uid: &Uid) {
+        match self.s.members.get_mut(uid) {
+            Some(member) => member.wants = 0,
+            None => self.tell(uid, machine::Signal::Enrol),
+        }
+    }
+
+    fn released(
+        &mut self,
+        uid: &Uid,
+        token: LeaseToken,
+        replaced: bool,
+        deleted: Option<Timestamp>,
+    ) {
+        // Grants go above every token that anybody held, even one that we do not remember.
+        self.s.token = self.s.token.max(token);
+        let Some(at) = self.s.slots.iter().position(|s| s.token == token && s.uid == *uid) else {
+            return self.released_unknown(uid, token, replaced, deleted);
+        };
+        if replaced {
+            return self.vacate(at, deleted);
+        }
+        let slot = self.s.slots.remove(at);
+        if let Some(member) = self.s.members.get_mut(uid) {
+            // It is asked for first when it comes again: the grant was over the limit, and its node served.
+            member.set(Flag::Marked, slot.marked);
+        }
+    }
+
+    /// A release that is repeated, or of a lease that was granted in a history that is lost.
+    fn released_unknown(
+        &mut self,
+        uid: &Uid,
+        token: LeaseToken,
+        replaced: bool,
+        deleted: Option<Timestamp>,
+    ) {
+        if replaced && !self.s.departed.contains(uid) {
+            let owner = self.s.members.get(uid).map_or(0, |member| member.owner);
+            self.s.slots.push(self.slot(uid, token, owner));
+            self.vacate(self.s.slots.len() - 1, deleted);
+        } else if !replaced && !self.s.members.contains_key(uid) {
+            self.tell(uid, machine::Signal::Enrol);
+        }
+    }
+
+    /// The holder of a slot is gone: from now on a replacement ends it.
+    fn vacate(&mut self, at: usize, deleted: Option<Timestamp>) {
+        let tick = self.tick();
+        let slot = &mut self.s.slots[at];
+        slot.vacant = true;
+        learn(slot.loss.get_or_insert(Loss { tick, deleted }), deleted);
+        let uid = slot.uid.clone();
+        self.depart(&uid);
+    }
+
+    /// A member's run closes. `gap`: its owner, if somebody else deleted it and it had a Node.
+    fn left(
+        &mut self,
+        uid: &Uid,
+        gap: Option<&str>,
+        token: Option<LeaseToken>,
+        deleted: Option<Timestamp>,
+    ) {
+        let owner = gap.map(|owner| self.owner(owner));
+        let held = self.s.slots.iter().position(|slot| slot.uid == *uid && !slot.vacant);
+        let known = self.s.members.get(uid);
+        let over = known.is_some_and(|m| m.is(Flag::GapEnded)) || self.s.departed.contains(uid);
+        match (held, owner) {
+            // It took the lease along.
+            (Some(at), _) if owner.is_some() || token.is_some() => {
+                self.s.slots[at].owner = owner.unwrap_or(self.s.slots[at].owner);
+                self.vacate(at, deleted);
+            }
+            // The grant never reached it.
+            (Some(at), _) => drop(self.s.slots.remove(at)),
+            (None, Some(owner)) if owner != 0 && !over => self.open_gap(uid, owner, deleted),
+            // A grant that it refused was taken for its end: it only left.
+            (None, None) => self.s.gaps.retain(|gap| gap.uid != *uid),
+            (None, Some(_)) => {}
+        }
+        if let Some(gap) = self.s.gaps.iter_mut().find(|gap| gap.uid == *uid) {
+            learn(&mut gap.loss, deleted);
+        }
+        self.depart(uid);
+    }
+
+    /// Opens the gap that the deletion of `uid` leaves, unless it is open already.
+    pub(super) fn open_gap(&mut self, uid: &Uid, owner: u16, deleted: Option<Timestamp>) {
+        if self.s.gaps.iter().any(|gap| gap.uid == *uid) {
+            return;
+        }
+        let loss = Loss { tick: self.tick(), deleted };
+        let (seq, at) = (self.now.seq, self.now.at);
+        self.s.gaps.push(Gap { uid: uid.clone(), owner, seq, at, loss });
+    }
+
+    /// A signal of ours found no taker.
+    pub(super) fn refused(&mut self, to: &RunId, signal: &machine::Signal, why: Refusal) {
+        let Some(uid) = member(to) else { return };
+        match signal {
+            machine::Signal::Granted { token, .. } => self.grant_refused(&uid, *token),
+            machine::Signal::Enrol if why == Refusal::Closed => self.depart(&uid),
+            machine::Signal::Enrol => {
+                if let Some(member) = self.s.members.get_mut(&uid) {
+                    // It begins when the watcher tells of it, and enrols then.
+                    member.set(Flag::Asking, false);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The run is closed. If its Machine had a Node it may be missing now, like after a deletion by somebody else;
+    /// where it is not (a person closed the run), the run says so when it leaves.
+    fn grant_refused(&mut self, uid: &Uid, token: LeaseToken) {
+        let held = self.s.slots.iter().position(|slot| slot.token == token && slot.uid == *uid);
+        let Some(at) = held else { return };
+        let slot = self.s.slots.remove(at);
+        if let Some(member) = self.s.members.remove(uid)
+            && member.is(Flag::HadNode)
+            && slot.owner != 0
+        {
+            let deleted = slot.loss.and_then(|loss| loss.deleted);
+            self.open_gap(uid, slot.owner, deleted);
+        }
+    }
+}
+
+/// The machine whose run this is.
+fn member(run: &RunId) -> Option<Uid> {
+    (run.workflow() == work::MACHINE).then(|| Uid::new(run.key()))
+}
+
+/// The first stamp that is told stays.
+fn learn(loss: &mut Loss, deleted: Option<Timestamp>) {
+    loss.deleted = loss.deleted.or(deleted);
+}
+
+fn short(mut text: String) -> String {
+    if text.len() > WHY_BYTES_MAX {
+        let end = (0..=WHY_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+    }
+    text
+}

@@ -1,0 +1,100 @@
+//! The rollout: one run per pool, which grants the lease to its machines, so many at a time.
+//!
+//! ```text
+//!   Request ──▶ queue ──▶ Granted(token) ──▶ Release{replaced: false} ─────────────────────▶ slot ends
+//!                              │                                                               ▲
+//!                              └──▶ Release{replaced: true} ─▶ vacant ─┐   a candidate is Joined,
+//!                                                                     ├─▶ or none will come ──┤
+//!   somebody else deletes a member that had a Node ────────────▶ gap ─┘                    gap ends
+//! ```
+//!
+//! [`Rollout::decide`] takes in what was said, and then does always the same: opens the gaps that deletions leave,
+//! ends slots and gaps that have their replacement, and grants what may be granted.
+
+mod draft;
+mod grant;
+mod heard;
+mod member;
+mod seen;
+mod state;
+mod uid;
+mod vacancy;
+mod view;
+
+pub use member::{Flag, Member};
+pub use state::*;
+pub use uid::Uid;
+
+use self::draft::Draft;
+use dormer_engine_core::{Decision, Input, Now, Workflow};
+use dormer_proto::{
+    id::RunId,
+    machine::{Outcome, Task},
+    work::{Fact, Signal},
+};
+use serde::{Deserialize, Serialize};
+
+/// The rollout workflow. A run is `rollout/<pool>`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rollout;
+
+/// What a rollout waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Timer {
+    /// Who should have enrolled by now is asked to.
+    Ask,
+    /// An owner that nobody has seen is taken for gone.
+    Look,
+}
+
+impl Workflow for Rollout {
+    const SCHEMA: u16 = 1;
+    type State = State;
+    type Task = Task;
+    type Outcome = Outcome;
+    type Fact = Fact;
+    type Timer = Timer;
+    type Signal = Signal;
+
+    fn start(_: &RunId, _by_signal: bool) -> Option<State> {
+        Some(State::default())
+    }
+
+    fn decide(now: Now<'_>, state: State, input: Input<Self>) -> Decision<Self> {
+        let mut draft = Draft::new(now, state);
+        match input {
+            Input::Observed { object, fact } => draft.observed(&object, fact),
+            Input::Signalled { from, signal: Signal::Rollout(signal) } => draft.heard(from, signal),
+            Input::Refused { to, signal: Signal::Machine(signal), why } => {
+                draft.refused(&to, &signal, why);
+            }
+            Input::Fired(timer) => draft.fired(timer),
+            // It asks no task, and a rollout is told nothing that is a machine's.
+            Input::Started
+            | Input::Finished { .. }
+            | Input::Exhausted { .. }
+            | Input::Signalled { .. }
+            | Input::Refused { .. } => {}
+        }
+        draft.settle()
+    }
+
+    /// Everything here is the world's; only a person's pause is a wish.
+    fn reset(now: Now<'_>, then: State, current: &State) -> Decision<Self> {
+        let pause = then.pause;
+        let state = State { pause, asks: false, looks: false, ..current.clone() };
+        Draft::new(now, state).settle()
+    }
+
+    fn label(state: &State) -> &'static str {
+        if state.paused() {
+            "Paused"
+        } else if state.enrolment != Enrolment::Complete || state.settings.is_none() {
+            "Enrolling"
+        } else if state.halted().is_some() {
+            "Halted"
+        } else {
+            "Open"
+        }
+    }
+}

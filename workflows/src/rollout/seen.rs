@@ -1,0 +1,113 @@
+//! What the watcher says: settings, owners, and which Machines have a Node.
+
+use super::{
+    draft::Draft,
+    member::Flag,
+    state::{Enrolment, Settings, Wants},
+    uid::Uid,
+};
+use dormer_proto::{
+    message::ObjectRef,
+    pool::{Approval, PoolSettings},
+    rollout::{Fact, OwnedMachine, OwnerFact},
+    work,
+};
+
+impl Draft<'_> {
+    pub(super) fn observed(&mut self, object: &ObjectRef, fact: Option<work::Fact>) {
+        match fact {
+            Some(work::Fact::Rollout(Fact::Pool(pool))) => self.pool_seen(&pool),
+            Some(work::Fact::Rollout(Fact::Owner(owner))) => self.owner_seen(&owner),
+            Some(work::Fact::Rollout(Fact::Listed { with_node })) => self.listed(&with_node),
+            None => self.owner_gone(&object.uid),
+            // A machine's fact; the pool's settings come in a rollout's.
+            Some(work::Fact::Machine(_)) => {}
+        }
+    }
+
+    fn pool_seen(&mut self, pool: &PoolSettings) {
+        self.s.settings = Some(Settings {
+            max_unavailable: pool.max_unavailable,
+            paused: pool.paused,
+            manual: pool.approval == Approval::Manual,
+        });
+    }
+
+    fn owner_seen(&mut self, fact: &OwnerFact) {
+        let id = self.owner(&fact.uid);
+        if id == 0 {
+            return;
+        }
+        for member in self.s.members.values_mut().filter(|m| m.owner == id) {
+            member.set(Flag::Listed, false);
+        }
+        let mut unnamed = 0;
+        for machine in &fact.machines {
+            unnamed += u32::from(!self.names(id, machine) && !machine.deleting);
+        }
+        // What nobody names any more and never enrolled is gone.
+        self.s.members.retain(|_, m| {
+            m.owner != id || m.is(Flag::Listed) || m.is(Flag::Enrolled) || m.is(Flag::Awaited)
+        });
+        if let Some(owner) = self.s.owners.get_mut(&id) {
+            owner.name.clone_from(&fact.name);
+            owner.wants = Wants::Replicas(fact.replicas);
+            owner.unnamed = unnamed;
+        }
+    }
+
+    /// An owner names a Machine; `false`: there is no room to remember it.
+    fn names(&mut self, owner: u16, machine: &OwnedMachine) -> bool {
+        let uid = Uid::new(&machine.uid);
+        if !self.room_for(&uid, false) {
+            return false;
+        }
+        let member = self.s.members.entry(uid).or_default();
+        if !member.is(Flag::Enrolled) {
+            member.created = machine.created;
+            member.owner = owner;
+        }
+        member.set(Flag::Listed, true);
+        member.set(Flag::OwnerDeletes, machine.deleting);
+        if member.leaves() {
+            member.wants = 0;
+        }
+        true
+    }
+
+    fn owner_gone(&mut self, uid: &str) {
+        let uid = Uid::new(uid);
+        let Some((id, owner)) = self.s.owners.iter_mut().find(|(_, owner)| owner.uid == uid) else {
+            return;
+        };
+        let id = *id;
+        owner.wants = Wants::Gone;
+        owner.unnamed = 0;
+        self.s.members.retain(|_, m| m.owner != id || m.is(Flag::Enrolled) || m.is(Flag::Awaited));
+    }
+
+    /// Only a run that has never known its whole pool waits for a list.
+    fn listed(&mut self, with_node: &[String]) {
+        if self.s.enrolment == Enrolment::Complete {
+            return;
+        }
+        self.s.enrolment = Enrolment::Listed;
+        for member in self.s.members.values_mut() {
+            member.set(Flag::Awaited, false);
+        }
+        for text in with_node {
+            let uid = Uid::new(text);
+            if !self.room_for(&uid, true) {
+                self.turn_away(uid);
+                continue;
+            }
+            let member = self.s.members.entry(uid).or_default();
+            // One that was seen without a Node before is not adopted yet.
+            let said = member.is(Flag::HadNode) || member.is(Flag::Joined) || member.is(Flag::Failed);
+            member.set(Flag::Awaited, !(said || member.leaves()));
+        }
+        self.s.members.retain(|_, m| {
+            m.is(Flag::Listed) || m.is(Flag::Enrolled) || m.is(Flag::Awaited)
+        });
+    }
+}

@@ -1,0 +1,217 @@
+//! What a rollout remembers: its members, who holds a slot, what gaps there are, and what it was told.
+
+use super::{
+    member::{Flag, Member},
+    uid::Uid,
+};
+use dormer_proto::{
+    id::{LeaseToken, Seq, Timestamp},
+    pool::MaxUnavailable,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Most owners remembered. Members of one more have no owner for us, and so leave no gap.
+pub const OWNERS_MAX: usize = 1_024;
+/// Machines that left and whose signals are still told from repeats; the oldest are forgotten.
+pub const DEPARTED_MAX: usize = 256;
+/// Members turned away that are remembered by name; more are not counted twice either, only not named.
+pub const TURNED_AWAY_MAX: usize = 16;
+/// Longest reason or name kept of a person's pause, in bytes.
+pub const WHY_BYTES_MAX: usize = 256;
+
+/// Where a rollout is.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct State {
+    /// The pool's settings, as far as they matter here; `None`: not known yet, nothing is granted.
+    pub settings: Option<Settings>,
+    /// A person's pause.
+    pub pause: Option<Pause>,
+    /// Whether every Machine with a Node of one full list has enrolled: before, nothing is granted.
+    pub enrolment: Enrolment,
+    /// The highest lease token ever granted or found.
+    pub token: LeaseToken,
+    /// Grows with everything that has an order here: requests, deletions, first services.
+    pub tick: u64,
+    /// Machines that enrolled or that an owner names; at most [`MEMBERS_MAX`](dormer_proto::rollout::MEMBERS_MAX).
+    #[serde(with = "pairs")]
+    pub members: BTreeMap<Uid, Member>,
+    /// Owners, by our own number for them, from 1.
+    #[serde(with = "pairs")]
+    pub owners: BTreeMap<u16, Owner>,
+    /// Slots, oldest first.
+    pub slots: Vec<Slot>,
+    /// Gaps, oldest first.
+    pub gaps: Vec<Gap>,
+    /// Machines that left, oldest first; see [`DEPARTED_MAX`].
+    pub departed: VecDeque<Uid>,
+    /// Machines over the limit on members, at most [`TURNED_AWAY_MAX`] by name.
+    pub turned_away: Vec<Uid>,
+    /// Whether the timer runs that asks who has not enrolled.
+    pub asks: bool,
+    /// Whether the timer runs that gives up on an unknown owner.
+    pub looks: bool,
+}
+
+/// What a rollout has to know of its pool's settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// How many may be away at once.
+    pub max_unavailable: MaxUnavailable,
+    /// No new grants.
+    pub paused: bool,
+    /// Upgrades start when a person approves them.
+    pub manual: bool,
+}
+
+/// Who stopped new grants.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Who.
+    pub who: String,
+    /// Why, in their words; may be empty.
+    pub why: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Whether the pool is known well enough to grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Enrolment {
+    /// No full list has come.
+    #[default]
+    Unlisted,
+    /// One has come, and some of its Machines are awaited.
+    Listed,
+    /// All of one list enrolled.
+    Complete,
+}
+
+/// A MachineSet.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Owner {
+    /// Its UID.
+    pub uid: Uid,
+    /// Its name; empty: only members spoke of it.
+    pub name: String,
+    /// What is known of its wishes.
+    pub wants: Wants,
+    /// Machines of its fact that found no place among the members.
+    pub unnamed: u32,
+}
+
+/// How many Machines an owner wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Wants {
+    /// No fact has come.
+    #[default]
+    Unknown,
+    /// `spec.replicas`.
+    Replicas(u32),
+    /// It is gone: it wants none.
+    Gone,
+}
+
+/// A lease that was granted and has not ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slot {
+    /// Its fencing number.
+    pub token: LeaseToken,
+    /// The holder.
+    pub uid: Uid,
+    /// Its owner's number; 0: none.
+    pub owner: u16,
+    /// It was granted over the limit.
+    pub marked: bool,
+    /// The holder carried an open token of ours: it is finished before another.
+    pub first: bool,
+    /// The record that granted it.
+    pub seq: Seq,
+    /// When.
+    pub at: Timestamp,
+    /// What is known of its Machine's deletion.
+    pub loss: Option<Loss>,
+    /// The holder is gone and gave the slot back: a replacement ends it.
+    pub vacant: bool,
+}
+
+/// What somebody else's deletion of a member left; it counts like a slot without a token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// Who is missing.
+    pub uid: Uid,
+    /// Its owner's number.
+    pub owner: u16,
+    /// The record that noticed.
+    pub seq: Seq,
+    /// When.
+    pub at: Timestamp,
+    /// What is known of the deletion.
+    pub loss: Loss,
+}
+
+/// A Machine's deletion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// When we heard of it, in ticks: what served before cannot be a replacement.
+    pub tick: u64,
+    /// Its deletionTimestamp, by the API server's clock, in whole seconds.
+    pub deleted: Option<Timestamp>,
+}
+
+impl State {
+    /// How many members there are.
+    #[must_use]
+    pub fn enrolled(&self) -> usize {
+        self.members.values().filter(|member| member.is(Flag::Enrolled)).count()
+    }
+
+    /// How many count as unavailable: slots, gaps, and members that are away by themselves; each machine once.
+    #[must_use]
+    pub fn unavailable(&self) -> usize {
+        let apart =
+            |uid: &Uid| self.slot_of(uid).is_none() && self.gaps.iter().all(|gap| gap.uid != *uid);
+        let away = self.members.iter().filter(|(uid, m)| m.unavailable() && apart(uid)).count();
+        self.slots.len() + self.gaps.len() + away
+    }
+
+    /// How many may be unavailable; `None` before the settings are known.
+    #[must_use]
+    pub fn limit(&self) -> Option<usize> {
+        self.settings.map(|settings| settings.max_unavailable.of(self.enrolled()))
+    }
+
+    /// Whether nothing new is granted because somebody said so.
+    #[must_use]
+    pub fn paused(&self) -> bool {
+        self.pause.is_some() || self.settings.is_some_and(|settings| settings.paused)
+    }
+
+    /// The slot that the Machine `uid` holds, or held until it was deleted.
+    #[must_use]
+    pub fn slot_of(&self, uid: &Uid) -> Option<&Slot> {
+        self.slots.iter().find(|slot| slot.uid == *uid)
+    }
+}
+
+/// Maps whose keys are not text, as lists of pairs: readers in other languages, and JSON, want text keys.
+mod pairs {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
+    use std::collections::BTreeMap;
+
+    pub(super) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<K, V>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(map)
+    }
+
+    pub(super) fn deserialize<'de, K, V, D>(from: D) -> Result<BTreeMap<K, V>, D::Error>
+    where
+        K: DeserializeOwned + Ord,
+        V: DeserializeOwned,
+        D: Deserializer<'de>,
+    {
+        Ok(Vec::<(K, V)>::deserialize(from)?.into_iter().collect())
+    }
+}

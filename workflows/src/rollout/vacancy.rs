@@ -1,0 +1,191 @@
+//! How slots of deleted machines, and gaps, end: a candidate is Joined, or none will come.
+
+use super::{
+    draft::{Draft, LOOK_MS},
+    member::{Flag, Member},
+    state::{Gap, Loss, Slot, State, Wants},
+    uid::Uid,
+};
+use dormer_proto::{
+    id::{LeaseToken, Timestamp},
+    machine,
+};
+
+/// How far the clocks of two API servers may differ, in milliseconds: a replacement may seem this much older than the
+/// deletion that caused it.
+const SKEW_MS: u64 = 10_000;
+
+/// A slot or gap that waits for a replacement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Vacancy {
+    /// The Machine that is gone, or going.
+    pub(super) uid: Uid,
+    /// Its owner.
+    pub(super) owner: u16,
+    /// Its deletion.
+    pub(super) loss: Loss,
+    /// Since when we wait, by our own clock.
+    pub(super) since: Timestamp,
+}
+
+impl From<&Gap> for Vacancy {
+    fn from(gap: &Gap) -> Self {
+        Self { uid: gap.uid.clone(), owner: gap.owner, loss: gap.loss, since: gap.at }
+    }
+}
+
+impl Vacancy {
+    fn of(slot: &Slot) -> Option<Self> {
+        let loss = slot.loss.filter(|_| slot.vacant)?;
+        Some(Self { uid: slot.uid.clone(), owner: slot.owner, loss, since: slot.at })
+    }
+
+    /// Whether `m` may be the replacement. One that served before the deletion is none, and one that was created
+    /// before it neither, as far as the stamps can tell (whole seconds, of API servers whose clocks may differ).
+    fn fits(&self, uid: &Uid, m: &Member) -> bool {
+        let late = m.served == 0 || m.served > self.loss.tick;
+        let young = self.loss.deleted.is_none_or(|at| m.created.plus_ms(SKEW_MS) >= at);
+        let ours = self.owner != 0 && m.owner == self.owner && *uid != self.uid;
+        ours && late && young && !m.is(Flag::Claimed) && !m.leaves()
+    }
+}
+
+impl State {
+    /// Slots and gaps that wait for a replacement.
+    pub(super) fn vacancies(&self) -> Vec<Vacancy> {
+        let slots = self.slots.iter().filter_map(Vacancy::of);
+        slots.chain(self.gaps.iter().map(Vacancy::from)).collect()
+    }
+
+    /// The Machines that may end `vacancy`.
+    pub(super) fn candidates<'a>(
+        &'a self,
+        vacancy: &'a Vacancy,
+    ) -> impl Iterator<Item = (&'a Uid, &'a Member)> {
+        self.members.iter().filter(|(uid, m)| vacancy.fits(uid, m))
+    }
+
+    /// Whether the owner has as many Machines as it wants, without those that are gone or going.
+    fn owner_is_content(&self, vacancy: &Vacancy) -> bool {
+        let Some(owner) = self.owners.get(&vacancy.owner) else { return true };
+        let wanted = match owner.wants {
+            Wants::Unknown => return false,
+            Wants::Gone => return true,
+            Wants::Replicas(wanted) => wanted as usize,
+        };
+        let missing = |uid: &Uid| {
+            self.gaps.iter().any(|gap| gap.uid == *uid)
+                || self.slots.iter().any(|slot| slot.vacant && slot.uid == *uid)
+        };
+        let stays = |uid: &Uid, m: &Member| {
+            m.owner == vacancy.owner && m.is(Flag::Listed) && !m.leaves() && !missing(uid)
+        };
+        let live = self.members.iter().filter(|(uid, m)| stays(uid, m)).count();
+        // One for which there was no place may be the candidate: then we wait for it.
+        owner.unnamed == 0 && live >= wanted
+    }
+
+    pub(super) fn waits_for_an_owner(&self) -> bool {
+        let unknown = |v: &Vacancy| {
+            self.owners.get(&v.owner).is_some_and(|owner| owner.wants == Wants::Unknown)
+        };
+        self.vacancies().iter().any(unknown)
+    }
+}
+
+impl Draft<'_> {
+    /// Every member that somebody else deletes leaves a gap, as soon as it is known.
+    pub(super) fn open_gaps(&mut self) {
+        let State { members, slots, gaps, .. } = &self.s;
+        let opens = |uid: &Uid, m: &Member| {
+            let due = m.leaves() && m.is(Flag::HadNode) && m.owner != 0 && !m.is(Flag::GapEnded);
+            due && slots.iter().all(|s| s.uid != *uid) && gaps.iter().all(|g| g.uid != *uid)
+        };
+        let due = members.iter().filter(|(uid, m)| opens(uid, m));
+        let due: Vec<_> = due.map(|(uid, m)| (uid.clone(), m.owner)).collect();
+        for (uid, owner) in due {
+            self.open_gap(&uid, owner, None);
+        }
+        self.notice_losses();
+    }
+
+    /// A holder whose Machine is being deleted: what serves from now on may be its replacement.
+    fn notice_losses(&mut self) {
+        let tick = self.s.tick + 1;
+        let mut noticed = false;
+        for slot in self.s.slots.iter_mut().filter(|slot| slot.loss.is_none()) {
+            if self.s.members.get(&slot.uid).is_some_and(Member::leaves) {
+                slot.loss = Some(Loss { tick, deleted: None });
+                noticed = true;
+            }
+        }
+        self.s.tick += u64::from(noticed);
+    }
+
+    /// Ends every slot and gap that has its replacement, or will get none.
+    pub(super) fn end_vacancies(&mut self) {
+        while let Some((vacancy, by)) = self.next_end() {
+            if let Some(by) = &by
+                && let Some(member) = self.s.members.get_mut(by)
+            {
+                member.set(Flag::Claimed, true);
+            }
+            self.end(&vacancy, by);
+        }
+    }
+
+    /// Each replacement ends the youngest vacancy that it fits: an older one may have a candidate that fits only it.
+    fn next_end(&self) -> Option<(Vacancy, Option<Uid>)> {
+        let mut vacancies = self.s.vacancies();
+        vacancies.sort_by_key(|v| std::cmp::Reverse((v.loss.deleted, v.loss.tick)));
+        let joined = |v: &Vacancy| {
+            let by = self.s.candidates(v).find(|(_, m)| m.is(Flag::Joined));
+            by.map(|(uid, _)| (v.clone(), Some(uid.clone())))
+        };
+        let none = |v: &&Vacancy| {
+            v.owner == 0 || (self.s.candidates(v).next().is_none() && self.s.owner_is_content(v))
+        };
+        let replaced = vacancies.iter().find_map(joined);
+        replaced.or_else(|| vacancies.iter().find(none).map(|v| (v.clone(), None)))
+    }
+
+    fn end(&mut self, vacancy: &Vacancy, by: Option<Uid>) {
+        let slots = self.s.slots.len();
+        self.s.slots.retain(|slot| slot.uid != vacancy.uid);
+        if self.s.slots.len() < slots {
+            let by = by.map(|by| by.to_string());
+            return self.tell(&vacancy.uid, machine::Signal::Replaced { by });
+        }
+        self.s.gaps.retain(|gap| gap.uid != vacancy.uid);
+        if let Some(member) = self.s.members.get_mut(&vacancy.uid) {
+            member.set(Flag::GapEnded, true);
+        }
+    }
+
+    /// Owners that no full list has named for [`LOOK_MS`] are gone.
+    pub(super) fn give_up_unknown_owners(&mut self) {
+        let at = self.now.at;
+        let old = self.s.vacancies().into_iter().filter(|v| at.since_ms(v.since) >= LOOK_MS);
+        let owners: Vec<u16> = old.map(|v| v.owner).collect();
+        for (id, owner) in &mut self.s.owners {
+            if owner.wants == Wants::Unknown && owners.contains(id) {
+                owner.wants = Wants::Gone;
+            }
+        }
+    }
+
+    /// A slot of a token that we did not grant, or do not remember.
+    pub(super) fn slot(&self, uid: &Uid, token: LeaseToken, owner: u16) -> Slot {
+        Slot {
+            token,
+            uid: uid.clone(),
+            owner,
+            marked: false,
+            first: false,
+            seq: self.now.seq,
+            at: self.now.at,
+            loss: None,
+            vacant: false,
+        }
+    }
+}
