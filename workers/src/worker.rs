@@ -1,1 +1,310 @@
 //! The worker: takes orders, keeps their claims alive, executes, and reports until receipted.
+
+use crate::{
+    execute::Execute,
+    port::{Claimed, Orders, PortError},
+    progress::Progress,
+};
+use backon::{ExponentialBuilder, Retryable};
+use dormer_proto::{
+    id::{Attempt, TaskId},
+    machine::Outcome,
+    message::Failure,
+    work::{Order, Report},
+};
+use futures::FutureExt;
+use std::{
+    any::Any,
+    collections::HashMap,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    sync::Semaphore,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+/// An attempt whose progress stands still for so long is ended (design.md §3).
+pub const STILL_MAX: Duration = Duration::from_secs(60);
+/// Longest pause between two tries at a port that does not answer.
+const PORT_PAUSE_MAX: Duration = Duration::from_secs(10);
+/// The least that any attempt gets, however fast the engine's clock runs.
+const LIMIT_LEAST: Duration = Duration::from_secs(1);
+
+/// How a worker works.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Attempts at once.
+    pub slots: usize,
+    /// Its name: unique among the workers of a store, since receipts go there.
+    pub name: String,
+    /// An attempt without progress for so long is ended.
+    pub still_max: Duration,
+    /// How often a claim is extended. The claim's own term must be some times as long.
+    pub heartbeat_every: Duration,
+    /// How many milliseconds of the engine's clock pass in one millisecond here: 1, except in a simulated world.
+    pub time_factor: f64,
+    /// How long attempts under way may go on after the stop.
+    pub grace: Duration,
+}
+
+impl Options {
+    /// The usual ones, under this name.
+    #[must_use]
+    pub fn named(name: impl Into<String>) -> Self {
+        Self {
+            slots: 256,
+            name: name.into(),
+            still_max: STILL_MAX,
+            heartbeat_every: Duration::from_secs(5),
+            time_factor: 1.0,
+            grace: Duration::from_secs(10),
+        }
+    }
+
+    fn limit(&self, order: &Order) -> Duration {
+        let factor = if self.time_factor > 0.0 { self.time_factor } else { 1.0 };
+        Duration::from_millis(order.limit_ms).div_f64(factor).max(LIMIT_LEAST)
+    }
+}
+
+/// Works until `stop`: then it takes no more, lets attempts under way end within the grace period, and drops the
+/// rest, whose claims lapse and whose orders come again.
+pub async fn run<O: Orders, X: Execute>(
+    orders: Arc<O>,
+    hands: Arc<X>,
+    options: Options,
+    stop: CancellationToken,
+) {
+    let slots = Arc::new(Semaphore::new(options.slots.max(1)));
+    let grace = options.grace;
+    let worker = Arc::new(Worker { orders, hands, options, running: Mutex::default() });
+    let mut attempts = JoinSet::new();
+    loop {
+        while attempts.try_join_next().is_some() {}
+        let slot = stop.run_until_cancelled(Arc::clone(&slots).acquire_owned()).await;
+        // The semaphore is never closed.
+        let Some(Ok(first)) = slot else { break };
+        let free = slots.available_permits() + 1;
+        let Some(taken) = stop.run_until_cancelled(worker.take(free)).await else { break };
+        drop(first);
+        for claimed in taken {
+            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { break };
+            let worker = Arc::clone(&worker);
+            attempts.spawn(async move {
+                worker.attempt(claimed).await;
+                drop(slot);
+            });
+        }
+    }
+    let ending = async { while attempts.join_next().await.is_some() {} };
+    if timeout(grace, ending).await.is_err() {
+        tracing::info!(attempts = attempts.len(), "attempts are left to another worker");
+        attempts.shutdown().await;
+    }
+}
+
+struct Worker<O, X> {
+    orders: Arc<O>,
+    hands: Arc<X>,
+    options: Options,
+    /// What is being executed here. A lock: held for a map operation, never across an await.
+    running: Mutex<HashMap<TaskId, Running>>,
+}
+
+/// One task's newest attempt here.
+struct Running {
+    attempt: Attempt,
+    /// Ends it, since the engine has issued a newer attempt.
+    superseded: CancellationToken,
+}
+
+/// What is to be done with an order that came.
+enum Entry {
+    /// Execute it, until the token says that a newer attempt has come.
+    Execute(CancellationToken),
+    /// This very attempt is being executed: forget the repeat.
+    Repeat,
+    /// A newer attempt is being executed: say so, which ends the order.
+    Old,
+}
+
+impl<O: Orders, X: Execute> Worker<O, X> {
+    fn running(&self) -> MutexGuard<'_, HashMap<TaskId, Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn take(&self, free: usize) -> Vec<Claimed<O::Claim>> {
+        let take = || self.orders.take(free);
+        let taken = take.retry(patience()).notify(|error: &PortError, wait| {
+            tracing::warn!(%error, ?wait, "no orders");
+        });
+        // The patience has no end, so there is no last error; an empty answer only asks again.
+        taken.await.unwrap_or_default()
+    }
+
+    async fn attempt(&self, claimed: Claimed<O::Claim>) {
+        let Claimed { claim, order } = claimed;
+        let name = order.body.name();
+        let span = tracing::info_span!("attempt", task = %order.task, attempt = order.attempt.0, name);
+        async {
+            match self.enter(&order) {
+                Entry::Repeat => tracing::debug!("the order came twice"),
+                Entry::Old => self.report(&claim, &order, Err(superseded())).await,
+                Entry::Execute(newer) => {
+                    let _running = Leaving { worker: self, order: &order };
+                    self.carry_out(&claim, &order, &newer).await;
+                }
+            }
+        }
+        .instrument(span)
+        .await;
+    }
+
+    fn enter(&self, order: &Order) -> Entry {
+        let mut running = self.running();
+        if let Some(found) = running.get(&order.task) {
+            if found.attempt == order.attempt {
+                return Entry::Repeat;
+            }
+            if found.attempt > order.attempt {
+                return Entry::Old;
+            }
+            found.superseded.cancel();
+        }
+        let token = CancellationToken::new();
+        let entry = Running { attempt: order.attempt, superseded: token.clone() };
+        running.insert(order.task.clone(), entry);
+        Entry::Execute(token)
+    }
+
+    /// Executes and reports, while the heart beats: a claim is kept until the report is receipted.
+    async fn carry_out(&self, claim: &O::Claim, order: &Order, newer: &CancellationToken) {
+        let progress = Progress::default();
+        let work = async {
+            let result = self.execute(order, &progress, newer).await;
+            match &result {
+                Ok(_) => tracing::debug!("done"),
+                Err(failure) => {
+                    tracing::info!(code = failure.code, why = failure.message, "failed");
+                }
+            }
+            self.report(claim, order, result).await;
+        };
+        tokio::select! {
+            biased;
+            () = work => {}
+            () = self.beat_for_ever(claim, order, &progress) => {}
+        }
+    }
+
+    async fn execute(
+        &self,
+        order: &Order,
+        progress: &Progress,
+        newer: &CancellationToken,
+    ) -> Result<Outcome, Failure> {
+        let limit = self.options.limit(order);
+        // Nothing of the attempt outlives a panic but its progress, which is behind a lock that forgives.
+        let doing = AssertUnwindSafe(self.hands.execute(order, progress)).catch_unwind();
+        tokio::select! {
+            biased;
+            done = doing => done.unwrap_or_else(|panic| Err(panicked(progress, panic.as_ref()))),
+            () = newer.cancelled() => Err(superseded()),
+            () = sleep(limit) => Err(Failure::transient(
+                "TimeLimit",
+                format!("not done within {} s; it was in step {:?}", limit.as_secs(), progress.step_name()),
+            )),
+            () = stands_still(progress, self.options.still_max) => Err(Failure::transient(
+                "NoProgress",
+                format!(
+                    "nothing moved for {} s in step {:?}",
+                    self.options.still_max.as_secs(),
+                    progress.step_name()
+                ),
+            )),
+        }
+    }
+
+    async fn beat_for_ever(&self, claim: &O::Claim, order: &Order, progress: &Progress) {
+        loop {
+            let beat = progress.heartbeat(&order.task, order.attempt, &self.options.name);
+            if let Err(error) = self.orders.heartbeat(claim, beat).await {
+                tracing::debug!(%error, "a heartbeat was lost");
+            }
+            sleep(self.options.heartbeat_every).await;
+        }
+    }
+
+    async fn report(&self, claim: &O::Claim, order: &Order, result: Result<Outcome, Failure>) {
+        let report = Report {
+            task: order.task.clone(),
+            attempt: order.attempt,
+            issued: order.issued,
+            worker: self.options.name.clone(),
+            result,
+        };
+        let tell = || self.orders.report(claim, report.clone());
+        let told = tell.retry(patience()).notify(|error: &PortError, wait| {
+            tracing::warn!(%error, ?wait, "the report is not receipted");
+        });
+        // The patience has no end, so there is no last error.
+        let _ = told.await;
+    }
+}
+
+/// Takes an attempt out of the list of what is running, also when it is dropped at some await.
+struct Leaving<'a, O: Orders, X: Execute> {
+    worker: &'a Worker<O, X>,
+    order: &'a Order,
+}
+
+impl<O: Orders, X: Execute> Drop for Leaving<'_, O, X> {
+    fn drop(&mut self) {
+        let mut running = self.worker.running();
+        let ours = running.get(&self.order.task).is_some_and(|r| r.attempt == self.order.attempt);
+        if ours {
+            running.remove(&self.order.task);
+        }
+    }
+}
+
+async fn stands_still(progress: &Progress, max: Duration) {
+    loop {
+        let still = progress.still_for();
+        if still >= max {
+            return;
+        }
+        sleep(max.saturating_sub(still)).await;
+    }
+}
+
+fn patience() -> ExponentialBuilder {
+    ExponentialBuilder::new()
+        .with_min_delay(Duration::from_millis(200))
+        .with_max_delay(PORT_PAUSE_MAX)
+        .with_jitter()
+        .without_max_times()
+}
+
+fn superseded() -> Failure {
+    Failure::transient("Superseded", "a newer attempt of the same task has begun")
+}
+
+fn panicked(progress: &Progress, panic: &(dyn Any + Send)) -> Failure {
+    let said = panic.downcast_ref::<&str>().copied();
+    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(step = progress.step_name(), "a task panicked");
+    Failure::transient(
+        "Panic",
+        format!(
+            "a fault in dormer itself, in step {:?}: {}",
+            progress.step_name(),
+            said.unwrap_or("no message")
+        ),
+    )
+}
