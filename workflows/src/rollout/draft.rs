@@ -26,11 +26,13 @@ pub(super) struct Draft<'a> {
     pub(super) now: Now<'a>,
     pub(super) s: State,
     commands: Vec<Command<Rollout>>,
+    was_busy: bool,
 }
 
 impl<'a> Draft<'a> {
     pub(super) fn new(now: Now<'a>, s: State) -> Self {
-        Self { now, s, commands: Vec::new() }
+        let was_busy = !s.slots.is_empty();
+        Self { now, s, commands: Vec::new(), was_busy }
     }
 
     /// What follows from the state, whatever the input was.
@@ -41,7 +43,17 @@ impl<'a> Draft<'a> {
         self.grant();
         self.ask_later();
         self.look_later();
+        self.mark_episode();
         Decision { state: self.s, commands: self.commands }
+    }
+
+    /// An episode lasts from a first grant until nobody holds a slot.
+    fn mark_episode(&mut self) {
+        match (self.was_busy, !self.s.slots.is_empty()) {
+            (false, true) => self.push(Command::BeginEpisode("rollout")),
+            (true, false) => self.push(Command::EndEpisode("every slot has ended".into())),
+            _ => {}
+        }
     }
 
     pub(super) fn push(&mut self, command: Command<Rollout>) {

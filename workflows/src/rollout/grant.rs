@@ -18,7 +18,8 @@ impl State {
     /// The queue, first to last.
     #[must_use]
     pub fn queue(&self) -> Vec<&Uid> {
-        let waiting = self.members.iter().filter(|(uid, m)| m.waits() && self.slot_of(uid).is_none());
+        let waiting =
+            self.members.iter().filter(|(uid, m)| m.waits() && self.slot_of(uid).is_none());
         let mut queue: Vec<(Rank, &Uid)> = waiting.map(|(uid, m)| (rank(m), uid)).collect();
         queue.sort();
         queue.into_iter().map(|(_, uid)| uid).collect()
@@ -28,7 +29,8 @@ impl State {
     #[must_use]
     pub fn failures(&self) -> Vec<&Uid> {
         let holders = self.slots.iter().filter(|slot| !slot.vacant).map(|slot| &slot.uid);
-        let holders = holders.filter(|uid| self.members.get(uid).is_some_and(|m| m.is(Flag::Failed)));
+        let holders =
+            holders.filter(|uid| self.members.get(uid).is_some_and(|m| m.is(Flag::Failed)));
         let mut failures: Vec<&Uid> = holders.collect();
         for vacancy in &self.vacancies() {
             let uids: Vec<Uid> = self.candidates(vacancy).map(|(uid, _)| uid.clone()).collect();

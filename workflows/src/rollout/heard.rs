@@ -52,6 +52,8 @@ impl Draft<'_> {
             return self.turn_away(uid);
         }
         let tick = self.tick();
+        // It left and is back (its Machine was to be ignored for a while): what it says from now on is new.
+        self.s.departed.retain(|departed| *departed != uid);
         if let Some(mark) = report.token {
             // Grants go above every token that stands on any object.
             self.s.token = self.s.token.max(mark.token);

@@ -128,7 +128,6 @@ impl Member {
         self.set(Flag::Deleting, report.deleting);
         self.set(Flag::Open, open.is_some());
         self.token = open.map(|mark| mark.token).unwrap_or_default();
-        self.set(Flag::Asked, false);
         self.set(Flag::Asking, false);
         // One that has a Node has enrolled when it was adopted, and so says what it found there.
         if report.had_node || report.joined || report.failed || report.deleting {

@@ -24,6 +24,7 @@ mod view;
 pub use member::{Flag, Member};
 pub use state::*;
 pub use uid::Uid;
+pub use view::*;
 
 use self::draft::Draft;
 use dormer_engine_core::{Decision, Input, Now, Workflow};
@@ -91,7 +92,7 @@ impl Workflow for Rollout {
             "Paused"
         } else if state.enrolment != Enrolment::Complete || state.settings.is_none() {
             "Enrolling"
-        } else if state.halted().is_some() {
+        } else if !state.failures().is_empty() {
             "Halted"
         } else {
             "Open"

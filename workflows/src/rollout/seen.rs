@@ -68,6 +68,7 @@ impl Draft<'_> {
             member.owner = owner;
         }
         member.set(Flag::Listed, true);
+        member.set(Flag::Asked, false);
         member.set(Flag::OwnerDeletes, machine.deleting);
         if member.leaves() {
             member.wants = 0;
@@ -103,11 +104,12 @@ impl Draft<'_> {
             }
             let member = self.s.members.entry(uid).or_default();
             // One that was seen without a Node before is not adopted yet.
-            let said = member.is(Flag::HadNode) || member.is(Flag::Joined) || member.is(Flag::Failed);
+            let said =
+                member.is(Flag::HadNode) || member.is(Flag::Joined) || member.is(Flag::Failed);
             member.set(Flag::Awaited, !(said || member.leaves()));
         }
-        self.s.members.retain(|_, m| {
-            m.is(Flag::Listed) || m.is(Flag::Enrolled) || m.is(Flag::Awaited)
-        });
+        self.s
+            .members
+            .retain(|_, m| m.is(Flag::Listed) || m.is(Flag::Enrolled) || m.is(Flag::Awaited));
     }
 }

@@ -114,7 +114,9 @@ mod tests {
 
     #[test]
     fn any_other_spelling_stays_text() {
-        for text in ["", "host-7@1700000000", "0B5F6F0E-8A54-4C53-9D7A-6A5FB2A5C001", &"é".repeat(18)] {
+        for text in
+            ["", "host-7@1700000000", "0B5F6F0E-8A54-4C53-9D7A-6A5FB2A5C001", &"é".repeat(18)]
+        {
             let uid = Uid::new(text);
             assert_eq!(uid, Uid::Text(text.into()));
             let bytes = rmp_serde::to_vec_named(&uid).unwrap();

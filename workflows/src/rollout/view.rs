@@ -1,13 +1,327 @@
 //! A rollout for people: what is away and why, who waits, who holds a slot, and what stands against the next grant.
 
-use super::state::State;
+use super::{
+    member::{Flag, Member},
+    state::{Enrolment, State, Wants},
+    uid::Uid,
+    vacancy::Vacancy,
+};
+use dormer_proto::id::{LeaseToken, Seq, Timestamp};
+use serde::Serialize;
+
+/// Most machines that one sentence names; the rest is a count.
+const NAMED_MAX: usize = 3;
+
+/// A rollout as the HTTP API shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct View {
+    /// `Open`, `Enrolling`, `Paused` or `Halted`.
+    pub state: &'static str,
+    /// Members enrolled.
+    pub members: usize,
+    /// Members that are Joined.
+    pub joined: usize,
+    /// Members that are Failed.
+    pub failed: usize,
+    /// How many count as unavailable.
+    pub unavailable: usize,
+    /// How many may; `None`: the settings are not known yet.
+    pub max_unavailable: Option<usize>,
+    /// Whether upgrades wait for a person's approval, machine by machine.
+    pub manual_approval: bool,
+    /// The highest lease token ever granted or found.
+    pub token: LeaseToken,
+    /// What counts as unavailable, each machine once: as many as [`View::unavailable`] says.
+    pub away: Vec<Away>,
+    /// Who waits for the lease, first to last.
+    pub queue: Vec<Waiting>,
+    /// Slots, oldest first.
+    pub slots: Vec<SlotView>,
+    /// Gaps, oldest first.
+    pub gaps: Vec<GapView>,
+    /// Machines with a Node that have not enrolled yet.
+    pub awaited: Vec<String>,
+    /// Machines over the limit on members: they are never granted. At most 16 by name.
+    pub turned_away: Vec<String>,
+    /// Who stopped new grants, and why.
+    pub paused: Option<String>,
+    /// What failed and stops new grants.
+    pub halted: Option<String>,
+    /// What the next grant waits for, in one sentence; `None`: nobody waits, or the next decision grants.
+    pub waiting_for: Option<String>,
+}
+
+/// A machine that counts as unavailable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Away {
+    /// Its Machine's UID.
+    pub uid: String,
+    /// Why it counts.
+    pub why: Why,
+}
+
+/// Why a machine counts as unavailable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Why {
+    /// It holds a slot.
+    Holds,
+    /// It held a slot, was deleted, and its replacement does not serve yet.
+    Replaced,
+    /// Somebody else deleted it, and its replacement does not serve yet.
+    Gap,
+    /// It carries an open token of an upgrade that we do not remember.
+    OpenToken,
+    /// Its Machine is being deleted.
+    Deleting,
+    /// It failed.
+    Failed,
+    /// Its Node is not Ready, or cordoned.
+    Down,
+}
+
+/// A machine in the queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Waiting {
+    /// Its Machine's UID.
+    pub uid: String,
+    /// Its place, from 1.
+    pub place: usize,
+    /// It does not serve, and so may be granted over the limit.
+    pub away: bool,
+}
+
+/// A slot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SlotView {
+    /// Its fencing number.
+    pub token: LeaseToken,
+    /// The holder's Machine's UID.
+    pub holder: String,
+    /// It was granted over the limit.
+    pub marked: bool,
+    /// The record that granted it.
+    pub seq: Seq,
+    /// When, by our clock.
+    pub since: Timestamp,
+    /// The holder's Machine is gone: what the slot waits for. `None`: the holder is at work.
+    pub waits_for: Option<String>,
+}
+
+/// A gap.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GapView {
+    /// UID of the Machine that is missing.
+    pub uid: String,
+    /// Its owner's name, if that is known.
+    pub owner: String,
+    /// The record that noticed.
+    pub seq: Seq,
+    /// When, by our clock.
+    pub since: Timestamp,
+    /// What it waits for.
+    pub waits_for: String,
+}
 
 impl State {
-    /// Why nothing is granted though there may be room: what failed, by name.
+    /// The rollout for people, with UIDs for names.
     #[must_use]
-    pub fn halted(&self) -> Option<String> {
-        let failures = self.failures();
-        let first = failures.first()?;
-        Some(format!("{first} failed"))
+    pub fn view(&self) -> View {
+        self.view_with(&|uid| uid.to_owned())
+    }
+
+    /// The rollout for people; sentences call a machine what `name` makes of its UID.
+    #[must_use]
+    pub fn view_with(&self, name: &dyn Fn(&str) -> String) -> View {
+        let count =
+            |flag| self.members.values().filter(|m| m.is(Flag::Enrolled) && m.is(flag)).count();
+        let awaited = self.members.iter().filter(|(_, m)| m.is(Flag::Awaited));
+        let told = Told { state: self, name };
+        View {
+            state: <super::Rollout as dormer_engine_core::Workflow>::label(self),
+            members: self.enrolled(),
+            joined: count(Flag::Joined),
+            failed: count(Flag::Failed),
+            unavailable: self.unavailable(),
+            max_unavailable: self.limit(),
+            manual_approval: self.settings.is_some_and(|settings| settings.manual),
+            token: self.token,
+            away: self.away(),
+            queue: self.queue_view(),
+            slots: told.slots(),
+            gaps: told.gaps(),
+            awaited: awaited.map(|(uid, _)| uid.to_string()).collect(),
+            turned_away: self.turned_away.iter().map(Uid::to_string).collect(),
+            paused: self.paused_by(),
+            halted: told.halted(),
+            waiting_for: told.waiting_for(),
+        }
+    }
+
+    fn away(&self) -> Vec<Away> {
+        let slots = self
+            .slots
+            .iter()
+            .map(|slot| (&slot.uid, if slot.vacant { Why::Replaced } else { Why::Holds }));
+        let gaps = self.gaps.iter().map(|gap| (&gap.uid, Why::Gap));
+        let mut away: Vec<(&Uid, Why)> = slots.chain(gaps).collect();
+        let counted = away.len();
+        for (uid, m) in self.members.iter().filter(|(_, m)| m.unavailable()) {
+            if away[..counted].iter().all(|(counted, _)| *counted != uid) {
+                away.push((uid, why(m)));
+            }
+        }
+        away.into_iter().map(|(uid, why)| Away { uid: uid.to_string(), why }).collect()
+    }
+
+    fn queue_view(&self) -> Vec<Waiting> {
+        let queue = self.queue().into_iter().zip(1..);
+        queue
+            .map(|(uid, place)| Waiting {
+                uid: uid.to_string(),
+                place,
+                away: self.members.get(uid).is_some_and(Member::away),
+            })
+            .collect()
+    }
+
+    fn paused_by(&self) -> Option<String> {
+        match &self.pause {
+            Some(pause) if pause.why.is_empty() => Some(pause.who.clone()),
+            Some(pause) => Some(format!("{}: {}", pause.who, pause.why)),
+            None => self.paused().then(|| "the pool's settings".to_owned()),
+        }
+    }
+}
+
+fn why(m: &Member) -> Why {
+    let first = [(Flag::Open, Why::OpenToken), (Flag::Failed, Why::Failed)];
+    let first = first.into_iter().find(|(flag, _)| m.is(*flag)).map(|(_, why)| why);
+    first.unwrap_or(if m.leaves() { Why::Deleting } else { Why::Down })
+}
+
+/// A state, and what its machines are called.
+struct Told<'a> {
+    state: &'a State,
+    name: &'a dyn Fn(&str) -> String,
+}
+
+impl Told<'_> {
+    fn name(&self, uid: &Uid) -> String {
+        (self.name)(&uid.to_string())
+    }
+
+    fn names<'a>(&self, uids: impl Iterator<Item = &'a Uid>) -> String {
+        let uids: Vec<_> = uids.collect();
+        let named: Vec<_> = uids.iter().take(NAMED_MAX).map(|uid| self.name(uid)).collect();
+        match uids.len().saturating_sub(NAMED_MAX) {
+            0 => named.join(", "),
+            more => format!("{} and {more} more", named.join(", ")),
+        }
+    }
+
+    fn slots(&self) -> Vec<SlotView> {
+        let vacancies = self.state.vacancies();
+        let vacant = |uid: &Uid| vacancies.iter().find(|v| v.uid == *uid);
+        let slots = self.state.slots.iter();
+        slots
+            .map(|slot| SlotView {
+                token: slot.token,
+                holder: slot.uid.to_string(),
+                marked: slot.marked,
+                seq: slot.seq,
+                since: slot.at,
+                waits_for: vacant(&slot.uid).filter(|_| slot.vacant).map(|v| self.vacancy(v)),
+            })
+            .collect()
+    }
+
+    fn gaps(&self) -> Vec<GapView> {
+        let owner = |id| self.state.owners.get(&id).map_or("", |owner| owner.name.as_str());
+        let gaps = self.state.gaps.iter();
+        gaps.map(|gap| GapView {
+            uid: gap.uid.to_string(),
+            owner: owner(gap.owner).to_owned(),
+            seq: gap.seq,
+            since: gap.at,
+            waits_for: self.vacancy(&gap.into()),
+        })
+        .collect()
+    }
+
+    /// What a vacancy waits for.
+    fn vacancy(&self, vacancy: &Vacancy) -> String {
+        let candidates: Vec<_> = self.state.candidates(vacancy).collect();
+        let failed = candidates.iter().all(|(_, m)| m.is(Flag::Failed));
+        let owner = self.state.owners.get(&vacancy.owner);
+        let names = self.names(candidates.iter().map(|(uid, _)| *uid));
+        match (candidates.is_empty(), owner) {
+            (false, _) if failed => format!("{names} failed: retry it, or delete its Machine"),
+            (false, _) => format!("{names} to be Joined"),
+            (true, Some(owner)) if owner.wants == Wants::Unknown => {
+                "the MachineSet that owns it to be seen".to_owned()
+            }
+            (true, Some(owner)) => format!("{} to create a Machine", owner.name),
+            (true, None) => "nothing".to_owned(),
+        }
+    }
+
+    fn halted(&self) -> Option<String> {
+        let failures = self.state.failures();
+        if failures.is_empty() {
+            return None;
+        }
+        let holds = |uid: &&&Uid| self.state.slot_of(uid).is_some();
+        let holders = failures.iter().filter(holds).copied();
+        let others = failures.iter().filter(|uid| !holds(uid)).copied();
+        let (holders, others) = (self.names(holders), self.names(others));
+        let parts = [(holders, "holding the lease"), (others, "replacing a Machine that is gone")];
+        let parts = parts.into_iter().filter(|(names, _)| !names.is_empty());
+        let parts: Vec<_> =
+            parts.map(|(names, how)| format!("{names} failed while {how}")).collect();
+        Some(parts.join("; "))
+    }
+
+    fn waiting_for(&self) -> Option<String> {
+        let state = self.state;
+        let awaited = state.members.iter().filter(|(_, m)| m.is(Flag::Awaited));
+        let awaited = awaited.map(|(uid, _)| uid);
+        if state.settings.is_none() {
+            return Some("the pool's settings".to_owned());
+        }
+        match state.enrolment {
+            Enrolment::Unlisted => {
+                return Some("a full list of the Machines that have a Node".to_owned());
+            }
+            Enrolment::Listed => {
+                let names = self.names(awaited);
+                return Some(format!("every Machine with a Node to enrol: {names}"));
+            }
+            Enrolment::Complete => {}
+        }
+        let queue = state.queue();
+        let first = queue.first()?;
+        if let Some(by) = state.paused_by() {
+            return Some(format!("an end of the pause ({by})"));
+        }
+        self.halted().or_else(|| Some(self.room(first)))
+    }
+
+    /// What has to end before `first` can be granted.
+    fn room(&self, first: &Uid) -> String {
+        let carriers: Vec<_> = self.state.carriers().map(|(uid, _)| uid).collect();
+        let at_first = self.state.slots.iter().find(|slot| slot.first);
+        if let Some(slot) = at_first {
+            return format!("{} to finish the upgrade it was in before", self.name(&slot.uid));
+        }
+        if !carriers.is_empty() && !carriers.contains(&first) {
+            let names = self.names(carriers.into_iter());
+            return format!("{names} to finish or close an upgrade that was begun before");
+        }
+        let away = self.state.away();
+        let (count, limit) = (away.len(), self.state.limit().unwrap_or(0));
+        let uids: Vec<Uid> = away.iter().map(|away| Uid::new(&away.uid)).collect();
+        let names = self.names(uids.iter());
+        format!("room: {count} of at most {limit} are unavailable ({names})")
     }
 }
