@@ -2,8 +2,10 @@
 
 mod bench;
 mod cli;
+mod embedded;
 #[cfg(feature = "demo")]
 mod fleet;
+mod live;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -13,6 +13,10 @@ pub const MACHINE: &str = "machine";
 /// The rollout workflow's name: its runs are `rollout/<pool>`.
 pub const ROLLOUT: &str = "rollout";
 
+/// The number of these words, as every envelope around them says it: raised when an older build could not read a
+/// newer one's.
+pub const SCHEMA: u16 = 1;
+
 /// A fact that some run may be told.
 #[expect(clippy::large_enum_variant, reason = "letters are made, encoded and dropped one by one")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

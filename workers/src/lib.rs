@@ -4,6 +4,7 @@ pub mod catalog;
 pub mod execute;
 pub mod host;
 pub mod kubernetes;
+pub mod letter;
 pub mod nats;
 pub mod pool;
 pub mod port;
