@@ -3,6 +3,7 @@
 mod calibration;
 mod desk;
 mod engine;
+mod idle;
 mod steps;
 
 use clap::Subcommand;
@@ -13,11 +14,14 @@ use std::process::ExitCode;
 pub(crate) enum Bench {
     /// Durable steps a second: runs of six steps each (decide, task, report), tasks that do nothing
     Engine(engine::Options),
+    /// What an idle run costs in memory, and how soon an engine with many of them works
+    Idle(idle::Options),
 }
 
 /// Measures.
 pub(crate) async fn run(bench: Bench) -> anyhow::Result<ExitCode> {
     match bench {
         Bench::Engine(options) => engine::run(options).await,
+        Bench::Idle(options) => idle::run(options).await,
     }
 }

@@ -244,6 +244,12 @@ struct Due {
 }
 
 impl LocalAlarms {
+    /// How many runs have an alarm.
+    #[must_use]
+    pub fn set_for(&self) -> usize {
+        lock(&self.inner).by_run.len()
+    }
+
     fn due(&self, now: Timestamp) -> (Vec<RunId>, Option<Timestamp>) {
         let mut inner = lock(&self.inner);
         let mut due = Vec::new();

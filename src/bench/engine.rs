@@ -323,7 +323,8 @@ fn cpu_seconds() -> f64 {
     (field(11) + field(12)) / 100.0
 }
 
-fn rss_mib() -> f64 {
+/// Resident memory of this process, in MiB.
+pub(super) fn rss_mib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
     line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0) / 1_024.0
