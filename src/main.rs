@@ -5,7 +5,9 @@ mod cli;
 mod embedded;
 #[cfg(feature = "demo")]
 mod fleet;
+mod health;
 mod live;
+mod run;
 
 use clap::Parser;
 use std::process::ExitCode;

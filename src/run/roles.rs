@@ -1,0 +1,278 @@
+//! The roles of a process: started from their parts, watched, and ended in the right order.
+
+use crate::{
+    embedded::{LocalFacts, LocalOrders, OwnStore},
+    health::{Health, Standing},
+    live::Live,
+};
+use anyhow::Context;
+use dormer_engine::{
+    engine,
+    lane::Tally,
+    local::{Local, ring_for_ever},
+    port::{Clock, History, Ports},
+};
+use dormer_proto::id::RunId;
+use dormer_workers::{execute::Execute, port::Orders, worker};
+use dormer_workflows::Dormer;
+use futures::future::BoxFuture;
+use std::{future::Future, sync::Arc, time::Duration};
+use tokio::{
+    sync::watch,
+    task::{Id, JoinError, JoinSet},
+};
+use tokio_util::sync::CancellationToken;
+
+/// How often the store is asked whether it is there.
+const STORE_ASKED_EVERY: Duration = Duration::from_secs(5);
+/// A store that takes longer to answer counts as not there.
+const STORE_ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// The name of the engine role, as in `--role`.
+pub(crate) const ENGINE: &str = "engine";
+/// The name of the worker role.
+pub(crate) const WORKER: &str = "worker";
+/// The name of the watcher role.
+pub(crate) const WATCHER: &str = "watcher";
+
+/// What a process of all roles is made of, on a store that it owns.
+pub(crate) struct Parts<S, C, X> {
+    /// The store and its queues.
+    pub(crate) ports: Arc<Local<S, C>>,
+    /// Who executes.
+    pub(crate) hands: Arc<X>,
+    /// Where heartbeats are shown.
+    pub(crate) live: Arc<Live>,
+    /// How the engine runs.
+    pub(crate) engine: engine::Options,
+    /// How the worker works.
+    pub(crate) worker: worker::Options,
+}
+
+/// Starts engine and worker on a store of this process. The caller adds a watcher, by [`Running::facts`] and
+/// [`Running::watcher`].
+pub(crate) fn start<S, C, X>(parts: Parts<S, C, X>) -> Running
+where
+    S: OwnStore,
+    C: Clock + Clone,
+    X: Execute,
+{
+    let Parts { ports, hands, live, engine, worker } = parts;
+    let mut running = Running::default();
+    running.local_engine(Arc::clone(&ports), engine);
+    let orders = LocalOrders::new(Arc::clone(&ports.tasks), Arc::clone(&ports.inbox), live);
+    running.worker(Arc::new(orders), hands, worker);
+    running
+}
+
+/// The facts' way into a store of this process.
+pub(crate) fn facts<S: OwnStore, C>(ports: &Local<S, C>) -> Arc<LocalFacts<S>> {
+    Arc::new(LocalFacts::new(Arc::clone(&ports.store), Arc::clone(&ports.inbox)))
+}
+
+/// Roles at work.
+pub(crate) struct Running {
+    health: Arc<Health>,
+    /// Ends watcher and worker.
+    leave: CancellationToken,
+    /// Ends the engine, which must outlive them: it receipts their last reports.
+    halt: watch::Sender<bool>,
+    front: Roles,
+    back: Roles,
+    closing: Vec<BoxFuture<'static, ()>>,
+}
+
+impl Default for Running {
+    fn default() -> Self {
+        Self {
+            health: Arc::default(),
+            leave: CancellationToken::new(),
+            halt: watch::Sender::new(false),
+            front: Roles::default(),
+            back: Roles::default(),
+            closing: Vec::new(),
+        }
+    }
+}
+
+/// Tasks with the role of each.
+#[derive(Default)]
+struct Roles {
+    tasks: JoinSet<anyhow::Result<()>>,
+    names: Vec<(Id, &'static str)>,
+}
+
+impl Roles {
+    fn add(
+        &mut self,
+        role: &'static str,
+        doing: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+    ) {
+        let id = self.tasks.spawn(doing).id();
+        self.names.push((id, role));
+    }
+
+    fn role(&self, id: Id) -> &'static str {
+        self.names.iter().find(|(known, _)| *known == id).map_or("role", |(_, role)| role)
+    }
+
+    /// The next end of a task, as its role and result; never, if there is none.
+    async fn next(&mut self) -> (&'static str, anyhow::Result<()>) {
+        match self.tasks.join_next_with_id().await {
+            Some(Ok((id, result))) => (self.role(id), result),
+            Some(Err(error)) => (self.role(error.id()), Err(panicked(error))),
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn all(&mut self) -> anyhow::Result<()> {
+        let mut first = Ok(());
+        while !self.tasks.is_empty() {
+            let (role, result) = self.next().await;
+            first = first.and(result.with_context(|| format!("the {role}")));
+        }
+        first
+    }
+}
+
+fn panicked(error: JoinError) -> anyhow::Error {
+    anyhow::anyhow!("ended by a fault in dormer itself: {error}")
+}
+
+impl Running {
+    /// How the roles do.
+    pub(crate) fn health(&self) -> Arc<Health> {
+        Arc::clone(&self.health)
+    }
+
+    /// Is cancelled when watchers and workers are to end.
+    pub(crate) fn leaving(&self) -> CancellationToken {
+        self.leave.clone()
+    }
+
+    /// Adds an engine on queues of this process, with the alarms' bell.
+    pub(crate) fn local_engine<S: OwnStore, C: Clock + Clone>(
+        &mut self,
+        ports: Arc<Local<S, C>>,
+        options: engine::Options,
+    ) {
+        let incarnation = ports.store.incarnation();
+        let (alarms, inbox) = (Arc::clone(&ports.alarms), Arc::clone(&ports.inbox));
+        let ringing = ring_for_ever(alarms, inbox, ports.clock.clone(), incarnation);
+        let mut halted = self.halt.subscribe();
+        self.back.add(ENGINE, async move {
+            tokio::select! {
+                _ = halted.wait_for(|halt| *halt) => {}
+                () = ringing => {}
+            }
+            Ok(())
+        });
+        self.engine(ports, options);
+    }
+
+    /// Adds an engine.
+    pub(crate) fn engine<P: Ports>(&mut self, ports: Arc<P>, options: engine::Options) {
+        let (stop, health) = (self.halt.subscribe(), Arc::clone(&self.health));
+        health.tell(ENGINE, Standing::Waiting("the store has not answered yet".into()));
+        self.back.add(ENGINE, async move {
+            let running = engine::run::<Dormer, P>(Arc::clone(&ports), options, stop);
+            let tally: Tally = tokio::select! {
+                tally = running => tally?,
+                never = ask_store_for_ever(ports.as_ref(), &health) => match never {},
+            };
+            tracing::info!(?tally, "the engine has ended");
+            Ok(())
+        });
+    }
+
+    /// Adds what must run beside an engine, and ends with it.
+    pub(crate) fn beside_engine(
+        &mut self,
+        doing: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+    ) {
+        let mut halted = self.halt.subscribe();
+        self.back.add(ENGINE, async move {
+            tokio::select! {
+                _ = halted.wait_for(|halt| *halt) => Ok(()),
+                result = doing => result,
+            }
+        });
+    }
+
+    /// Adds what is done once everything has ended.
+    pub(crate) fn at_end(&mut self, doing: impl Future<Output = ()> + Send + 'static) {
+        self.closing.push(Box::pin(doing));
+    }
+
+    /// Adds a worker.
+    pub(crate) fn worker<O: Orders, X: Execute>(
+        &mut self,
+        orders: Arc<O>,
+        hands: Arc<X>,
+        options: worker::Options,
+    ) {
+        self.health.tell(WORKER, Standing::Up);
+        let stop = self.leave.clone();
+        self.front.add(WORKER, async move {
+            worker::run(orders, hands, options, stop).await;
+            Ok(())
+        });
+    }
+
+    /// Adds a watcher, which ends when [`Running::leaving`] is cancelled, and tells its standing itself.
+    pub(crate) fn watcher(
+        &mut self,
+        watching: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+    ) {
+        self.health.tell(WATCHER, Standing::Waiting("the first list".into()));
+        let leaving = self.leave.clone();
+        self.front.add(WATCHER, async move {
+            leaving.run_until_cancelled(watching).await.unwrap_or(Ok(()))
+        });
+    }
+
+    /// Waits until a role ends by itself, which none should, and says why it did.
+    pub(crate) async fn ended(&mut self) -> anyhow::Error {
+        let (role, result) = tokio::select! {
+            ended = self.front.next() => ended,
+            ended = self.back.next() => ended,
+        };
+        let error = result.err().unwrap_or_else(|| anyhow::anyhow!("it ended without a reason"));
+        self.health.tell(role, Standing::Ended(format!("{error:#}")));
+        error.context(format!("the {role}"))
+    }
+
+    /// Ends the roles: watcher and worker first, then the engine, which receipts the worker's last reports.
+    ///
+    /// # Errors
+    /// The first that a role met.
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+        self.leave.cancel();
+        let front = self.front.all().await;
+        self.halt.send_replace(true);
+        let back = self.back.all().await;
+        for closing in self.closing {
+            closing.await;
+        }
+        front.and(back)
+    }
+}
+
+/// A run that never is: asking for it asks the store's leader, and finds nothing.
+fn nobody() -> Option<RunId> {
+    RunId::new("nobody", "asks").ok()
+}
+
+async fn ask_store_for_ever<P: Ports>(ports: &P, health: &Health) -> std::convert::Infallible {
+    let nobody: Vec<RunId> = nobody().into_iter().collect();
+    loop {
+        let asked = tokio::time::timeout(STORE_ANSWER_MAX, ports.history().load(&nobody)).await;
+        let standing = match asked {
+            Ok(Ok(_)) => Standing::Up,
+            Ok(Err(error)) => Standing::Waiting(error.to_string()),
+            Err(_) => Standing::Waiting("the store does not answer in time".into()),
+        };
+        health.tell(ENGINE, standing);
+        tokio::time::sleep(STORE_ASKED_EVERY).await;
+    }
+}
