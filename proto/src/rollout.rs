@@ -27,6 +27,9 @@ pub struct MemberReport {
     pub failed: bool,
     /// Its Machine is being deleted.
     pub deleting: bool,
+    /// The Machine's deletionTimestamp, if it was seen: a replacement is not older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted: Option<Timestamp>,
     /// The token found on it, when it was adopted.
     pub token: Option<TokenMark>,
 }

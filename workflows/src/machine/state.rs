@@ -456,6 +456,7 @@ impl State {
             joined: self.served && self.phase.joined(),
             failed,
             deleting: machine.deleting,
+            deleted: machine.deleted,
             token: stray,
         }
     }

@@ -38,7 +38,7 @@ impl<'a> Draft<'a> {
     /// What follows from the state, whatever the input was.
     pub(super) fn settle(mut self) -> Decision<Rollout> {
         self.complete_enrolment();
-        self.open_gaps();
+        self.notice_deletions();
         self.end_vacancies();
         self.grant();
         self.ask_later();

@@ -3,7 +3,7 @@
 use super::{
     draft::Draft,
     member::Flag,
-    state::{Gap, Loss, Pause, WHY_BYTES_MAX},
+    state::{Gap, Loss, Pause, Slot, WHY_BYTES_MAX},
     uid::Uid,
 };
 use dormer_engine_core::Sender;
@@ -54,6 +54,7 @@ impl Draft<'_> {
         let tick = self.tick();
         // It left and is back (its Machine was to be ignored for a while): what it says from now on is new.
         self.s.departed.retain(|departed| *departed != uid);
+        self.s.turned_away.retain(|turned| *turned != uid);
         if let Some(mark) = report.token {
             // Grants go above every token that stands on any object.
             self.s.token = self.s.token.max(mark.token);
@@ -63,9 +64,29 @@ impl Draft<'_> {
             // It is there after all: a grant that found no run was taken for its end.
             self.s.gaps.retain(|gap| gap.uid != uid);
         }
-        let member = self.s.members.entry(uid).or_default();
+        let member = self.s.members.entry(uid.clone()).or_default();
         member.owner = owner;
         member.told(report, tick);
+        if report.deleting {
+            self.deletion_known(&uid, report.deleted);
+        }
+    }
+
+    /// A member's Machine is being deleted: it leaves a gap, unless it holds a slot, which then waits for the
+    /// replacement itself.
+    pub(super) fn deletion_known(&mut self, uid: &Uid, deleted: Option<Timestamp>) {
+        let tick = self.tick();
+        if let Some(slot) = self.s.slots.iter_mut().find(|slot| slot.uid == *uid) {
+            return learn(slot.loss.get_or_insert(Loss { tick, deleted }), deleted);
+        }
+        if let Some(gap) = self.s.gaps.iter_mut().find(|gap| gap.uid == *uid) {
+            return learn(&mut gap.loss, deleted);
+        }
+        let Some(member) = self.s.members.get(uid) else { return };
+        if member.is(Flag::HadNode) && member.owner != 0 && !member.is(Flag::GapEnded) {
+            let owner = member.owner;
+            self.open_gap(uid, owner, deleted);
+        }
     }
 
     fn requested(&mut self, uid: Uid, report: &MemberReport) {
@@ -110,6 +131,9 @@ impl Draft<'_> {
         if let Some(member) = self.s.members.get_mut(uid) {
             // It is asked for first when it comes again: the grant was over the limit, and its node served.
             member.set(Flag::Marked, slot.marked);
+        }
+        if let Some(loss) = slot.loss {
+            self.deletion_known(uid, loss.deleted);
         }
     }
 
@@ -200,8 +224,8 @@ impl Draft<'_> {
     /// The run is closed. If its Machine had a Node it may be missing now, like after a deletion by somebody else;
     /// where it is not (a person closed the run), the run says so when it leaves.
     fn grant_refused(&mut self, uid: &Uid, token: LeaseToken) {
-        let held = self.s.slots.iter().position(|slot| slot.token == token && slot.uid == *uid);
-        let Some(at) = held else { return };
+        let held = |slot: &Slot| slot.token == token && slot.uid == *uid && !slot.vacant;
+        let Some(at) = self.s.slots.iter().position(held) else { return };
         let slot = self.s.slots.remove(at);
         if let Some(member) = self.s.members.remove(uid)
             && member.is(Flag::HadNode)

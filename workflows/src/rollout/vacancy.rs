@@ -94,32 +94,20 @@ impl State {
 }
 
 impl Draft<'_> {
-    /// Every member that somebody else deletes leaves a gap, as soon as it is known.
-    pub(super) fn open_gaps(&mut self) {
+    /// What an owner says of a deletion may come before the member's own word.
+    pub(super) fn notice_deletions(&mut self) {
         let State { members, slots, gaps, .. } = &self.s;
-        let opens = |uid: &Uid, m: &Member| {
-            let due = m.leaves() && m.is(Flag::HadNode) && m.owner != 0 && !m.is(Flag::GapEnded);
-            due && slots.iter().all(|s| s.uid != *uid) && gaps.iter().all(|g| g.uid != *uid)
+        let news = |uid: &Uid, m: &Member| {
+            let opens = m.is(Flag::HadNode) && m.owner != 0 && !m.is(Flag::GapEnded);
+            let gap = gaps.iter().any(|gap| gap.uid == *uid);
+            let slot = slots.iter().find(|slot| slot.uid == *uid);
+            m.leaves() && slot.map_or(opens && !gap, |slot| slot.loss.is_none())
         };
-        let due = members.iter().filter(|(uid, m)| opens(uid, m));
-        let due: Vec<_> = due.map(|(uid, m)| (uid.clone(), m.owner)).collect();
-        for (uid, owner) in due {
-            self.open_gap(&uid, owner, None);
+        let due = members.iter().filter(|(uid, m)| news(uid, m));
+        let due: Vec<_> = due.map(|(uid, _)| uid.clone()).collect();
+        for uid in due {
+            self.deletion_known(&uid, None);
         }
-        self.notice_losses();
-    }
-
-    /// A holder whose Machine is being deleted: what serves from now on may be its replacement.
-    fn notice_losses(&mut self) {
-        let tick = self.s.tick + 1;
-        let mut noticed = false;
-        for slot in self.s.slots.iter_mut().filter(|slot| slot.loss.is_none()) {
-            if self.s.members.get(&slot.uid).is_some_and(Member::leaves) {
-                slot.loss = Some(Loss { tick, deleted: None });
-                noticed = true;
-            }
-        }
-        self.s.tick += u64::from(noticed);
     }
 
     /// Ends every slot and gap that has its replacement, or will get none.

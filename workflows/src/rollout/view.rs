@@ -256,7 +256,7 @@ impl Told<'_> {
         let owner = self.state.owners.get(&vacancy.owner);
         let names = self.names(candidates.iter().map(|(uid, _)| *uid));
         match (candidates.is_empty(), owner) {
-            (false, _) if failed => format!("{names} failed: retry it, or delete its Machine"),
+            (false, _) if failed => format!("{names}, failed: retry it, or delete its Machine"),
             (false, _) => format!("{names} to be Joined"),
             (true, Some(owner)) if owner.wants == Wants::Unknown => {
                 "the MachineSet that owns it to be seen".to_owned()
@@ -304,7 +304,8 @@ impl Told<'_> {
         if let Some(by) = state.paused_by() {
             return Some(format!("an end of the pause ({by})"));
         }
-        self.halted().or_else(|| Some(self.room(first)))
+        let halted = self.halted().map(|why| format!("a retry, or another candidate: {why}"));
+        halted.or_else(|| Some(self.room(first)))
     }
 
     /// What has to end before `first` can be granted.
@@ -318,10 +319,32 @@ impl Told<'_> {
             let names = self.names(carriers.into_iter());
             return format!("{names} to finish or close an upgrade that was begun before");
         }
+        let limit = self.state.limit().unwrap_or(0);
         let away = self.state.away();
-        let (count, limit) = (away.len(), self.state.limit().unwrap_or(0));
-        let uids: Vec<Uid> = away.iter().map(|away| Uid::new(&away.uid)).collect();
-        let names = self.names(uids.iter());
-        format!("room: {count} of at most {limit} are unavailable ({names})")
+        let named: Vec<_> = away.iter().take(NAMED_MAX).map(|away| self.absence(away)).collect();
+        let more = match away.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        let count = away.len();
+        format!("room: {count} of at most {limit} unavailable: {}{more}", named.join(", "))
+    }
+
+    /// Who is away, and why.
+    fn absence(&self, away: &Away) -> String {
+        let name = (self.name)(&away.uid);
+        let uid = Uid::new(&away.uid);
+        let waits_for = || {
+            let vacancy = self.state.vacancies().into_iter().find(|v| v.uid == uid);
+            vacancy.map_or_else(String::new, |v| self.vacancy(&v))
+        };
+        match away.why {
+            Why::Holds => format!("{name} holds the lease"),
+            Why::Replaced | Why::Gap => format!("{name} is gone and waits for {}", waits_for()),
+            Why::OpenToken => format!("{name} carries an open token"),
+            Why::Deleting => format!("{name} is being deleted"),
+            Why::Failed => format!("{name} failed"),
+            Why::Down => format!("{name} is not Ready or cordoned"),
+        }
     }
 }

@@ -1,0 +1,303 @@
+//! A rollout on paper: inputs in, and a transcript of what it tells its machines and where it then stands.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use dormer_engine_core::{Command, Input, Now, Sender, Workflow};
+use dormer_proto::{
+    id::{LeaseToken, RunId, Seq, Timestamp},
+    machine::{self, TokenMark},
+    message::{ObjectRef, Refusal},
+    pool::{MaxUnavailable, PoolSettings},
+    rollout::{Fact, MemberReport, OwnedMachine, OwnerFact, Signal},
+    work,
+};
+use dormer_workflows::rollout::{Enrolment, Rollout, State, Timer, Why};
+use std::fmt::Write as _;
+
+/// The owner of every member, unless a test says otherwise.
+pub(crate) const SET: &str = "set";
+
+/// A rollout and its transcript.
+pub(crate) struct Pool {
+    pub(crate) state: State,
+    pub(crate) text: String,
+    seq: u64,
+    at: u64,
+}
+
+impl Pool {
+    /// A rollout that has heard nothing.
+    pub(crate) fn new() -> Self {
+        Self { state: State::default(), text: String::new(), seq: 0, at: 0 }
+    }
+
+    /// A rollout whose `members` all serve, one at a time; its transcript begins after that.
+    pub(crate) fn of(members: &[&str]) -> Self {
+        let mut pool = Self::new();
+        pool.settings(PoolSettings::default()).owner(members.len(), members, &[]).listed(members);
+        for member in members {
+            pool.member(member, serving());
+        }
+        assert_eq!(pool.state.enrolment, Enrolment::Complete);
+        pool.text.clear();
+        pool
+    }
+
+    pub(crate) fn decide(&mut self, input: Input<Rollout>) -> Vec<Command<Rollout>> {
+        self.seq += 1;
+        self.at += 1_000;
+        let run = RunId::new(work::ROLLOUT, "windows").unwrap();
+        let now = Now { run: &run, seq: Seq(self.seq), at: Timestamp(self.at) };
+        let decision = Rollout::decide(now, std::mem::take(&mut self.state), input);
+        self.state = decision.state;
+        decision.commands
+    }
+
+    /// One input, told as `what`.
+    pub(crate) fn tell(&mut self, what: &str, input: Input<Rollout>) -> &mut Self {
+        let commands = self.decide(input);
+        let _ = writeln!(self.text, "{what}");
+        for command in &commands {
+            let _ = writeln!(self.text, "    → {}", spell(command));
+        }
+        let _ = writeln!(self.text, "    {}", stands(&self.state));
+        self
+    }
+
+    pub(crate) fn wait_ms(&mut self, ms: u64) -> &mut Self {
+        self.at += ms;
+        self
+    }
+
+    pub(crate) fn signal(&mut self, from: &str, what: &str, signal: Signal) -> &mut Self {
+        let what = format!("{from}: {what}");
+        self.tell(&what, signalled(from, signal))
+    }
+
+    pub(crate) fn member(&mut self, who: &str, report: MemberReport) -> &mut Self {
+        let what = spell_report(&report);
+        self.signal(who, &what, Signal::Member(report))
+    }
+
+    pub(crate) fn request(&mut self, who: &str) -> &mut Self {
+        self.request_as(who, serving())
+    }
+
+    pub(crate) fn request_as(&mut self, who: &str, report: MemberReport) -> &mut Self {
+        let what = format!("request ({})", spell_report(&report));
+        self.signal(who, &what, Signal::Request { report })
+    }
+
+    /// The holder closed its token, and serves.
+    pub(crate) fn release(&mut self, who: &str, token: u64) -> &mut Self {
+        let token = LeaseToken(token);
+        let signal = Signal::Release { token, replaced: false, deleted: None };
+        self.signal(who, &format!("release {token}"), signal)
+    }
+
+    /// The holder's Machine is gone.
+    pub(crate) fn replace(&mut self, who: &str, token: u64, deleted: u64) -> &mut Self {
+        let (token, deleted) = (LeaseToken(token), Some(Timestamp(deleted)));
+        let signal = Signal::Release { token, replaced: true, deleted };
+        self.signal(who, &format!("release {token}, replaced"), signal)
+    }
+
+    /// A member's Machine is gone; `gap`: it had a Node, and somebody else deleted it.
+    pub(crate) fn left(&mut self, who: &str, gap: bool, deleted: u64) -> &mut Self {
+        let (owner, deleted) = (Some(SET.to_owned()), Some(Timestamp(deleted)));
+        let what = if gap { "left, a gap" } else { "left" };
+        self.signal(who, what, Signal::Left { owner, gap, token: None, deleted })
+    }
+
+    pub(crate) fn person(&mut self, signal: Signal) -> &mut Self {
+        let who = || Sender::Person { who: "ann".into(), why: "the weekend".into() };
+        let what = format!("ann: {signal:?}");
+        self.tell(&what, Input::Signalled { from: who(), signal: work::Signal::Rollout(signal) })
+    }
+
+    pub(crate) fn settings(&mut self, settings: PoolSettings) -> &mut Self {
+        let (limit, paused) = (settings.max_unavailable, settings.paused);
+        let what = format!("settings: {limit:?}{}", if paused { ", paused" } else { "" });
+        self.tell(&what, observed(Fact::Pool(settings)))
+    }
+
+    pub(crate) fn limit(&mut self, limit: MaxUnavailable) -> &mut Self {
+        self.settings(PoolSettings { max_unavailable: limit, ..PoolSettings::default() })
+    }
+
+    pub(crate) fn owner(&mut self, replicas: usize, stay: &[&str], go: &[&str]) -> &mut Self {
+        let listed = stay.iter().map(|uid| owned(uid, false));
+        let machines: Vec<_> = listed.chain(go.iter().map(|uid| owned(uid, true))).collect();
+        let names: Vec<_> = machines.iter().map(spell_owned).collect();
+        let what = format!("owner: {replicas} wanted, has {}", names.join(" "));
+        let replicas = u32::try_from(replicas).unwrap();
+        let fact = OwnerFact { uid: SET.into(), name: "winset".into(), replicas, machines };
+        self.tell(&what, observed(Fact::Owner(fact)))
+    }
+
+    pub(crate) fn owner_gone(&mut self) -> &mut Self {
+        let object = object(SET);
+        self.tell("owner: gone", Input::Observed { object, fact: None })
+    }
+
+    pub(crate) fn listed(&mut self, with_node: &[&str]) -> &mut Self {
+        let what = format!("a full list: {} have a Node", with_node.join(" "));
+        let with_node = with_node.iter().map(|uid| (*uid).to_owned()).collect();
+        self.tell(&what, observed(Fact::Listed { with_node }))
+    }
+
+    pub(crate) fn refused(
+        &mut self,
+        who: &str,
+        signal: machine::Signal,
+        why: Refusal,
+    ) -> &mut Self {
+        let what = format!("{who}: refuses {}, {why:?}", spell_signal(&signal));
+        let to = work::machine_run(who).unwrap();
+        self.tell(&what, Input::Refused { to, signal: work::Signal::Machine(signal), why })
+    }
+
+    pub(crate) fn fired(&mut self, timer: Timer) -> &mut Self {
+        self.tell(&format!("timer {timer:?}"), Input::Fired(timer))
+    }
+}
+
+/// How a Machine's UID says when it was created: `r@20` at 20 s, all others at 1 s.
+fn created(uid: &str) -> Timestamp {
+    Timestamp(uid.split_once('@').map_or(1, |(_, at)| at.parse().unwrap()) * 1_000)
+}
+
+fn owned(uid: &str, deleting: bool) -> OwnedMachine {
+    OwnedMachine { uid: uid.to_owned(), created: created(uid), deleting }
+}
+
+fn spell_owned(machine: &OwnedMachine) -> String {
+    format!("{}{}", machine.uid, if machine.deleting { "(going)" } else { "" })
+}
+
+/// A member that serves.
+pub(crate) fn serving() -> MemberReport {
+    MemberReport {
+        owner: Some(SET.into()),
+        created: Timestamp(1_000),
+        had_node: true,
+        joined: true,
+        ..MemberReport::default()
+    }
+}
+
+/// One that had a Node, and does not serve now.
+pub(crate) fn down() -> MemberReport {
+    MemberReport { unavailable: true, ..serving() }
+}
+
+/// One that had a Node, and has failed.
+pub(crate) fn failed() -> MemberReport {
+    MemberReport { failed: true, joined: false, ..down() }
+}
+
+/// One whose Machine is being deleted.
+pub(crate) fn going() -> MemberReport {
+    MemberReport { deleting: true, joined: false, ..down() }
+}
+
+/// A new Machine on its way to its first Node.
+pub(crate) fn coming(at: u64) -> MemberReport {
+    MemberReport { created: Timestamp(at * 1_000), had_node: false, joined: false, ..serving() }
+}
+
+/// One that carries an open token.
+pub(crate) fn carrying(token: u64) -> MemberReport {
+    MemberReport { token: Some(TokenMark { token: LeaseToken(token), open: true }), ..down() }
+}
+
+pub(crate) fn granted(token: u64) -> machine::Signal {
+    machine::Signal::Granted { token: LeaseToken(token), marked: false }
+}
+
+pub(crate) fn signalled(from: &str, signal: Signal) -> Input<Rollout> {
+    let from = Sender::Run(work::machine_run(from).unwrap());
+    Input::Signalled { from, signal: work::Signal::Rollout(signal) }
+}
+
+pub(crate) fn object(uid: &str) -> ObjectRef {
+    ObjectRef { cluster: String::new(), kind: "MachineSet".into(), uid: uid.into() }
+}
+
+pub(crate) fn observed(fact: Fact) -> Input<Rollout> {
+    Input::Observed { object: object("any"), fact: Some(work::Fact::Rollout(fact)) }
+}
+
+fn spell_report(report: &MemberReport) -> String {
+    let words = [
+        (report.owner.is_none(), "ownerless".to_owned()),
+        (report.joined && !report.unavailable, "serving".to_owned()),
+        (report.joined && report.unavailable, "down".to_owned()),
+        (report.failed, "failed".to_owned()),
+        (report.deleting, "being deleted".to_owned()),
+        (!report.had_node, format!("never served, of {} s", report.created.0 / 1_000)),
+        (report.token.is_some(), format!("{:?}", report.token)),
+    ];
+    let words: Vec<_> = words.into_iter().filter(|(so, _)| *so).map(|(_, word)| word).collect();
+    words
+        .join(", ")
+        .replace("Some(TokenMark { token: LeaseToken(", "token ")
+        .replace("), open: true })", " open")
+        .replace("), open: false })", " closed")
+}
+
+fn spell_signal(signal: &machine::Signal) -> String {
+    match signal {
+        machine::Signal::Granted { token, marked: false } => format!("granted {token}"),
+        machine::Signal::Granted { token, marked: true } => format!("granted {token}, marked"),
+        machine::Signal::Replaced { by: Some(by) } => format!("replaced by {by}"),
+        machine::Signal::Replaced { by: None } => "none will come".to_owned(),
+        signal => format!("{signal:?}").to_lowercase(),
+    }
+}
+
+pub(crate) fn spell(command: &Command<Rollout>) -> String {
+    match command {
+        Command::Signal(to, work::Signal::Machine(signal)) => {
+            format!("{}: {}", to.key(), spell_signal(signal))
+        }
+        Command::Forget(run) => format!("forget {}", run.key()),
+        Command::StartTimer(timer, ms) => format!("timer {timer:?} in {} s", ms / 1_000),
+        Command::BeginEpisode(kind) => format!("episode {kind:?} begins"),
+        Command::EndEpisode(_) => "episode ends".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Where a rollout stands, in one line.
+pub(crate) fn stands(state: &State) -> String {
+    let view = state.view();
+    let limit = view.max_unavailable.map_or("?".to_owned(), |limit| limit.to_string());
+    let away = view.away.iter().map(|away| format!(" {} {}", away.uid, spell_why(away.why)));
+    let queue = view.queue.iter().map(|waiting| format!(" {}", waiting.uid));
+    let mut line = format!("{} {}/{limit}", view.state, view.unavailable);
+    line.extend(away);
+    if !view.queue.is_empty() {
+        line.push_str("; queue");
+        line.extend(queue);
+    }
+    if let Some(halted) = view.halted {
+        let _ = write!(line, "; halted: {halted}");
+    }
+    if let Some(waits) = view.waiting_for {
+        let _ = write!(line, "; waits for {waits}");
+    }
+    line
+}
+
+fn spell_why(why: Why) -> &'static str {
+    match why {
+        Why::Holds => "holds",
+        Why::Replaced => "to be replaced",
+        Why::Gap => "missing",
+        Why::OpenToken => "has an open token",
+        Why::Deleting => "going",
+        Why::Failed => "failed",
+        Why::Down => "down",
+    }
+}

@@ -1,0 +1,283 @@
+//! The rollout in transcripts: one for each rule of the lease, of gaps and of adoption.
+
+mod rollout_common;
+
+use dormer_proto::{
+    id::{LeaseToken, Timestamp},
+    machine::{self, TokenMark},
+    message::Refusal,
+    pool::{MaxUnavailable, PoolSettings},
+    rollout::{MemberReport, Signal},
+};
+use dormer_workflows::rollout::Timer;
+use expect_test::{ExpectFile, expect_file};
+use rollout_common::{Pool, carrying, coming, down, failed, going, granted, serving};
+
+fn holds(pool: &Pool, expected: ExpectFile) {
+    expected.assert_eq(&pool.text);
+}
+
+#[test]
+fn one_at_a_time() {
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    pool.request("a").request("b").request("c");
+    pool.member("a", down()).member("a", serving()).release("a", 1);
+    pool.release("b", 2).release("c", 3);
+    holds(&pool, expect_file!["rollout_stories/one_at_a_time.txt"]);
+}
+
+#[test]
+fn who_is_first() {
+    let mut pool = Pool::of(&["a", "b", "c", "d"]);
+    pool.request("a").request("b").request("c");
+    // One that is away comes before all others, though it asks last.
+    pool.member("d", down()).request_as("d", down());
+    // Its node served after all: given back, and asked for again.
+    pool.member("d", serving()).release("d", 2).request("d");
+    pool.release("a", 1).release("d", 3).release("b", 4);
+    holds(&pool, expect_file!["rollout_stories/who_is_first.txt"]);
+}
+
+#[test]
+fn as_many_as_the_settings_say() {
+    let mut pool = Pool::of(&["a", "b", "c", "d"]);
+    pool.limit(MaxUnavailable::Percent(50));
+    pool.request("a").request("b").request("c");
+    pool.limit(MaxUnavailable::Count(3)).limit(MaxUnavailable::Count(1));
+    pool.release("a", 1).release("b", 2).request("d").release("c", 3);
+    holds(&pool, expect_file!["rollout_stories/as_many.txt"]);
+}
+
+#[test]
+fn a_member_that_is_away_uses_up_the_room() {
+    let mut pool = Pool::of(&["a", "b"]);
+    pool.member("a", down()).request("b").member("a", serving());
+    holds(&pool, expect_file!["rollout_stories/away.txt"]);
+}
+
+#[test]
+fn a_machine_is_replaced() {
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    pool.request("a").request("b").member("a", going());
+    // The replacement is there before the old Machine is gone, and claims nothing yet.
+    pool.owner(3, &["b", "c", "r@20"], &["a"]).member("r@20", coming(20));
+    pool.replace("a", 1, 20_000).owner(3, &["b", "c", "r@20"], &[]);
+    pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
+    holds(&pool, expect_file!["rollout_stories/replaced.txt"]);
+}
+
+#[test]
+fn a_replacement_that_serves_before_the_old_machine_is_gone() {
+    let mut pool = Pool::of(&["a", "b"]);
+    pool.request("a").request("b").member("a", going());
+    pool.owner(2, &["b", "r@20"], &["a"]).member("r@20", coming(20));
+    pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
+    pool.replace("a", 1, 20_000);
+    holds(&pool, expect_file!["rollout_stories/replaced_early.txt"]);
+}
+
+#[test]
+fn the_pool_shrinks_meanwhile() {
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    pool.request("a").request("b").request("c").replace("a", 1, 20_000);
+    // An owner that has not yet noticed is not believed to be content.
+    pool.owner(3, &["a", "b", "c"], &[]).owner(3, &["b", "c"], &[]);
+    pool.owner(2, &["b", "c"], &[]);
+    // A waiting machine is deleted: its request goes with it, and no replacement comes.
+    pool.owner(1, &["b"], &["c"]).member("c", going()).left("c", true, 30_000);
+    pool.release("b", 2);
+    holds(&pool, expect_file!["rollout_stories/shrinks.txt"]);
+}
+
+#[test]
+fn a_health_check_deletes_a_member() {
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    pool.member("a", down()).request("b");
+    pool.member("a", going()).left("a", true, 20_000);
+    pool.owner(3, &["b", "c", "r@20"], &[]).member("r@20", coming(20));
+    pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
+    holds(&pool, expect_file!["rollout_stories/health_check.txt"]);
+}
+
+#[test]
+fn a_deletion_that_the_owner_knows_of_first() {
+    let mut pool = Pool::of(&["a", "b"]);
+    pool.owner(2, &["b"], &["a"]).request("b").member("r@20", coming(20));
+    pool.owner(2, &["b", "r@20"], &["a"]);
+    pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
+    // The gap has ended; the old Machine still counts until it is gone, and leaves no second one.
+    pool.member("a", going()).left("a", true, 20_000);
+    holds(&pool, expect_file!["rollout_stories/owner_first.txt"]);
+}
+
+#[test]
+fn all_of_one_second() {
+    // Whole seconds do not tell a replacement from a member of the same second; having served before does.
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    pool.request("a").request("b").replace("a", 1, 1_000);
+    pool.owner(3, &["b", "c", "r"], &[]);
+    pool.member("b", serving()).member("r", coming(1)).member("r", serving());
+    holds(&pool, expect_file!["rollout_stories/one_second.txt"]);
+}
+
+#[test]
+fn each_replacement_ends_one() {
+    let mut pool = Pool::of(&["a", "b", "c", "d"]);
+    pool.request("d").replace("d", 1, 20_000);
+    pool.left("a", true, 60_000).request("b");
+    pool.owner(4, &["b", "c", "r@20", "s@60"], &[]);
+    pool.member("r@20", coming(20)).member("s@60", coming(60));
+    // The younger one fits both, and ends the one that the other does not fit.
+    pool.member("s@60", MemberReport { created: Timestamp(60_000), ..serving() });
+    pool.member("s@60", MemberReport { created: Timestamp(60_000), ..serving() });
+    pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
+    holds(&pool, expect_file!["rollout_stories/each_ends_one.txt"]);
+}
+
+#[test]
+fn the_candidates_fail() {
+    let fails = |at| MemberReport { failed: true, ..coming(at) };
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    pool.request("a").request("b").replace("a", 1, 20_000);
+    pool.owner(3, &["b", "c", "r@20"], &[]).member("r@20", fails(20));
+    // A retry.
+    pool.member("r@20", coming(20)).member("r@20", fails(20));
+    // Another candidate.
+    pool.owner(3, &["b", "c", "s@40"], &["r@20"]).member("s@40", fails(40));
+    // The failed one is away anyhow, and may be replaced though the rollout is halted.
+    pool.request_as("s@40", fails(40)).member("s@40", coming(40)).replace("s@40", 2, 60_000);
+    pool.owner(3, &["b", "c", "t@60"], &[]).member("t@60", coming(60));
+    pool.member("t@60", MemberReport { created: Timestamp(60_000), ..serving() });
+    holds(&pool, expect_file!["rollout_stories/candidates_fail.txt"]);
+}
+
+#[test]
+fn the_holder_fails() {
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    pool.limit(MaxUnavailable::Count(2));
+    pool.request("a").member("a", failed()).request("b");
+    pool.member("a", down());
+    holds(&pool, expect_file!["rollout_stories/holder_fails.txt"]);
+}
+
+#[test]
+fn the_holder_is_deleted_by_somebody_else() {
+    let mut pool = Pool::of(&["a", "b"]);
+    pool.request("a").request("b").member("a", going());
+    pool.replace("a", 1, 20_000).owner(2, &["b", "r@20"], &[]);
+    pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
+    holds(&pool, expect_file!["rollout_stories/holder_deleted.txt"]);
+}
+
+#[test]
+fn the_holder_leaves_before_the_grant_reaches_it() {
+    let mut pool = Pool::of(&["a", "b"]);
+    pool.request("a").request("b").left("a", true, 20_000);
+    pool.refused("a", granted(1), Refusal::Closed);
+    pool.owner(2, &["b", "r@20"], &[]);
+    pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
+    holds(&pool, expect_file!["rollout_stories/left_before_grant.txt"]);
+}
+
+#[test]
+fn a_grant_that_finds_no_taker() {
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    pool.request("a").request("b");
+    // It may have been deleted: a gap, until it is known that a person only closed the run.
+    pool.refused("a", granted(1), Refusal::Closed).left("a", false, 20_000);
+    // The run is not there (yet): it enrols when it is, and then there is no gap.
+    pool.refused("b", granted(2), Refusal::Unknown).member("b", serving());
+    holds(&pool, expect_file!["rollout_stories/no_taker.txt"]);
+}
+
+#[test]
+fn a_machine_without_owner() {
+    let alone = || MemberReport { owner: None, ..serving() };
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    pool.member("b", alone()).member("c", alone()).request("a").request_as("b", alone());
+    // Nobody replaces it: no gap, no wait.
+    let left = Signal::Left { owner: None, gap: true, token: None, deleted: None };
+    pool.signal("c", "left, a gap, ownerless", left);
+    pool.release("a", 1).replace("b", 2, 20_000);
+    holds(&pool, expect_file!["rollout_stories/ownerless.txt"]);
+}
+
+#[test]
+fn an_owner_that_nobody_has_seen() {
+    let mut pool = Pool::of(&["a", "b"]);
+    let other = || MemberReport { owner: Some("other".into()), ..serving() };
+    pool.member("a", other()).request_as("a", other()).request("b").replace("a", 1, 20_000);
+    pool.wait_ms(16 * 60_000).fired(Timer::Look);
+    holds(&pool, expect_file!["rollout_stories/owner_unknown.txt"]);
+}
+
+#[test]
+fn an_owner_that_is_deleted_with_its_machines() {
+    let mut pool = Pool::of(&["a", "b"]);
+    pool.request("a").owner_gone().member("b", going()).left("b", true, 20_000);
+    pool.replace("a", 1, 20_000);
+    holds(&pool, expect_file!["rollout_stories/owner_gone.txt"]);
+}
+
+#[test]
+fn a_pause() {
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    pool.request("a").request("b").person(Signal::Pause).release("a", 1);
+    // Even one that is away is not granted.
+    pool.request_as("c", down()).person(Signal::Resume);
+    pool.settings(PoolSettings { paused: true, ..PoolSettings::default() });
+    pool.release("c", 2).member("c", serving()).settings(PoolSettings::default());
+    holds(&pool, expect_file!["rollout_stories/pause.txt"]);
+}
+
+#[test]
+fn without_history() {
+    let closed = |token| TokenMark { token: LeaseToken(token), open: false };
+    let mut pool = Pool::new();
+    // A machine's signal may begin it.
+    pool.request("a").settings(PoolSettings::default());
+    pool.listed(&["a", "b", "c", "d"]);
+    pool.member("b", MemberReport { token: Some(closed(41)), ..serving() });
+    // Before it is adopted it says nothing of the Node that it has.
+    pool.member("c", coming(1)).wait_ms(30_000).fired(Timer::Ask);
+    pool.refused("d", machine::Signal::Enrol, Refusal::Closed);
+    pool.member("c", carrying(43)).request_as("c", carrying(43));
+    pool.member("c", down()).member("c", serving()).release("c", 44);
+    holds(&pool, expect_file!["rollout_stories/without_history.txt"]);
+}
+
+#[test]
+fn an_open_token_is_finished_first() {
+    let mut pool = Pool::new();
+    pool.limit(MaxUnavailable::Count(3)).listed(&["a", "b", "c"]);
+    pool.member("a", serving()).member("b", carrying(7)).member("c", carrying(9));
+    pool.request("a").request_as("c", carrying(9)).request_as("b", carrying(7));
+    pool.member("c", down()).release("c", 10).member("c", serving());
+    pool.member("b", down()).release("b", 11);
+    holds(&pool, expect_file!["rollout_stories/open_token.txt"]);
+}
+
+#[test]
+fn repeats_and_strangers() {
+    let mut pool = Pool::of(&["a", "b"]);
+    pool.request("a").request("a").request("b").request("b");
+    pool.release("b", 1).release("a", 1).release("a", 1).release("b", 2);
+    // The wish is taken back, twice, and before the grant was known.
+    pool.request("a").request("b");
+    pool.signal("b", "withdraw", Signal::Withdraw).signal("b", "withdraw", Signal::Withdraw);
+    pool.signal("a", "withdraw", Signal::Withdraw).release("a", 3);
+    // A stranger is asked who it is; what it held is above what is granted next.
+    pool.signal("x", "withdraw", Signal::Withdraw).release("x", 50).request("a");
+    // A machine that is gone leaves once.
+    pool.left("b", false, 0).left("b", true, 20_000);
+    holds(&pool, expect_file!["rollout_stories/repeats.txt"]);
+}
+
+#[test]
+fn a_release_of_a_lost_history() {
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    pool.replace("a", 9, 20_000).request("b");
+    pool.owner(3, &["b", "c", "r@20"], &[]);
+    pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
+    holds(&pool, expect_file!["rollout_stories/lost_release.txt"]);
+}
