@@ -86,13 +86,13 @@ pub async fn run<O: Orders, X: Execute>(
     let mut attempts = JoinSet::new();
     loop {
         while attempts.try_join_next().is_some() {}
-        let slot = stop.run_until_cancelled(Arc::clone(&slots).acquire_owned()).await;
-        // The semaphore is never closed.
-        let Some(Ok(first)) = slot else { break };
-        let free = slots.available_permits() + 1;
-        let Some(taken) = stop.run_until_cancelled(worker.take(free)).await else { break };
-        drop(first);
+        let taken = tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            taken = worker.take_into(&slots) => taken,
+        };
         for claimed in taken {
+            // Nobody else takes slots, so as many are free as orders came; and the semaphore is never closed.
             let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { break };
             let worker = Arc::clone(&worker);
             attempts.spawn(async move {
@@ -138,7 +138,10 @@ impl<O: Orders, X: Execute> Worker<O, X> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn take(&self, free: usize) -> Vec<Claimed<O::Claim>> {
+    /// Waits for a free slot, then for orders, at most as many as there are free slots.
+    async fn take_into(&self, slots: &Semaphore) -> Vec<Claimed<O::Claim>> {
+        drop(slots.acquire().await);
+        let free = slots.available_permits();
         let take = || self.orders.take(free);
         let taken = take.retry(patience()).notify(|error: &PortError, wait| {
             tracing::warn!(%error, ?wait, "no orders");
