@@ -79,8 +79,7 @@ impl Wish {
             let key = if self.payload.is_some() { "payload" } else { "profile" };
             PoolError { key: key.to_owned(), problem }
         };
-        let desired =
-            installed.desired(&self.profile, self.payload.as_deref()).map_err(refused)?;
+        let desired = installed.desired(&self.profile, self.payload.as_deref()).map_err(refused)?;
         if desired.is_empty() || desired.len() > BUILDS_MAX {
             return Err(refused(format!("names {} Windows builds", desired.len())));
         }

@@ -14,9 +14,9 @@ use x509_cert::{
 };
 
 /// Longest PKCS#10 request that is looked into, in bytes of base64.
-pub const REQUEST_BYTES_MAX: usize = 64 << 10;
+pub(super) const REQUEST_BYTES_MAX: usize = 64 << 10;
 /// The signers whose requests are a machine's business (field.md §2.5).
-pub const SIGNERS: [&str; 2] =
+pub(super) const SIGNERS: [&str; 2] =
     ["kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"];
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
@@ -115,7 +115,11 @@ mod tests {
         STANDARD.encode(pem)
     }
 
-    fn seen(signer: &str, request: &str, status: serde_json::Value) -> Result<Option<CsrSeen>, Odd> {
+    fn seen(
+        signer: &str,
+        request: &str,
+        status: serde_json::Value,
+    ) -> Result<Option<CsrSeen>, Odd> {
         let value = json!({
             "metadata": {"name": "csr-1", "uid": "c-1", "resourceVersion": "4"},
             "spec": {"signerName": signer, "request": request}, "status": status});

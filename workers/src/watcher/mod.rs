@@ -1,4 +1,210 @@
 //! The watcher: tells runs how the cluster's objects stand.
+//!
+//! Facts are level-triggered. A *round* is one epoch: `Facts::begin`, a full list by consistent reads, everything
+//! published, then watches, whose changes are published as they come; and everything once more, spread evenly over
+//! `Options::repeat`. A gap in a watch, a refused letter or the time ends the round, and the next one lists again. So
+//! the watcher keeps nothing that it could not find again, and several of them are harmless.
 
+mod cluster;
 mod csr;
+mod election;
+mod letters;
 mod objects;
+mod round;
+mod settings;
+mod status;
+mod view;
+
+pub use election::Election;
+pub use status::Status;
+
+use crate::{pool::Installed, port::Facts};
+use backon::{BackoffBuilder, ExponentialBuilder};
+use cluster::Trouble;
+use dormer_proto::{
+    id::{IdError, RunId},
+    pool::DEFAULT_POOL,
+};
+use kube::Client;
+use letters::Told;
+use objects::{MachineSeen, Odd};
+use settings::Settings;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use view::Kind;
+
+/// Most objects about which a warning is remembered, so that each is warned about once.
+const WARNED_MAX: usize = 1_000;
+/// The first and the longest wait after something went wrong.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// What the watcher watches, and how often.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The namespace of Machines and MachineSets; `None`: all namespaces.
+    pub machines: Option<String>,
+    /// The namespace of the pool's ConfigMap and of the watcher's Kubernetes Lease.
+    pub namespace: String,
+    /// The pool.
+    pub pool: String,
+    /// How one of several watchers is elected; `None`: this is the only one.
+    pub election: Option<Election>,
+    /// How long a full list is believed.
+    pub relist: Duration,
+    /// In what time every fact is repeated once, spread evenly.
+    pub repeat: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            machines: Some("openshift-machine-api".to_owned()),
+            namespace: "dormer".to_owned(),
+            pool: DEFAULT_POOL.to_owned(),
+            election: None,
+            relist: Duration::from_secs(600),
+            repeat: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Why the watcher cannot even begin.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WatchError {
+    /// The pool's name is no name of a run.
+    #[error("the pool {pool:?} cannot have a rollout: {error}")]
+    Pool {
+        /// Its name.
+        pool: String,
+        /// What is wrong with it.
+        error: IdError,
+    },
+}
+
+/// Watches until `stop`. What goes wrong meanwhile stands in `status` and is tried again.
+///
+/// `client` must not retry by itself (`Config::default_retry = false`), since waits belong to the watcher.
+///
+/// # Errors
+/// The options cannot be used.
+pub async fn run<F: Facts, I: Installed>(
+    client: Client,
+    facts: Arc<F>,
+    catalog: Arc<I>,
+    options: Options,
+    status: watch::Sender<Status>,
+    stop: CancellationToken,
+) -> Result<(), WatchError> {
+    let rollout = letters::rollout_of(&options.pool)
+        .map_err(|error| WatchError::Pool { pool: options.pool.clone(), error })?;
+    let status = Arc::new(status);
+    let campaign = election::campaign(
+        client.clone(),
+        options.namespace.clone(),
+        options.election.clone(),
+        status.clone(),
+        stop.clone(),
+    );
+    let watcher = Watcher {
+        settings: Settings::new(client.clone(), &options.pool),
+        client,
+        facts,
+        catalog,
+        options,
+        rollout,
+        elected: status.subscribe(),
+        status,
+        told: Told::default(),
+        unreadable: Unreadable::default(),
+        backoff_spent: false,
+    };
+    tokio::join!(campaign, watcher.run(stop));
+    Ok(())
+}
+
+struct Watcher<F, I> {
+    client: Client,
+    facts: Arc<F>,
+    catalog: Arc<I>,
+    options: Options,
+    rollout: RunId,
+    status: Arc<watch::Sender<Status>>,
+    elected: watch::Receiver<Status>,
+    settings: Settings,
+    told: Told,
+    unreadable: Unreadable,
+    /// No list was published since the last thing that went wrong.
+    backoff_spent: bool,
+}
+
+impl<F: Facts, I: Installed> Watcher<F, I> {
+    async fn run(mut self, stop: CancellationToken) {
+        let waits = ExponentialBuilder::default()
+            .with_min_delay(BACKOFF.0)
+            .with_max_delay(BACKOFF.1)
+            .with_jitter()
+            .without_max_times();
+        let mut next = waits.build();
+        let mut elected = self.elected.clone();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = becomes(&mut elected, true) => {}
+            }
+            let ended = tokio::select! {
+                () = stop.cancelled() => return,
+                () = becomes(&mut elected, false) => continue,
+                ended = self.round() => ended,
+            };
+            let Err(trouble) = ended else { continue };
+            tracing::warn!("the watcher lists again: {trouble}");
+            self.status.send_modify(|status| status.error = Some(trouble.to_string()));
+            if !std::mem::replace(&mut self.backoff_spent, true) {
+                next = waits.build();
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(next.next().unwrap_or(BACKOFF.1)) => {}
+            }
+        }
+    }
+}
+
+/// Waits until this process is elected, or is not any more.
+async fn becomes(status: &mut watch::Receiver<Status>, elected: bool) {
+    // The sender lives as long as the watcher.
+    drop(status.wait_for(|status| status.elected == elected).await);
+}
+
+/// Objects that could not be read: each is counted, and warned about once.
+#[derive(Debug, Default)]
+struct Unreadable {
+    count: u64,
+    warned: BTreeSet<String>,
+}
+
+impl Unreadable {
+    fn say(&mut self, kind: Kind, name: Option<&str>, odd: &Odd) {
+        self.count += 1;
+        let name = name.unwrap_or("without a name");
+        if self.first(format!("{kind:?}/{name}")) {
+            tracing::warn!("the {kind:?} {name} cannot be read and is left alone: {odd}");
+        }
+    }
+
+    /// A Machine for which another API speaks is left alone, and that is said once.
+    fn elsewhere(&mut self, machine: &MachineSeen) {
+        let Some(api) = &machine.elsewhere else { return };
+        let name = &machine.fact.machine.name;
+        if self.first(format!("elsewhere/{}", machine.fact.machine.uid)) {
+            tracing::warn!(
+                "the Machine {name} is left alone: {api} speaks for it (status.authoritativeAPI)"
+            );
+        }
+    }
+
+    fn first(&mut self, what: String) -> bool {
+        self.warned.len() < WARNED_MAX && self.warned.insert(what)
+    }
+}

@@ -11,18 +11,18 @@ use serde::{Deserialize, de::DeserializeOwned};
 use std::net::Ipv4Addr;
 
 /// Longest text that a fact takes over from an object, in bytes; an object with a longer one is unreadable.
-pub const TEXT_BYTES_MAX: usize = 1_024;
+pub(super) const TEXT_BYTES_MAX: usize = 1_024;
 /// Most addresses, and most names, that a Machine's fact takes over; the rest is left out.
-pub const ADDRESSES_MAX: usize = 32;
+pub(super) const ADDRESSES_MAX: usize = 32;
 
 /// An object that cannot be read; it is counted and warned about, and nothing follows from it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
-pub struct Odd {
+pub(super) struct Odd {
     /// Where in the object.
-    pub field: &'static str,
+    pub(super) field: &'static str,
     /// What is odd about it.
-    pub problem: String,
+    pub(super) problem: String,
 }
 
 fn odd(field: &'static str, problem: impl ToString) -> Odd {
@@ -292,9 +292,7 @@ fn token(meta: &ObjectMeta) -> Option<TokenMark> {
     keys::fence(meta.annotations.as_ref()?.get(keys::FENCE)?)
 }
 
-fn time(
-    stamp: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
-) -> Option<Timestamp> {
+fn time(stamp: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>) -> Option<Timestamp> {
     Some(Timestamp(u64::try_from(stamp?.0.as_millisecond()).ok()?))
 }
 

@@ -126,7 +126,8 @@ fn a_set_is_windows_by_its_template() {
             "spec": {"replicas": replicas, "template": {"metadata": {"labels": labels}}},
         })))
     };
-    let windows = set(json!({"machine.openshift.io/os-id": "Windows"}), json!(3)).expect("readable");
+    let windows =
+        set(json!({"machine.openshift.io/os-id": "Windows"}), json!(3)).expect("readable");
     assert_eq!((windows.windows, windows.replicas), (true, 3));
     assert!(!set(json!(null), json!(null)).expect("readable").windows);
     assert_eq!(set(json!({}), json!(-1)).expect_err("odd").field, "spec.replicas");

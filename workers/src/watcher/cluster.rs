@@ -1,0 +1,188 @@
+//! The watcher's lists and watches at the Kubernetes API, with errors as sentences.
+
+use super::{Options, view::Kind};
+use dormer_proto::message::cut;
+use futures::TryStreamExt;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, WatchEvent, WatchParams},
+};
+use std::{pin::pin, time::Duration};
+use tokio::sync::mpsc::Sender;
+
+/// Objects asked for in one page of a list.
+const PAGE: u32 = 500;
+/// How long a watch lasts before the server ends it and it is renewed, in seconds; Kubernetes wants less than 295.
+const WATCH_SECONDS: u32 = 240;
+/// How much longer than that a watch may be silent before it counts as dead.
+const SILENCE_GRACE: Duration = Duration::from_secs(30);
+/// How often a watch that ends is begun at most.
+const WATCH_AGAIN: Duration = Duration::from_millis(500);
+/// How long one page of a list may take.
+const PAGE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Why the API server did not do what was asked: one sentence for people.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Trouble(pub(super) String);
+
+/// Puts an error of the API into a sentence: what was tried, and what came of it.
+pub(super) fn sentence(verb: &str, what: &str, error: &kube::Error) -> Trouble {
+    Trouble(cut(match error {
+        kube::Error::Api(status) => match status.code {
+            403 => format!("dormer may not {verb} {what}: {}", status.message),
+            401 => format!("the API server does not know dormer's credentials ({verb} {what})"),
+            404 => format!("cannot {verb} {what}: the cluster has none such ({})", status.message),
+            410 => format!("the watch of {what} fell behind what the API server keeps"),
+            code => format!("cannot {verb} {what}: {} ({code})", status.message),
+        },
+        other => format!("cannot {verb} {what}: {}", chain(other)),
+    }))
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// What a watch tells.
+#[derive(Debug)]
+pub(super) enum Told {
+    Seen(Kind, Box<DynamicObject>),
+    Lost(Kind, Box<DynamicObject>),
+    /// The watch cannot go on: what happened meanwhile is found by a full list.
+    Gap(Trouble),
+}
+
+/// One kind of object, with what selects ours.
+#[derive(Clone)]
+pub(super) struct Resource {
+    pub(super) kind: Kind,
+    api: Api<DynamicObject>,
+    what: String,
+    labels: Option<&'static str>,
+    fields: Option<String>,
+}
+
+impl Resource {
+    /// All that is watched; Machines come first, so that the later lists show at least what theirs refers to.
+    pub(super) fn all(client: &Client, options: &Options) -> Vec<Self> {
+        let openshift = |kind| GroupVersionKind::gvk("machine.openshift.io", "v1beta1", kind);
+        let namespace = options.machines.as_deref();
+        let csr = GroupVersionKind::gvk("certificates.k8s.io", "v1", "CertificateSigningRequest");
+        let of = |kind, gvk: &GroupVersionKind, namespace| Self::of(client, kind, gvk, namespace);
+        let mut machines = of(Kind::Machine, &openshift("Machine"), namespace);
+        machines.labels = Some("machine.openshift.io/os-id=Windows");
+        let map = GroupVersionKind::gvk("", "v1", "ConfigMap");
+        let mut pool = of(Kind::Pool, &map, Some(&options.namespace));
+        pool.fields = Some(format!("metadata.name={}", crate::pool::config_map(&options.pool)));
+        vec![
+            machines,
+            of(Kind::Set, &openshift("MachineSet"), namespace),
+            of(Kind::Node, &GroupVersionKind::gvk("", "v1", "Node"), None),
+            of(Kind::Csr, &csr, None),
+            pool,
+        ]
+    }
+
+    fn of(client: &Client, kind: Kind, gvk: &GroupVersionKind, namespace: Option<&str>) -> Self {
+        let resource = ApiResource::from_gvk(gvk);
+        let group = if gvk.group.is_empty() { String::new() } else { format!(".{}", gvk.group) };
+        let mut what = format!("{}{group}", resource.plural);
+        let api = match namespace {
+            Some(namespace) => {
+                what = format!("{what} in namespace {namespace}");
+                Api::namespaced_with(client.clone(), namespace, &resource)
+            }
+            None => Api::all_with(client.clone(), &resource),
+        };
+        Self { kind, api, what, labels: None, fields: None }
+    }
+
+    /// Lists everything, by a consistent read, and hands each object to `each`. Returns the list's resourceVersion.
+    pub(super) async fn list(
+        &self,
+        mut each: impl FnMut(Kind, DynamicObject),
+    ) -> Result<String, Trouble> {
+        let mut params = ListParams { limit: Some(PAGE), ..ListParams::default() };
+        params.label_selector = self.labels.map(str::to_owned);
+        params.field_selector.clone_from(&self.fields);
+        loop {
+            let page = tokio::time::timeout(PAGE_LIMIT, self.api.list(&params)).await;
+            let slow = |_| Trouble(format!("a list of {} takes over a minute", self.what));
+            let page = page.map_err(slow)?;
+            let page = page.map_err(|error| sentence("list", &self.what, &error))?;
+            for object in page.items {
+                each(self.kind, object);
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => return Ok(page.metadata.resource_version.unwrap_or_default()),
+            }
+        }
+    }
+
+    /// Watches from a list's resourceVersion until there is a gap, or nobody listens.
+    pub(super) async fn follow(self, mut from: String, to: Sender<Told>) {
+        let gap = loop {
+            let began = tokio::time::Instant::now();
+            match self.watch(&mut from, &to).await {
+                Ok(true) => tokio::time::sleep_until(began + WATCH_AGAIN).await,
+                Ok(false) => return,
+                Err(gap) => break gap,
+            }
+        };
+        // Nobody listens any more: then nobody needs to know of the gap.
+        drop(to.send(Told::Gap(gap)).await);
+    }
+
+    /// One watch until the server ends it. `false`: nobody listens.
+    async fn watch(&self, from: &mut String, to: &Sender<Told>) -> Result<bool, Trouble> {
+        let mut params = WatchParams::default().timeout(WATCH_SECONDS);
+        params.label_selector = self.labels.map(str::to_owned);
+        params.field_selector.clone_from(&self.fields);
+        let failed = |error: kube::Error| sentence("watch", &self.what, &error);
+        let silence = Duration::from_secs(WATCH_SECONDS.into()) + SILENCE_GRACE;
+        let silent = |_| Trouble(format!("the watch of {} has gone silent", self.what));
+        let started = tokio::time::timeout(silence, self.api.watch(&params, from)).await;
+        let mut stream = pin!(started.map_err(silent)?.map_err(failed)?);
+        loop {
+            let next = tokio::time::timeout(silence, stream.try_next()).await;
+            let told = match next.map_err(silent)?.map_err(failed)? {
+                None => return Ok(true),
+                Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+                    advance(from, object.metadata.resource_version.as_deref());
+                    Told::Seen(self.kind, Box::new(object))
+                }
+                Some(WatchEvent::Deleted(object)) => {
+                    advance(from, object.metadata.resource_version.as_deref());
+                    Told::Lost(self.kind, Box::new(object))
+                }
+                Some(WatchEvent::Bookmark(mark)) => {
+                    advance(from, Some(&mark.metadata.resource_version));
+                    continue;
+                }
+                Some(WatchEvent::Error(status)) => return Err(failed(kube::Error::Api(status))),
+            };
+            if to.send(told).await.is_err() {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// The place to go on from; an event that comes late does not take it back.
+fn advance(from: &mut String, to: Option<&str>) {
+    let number = |text: &str| text.parse::<u64>().unwrap_or_default();
+    if let Some(to) = to.filter(|to| number(to) > number(from)) {
+        to.clone_into(from);
+    }
+}

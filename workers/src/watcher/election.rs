@@ -1,0 +1,204 @@
+//! Which of several watchers publishes: the holder of a Kubernetes Lease. Two at once are harmless, so it may be lax.
+
+use super::{
+    cluster::{Trouble, sentence},
+    status::Status,
+};
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
+use std::{sync::Arc, time::Duration};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+/// The Lease's name.
+pub(super) const LEASE: &str = "dormer-watcher";
+
+/// How this process stands for election.
+#[derive(Debug, Clone)]
+pub struct Election {
+    /// Who it is, among all watchers: a pod's name.
+    pub identity: String,
+    /// How long a holder that is silent is waited for; at least a second.
+    pub duration: Duration,
+}
+
+/// Stands for election until `stop`, and gives the Lease back then.
+pub(super) async fn campaign(
+    client: Client,
+    namespace: String,
+    election: Option<Election>,
+    status: Arc<watch::Sender<Status>>,
+    stop: CancellationToken,
+) {
+    let Some(election) = election else {
+        status.send_modify(|status| status.elected = true);
+        return stop.cancelled().await;
+    };
+    let leases = Api::namespaced(client, &namespace);
+    let duration = election.duration.max(Duration::from_secs(1));
+    let mut candidate = Candidate {
+        leases,
+        identity: election.identity,
+        duration,
+        renewed: None,
+        seen: None,
+        status,
+    };
+    let mut again = tokio::time::interval(duration / 5);
+    again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            _ = again.tick() => candidate.once().await,
+        }
+    }
+    candidate.give_back().await;
+}
+
+struct Candidate {
+    leases: Api<Lease>,
+    identity: String,
+    duration: Duration,
+    /// When this process last wrote the Lease.
+    renewed: Option<Instant>,
+    /// The Lease's resourceVersion as last seen, and since when it stands: silence is measured by our own clock,
+    /// never by the times in the object.
+    seen: Option<(String, Instant)>,
+    status: Arc<watch::Sender<Status>>,
+}
+
+impl Candidate {
+    /// Looks at the Lease, and takes or renews it where that is right.
+    async fn once(&mut self) {
+        let began = Instant::now();
+        let limit = self.duration / 3;
+        let tried = tokio::time::timeout(limit, self.try_hold()).await;
+        let slow = || Trouble("the Lease of the watchers: the API server is too slow".to_owned());
+        match tried.unwrap_or_else(|_| Err(slow())) {
+            Ok(Some(holder)) if holder == self.identity => {
+                self.renewed = Some(began);
+                self.show(true, Some(holder));
+            }
+            Ok(holder) => {
+                self.renewed = None;
+                self.show(false, holder);
+            }
+            Err(trouble) => {
+                tracing::warn!("{trouble}");
+                // A holder that cannot renew steps down before another one may take over.
+                let holds = self.renewed.is_some_and(|at| at.elapsed() < self.duration * 2 / 3);
+                self.show(holds, holds.then(|| self.identity.clone()));
+                self.status.send_modify(|status| status.error = Some(trouble.to_string()));
+            }
+        }
+    }
+
+    fn show(&self, elected: bool, holder: Option<String>) {
+        self.status.send_if_modified(|status| {
+            if (status.elected, &status.holder) == (elected, &holder) {
+                return false;
+            }
+            if status.elected != elected {
+                tracing::info!(elected, holder, "the election of the watcher");
+            }
+            status.elected = elected;
+            status.holder = holder;
+            true
+        });
+    }
+
+    /// Who holds the Lease after this try.
+    async fn try_hold(&mut self) -> Result<Option<String>, Trouble> {
+        let what = "the Lease dormer-watcher";
+        let found = self.leases.get_opt(LEASE).await;
+        let Some(lease) = found.map_err(|error| sentence("get", what, &error))? else {
+            let made = self.leases.create(&PostParams::default(), &self.mine(None)).await;
+            return match made {
+                Ok(_) => Ok(Some(self.identity.clone())),
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+                Err(error) => Err(sentence("create", what, &error)),
+            };
+        };
+        let spec = lease.spec.clone().unwrap_or_default();
+        let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
+        if let Some(holder) = &holder
+            && *holder != self.identity
+            && !self.silent(&lease, spec.lease_duration_seconds)
+        {
+            return Ok(Some(holder.clone()));
+        }
+        let replaced =
+            self.leases.replace(LEASE, &PostParams::default(), &self.mine(Some(lease))).await;
+        match replaced {
+            Ok(_) => Ok(Some(self.identity.clone())),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            Err(error) => Err(sentence("update", what, &error)),
+        }
+    }
+
+    /// Whether the Lease has not changed for as long as its holder promised to renew it.
+    fn silent(&mut self, lease: &Lease, seconds: Option<i32>) -> bool {
+        let version = lease.metadata.resource_version.clone().unwrap_or_default();
+        let since = match &self.seen {
+            Some((same, since)) if *same == version => *since,
+            _ => {
+                let now = Instant::now();
+                self.seen = Some((version, now));
+                now
+            }
+        };
+        let promised = seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        since.elapsed() > promised.map_or(self.duration, Duration::from_secs)
+    }
+
+    /// The Lease as this process writes it, over `before`.
+    fn mine(&self, before: Option<Lease>) -> Lease {
+        let now = MicroTime(k8s_openapi::jiff::Timestamp::now());
+        let (metadata, old) = match before {
+            Some(lease) => (lease.metadata, lease.spec.unwrap_or_default()),
+            None => {
+                let name = Some(LEASE.to_owned());
+                (ObjectMeta { name, ..ObjectMeta::default() }, LeaseSpec::default())
+            }
+        };
+        let same = old.holder_identity.as_deref() == Some(&*self.identity);
+        let transitions = old.lease_transitions.unwrap_or_default();
+        let spec = LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: i32::try_from(self.duration.as_secs()).ok(),
+            acquire_time: if same { old.acquire_time } else { Some(now.clone()) },
+            renew_time: Some(now),
+            lease_transitions: Some(if same { transitions } else { transitions.saturating_add(1) }),
+            ..LeaseSpec::default()
+        };
+        Lease { metadata, spec: Some(spec) }
+    }
+
+    /// Lets the next watcher take over at once.
+    async fn give_back(&mut self) {
+        if self.renewed.is_none() {
+            return;
+        }
+        self.show(false, None);
+        let give = async {
+            let lease = self.leases.get_opt(LEASE).await.ok().flatten()?;
+            let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
+            let mut free = self.mine(Some(lease));
+            free.spec.as_mut()?.holder_identity = None;
+            if holder.as_deref() == Some(&*self.identity) {
+                self.leases.replace(LEASE, &PostParams::default(), &free).await.ok()?;
+            }
+            Some(())
+        };
+        let given = tokio::time::timeout(self.duration / 3, give).await;
+        if !matches!(given, Ok(Some(()))) {
+            tracing::info!("the Lease is not given back; it lapses");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! One epoch of the watcher: a full list, then watches, until a gap or until it is time for the next list.
+
+use super::{
+    Trouble, Watcher,
+    cluster::{Resource, Told as Change},
+    csr,
+    letters::Writer,
+    objects::{self, Odd},
+    view::{Kind, Seen, View},
+};
+use crate::{pool::Installed, port::Facts};
+use dormer_proto::work::FactLetter;
+use kube::api::DynamicObject;
+use std::{collections::VecDeque, time::Duration};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior},
+};
+
+/// Most letters published in one call.
+const PUBLISH_MAX: usize = 256;
+/// Most changes taken together.
+const CHANGES_MAX: usize = 1_024;
+/// Into how many parts the repeats of one round are spread.
+const PARTS: u32 = 60;
+/// A machine that is new is spoken of again after so many parts: its first facts may have come before its run began.
+const NEW_AGAIN: [u32; 2] = [1, 5];
+
+struct Round {
+    view: View,
+    writer: Writer,
+    /// Machines to be spoken of again, and when.
+    fresh: VecDeque<(Instant, String)>,
+    cursor: String,
+    parts: u32,
+    part: Duration,
+    owners_due: Instant,
+}
+
+impl<F: Facts, I: Installed> Watcher<F, I> {
+    /// Lists, publishes, and watches. `Ok`: it is time for the next list.
+    pub(super) async fn round(&mut self) -> Result<(), Trouble> {
+        let beginning = self.facts.begin().await.map_err(|error| Trouble(error.to_string()))?;
+        let mut view = View::default();
+        let resources = Resource::all(&self.client, &self.options);
+        self.settings.forget();
+        let mut from = Vec::new();
+        for resource in &resources {
+            let revision = resource.list(|kind, object| self.see(&mut view, kind, object)).await?;
+            view.latest = view.latest.max(revision.parse().unwrap_or_default());
+            from.push(revision);
+        }
+        self.told.age();
+        let writer = Writer::new(beginning, &self.options.pool, self.rollout.clone());
+        let part = (self.options.repeat / PARTS).max(Duration::from_millis(10));
+        let (cursor, owners_due) = (String::new(), Instant::now());
+        let mut round =
+            Round { view, writer, fresh: VecDeque::new(), cursor, parts: 0, part, owners_due };
+        self.settle(&mut round).await;
+        let letters = round.writer.everything(&mut round.view, &mut self.told);
+        round.view.owners_changed = false;
+        self.publish(letters).await?;
+        self.listed(&mut round);
+        let (to, changes) = mpsc::channel(CHANGES_MAX);
+        let mut watches = JoinSet::new();
+        for (resource, from) in resources.into_iter().zip(from) {
+            watches.spawn(resource.follow(from, to.clone()));
+        }
+        drop(to);
+        self.follow(round, changes).await
+    }
+
+    async fn follow(
+        &mut self,
+        mut round: Round,
+        mut changes: mpsc::Receiver<Change>,
+    ) -> Result<(), Trouble> {
+        let mut installed = self.catalog.changed();
+        let mut parts = tokio::time::interval_at(Instant::now() + round.part, round.part);
+        parts.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let relist = tokio::time::sleep(self.options.relist);
+        tokio::pin!(relist);
+        loop {
+            let letters = tokio::select! {
+                () = &mut relist => return Ok(()),
+                first = changes.recv() => {
+                    let ended = || Trouble("every watch has ended".to_owned());
+                    let mut next = Some(first.ok_or_else(ended)?);
+                    for _ in 0..CHANGES_MAX {
+                        let Some(change) = next.take() else { break };
+                        self.apply(&mut round, change)?;
+                        next = changes.try_recv().ok();
+                    }
+                    if let Some(change) = next {
+                        self.apply(&mut round, change)?;
+                    }
+                    self.changed(&mut round).await
+                }
+                () = changed(&mut installed) => self.changed(&mut round).await,
+                _ = parts.tick() => self.part(&mut round),
+            };
+            self.publish(letters).await?;
+        }
+    }
+
+    fn apply(&mut self, round: &mut Round, change: Change) -> Result<(), Trouble> {
+        match change {
+            Change::Seen(kind, object) => self.see(&mut round.view, kind, *object),
+            Change::Lost(kind, object) => self.lose(&mut round.view, kind, &object),
+            Change::Gap(trouble) => return Err(trouble),
+        }
+        Ok(())
+    }
+
+    /// The letters that follow from what changed.
+    async fn changed(&mut self, round: &mut Round) -> Vec<FactLetter> {
+        let mut letters = Vec::new();
+        if self.settle(round).await {
+            letters.extend(round.writer.pool_news(&round.view, &mut self.told));
+        }
+        letters.extend(round.writer.news(&mut round.view, &mut self.told));
+        letters.extend(self.owners(round));
+        round.remember_new();
+        letters
+    }
+
+    /// Owner facts are large; they are told at most once in a part.
+    fn owners(&mut self, round: &mut Round) -> Vec<FactLetter> {
+        let now = Instant::now();
+        if !round.view.owners_changed || now < round.owners_due {
+            return Vec::new();
+        }
+        round.view.owners_changed = false;
+        round.owners_due = now + round.part;
+        round.writer.to_rollout(&round.view, &mut self.told, false)
+    }
+
+    /// A part of the repeats: every run hears everything once in a round of them.
+    fn part(&mut self, round: &mut Round) -> Vec<FactLetter> {
+        let mut letters = self.owners(round);
+        let now = Instant::now();
+        while let Some((_, uid)) = round.fresh.pop_front_if(|(due, _)| *due <= now) {
+            letters.extend(round.writer.again(&round.view, &self.told, &uid));
+        }
+        for _ in 0..round.writer.live().div_ceil(PARTS as usize) {
+            let Some(uid) = round.writer.next_after(&round.cursor) else {
+                round.cursor.clear();
+                break;
+            };
+            letters.extend(round.writer.again(&round.view, &self.told, &uid));
+            round.cursor = uid;
+        }
+        round.parts = (round.parts + 1) % PARTS;
+        if round.parts == 0 || NEW_AGAIN.contains(&round.parts) {
+            letters.extend(round.writer.rollout_again(&self.told));
+        }
+        self.show(round);
+        letters
+    }
+
+    /// Looks up what the pool's settings mean now; whether runs have to be told.
+    async fn settle(&mut self, round: &mut Round) -> bool {
+        self.settings.settle(&*self.catalog);
+        self.settings.answer().await;
+        let refused = self.settings.refused.as_ref().map(ToString::to_string);
+        self.status.send_if_modified(|status| {
+            let differs = status.pool_refused != refused;
+            status.pool_refused = refused;
+            differs
+        });
+        let accepted = self.settings.accepted.clone();
+        accepted.is_some_and(|settings| round.writer.set_pool(settings, round.view.latest))
+    }
+
+    fn listed(&mut self, round: &mut Round) {
+        round.remember_new();
+        self.backoff_spent = false;
+        self.status.send_modify(|status| {
+            status.epoch = round.writer.beginning.epoch;
+            status.listed = Some(jiff::Timestamp::now());
+            status.error = None;
+        });
+        self.show(round);
+        tracing::info!(
+            epoch = round.writer.beginning.epoch.0,
+            machines = round.view.machines.len(),
+            nodes = round.view.nodes.len(),
+            "listed everything"
+        );
+    }
+
+    fn show(&self, round: &Round) {
+        let machines = &round.view.machines;
+        let unreadable = self.unreadable.count;
+        self.status.send_if_modified(|status| {
+            let before = status.clone();
+            status.machines = machines.len();
+            status.live = round.writer.live();
+            status.elsewhere = machines.values().filter(|m| m.elsewhere.is_some()).count();
+            status.ignored =
+                machines.values().filter(|m| m.fact.ignored).count() - status.elsewhere;
+            status.foreign_csrs = round.view.foreign_csrs();
+            status.unreadable = unreadable;
+            *status != before
+        });
+    }
+
+    fn see(&mut self, view: &mut View, kind: Kind, object: DynamicObject) {
+        let (uid, name) = (object.metadata.uid.clone(), object.metadata.name.clone());
+        match self.read(kind, object) {
+            Ok(Some(seen)) => {
+                if let Seen::Machine(machine) = &seen {
+                    self.unreadable.elsewhere(machine);
+                }
+                if !view.see(seen) {
+                    let full = Odd { field: "object", problem: "is one too many".to_owned() };
+                    self.unreadable.say(kind, name.as_deref(), &full);
+                }
+            }
+            Ok(None) => {}
+            Err(odd) => {
+                self.unreadable.say(kind, name.as_deref(), &odd);
+                if let (Kind::Machine, Some(uid)) = (kind, uid) {
+                    view.veil(&uid);
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, kind: Kind, object: DynamicObject) -> Result<Option<Seen>, Odd> {
+        Ok(match kind {
+            Kind::Machine => Some(Seen::Machine(objects::machine(object)?)),
+            Kind::Set => Some(Seen::Set(objects::machine_set(object)?)),
+            Kind::Node => Some(Seen::Node(objects::node(object)?)),
+            Kind::Csr => csr::csr(object)?.map(Seen::Csr),
+            Kind::Pool => {
+                let resource = objects::resource(&object.metadata)?;
+                self.settings.see(object, resource);
+                None
+            }
+        })
+    }
+
+    fn lose(&mut self, view: &mut View, kind: Kind, object: &DynamicObject) {
+        let meta = &object.metadata;
+        match (objects::uid(meta), objects::resource(meta)) {
+            (Ok(uid), _) if kind == Kind::Pool => self.settings.lose(&uid),
+            (Ok(uid), Ok(resource)) => view.lose(kind, &uid, resource),
+            (Err(odd), _) | (_, Err(odd)) => self.unreadable.say(kind, meta.name.as_deref(), &odd),
+        }
+    }
+
+    async fn publish(&self, letters: Vec<FactLetter>) -> Result<(), Trouble> {
+        let mut rest = letters.into_iter();
+        loop {
+            let some: Vec<_> = rest.by_ref().take(PUBLISH_MAX).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            let published = self.facts.publish(some).await;
+            published.map_err(|error| Trouble(error.to_string()))?;
+        }
+    }
+}
+
+impl Round {
+    /// Machines whose runs may have begun just now are spoken of again soon.
+    fn remember_new(&mut self) {
+        let now = Instant::now();
+        let started = std::mem::take(&mut self.writer.started);
+        for after in NEW_AGAIN {
+            let due = now + self.part * after;
+            self.fresh.extend(started.iter().map(|uid| (due, uid.clone())));
+        }
+        // Sorted, since what began before may be due later.
+        self.fresh.make_contiguous().sort_by_key(|(due, _)| *due);
+    }
+}
+
+/// Waits for a change; for ever once there can be none.
+async fn changed(installed: &mut watch::Receiver<u64>) {
+    if installed.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

@@ -1,0 +1,138 @@
+//! The pool's settings as the watcher follows them: its ConfigMap, what is installed, and the answer to a bad edit.
+
+use crate::pool::{Installed, PoolError, Wish};
+use dormer_proto::{message::cut, pool::PoolSettings};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{
+    Client,
+    api::{DynamicObject, ObjectMeta},
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+use serde::Deserialize;
+use std::{collections::BTreeMap, time::Duration};
+
+/// How long an Event may take to be written; a slow one is given up.
+const EVENT_LIMIT: Duration = Duration::from_secs(10);
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Data {
+    data: Option<BTreeMap<String, String>>,
+}
+
+/// The pool's ConfigMap, what was accepted of it, and what was refused.
+pub(super) struct Settings {
+    pool: String,
+    client: Client,
+    map: Option<ConfigMap>,
+    pub(super) accepted: Option<PoolSettings>,
+    pub(super) refused: Option<PoolError>,
+    /// UID and resourceVersion of the edit that was answered by an Event, and with what.
+    answered: Option<(String, u64, PoolError)>,
+}
+
+struct ConfigMap {
+    meta: ObjectMeta,
+    resource: u64,
+    wish: Result<Wish, PoolError>,
+}
+
+impl Settings {
+    pub(super) fn new(client: Client, pool: &str) -> Self {
+        let pool = pool.to_owned();
+        Self { pool, client, map: None, accepted: None, refused: None, answered: None }
+    }
+
+    /// Before a list: what it lacks is not there.
+    pub(super) fn forget(&mut self) {
+        self.map = None;
+    }
+
+    /// The ConfigMap stands so.
+    pub(super) fn see(&mut self, object: DynamicObject, resource: u64) {
+        let DynamicObject { metadata: meta, data, .. } = object;
+        let same = |map: &ConfigMap| map.meta.uid == meta.uid;
+        if self.map.as_ref().is_some_and(|map| same(map) && map.resource > resource) {
+            return;
+        }
+        let read = serde_json::from_value::<Data>(data);
+        let unreadable =
+            |_| PoolError { key: "data".to_owned(), problem: "must be texts by key".to_owned() };
+        let wish = read
+            .map_err(unreadable)
+            .and_then(|read| Wish::parse(&self.pool, &read.data.unwrap_or_default()));
+        self.map = Some(ConfigMap { meta, resource, wish });
+    }
+
+    /// The ConfigMap is gone: the defaults hold.
+    pub(super) fn lose(&mut self, uid: &str) {
+        self.map.take_if(|map| map.meta.uid.as_deref() == Some(uid));
+    }
+
+    /// Settles what is asked with what is installed. A refusal leaves what was accepted as it is.
+    pub(super) fn settle(&mut self, installed: &impl Installed) {
+        let wish = match &self.map {
+            Some(map) => map.wish.clone(),
+            None => Wish::parse(&self.pool, &BTreeMap::new()),
+        };
+        match wish.and_then(|wish| wish.settle(installed)) {
+            Ok(settings) => {
+                self.accepted = Some(settings);
+                self.refused = None;
+            }
+            Err(error) => self.refused = Some(error),
+        }
+    }
+
+    /// Answers a bad edit by an Event on the ConfigMap that names the field, once.
+    pub(super) async fn answer(&mut self) {
+        let (Some(map), Some(error)) = (&self.map, &self.refused) else { return };
+        let uid = map.meta.uid.clone().unwrap_or_default();
+        let this = (uid, map.resource, error.clone());
+        if self.answered.as_ref() == Some(&this) {
+            return;
+        }
+        tracing::warn!(
+            pool = self.pool,
+            "the pool's settings are refused, the ones before hold: {error}"
+        );
+        let write = write_event(&self.client, &map.meta, error);
+        let written = tokio::time::timeout(EVENT_LIMIT, write).await;
+        match written {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!("no Event on the pool's ConfigMap: {error}"),
+            Err(_) => tracing::warn!("no Event on the pool's ConfigMap: it takes too long"),
+        }
+        self.answered = Some(this);
+    }
+}
+
+async fn write_event(
+    client: &Client,
+    meta: &ObjectMeta,
+    error: &PoolError,
+) -> Result<(), kube::Error> {
+    let reference = ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("ConfigMap".to_owned()),
+        name: meta.name.clone(),
+        namespace: meta.namespace.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        field_path: Some(format!("data.{}", error.key)),
+    };
+    let mut note = cut(format!("{error}. Nothing changes: the settings before this edit hold."));
+    // The API's limit for a note is 1 KiB.
+    while note.len() > 1_000 {
+        note.pop();
+    }
+    let event = Event {
+        type_: EventType::Warning,
+        reason: "BadPoolSetting".to_owned(),
+        note: Some(note),
+        action: "ReadSettings".to_owned(),
+        secondary: None,
+    };
+    let reporter = Reporter { controller: "dormer-watcher".to_owned(), instance: None };
+    Recorder::new(client.clone(), reporter).publish(&event, &reference).await
+}

@@ -1,0 +1,324 @@
+//! The watcher's present view of the cluster, and whose business each object in it is.
+
+use super::{
+    csr::CsrSeen,
+    objects::{MachineSeen, NodeSeen, SetSeen},
+};
+use dormer_proto::rollout::{OwnedMachine, OwnerFact};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most objects of one kind that are kept; more are counted and left out.
+pub(super) const OBJECTS_MAX: usize = 50_000;
+
+/// The kinds of objects that runs are told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kind {
+    Machine,
+    Set,
+    Node,
+    Csr,
+    Pool,
+}
+
+/// One object, read.
+#[derive(Debug, Clone)]
+pub(super) enum Seen {
+    Machine(MachineSeen),
+    Set(SetSeen),
+    Node(NodeSeen),
+    Csr(CsrSeen),
+}
+
+impl Seen {
+    fn key(&self) -> (Kind, &str, u64) {
+        match self {
+            Self::Machine(seen) => (Kind::Machine, &seen.fact.machine.uid, seen.resource),
+            Self::Set(seen) => (Kind::Set, &seen.uid, seen.resource),
+            Self::Node(seen) => (Kind::Node, &seen.fact.uid, seen.resource),
+            Self::Csr(seen) => (Kind::Csr, &seen.uid, seen.resource),
+        }
+    }
+}
+
+/// What stands in the cluster, by UID, as one epoch's list and its watches show it.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    pub(super) machines: BTreeMap<String, MachineSeen>,
+    pub(super) sets: BTreeMap<String, SetSeen>,
+    pub(super) nodes: BTreeMap<String, NodeSeen>,
+    pub(super) csrs: BTreeMap<String, CsrSeen>,
+    /// The largest resourceVersion seen.
+    pub(super) latest: u64,
+    node_names: BTreeMap<String, String>,
+    csr_names: BTreeMap<String, BTreeSet<String>>,
+    /// Machines by the name that they expect for their Node, and by the one that `nodeRef` gives.
+    claims: BTreeMap<String, BTreeSet<String>>,
+    /// UIDs that were deleted: a late event does not bring them back. UIDs are never used again.
+    gone: BTreeSet<String>,
+    /// Machines that stand, but cannot be read or find no room: nothing is said of them, least of all that they are gone.
+    veiled: BTreeSet<String>,
+    /// Machines about which something changed.
+    pub(super) changed: BTreeSet<String>,
+    /// Something changed that owner facts show.
+    pub(super) owners_changed: bool,
+}
+
+impl View {
+    /// Takes in an object as it stands; `false` if there is no room for it. What is older than what stands is no news.
+    pub(super) fn see(&mut self, seen: Seen) -> bool {
+        let (kind, uid, resource) = seen.key();
+        let known = self.resource(kind, uid);
+        if self.gone.contains(uid) || known.is_some_and(|known| resource < known) {
+            return true;
+        }
+        if known.is_none() && self.count(kind) >= OBJECTS_MAX {
+            if kind == Kind::Machine {
+                self.veiled.insert(uid.to_owned());
+            }
+            return false;
+        }
+        self.latest = self.latest.max(resource);
+        match seen {
+            Seen::Machine(machine) => self.see_machine(machine),
+            Seen::Set(set) => {
+                self.owners_changed = true;
+                self.sets.insert(set.uid.clone(), set);
+            }
+            Seen::Node(node) => self.see_node(node),
+            Seen::Csr(csr) => self.see_csr(csr),
+        }
+        true
+    }
+
+    /// A Machine stands, and cannot be read.
+    pub(super) fn veil(&mut self, uid: &str) {
+        self.veiled.insert(uid.to_owned());
+    }
+
+    /// Whether a Machine stands of which nothing can be said.
+    pub(super) fn is_veiled(&self, uid: &str) -> bool {
+        self.veiled.contains(uid)
+    }
+
+    fn see_machine(&mut self, machine: MachineSeen) {
+        let uid = machine.fact.machine.uid.clone();
+        self.veiled.remove(&uid);
+        self.unclaim(&uid);
+        for name in claimed(&machine) {
+            self.claims.entry(name.to_owned()).or_default().insert(uid.clone());
+            self.touch(name);
+        }
+        self.machines.insert(uid.clone(), machine);
+        self.changed.insert(uid);
+        self.owners_changed = true;
+    }
+
+    fn see_node(&mut self, node: NodeSeen) {
+        let (name, uid) = (node.fact.name.clone(), node.fact.uid.clone());
+        self.touch(&name);
+        if let Some(before) = self.node_names.insert(name, uid.clone())
+            && before != uid
+        {
+            // The name has gone on to another Node; this one's deletion is under way to us.
+            self.nodes.remove(&before);
+            self.bury(before);
+        }
+        self.nodes.insert(uid, node);
+    }
+
+    /// Only pending requests are kept, and what was pending until it was decided.
+    fn see_csr(&mut self, mut csr: CsrSeen) {
+        let before = self.csrs.get(&csr.uid);
+        csr.node = csr.node.or_else(|| before.and_then(|before| before.node.clone()));
+        if before.is_none() && !csr.fact.pending {
+            return;
+        }
+        if let Some(name) = &csr.node {
+            self.csr_names.entry(name.clone()).or_default().insert(csr.uid.clone());
+            self.touch(&name.clone());
+        }
+        self.csrs.insert(csr.uid.clone(), csr);
+    }
+
+    /// Takes out an object that was deleted at `resource`.
+    pub(super) fn lose(&mut self, kind: Kind, uid: &str, resource: u64) {
+        self.latest = self.latest.max(resource);
+        self.bury(uid.to_owned());
+        match kind {
+            Kind::Machine => {
+                self.unclaim(uid);
+                self.machines.remove(uid);
+                self.veiled.remove(uid);
+                self.changed.insert(uid.to_owned());
+                self.owners_changed = true;
+            }
+            Kind::Set => {
+                self.owners_changed |= self.sets.remove(uid).is_some();
+            }
+            Kind::Node => {
+                if let Some(node) = self.nodes.remove(uid) {
+                    self.node_names.remove(&node.fact.name);
+                    self.touch(&node.fact.name);
+                }
+            }
+            Kind::Csr => {
+                if let Some(name) = self.csrs.remove(uid).and_then(|csr| csr.node) {
+                    forget(&mut self.csr_names, &name, uid);
+                    self.touch(&name);
+                }
+            }
+            Kind::Pool => {}
+        }
+    }
+
+    fn bury(&mut self, uid: String) {
+        if self.gone.len() < OBJECTS_MAX {
+            self.gone.insert(uid);
+        }
+    }
+
+    fn unclaim(&mut self, uid: &str) {
+        let Some(before) = self.machines.get(uid) else { return };
+        let names: Vec<_> = claimed(before).map(str::to_owned).collect();
+        for name in names {
+            self.touch(&name);
+            forget(&mut self.claims, &name, uid);
+        }
+    }
+
+    /// Whoever claims this name has something to be told.
+    fn touch(&mut self, name: &str) {
+        if let Some(uids) = self.claims.get(name) {
+            self.changed.extend(uids.iter().cloned());
+        }
+    }
+
+    fn resource(&self, kind: Kind, uid: &str) -> Option<u64> {
+        match kind {
+            Kind::Machine => self.machines.get(uid).map(|seen| seen.resource),
+            Kind::Set => self.sets.get(uid).map(|seen| seen.resource),
+            Kind::Node => self.nodes.get(uid).map(|seen| seen.resource),
+            Kind::Csr => self.csrs.get(uid).map(|seen| seen.resource),
+            Kind::Pool => None,
+        }
+    }
+
+    fn count(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Machine => self.machines.len(),
+            Kind::Set => self.sets.len(),
+            Kind::Node => self.nodes.len(),
+            Kind::Csr => self.csrs.len(),
+            Kind::Pool => 0,
+        }
+    }
+
+    /// The Node of this machine: the one that `nodeRef` names, or the one that it expects and no other has.
+    pub(super) fn node_of(&self, machine: &MachineSeen) -> Option<&NodeSeen> {
+        let uid = &machine.fact.machine.uid;
+        let name = match (&machine.fact.node, &machine.expected) {
+            (Some(name), _) => name,
+            (None, Some(name)) if self.owner_of_node(name) == Some(uid) => name,
+            (None, _) => return None,
+        };
+        self.nodes.get(self.node_names.get(name)?)
+    }
+
+    fn owner_of_node(&self, name: &str) -> Option<&String> {
+        let by_ref = self.only(name, |seen| seen.fact.node.as_deref() == Some(name));
+        by_ref.or_else(|| {
+            self.only(name, |seen| {
+                seen.fact.node.is_none() && seen.expected.as_deref() == Some(name)
+            })
+        })
+    }
+
+    /// The one machine to which a request in this node's name goes: the one whose annotation equals it, or (for a
+    /// node that somebody else configured) the one without annotation whose `nodeRef` does.
+    pub(super) fn owner_of_csr(&self, name: &str) -> Option<&String> {
+        let annotated = self.only(name, |seen| seen.expected.as_deref() == Some(name));
+        annotated.or_else(|| {
+            self.only(name, |seen| {
+                seen.expected.is_none() && seen.fact.node.as_deref() == Some(name)
+            })
+        })
+    }
+
+    /// The machine that claims this name so; of several, the one that is not being deleted. Never one of two.
+    fn only(&self, name: &str, so: impl Fn(&MachineSeen) -> bool) -> Option<&String> {
+        let uids = self.claims.get(name)?;
+        let all: Vec<_> = uids
+            .iter()
+            .filter_map(|uid| self.machines.get(uid).filter(|seen| so(seen)).map(|m| (uid, m)))
+            .collect();
+        let staying: Vec<_> = all.iter().filter(|(_, m)| !m.fact.deleting).collect();
+        match (&all[..], &staying[..]) {
+            ([(uid, _)], _) => Some(uid),
+            (_, [(uid, _)]) => Some(uid),
+            _ => None,
+        }
+    }
+
+    /// The requests in the name of this machine's node.
+    pub(super) fn csrs_of<'a>(
+        &'a self,
+        machine: &'a MachineSeen,
+    ) -> impl Iterator<Item = &'a CsrSeen> {
+        let name = machine.expected.as_ref().or(machine.fact.node.as_ref());
+        let mine = name.filter(|name| self.owner_of_csr(name) == Some(&machine.fact.machine.uid));
+        let uids = mine.and_then(|name| self.csr_names.get(name)).into_iter().flatten();
+        uids.filter_map(|uid| self.csrs.get(uid))
+    }
+
+    /// Pending requests that are nobody's of ours.
+    pub(super) fn foreign_csrs(&self) -> usize {
+        let foreign = |csr: &&CsrSeen| {
+            csr.fact.pending
+                && csr.node.as_ref().is_none_or(|name| self.owner_of_csr(name).is_none())
+        };
+        self.csrs.values().filter(foreign).count()
+    }
+
+    /// The MachineSets that own, or will make, our machines; never one of Linux machines.
+    pub(super) fn owners(&self) -> Vec<OwnerFact> {
+        let mut owned: BTreeMap<&str, Vec<OwnedMachine>> = BTreeMap::new();
+        for seen in self.machines.values() {
+            if let Some(owner) = &seen.fact.owner {
+                owned.entry(&owner.uid).or_default().push(OwnedMachine {
+                    uid: seen.fact.machine.uid.clone(),
+                    created: seen.fact.created,
+                    deleting: seen.fact.deleting,
+                });
+            }
+        }
+        let ours = self.sets.values().filter(|set| set.windows || owned.contains_key(&*set.uid));
+        ours.map(|set| OwnerFact {
+            uid: set.uid.clone(),
+            name: set.name.clone(),
+            replicas: set.replicas,
+            machines: owned.get(&*set.uid).cloned().unwrap_or_default(),
+        })
+        .collect()
+    }
+
+    /// UIDs of the machines that have a Node and may have a run.
+    pub(super) fn with_node(&self) -> Vec<String> {
+        let has = |seen: &&MachineSeen| {
+            seen.may_start() && (seen.fact.node.is_some() || self.node_of(seen).is_some())
+        };
+        self.machines.values().filter(has).map(|seen| seen.fact.machine.uid.clone()).collect()
+    }
+}
+
+fn claimed(machine: &MachineSeen) -> impl Iterator<Item = &str> {
+    machine.expected.as_deref().into_iter().chain(machine.fact.node.as_deref())
+}
+
+fn forget(index: &mut BTreeMap<String, BTreeSet<String>>, name: &str, uid: &str) {
+    if let Some(uids) = index.get_mut(name) {
+        uids.remove(uid);
+        if uids.is_empty() {
+            index.remove(name);
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A watcher at work on a simulated world, and a record of the facts that it publishes.
+
+use dormer_fleet::World;
+use dormer_proto::{
+    id::{Epoch, Incarnation},
+    message::{Inbound, ObjectRef, Observation, Version},
+    pool::Desired,
+    work::{Fact, FactLetter},
+};
+use dormer_workers::{
+    pool::Installed,
+    port::{Beginning, Facts, PortError},
+    watcher::{self, Options, Status},
+};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::{sync::watch, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+/// What runs would know, by the fences of the engine: a newer epoch wins, within one the larger resourceVersion.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Known {
+    /// By run, by object.
+    pub(crate) runs: BTreeMap<String, BTreeMap<ObjectRef, (Version, Option<Fact>)>>,
+    /// Every letter, in order.
+    pub(crate) letters: Vec<(String, Observation<Fact>)>,
+    /// The last epoch begun.
+    pub(crate) epoch: u64,
+    /// How often publishing is to fail from now on.
+    pub(crate) fail: u32,
+}
+
+impl Known {
+    /// UIDs of the machines that have a run.
+    pub(crate) fn machines(&self) -> Vec<String> {
+        let runs = self.runs.iter().filter(|(run, _)| run.starts_with("machine/"));
+        let open = runs.filter(|(run, about)| {
+            let uid = run.trim_start_matches("machine/");
+            about.iter().any(|(o, (_, fact))| o.kind == "Machine" && o.uid == uid && fact.is_some())
+        });
+        open.map(|(run, _)| run.trim_start_matches("machine/").to_owned()).collect()
+    }
+
+    /// What a run knows now.
+    pub(crate) fn facts(&self, run: &str) -> BTreeMap<ObjectRef, Fact> {
+        let about = self.runs.get(run).cloned().unwrap_or_default();
+        about.into_iter().filter_map(|(object, (_, fact))| Some((object, fact?))).collect()
+    }
+
+    fn take(&mut self, letter: FactLetter) {
+        let Inbound::Observed(seen) = letter.body else { panic!("the watcher only observes") };
+        let run = letter.run.as_str().to_owned();
+        self.letters.push((run.clone(), seen.clone()));
+        if !self.runs.contains_key(&run) && !(seen.may_start && seen.fact.is_some()) {
+            return;
+        }
+        let about = self.runs.entry(run).or_default();
+        let stands = about.get(&seen.object).is_some_and(|(version, _)| *version > seen.version);
+        if !stands {
+            about.insert(seen.object, (seen.version, seen.fact));
+        }
+    }
+}
+
+/// The run of a machine.
+pub(crate) fn note(uid: &str) -> String {
+    format!("machine/{uid}")
+}
+
+/// Where facts go in tests.
+pub(crate) struct Recorder(pub(crate) watch::Sender<Known>);
+
+impl Facts for Recorder {
+    async fn begin(&self) -> Result<Beginning, PortError> {
+        self.0.send_modify(|known| known.epoch += 1);
+        let known = self.0.borrow();
+        let (incarnation, epoch) = (Incarnation(7), Epoch(known.epoch));
+        Ok(Beginning { incarnation, epoch, live: known.machines() })
+    }
+
+    async fn publish(&self, letters: Vec<FactLetter>) -> Result<(), PortError> {
+        let mut failed = false;
+        self.0.send_modify(|known| {
+            failed = known.fail > 0;
+            known.fail = known.fail.saturating_sub(1);
+            if !failed {
+                letters.into_iter().for_each(|letter| known.take(letter));
+            }
+        });
+        if failed { Err(PortError("it is away".into())) } else { Ok(()) }
+    }
+}
+
+/// One payload, which can be replaced.
+pub(crate) struct Pool(Mutex<String>, watch::Sender<u64>);
+
+impl Pool {
+    /// With the payload `p1`.
+    pub(crate) fn newest() -> Arc<Self> {
+        Arc::new(Self(Mutex::new("p1".into()), watch::Sender::new(0)))
+    }
+
+    /// Installs another one.
+    pub(crate) fn install(&self, payload: &str) {
+        *self.0.lock().expect("unpoisoned") = payload.to_owned();
+        self.1.send_modify(|n| *n += 1);
+    }
+}
+
+impl Installed for Pool {
+    fn desired(
+        &self,
+        profile: &str,
+        payload: Option<&str>,
+    ) -> Result<BTreeMap<String, Desired>, String> {
+        let newest = self.0.lock().expect("unpoisoned").clone();
+        if let Some(other) = payload.filter(|payload| *payload != newest) {
+            return Err(format!("there is no payload {other}"));
+        }
+        let version = format!("{profile}-{newest}");
+        Ok(BTreeMap::from([("*".to_owned(), Desired { version, payload: newest })]))
+    }
+
+    fn changed(&self) -> watch::Receiver<u64> {
+        self.1.subscribe()
+    }
+}
+
+/// A client of the world's API server, as its administrator.
+pub(crate) async fn client(world: &World) -> Client {
+    let parsed = Kubeconfig::from_yaml(&world.kubeconfig().to_string()).expect("a kubeconfig");
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(parsed, &options).await.expect("a config");
+    config.default_retry = false;
+    Client::try_from(config).expect("a client")
+}
+
+/// A watcher at work.
+pub(crate) struct Bench {
+    /// What runs know.
+    pub(crate) known: Arc<Recorder>,
+    /// How the watcher fares.
+    pub(crate) status: watch::Receiver<Status>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Bench {
+    /// A watcher with a repeat every six seconds.
+    pub(crate) async fn start(world: &World, pool: Arc<Pool>) -> Self {
+        let options = Options { repeat: Duration::from_secs(6), ..Options::default() };
+        Self::with(world, pool, options, Arc::new(Recorder(watch::Sender::default()))).await
+    }
+
+    /// A watcher as wished, on a record that may be shared.
+    pub(crate) async fn with(
+        world: &World,
+        pool: Arc<Pool>,
+        options: Options,
+        known: Arc<Recorder>,
+    ) -> Self {
+        let (client, stop) = (client(world).await, CancellationToken::new());
+        let (sender, status) = watch::channel(Status::default());
+        let work = watcher::run(client, known.clone(), pool, options, sender, stop.clone());
+        let task = tokio::spawn(async move { work.await.expect("the options are good") });
+        Self { known, status, stop, task }
+    }
+
+    /// Waits until what is known answers, for at most half a minute.
+    pub(crate) async fn until<T>(
+        &self,
+        what: &str,
+        mut look: impl FnMut(&Known) -> Option<T>,
+    ) -> T {
+        let mut known = self.known.0.subscribe();
+        let mut answer = None;
+        let wait = known.wait_for(|known| {
+            answer = look(known);
+            answer.is_some()
+        });
+        let waited = tokio::time::timeout(Duration::from_secs(30), wait).await.map(|r| r.is_ok());
+        assert!(waited == Ok(true), "never: {what}; status {:?}", self.status.borrow());
+        answer.expect(what)
+    }
+
+    /// Waits until the watcher's status is so.
+    pub(crate) async fn until_status(&self, what: &str, so: impl FnMut(&Status) -> bool) -> Status {
+        let mut status = self.status.clone();
+        let waited = tokio::time::timeout(Duration::from_secs(30), status.wait_for(so)).await;
+        waited.unwrap_or_else(|_| panic!("never: {what}")).expect("it goes on").clone()
+    }
+
+    /// Ends it as a signal would.
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.expect("it ends well");
+    }
+}
