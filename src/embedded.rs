@@ -191,3 +191,83 @@ impl<S: OwnStore> Facts for LocalFacts<S> {
         self.inbox.put(encoded).await.map_err(failed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::roles::{self, Parts};
+    use dormer_engine::{engine, local::Local, port::SystemClock};
+    use dormer_proto::{
+        machine::{self, MachineFact, MachineRef, Outcome},
+        message::{Failure, Inbound, Letter, ObjectRef, Observation, Version},
+        work::{Fact, Order, machine_run},
+    };
+    use dormer_workers::{execute::Execute, progress::Progress, worker};
+    use tokio::sync::mpsc;
+
+    /// Hands that only say what they were asked.
+    struct Telling(mpsc::UnboundedSender<String>);
+
+    impl Execute for Telling {
+        async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
+            progress.step("tell", 1, "words");
+            let _ = self.0.send(format!("{} {}", order.task.run, order.body.name()));
+            Err(Failure::transient("NotToday", "these hands do nothing"))
+        }
+    }
+
+    fn machine_seen(uid: &str, beginning: &Beginning, gone: bool) -> FactLetter {
+        let fact = MachineFact {
+            machine: MachineRef {
+                namespace: "openshift-machine-api".into(),
+                name: format!("win-{uid}"),
+                uid: uid.into(),
+            },
+            addresses: vec!["10.0.0.9".into()],
+            ..MachineFact::default()
+        };
+        let fact = Fact::Machine(machine::Fact::Machine(fact));
+        let seen = Observation {
+            object: ObjectRef { cluster: String::new(), kind: "Machine".into(), uid: uid.into() },
+            version: Version { epoch: beginning.epoch, resource: 1 },
+            fact: (!gone).then_some(fact),
+            may_start: true,
+        };
+        let run = machine_run(uid).expect("a run");
+        Letter { run, incarnation: Some(beginning.incarnation), body: Inbound::Observed(seen) }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_fact_becomes_an_order_the_order_a_report_and_the_run_is_live_until_it_is_gone() {
+        let store = Arc::new(MemoryStore::new(Incarnation(3)));
+        let ports = Arc::new(Local::new(store, SystemClock));
+        let (told, mut tasks) = mpsc::unbounded_channel();
+        let running = roles::start(Parts {
+            ports: Arc::clone(&ports),
+            hands: Arc::new(Telling(told)),
+            live: Arc::default(),
+            engine: engine::Options::default(),
+            worker: worker::Options::named("w"),
+        });
+        let facts = roles::facts(&ports);
+        let first = facts.begin().await.expect("an epoch");
+        assert_eq!((first.incarnation, first.live.len()), (Incarnation(3), 0));
+        facts.publish(vec![machine_seen("u1", &first, false)]).await.expect("published");
+        for _ in 0..2 {
+            // The second is another attempt: the first one's report was taken.
+            let told = tokio::time::timeout(Duration::from_secs(20), tasks.recv()).await;
+            assert_eq!(told.expect("in time").expect("a task"), "machine/u1 probe");
+        }
+        let second = facts.begin().await.expect("an epoch");
+        assert!(second.epoch > first.epoch);
+        assert_eq!(second.live, ["u1"]);
+        facts.publish(vec![machine_seen("u1", &second, true)]).await.expect("published");
+        let gone = async {
+            while !facts.begin().await.expect("an epoch").live.is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), gone).await.expect("the run ends");
+        running.stop().await.expect("an orderly end");
+    }
+}
