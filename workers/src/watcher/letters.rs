@@ -291,7 +291,8 @@ fn difference(about: &mut About, mut wanted: About, latest: u64) -> Vec<(ObjectR
     let mut news = Vec::new();
     for (object, said) in about.iter_mut() {
         if said.what != What::Gone && !wanted.contains_key(object) {
-            *said = Said { resource: said.resource.max(latest), what: What::Gone };
+            let resource = latest.max(said.resource + 1);
+            *said = Said { resource, what: What::Gone };
             news.push((object.clone(), said.clone()));
         }
     }
@@ -313,3 +314,6 @@ fn difference(about: &mut About, mut wanted: About, latest: u64) -> Vec<(ObjectR
     }
     news
 }
+
+#[cfg(test)]
+mod tests;
