@@ -31,7 +31,9 @@ impl Draft<'_> {
                 self.released(&uid, token, replaced, deleted);
             }
             (Signal::Left { owner, gap, token, deleted }, Some(uid)) => {
-                self.left(&uid, owner.as_deref().filter(|_| gap), token, deleted);
+                // With the lease, too, it was deleted: a run that lives gives it back first.
+                let missing = owner.filter(|_| gap || token.is_some());
+                self.left(&uid, missing.as_deref(), deleted);
             }
             // Only a machine's run can be a member.
             (_, None) => {}
@@ -121,7 +123,8 @@ impl Draft<'_> {
     ) {
         // Grants go above every token that anybody held, even one that we do not remember.
         self.s.token = self.s.token.max(token);
-        let Some(at) = self.s.slots.iter().position(|s| s.token == token && s.uid == *uid) else {
+        let held = |slot: &Slot| slot.token == token && slot.uid == *uid && !slot.vacant;
+        let Some(at) = self.s.slots.iter().position(held) else {
             return self.released_unknown(uid, token, replaced, deleted);
         };
         if replaced {
@@ -147,6 +150,7 @@ impl Draft<'_> {
     ) {
         if replaced && !self.s.departed.contains(uid) {
             let owner = self.s.members.get(uid).map_or(0, |member| member.owner);
+            self.s.gaps.retain(|gap| gap.uid != *uid);
             self.s.slots.push(self.slot(uid, token, owner));
             self.vacate(self.s.slots.len() - 1, deleted);
         } else if !replaced && !self.s.members.contains_key(uid) {
@@ -164,26 +168,23 @@ impl Draft<'_> {
         self.depart(&uid);
     }
 
-    /// A member's run closes. `gap`: its owner, if somebody else deleted it and it had a Node.
-    fn left(
-        &mut self,
-        uid: &Uid,
-        gap: Option<&str>,
-        token: Option<LeaseToken>,
-        deleted: Option<Timestamp>,
-    ) {
-        let owner = gap.map(|owner| self.owner(owner));
+    /// A member's run closes. `missing`: its owner, if its Machine was deleted and had a Node.
+    fn left(&mut self, uid: &Uid, missing: Option<&str>, deleted: Option<Timestamp>) {
+        let owner = missing.map(|owner| self.owner(owner));
         let held = self.s.slots.iter().position(|slot| slot.uid == *uid && !slot.vacant);
         let known = self.s.members.get(uid);
+        // A run that a person closes while its Machine is being deleted leaves a gap all the same.
+        let going = known.filter(|m| m.leaves() && m.is(Flag::HadNode) && m.owner != 0);
+        let owner = owner.or(going.map(|m| m.owner));
         let over = known.is_some_and(|m| m.is(Flag::GapEnded)) || self.s.departed.contains(uid);
         match (held, owner) {
             // It took the lease along.
-            (Some(at), _) if owner.is_some() || token.is_some() => {
-                self.s.slots[at].owner = owner.unwrap_or(self.s.slots[at].owner);
+            (Some(at), Some(owner)) => {
+                self.s.slots[at].owner = owner;
                 self.vacate(at, deleted);
             }
             // The grant never reached it.
-            (Some(at), _) => drop(self.s.slots.remove(at)),
+            (Some(at), None) => drop(self.s.slots.remove(at)),
             (None, Some(owner)) if owner != 0 && !over => self.open_gap(uid, owner, deleted),
             // A grant that it refused was taken for its end: it only left.
             (None, None) => self.s.gaps.retain(|gap| gap.uid != *uid),
@@ -209,8 +210,13 @@ impl Draft<'_> {
     pub(super) fn refused(&mut self, to: &RunId, signal: &machine::Signal, why: Refusal) {
         let Some(uid) = member(to) else { return };
         match signal {
-            machine::Signal::Granted { token, .. } => self.grant_refused(&uid, *token),
-            machine::Signal::Enrol if why == Refusal::Closed => self.depart(&uid),
+            machine::Signal::Granted { token, .. } => {
+                let held = |slot: &Slot| slot.token == *token && slot.uid == uid && !slot.vacant;
+                if self.s.slots.iter().any(held) {
+                    self.closed(&uid);
+                }
+            }
+            machine::Signal::Enrol if why == Refusal::Closed => self.closed(&uid),
             machine::Signal::Enrol => {
                 if let Some(member) = self.s.members.get_mut(&uid) {
                     // It begins when the watcher tells of it, and enrols then.
@@ -221,18 +227,18 @@ impl Draft<'_> {
         }
     }
 
-    /// The run is closed. If its Machine had a Node it may be missing now, like after a deletion by somebody else;
-    /// where it is not (a person closed the run), the run says so when it leaves.
-    fn grant_refused(&mut self, uid: &Uid, token: LeaseToken) {
-        let held = |slot: &Slot| slot.token == token && slot.uid == *uid && !slot.vacant;
-        let Some(at) = self.s.slots.iter().position(held) else { return };
-        let slot = self.s.slots.remove(at);
+    /// The run of `uid` has closed and has not said how. Its slot is free, but its Machine may be missing, as after a
+    /// deletion by somebody else; where it is not (a person closed the run), the run says so when it leaves.
+    fn closed(&mut self, uid: &Uid) {
+        let held = self.s.slots.iter().position(|slot| slot.uid == *uid && !slot.vacant);
+        let slot = held.map(|at| self.s.slots.remove(at));
         if let Some(member) = self.s.members.remove(uid)
             && member.is(Flag::HadNode)
-            && slot.owner != 0
+            && member.owner != 0
+            && !member.is(Flag::GapEnded)
         {
-            let deleted = slot.loss.and_then(|loss| loss.deleted);
-            self.open_gap(uid, slot.owner, deleted);
+            let deleted = slot.and_then(|slot| slot.loss).and_then(|loss| loss.deleted);
+            self.open_gap(uid, member.owner, deleted);
         }
     }
 }
