@@ -1,61 +1,356 @@
 //! The watcher against the simulated cluster: what it tells runs, in which epoch, and what it keeps to itself.
 
 mod watcher {
+    pub(crate) mod act;
     pub(crate) mod bench;
 }
 
 use dormer_fleet::{
-    Pace, World, WorldConfig,
-    api::{DeleteOptions, Key, Meta, User, kinds},
-    world::BareCloud,
+    World,
+    api::{Key, Meta, kinds},
 };
-use dormer_proto::{machine, rollout, work::Fact};
+use dormer_proto::{id::Epoch, machine, pool::MaxUnavailable, rollout, work::Fact};
+use dormer_workers::watcher::{Election, Options};
 use serde_json::json;
-use watcher::bench::{Bench, Pool, note};
+use std::{sync::Arc, time::Duration};
+use tokio::sync::watch;
+use watcher::{
+    act::{csr, patch, scale, windows, world},
+    bench::{Bench, Known, Pool, Recorder, run_of},
+};
 
-async fn world(machines: u32) -> World {
-    let config = WorldConfig::on_loopback(machines, Pace::times_faster(100.0));
-    let made = World::start_with(config, |context, api| BareCloud::new(api, context.pace)).await;
-    made.expect("a world")
+/// The Machines whose runs know an address, a ready Node and their pool.
+fn serving(seen: &Known) -> Vec<String> {
+    let mut uids = seen.machines();
+    uids.retain(|uid| {
+        let facts = seen.facts(&run_of(uid));
+        let has = |so: fn(&machine::Fact) -> bool| {
+            facts.values().any(|fact| matches!(fact, Fact::Machine(fact) if so(fact)))
+        };
+        has(|f| matches!(f, machine::Fact::Machine(m) if !m.addresses.is_empty() && m.node.is_some()))
+            && has(|f| matches!(f, machine::Fact::Node(n) if n.ready))
+            && has(|f| matches!(f, machine::Fact::Pool(p) if p.desired.contains_key("*")))
+    });
+    uids
 }
 
-fn is_node_of(fact: &Fact, machine: &str) -> bool {
-    matches!(fact, Fact::Machine(machine::Fact::Node(node)) if node.name == machine && node.ready)
+fn owners(seen: &Known) -> Vec<rollout::OwnerFact> {
+    let facts = seen.facts("rollout/windows").into_values();
+    let owner = |fact| match fact {
+        Fact::Rollout(rollout::Fact::Owner(owner)) => Some(owner),
+        _ => None,
+    };
+    facts.filter_map(owner).collect()
+}
+
+async fn all_serve(bench: &Bench, world: &World, machines: usize) -> Vec<String> {
+    let serve = bench.until("all serve", |seen| {
+        let (uids, there) = (serving(seen), windows(world));
+        (uids.len() == machines && there.len() == machines && seen.machines() == uids)
+            .then_some(uids)
+    });
+    serve.await
 }
 
 #[tokio::test]
-async fn every_windows_machine_is_told_about_itself() {
-    let world = world(3).await;
+async fn every_windows_machine_is_told_about_itself_and_no_other() {
+    let world = world(3, &[]).await;
     let bench = Bench::start(&world, Pool::newest()).await;
-    let uids = bench.until("three machines serve", |seen| {
-        let uids = seen.machines();
-        let serving = |uid: &&String| {
-            let facts = seen.facts(&note(uid));
-            let has = |is: &dyn Fn(&Fact) -> bool| facts.values().any(|f| is(f));
-            has(&|f| matches!(f, Fact::Machine(machine::Fact::Machine(m)) if !m.addresses.is_empty()))
-                && has(&|f| matches!(f, Fact::Machine(machine::Fact::Node(n)) if n.ready))
-                && has(&|f| matches!(f, Fact::Machine(machine::Fact::Pool(p)) if p.desired.contains_key("*")))
-        };
-        (uids.len() == 3 && uids.iter().filter(serving).count() == 3).then_some(uids)
+    let uids = all_serve(&bench, &world, 3).await;
+    let told = bench.until("the rollout knows the owner", |seen| {
+        let owners = owners(seen);
+        (owners.len() == 1 && owners[0].machines.len() == 3).then(|| seen.clone())
     });
-    let uids = uids.await;
-    let linux = world
-        .all(&kinds::MACHINE)
-        .into_iter()
-        .filter(|m| !uids.contains(&m.value.uid().to_owned()));
-    assert_eq!(linux.count(), 4, "control plane and infra are nobody's run");
-    let rollout = bench.until("the rollout knows pool and owner", |seen| {
-        let facts = seen.facts("rollout/windows");
-        let pool = facts.values().any(|f| matches!(f, Fact::Rollout(rollout::Fact::Pool(_))));
-        let owners: Vec<_> = facts
-            .values()
-            .filter_map(|f| match f {
-                Fact::Rollout(rollout::Fact::Owner(owner)) => Some(owner.clone()),
-                _ => None,
+    let told = told.await;
+    assert_eq!(owners(&told)[0].replicas, 3);
+    let linux: Vec<_> =
+        world.all(&kinds::MACHINE).iter().map(|m| m.value.uid().to_owned()).collect();
+    let linux: Vec<_> = linux.into_iter().filter(|uid| !uids.contains(uid)).collect();
+    assert_eq!(linux.len(), 4, "control plane and infra");
+    let all = format!("{:?}", told.letters);
+    assert!(linux.iter().all(|uid| !all.contains(uid.as_str())), "are nobody's business");
+    let version = |fact: &Fact| matches!(fact, Fact::Rollout(rollout::Fact::Listed { .. }));
+    assert!(told.facts("rollout/windows").values().any(version));
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn scaling_up_and_down_starts_and_ends_runs() {
+    let world = world(2, &[]).await;
+    let bench = Bench::start(&world, Pool::newest()).await;
+    all_serve(&bench, &world, 2).await;
+    scale(&world, 6);
+    all_serve(&bench, &world, 6).await;
+    scale(&world, 1);
+    all_serve(&bench, &world, 1).await;
+    let owner = bench.until("the owner has one", |seen| {
+        owners(seen).into_iter().find(|owner| owner.machines.len() == 1)
+    });
+    assert_eq!(owner.await.replicas, 1);
+    assert_eq!(bench.known.0.borrow().epoch, 1, "nothing of this needed a second list");
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_deleted_in_a_gap_is_found_by_the_next_list() {
+    let world = world(3, &[]).await;
+    let bench = Bench::start(&world, Pool::newest()).await;
+    let uids = all_serve(&bench, &world, 3).await;
+    let victim = windows(&world).into_iter().find(|m| m.uid() == uids[0]).expect("it stands");
+    let store = world.api.store();
+    store.compact(kinds::MACHINE.store);
+    store.transact("test", |tx| {
+        tx.delete(kinds::MACHINE.store, &Key::of(&victim));
+        tx.delete(kinds::NODE.store, &Key::new("", victim.name()));
+    });
+    store.compact(kinds::MACHINE.store);
+    let gone = bench.until("it is gone", |seen| {
+        let letters = &seen.letters;
+        letters.iter().find(|(_, o)| o.object.uid == uids[0] && o.fact.is_none()).cloned()
+    });
+    let (run, gone) = gone.await;
+    assert_eq!((run, gone.version.epoch), (run_of(&uids[0]), Epoch(2)));
+    all_serve(&bench, &world, 3).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_deleted_while_no_watcher_was_there_is_gone() {
+    let world = world(2, &[]).await;
+    let bench = Bench::start(&world, Pool::newest()).await;
+    let uids = all_serve(&bench, &world, 2).await;
+    let known = bench.known.clone();
+    bench.stop().await;
+    let victim = windows(&world).into_iter().find(|m| m.uid() == uids[0]).expect("it stands");
+    world.api.store().transact("test", |tx| tx.delete(kinds::MACHINE.store, &Key::of(&victim)));
+    let bench = Bench::with(&world, Pool::newest(), Options::default(), known).await;
+    bench.until("it is gone", |seen| (!seen.machines().contains(&uids[0])).then_some(())).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_restored_etcd_is_believed() {
+    let world = world(1, &[]).await;
+    let bench = Bench::start(&world, Pool::newest()).await;
+    let uid = all_serve(&bench, &world, 1).await.remove(0);
+    let phase = |seen: &Known, phase: &str| {
+        let facts = seen.facts(&run_of(&uid));
+        facts.values().any(|f| {
+            matches!(f, Fact::Machine(machine::Fact::Machine(m)) if m.error.as_deref() == Some(phase))
+        })
+    };
+    let key = Key::of(&windows(&world)[0]);
+    let backup = world.api.store().backup();
+    patch(&world, &kinds::MACHINE, &key, json!({"status": {"errorMessage": "late"}}));
+    bench.until("the later state", |seen| phase(seen, "late").then_some(())).await;
+    world.api.store().restore(&backup);
+    bench.until("the earlier state", |seen| (!phase(seen, "late")).then_some(())).await;
+    assert!(bench.known.0.borrow().epoch > 1);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn certificates_and_nodes_are_routed_by_the_exact_name() {
+    let world = world(1, &[]).await;
+    let bench = Bench::start(&world, Pool::newest()).await;
+    let uid = all_serve(&bench, &world, 1).await.remove(0);
+    let key = Key::of(&windows(&world)[0]);
+    let name = json!({"metadata": {"annotations": {"dormer.io/node-name": "win-7"}}});
+    patch(&world, &kinds::MACHINE, &key, name);
+    for name in ["win-70", "win-", "win-7.evil", "WIN-7"] {
+        csr(&world, &format!("foreign-{}", name.to_lowercase().trim_matches('-')), name);
+    }
+    csr(&world, "ours", "win-7");
+    let ours = bench.until("ours", |seen| {
+        let facts = seen.facts(&run_of(&uid)).into_values();
+        let csrs = facts.filter_map(|f| match f {
+            Fact::Machine(machine::Fact::Csr(csr)) => Some(csr),
+            _ => None,
+        });
+        let csrs: Vec<_> = csrs.collect();
+        (!csrs.is_empty()).then_some(csrs)
+    });
+    let ours = ours.await;
+    assert_eq!((ours.len(), ours[0].name.as_str(), ours[0].pending), (1, "ours", true));
+    bench.until_status("the others are counted", |status| status.foreign_csrs == 4).await;
+    let said = format!("{:?}", bench.known.0.borrow().letters);
+    assert!(!said.contains("foreign-"));
+    world.api.store().transact("test", |tx| tx.delete(kinds::CSR.store, &Key::new("", "ours")));
+    bench
+        .until("it is gone", |seen| {
+            let facts = seen.facts(&run_of(&uid));
+            let csr = |f: &Fact| matches!(f, Fact::Machine(machine::Fact::Csr(_)));
+            (!facts.values().any(csr)).then_some(())
+        })
+        .await;
+    bench.stop().await;
+}
+
+fn pool(seen: &Known) -> Option<dormer_proto::pool::PoolSettings> {
+    let facts = seen.facts("rollout/windows").into_values();
+    facts.into_iter().find_map(|fact| match fact {
+        Fact::Rollout(rollout::Fact::Pool(settings)) => Some(settings),
+        _ => None,
+    })
+}
+
+#[tokio::test]
+async fn good_settings_are_told_and_bad_ones_are_answered() {
+    let world = world(1, &[]).await;
+    let catalog = Pool::newest();
+    let bench = Bench::start(&world, catalog.clone()).await;
+    let uid = all_serve(&bench, &world, 1).await.remove(0);
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "dormer-pool-windows", "namespace": "dormer"},
+        "data": {"maxUnavailable": "2", "strategy": "in-place"}});
+    world.create(map).expect("a ConfigMap");
+    bench
+        .until("two at once", |seen| {
+            let two = pool(seen).is_some_and(|p| p.max_unavailable == MaxUnavailable::Count(2));
+            let facts = seen.facts(&run_of(&uid));
+            let machine = facts.values().any(|f| {
+                matches!(f, Fact::Machine(machine::Fact::Pool(p)) if p.max_unavailable == MaxUnavailable::Count(2))
+            });
+            (two && machine).then_some(())
+        })
+        .await;
+    let key = Key::new("dormer", "dormer-pool-windows");
+    let edit = |data| patch(&world, &kinds::CONFIG_MAP, &key, json!({"data": data}));
+    edit(json!({"maxUnavailable": "none", "paused": "true"}));
+    let status = bench.until_status("it is refused", |s| s.pool_refused.is_some()).await;
+    assert!(status.pool_refused.expect("refused").starts_with("maxUnavailable: must be"));
+    let told = pool(&bench.known.0.borrow()).expect("settings");
+    assert_eq!((told.max_unavailable, told.paused), (MaxUnavailable::Count(2), false));
+    let events =
+        || world.all(&kinds::EVENT).into_iter().filter(|e| e.value["reason"] == "BadPoolSetting");
+    assert_eq!(events().count(), 1);
+    let event = events().next().expect("one").value.clone();
+    assert!(event.to_string().contains("maxUnavailable: must be a number"), "{event}");
+    edit(json!({"maxUnavailable": "1", "payload": "p9"}));
+    let so = |s: &dormer_workers::watcher::Status| {
+        s.pool_refused.as_deref() == Some("payload: there is no payload p9")
+    };
+    bench.until_status("no such payload", so).await;
+    catalog.install("p9");
+    let settled = bench.until("it is there now", |seen| pool(seen).filter(|p| p.paused));
+    let settled = settled.await;
+    assert_eq!(settled.desired["*"].payload, "p9");
+    bench.until_status("nothing is refused", |status| status.pool_refused.is_none()).await;
+    world.api.store().transact("test", |tx| tx.delete(kinds::CONFIG_MAP.store, &key));
+    bench.until("the defaults hold", |seen| pool(seen).filter(|p| !p.paused)).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn hands_off_and_other_apis_start_no_run_and_an_open_run_hears_of_it() {
+    let world = world(2, &[]).await;
+    let bench = Bench::start(&world, Pool::newest()).await;
+    let uids = all_serve(&bench, &world, 2).await;
+    let label =
+        json!({"metadata": {"labels": {"windowsmachineconfig.openshift.io/ignore": "true"}}});
+    for machine in windows(&world) {
+        patch(&world, &kinds::MACHINE, &Key::of(&machine), label.clone());
+    }
+    bench
+        .until("they are ignored", |seen| {
+            let ignored = |uid: &&String| {
+                let facts = seen.facts(&run_of(uid));
+                facts
+                    .values()
+                    .any(|f| matches!(f, Fact::Machine(machine::Fact::Machine(m)) if m.ignored))
+            };
+            (uids.iter().filter(ignored).count() == 2).then_some(())
+        })
+        .await;
+    bench.until_status("they are counted", |status| status.ignored == 2).await;
+    bench.stop().await;
+    let bench = Bench::start(&world, Pool::newest()).await;
+    let status = bench.until_status("a list", |status| status.listed.is_some()).await;
+    assert_eq!((status.machines, status.ignored, status.live), (2, 2, 0));
+    assert!(bench.known.0.borrow().machines().is_empty());
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn facts_come_again_under_the_same_epoch_and_the_next_list_has_a_new_one() {
+    let world = world(1, &[]).await;
+    let options = Options {
+        repeat: Duration::from_millis(600),
+        relist: Duration::from_secs(2),
+        ..Options::default()
+    };
+    let recorder = Arc::new(Recorder(watch::Sender::default()));
+    let bench = Bench::with(&world, Pool::newest(), options, recorder).await;
+    let uid = all_serve(&bench, &world, 1).await.remove(0);
+    let (run, other) = (run_of(&uid), "rollout/windows".to_owned());
+    for run in [run, other] {
+        bench
+            .until("repeats", |seen| {
+                let epoch = Epoch(seen.epoch);
+                let same =
+                    seen.letters.iter().filter(|(r, o)| *r == run && o.version.epoch == epoch);
+                let last = same.clone().next_back()?.1.clone();
+                (same.filter(|(_, o)| *o == last).count() >= 3).then_some(())
             })
-            .collect();
-        (pool && owners.len() == 1 && owners[0].machines.len() == 3).then_some(owners)
-    });
-    assert_eq!(rollout.await[0].replicas, 3);
+            .await;
+    }
+    bench.until("a third epoch", |seen| (seen.epoch >= 3).then_some(())).await;
+    let seen = bench.known.0.borrow().clone();
+    assert!(seen.letters.windows(2).all(|two| two[0].1.version.epoch <= two[1].1.version.epoch));
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn letters_that_were_refused_are_written_again() {
+    let world = world(1, &[]).await;
+    let known = Known { fail: 3, ..Known::default() };
+    let recorder = Arc::new(Recorder(watch::Sender::new(known)));
+    let bench = Bench::with(&world, Pool::newest(), Options::default(), recorder).await;
+    all_serve(&bench, &world, 1).await;
+    let status = bench.until_status("no error", |status| status.error.is_none()).await;
+    assert!(status.epoch >= Epoch(4) && status.ready());
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn one_of_two_watchers_is_elected_and_the_other_follows() {
+    let world = world(1, &[]).await;
+    let recorder = Arc::new(Recorder(watch::Sender::default()));
+    let options = |identity: &str| Options {
+        election: Some(Election { identity: identity.into(), duration: Duration::from_secs(3) }),
+        ..Options::default()
+    };
+    let first = Bench::with(&world, Pool::newest(), options("a"), recorder.clone()).await;
+    first.until_status("a is elected", |status| status.elected && status.listed.is_some()).await;
+    let second = Bench::with(&world, Pool::newest(), options("b"), recorder.clone()).await;
+    let status = second.until_status("b knows", |status| status.holder.is_some()).await;
+    assert_eq!((status.elected, status.holder.as_deref()), (false, Some("a")));
+    assert!(status.ready() && status.listed.is_none());
+    let epoch = recorder.0.borrow().epoch;
+    first.stop().await;
+    let status = second.until_status("b is elected", |s| s.elected && s.listed.is_some()).await;
+    assert_eq!(status.holder.as_deref(), Some("b"));
+    assert!(status.epoch > Epoch(epoch));
+    // A holder that dies without a word is waited for, and then followed.
+    second.abort().await;
+    let third = Bench::with(&world, Pool::newest(), options("c"), recorder).await;
+    third.until_status("c is elected", |status| status.elected).await;
+    third.stop().await;
+}
+
+#[tokio::test]
+async fn the_worlds_own_troubles_are_survived() {
+    let faults = ["machine-events-repeat", "watch-gone", "same-name-new-uid", "old-node"];
+    let world = world(4, &faults).await;
+    let bench = Bench::start(&world, Pool::newest()).await;
+    bench
+        .until("all struck, and four serve", |seen| {
+            let there: Vec<_> = windows(&world).iter().map(|m| m.uid().to_owned()).collect();
+            let mut known = seen.machines();
+            known.retain(|uid| !there.contains(uid));
+            let struck = world.faults.struck().len() == faults.len();
+            (struck && known.is_empty() && serving(seen).len() == 4).then_some(())
+        })
+        .await;
     bench.stop().await;
 }

@@ -70,7 +70,7 @@ impl Known {
 }
 
 /// The run of a machine.
-pub(crate) fn note(uid: &str) -> String {
+pub(crate) fn run_of(uid: &str) -> String {
     format!("machine/{uid}")
 }
 
@@ -195,6 +195,12 @@ impl Bench {
         let mut status = self.status.clone();
         let waited = tokio::time::timeout(Duration::from_secs(30), status.wait_for(so)).await;
         waited.unwrap_or_else(|_| panic!("never: {what}")).expect("it goes on").clone()
+    }
+
+    /// Ends it as SIGKILL would.
+    pub(crate) async fn abort(self) {
+        self.task.abort();
+        assert!(self.task.await.is_err_and(|error| error.is_cancelled()));
     }
 
     /// Ends it as a signal would.
