@@ -66,12 +66,14 @@ impl Health {
 /// `GET /healthz` (alive) and `GET /readyz` (ready): 200 or 503, and how each role does as JSON.
 pub(crate) fn router(health: Arc<Health>) -> Router {
     Router::new()
-        .route("/healthz", get(|State(health): State<Arc<Health>>| async move {
-            answer(health.alive(), &health)
-        }))
-        .route("/readyz", get(|State(health): State<Arc<Health>>| async move {
-            answer(health.ready(), &health)
-        }))
+        .route(
+            "/healthz",
+            get(|State(health): State<Arc<Health>>| async move { answer(health.alive(), &health) }),
+        )
+        .route(
+            "/readyz",
+            get(|State(health): State<Arc<Health>>| async move { answer(health.ready(), &health) }),
+        )
         .with_state(health)
 }
 

@@ -3,7 +3,8 @@
 //! Kubernetes names contain dots, NATS tokens may not: a run's key is one token in which every byte that is not an
 //! ASCII letter, digit, `-` or `_` is written `=XX`.
 
-use crate::id::{Attempt, RunId, TaskId, hash64};
+use crate::id::{Attempt, Incarnation, RunId, TaskId, hash64};
+use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
 /// Number of history streams: part of a store's identity, since it decides which stream holds a run.
@@ -16,11 +17,31 @@ pub const DEADLINE_HEADER: &str = "Dormer-Deadline";
 pub const SEQ_HEADER: &str = "Dormer-Seq";
 /// Header of a history message: present when the run has ended, with the time of its end.
 pub const CLOSED_HEADER: &str = "Dormer-Closed";
+/// The word of the identity stream under which [`Identity`] stands, as JSON.
+pub const META_IDENTITY: &str = "identity";
+/// The word of the identity stream by which epochs are drawn: the sequence of a message there is one.
+pub const META_EPOCH: &str = "epoch";
+/// The name under which all workers share the consumer of one class's orders.
+#[must_use]
+pub fn workers_consumer(class: &str) -> String {
+    format!("workers-{}", token(class))
+}
+/// The queues of the machine workflow's tasks: at Windows hosts, and at the Kubernetes API.
+pub const CLASSES: [&str; 2] = ["host", "api"];
 /// Records kept per run (design.md §2).
 pub const RECORDS_PER_RUN_MAX: i64 = 256;
 
 /// Dead letters kept: a store that holds as many has a fault that a person must look at, and takes no more.
 pub const DEAD_LETTERS_MAX: i64 = 100_000;
+
+/// A store's identity: written once, when the store is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Which store this is.
+    pub incarnation: Incarnation,
+    /// Its number of history streams.
+    pub shards: u64,
+}
 
 /// A stream's settings, in words that need no NATS client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +94,12 @@ impl Names {
     #[must_use]
     pub fn history_all(&self, shard: u64) -> String {
         format!("{}.history.{shard}.>", self.prefix)
+    }
+
+    /// The histories of one workflow's runs in one stream.
+    #[must_use]
+    pub fn history_of(&self, shard: u64, workflow: &str) -> String {
+        format!("{}.history.{shard}.{}.*", self.prefix, token(workflow))
     }
 
     /// Subject of one run's history.

@@ -1,1 +1,16 @@
 //! The ports of workers and watcher over NATS JetStream.
+//!
+//! Subjects, streams and headers are `dormer_proto::subject`'s; the engine makes the streams. A worker that comes
+//! before them waits. Each class of orders has one durable consumer that all workers share; a claim is kept by
+//! progress acknowledgements and lapses after [`CLAIM`] without one.
+
+mod facts;
+mod link;
+mod options;
+mod orders;
+mod pull;
+
+pub use facts::NatsFacts;
+pub use link::NatsLink;
+pub use options::{ConnectError, Login, Options, Tls};
+pub use orders::{CLAIM, NatsClaim, NatsOrders};

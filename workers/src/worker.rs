@@ -153,7 +153,8 @@ impl<O: Orders, X: Execute> Worker<O, X> {
     async fn attempt(&self, claimed: Claimed<O::Claim>) {
         let Claimed { claim, order } = claimed;
         let name = order.body.name();
-        let span = tracing::info_span!("attempt", task = %order.task, attempt = order.attempt.0, name);
+        let span =
+            tracing::info_span!("attempt", task = %order.task, attempt = order.attempt.0, name);
         async {
             match self.enter(&order) {
                 Entry::Repeat => tracing::debug!("the order came twice"),

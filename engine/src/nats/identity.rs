@@ -11,15 +11,8 @@ use async_nats::{
 };
 use dormer_proto::{
     id::{Epoch, Incarnation},
-    subject::{HISTORY_SHARDS, Names},
+    subject::{HISTORY_SHARDS, Identity, META_EPOCH, META_IDENTITY, Names},
 };
-use serde::{Deserialize, Serialize};
-
-#[derive(Serialize, Deserialize)]
-struct Identity {
-    incarnation: Incarnation,
-    shards: u64,
-}
 
 /// The identity on record, or a new one where there is no store yet. `first_epoch` is the first of a new store.
 pub(super) async fn settle(
@@ -75,7 +68,7 @@ async fn read(js: &jetstream::Context, names: &Names) -> Result<Option<Identity>
     let failed = |why: String| OpenError::server("reading the store's identity", why);
     let stream =
         js.get_stream_no_info(names.meta_stream()).await.map_err(|e| failed(e.to_string()))?;
-    match stream.get_last_raw_message_by_subject(&names.meta("identity")).await {
+    match stream.get_last_raw_message_by_subject(&names.meta(META_IDENTITY)).await {
         Ok(message) => {
             serde_json::from_slice(&message.payload).map(Some).map_err(|e| failed(e.to_string()))
         }
@@ -93,7 +86,7 @@ async fn write(js: &jetstream::Context, names: &Names) -> Result<Incarnation, Op
         .payload(body.into())
         .expected_last_subject_sequence(0);
     let sent = js
-        .send_publish(names.meta("identity"), message)
+        .send_publish(names.meta(META_IDENTITY), message)
         .await
         .map_err(|e| failed(e.to_string()))?;
     // An error may be somebody else's word, or ours whose answer was lost: what is on record counts.
@@ -107,6 +100,6 @@ async fn write(js: &jetstream::Context, names: &Names) -> Result<Incarnation, Op
 /// Draws the next epoch: the sequence of a message in the identity's stream, which only grows.
 pub(super) async fn next_epoch(link: &Link) -> Result<Epoch, crate::port::StoreError> {
     let sequence =
-        link.publish(link.names.meta("epoch"), HeaderMap::new(), bytes::Bytes::new()).await?;
+        link.publish(link.names.meta(META_EPOCH), HeaderMap::new(), bytes::Bytes::new()).await?;
     Ok(Epoch(sequence))
 }

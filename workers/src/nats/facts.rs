@@ -1,0 +1,116 @@
+//! Facts into a NATS store: its identity, its epochs, its live machines, and letters into its inbox.
+
+use super::link::{ANSWER_MAX, NatsLink, failed};
+use crate::{
+    letter,
+    port::{Beginning, Facts, PortError},
+};
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use bytes::Bytes;
+use dormer_proto::{
+    id::{Epoch, Incarnation},
+    subject::{CLOSED_HEADER, HISTORY_SHARDS, Identity, META_EPOCH, META_IDENTITY, Names},
+    work::{FactLetter, MACHINE},
+};
+use futures::{StreamExt, TryStreamExt, future::try_join_all, stream};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::time::timeout;
+
+/// Publishes under way at once.
+const PUBLISHES_MAX: usize = 256;
+/// Heads asked for at once.
+const HEADS_MAX: usize = 5_000;
+
+/// Where the watcher's facts go, on NATS.
+pub struct NatsFacts {
+    link: Arc<NatsLink>,
+}
+
+impl NatsFacts {
+    /// Facts over this connection.
+    #[must_use]
+    pub fn new(link: Arc<NatsLink>) -> Self {
+        Self { link }
+    }
+
+    async fn incarnation(&self) -> Result<Incarnation, PortError> {
+        let names = &self.link.names;
+        let stream = self.link.js.get_stream_no_info(names.meta_stream()).await.map_err(failed)?;
+        let found = stream.get_last_raw_message_by_subject(&names.meta(META_IDENTITY)).await;
+        let found = found.map_err(|error| {
+            PortError(format!("no store is here yet ({error}): an engine makes it"))
+        })?;
+        let identity: Identity = serde_json::from_slice(&found.payload).map_err(failed)?;
+        if identity.shards != HISTORY_SHARDS {
+            return Err(PortError(format!(
+                "the store has {} history streams; this build reads {HISTORY_SHARDS}",
+                identity.shards
+            )));
+        }
+        Ok(identity.incarnation)
+    }
+
+    /// The machines of one history stream whose last record is not their end: the headers alone are read.
+    async fn live_of(&self, shard: u64) -> Result<Vec<String>, PortError> {
+        let name = self.link.names.history_stream(shard);
+        let mut stream = self.link.js.get_stream(&name).await.map_err(failed)?;
+        let end = stream.info().await.map_err(failed)?.state.last_sequence;
+        let config = pull::Config {
+            deliver_policy: DeliverPolicy::LastPerSubject,
+            ack_policy: AckPolicy::None,
+            filter_subject: self.link.names.history_of(shard, MACHINE),
+            headers_only: true,
+            memory_storage: true,
+            num_replicas: 1,
+            inactive_threshold: Duration::from_secs(30),
+            ..pull::Config::default()
+        };
+        let consumer = stream.create_consumer(config).await.map_err(failed)?;
+        let mut pending = consumer.cached_info().num_pending;
+        // A run may be met twice, when it writes meanwhile: the later word counts.
+        let mut open = BTreeMap::new();
+        while pending > 0 {
+            let page = consumer.fetch().max_messages(HEADS_MAX).messages();
+            let mut page = page.await.map_err(failed)?;
+            let before = pending;
+            while let Some(message) = timeout(ANSWER_MAX, page.next()).await.map_err(failed)? {
+                let message = message.map_err(failed)?;
+                let info = message.info().map_err(failed)?;
+                pending = if info.stream_sequence >= end { 0 } else { info.pending };
+                let closed = message.headers.as_ref().and_then(|all| all.get(CLOSED_HEADER));
+                if let Some(run) = Names::run_of(message.subject.as_str()) {
+                    open.insert(run, closed.is_none());
+                }
+            }
+            if pending == before {
+                return Err(PortError(format!("{name} sends no heads")));
+            }
+        }
+        let _ = stream.delete_consumer(&consumer.cached_info().name).await;
+        let live = open.into_iter().filter(|(_, open)| *open);
+        Ok(live.map(|(run, _)| run.key().to_owned()).collect())
+    }
+}
+
+impl Facts for NatsFacts {
+    async fn begin(&self) -> Result<Beginning, PortError> {
+        let incarnation = self.incarnation().await?;
+        // The sequence of a message in the identity's stream only grows.
+        let epoch = self.link.publish(self.link.names.meta(META_EPOCH), Bytes::new()).await?;
+        let live = try_join_all((0..HISTORY_SHARDS).map(|shard| self.live_of(shard))).await?;
+        Ok(Beginning { incarnation, epoch: Epoch(epoch), live: live.concat() })
+    }
+
+    async fn publish(&self, letters: Vec<FactLetter>) -> Result<(), PortError> {
+        let mut encoded = Vec::with_capacity(letters.len());
+        for one in &letters {
+            match letter::fact(one) {
+                Ok(bytes) => encoded.push((self.link.names.inbox(&one.run), bytes)),
+                Err(error) => tracing::error!(run = %one.run, %error, "a fact cannot be written"),
+            }
+        }
+        let put = |(subject, bytes): (String, Vec<u8>)| self.link.publish(subject, bytes.into());
+        let puts = stream::iter(encoded).map(put).buffer_unordered(PUBLISHES_MAX);
+        puts.try_for_each(async |_| Ok(())).await
+    }
+}

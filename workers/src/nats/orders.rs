@@ -1,0 +1,173 @@
+//! Orders from a NATS store: one durable consumer a class, claims kept by signs of progress, reports until receipted.
+
+use super::{
+    link::{ANSWER_MAX, NatsLink, failed},
+    pull::{Pulled, Pulls},
+};
+use crate::{
+    letter,
+    port::{Claimed, Orders, PortError},
+};
+use async_nats::jetstream::{AckKind, Message};
+use dormer_proto::{
+    envelope::{self, DecodeError},
+    id::{Attempt, Incarnation, TaskId},
+    message::{Heartbeat, ReportReceipt},
+    work::Report,
+};
+use futures::StreamExt;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    sync::oneshot,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+/// A claim that no heartbeat extends for so long lapses, and its order is delivered again. Heartbeats come several
+/// times as often.
+pub const CLAIM: Duration = Duration::from_secs(30);
+/// A report that is not receipted for so long is repeated.
+const REPEAT_AFTER: Duration = Duration::from_secs(3);
+/// An order that only a newer build can read is left to one for so long.
+const LEFT_TO_NEWER: Duration = Duration::from_secs(30);
+
+type Key = (TaskId, Attempt);
+
+/// Reports that wait for a receipt.
+#[derive(Default)]
+struct Waiting(Mutex<HashMap<Key, oneshot::Sender<ReportReceipt>>>);
+
+impl Waiting {
+    fn all(&self) -> MutexGuard<'_, HashMap<Key, oneshot::Sender<ReportReceipt>>> {
+        // Held for a map operation, never across an await.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A worker's orders, on NATS.
+pub struct NatsOrders {
+    link: Arc<NatsLink>,
+    pulls: Pulls,
+    waiting: Arc<Waiting>,
+    listening: JoinHandle<()>,
+}
+
+impl NatsOrders {
+    /// Orders of `classes` for the worker `name`; it pulls once orders are taken.
+    ///
+    /// # Errors
+    /// The connection has ended for good.
+    pub async fn open(
+        link: Arc<NatsLink>,
+        name: &str,
+        classes: &[&str],
+    ) -> Result<Self, PortError> {
+        let receipts = link.client.subscribe(link.names.receipts(name)).await.map_err(failed)?;
+        let waiting = Arc::<Waiting>::default();
+        let listening = tokio::spawn(listen(receipts, Arc::clone(&waiting)));
+        let pulls = Pulls::start(&link, classes);
+        Ok(Self { link, pulls, waiting, listening })
+    }
+
+    async fn claim(&self, message: Message) -> Option<Claimed<NatsClaim>> {
+        let error = match letter::order(&message.payload) {
+            Ok(order) => {
+                let claim = NatsClaim { message, incarnation: order.incarnation };
+                return Some(Claimed { claim, order });
+            }
+            Err(error) => error,
+        };
+        let fate = match error {
+            DecodeError::Newer { .. } => AckKind::Nak(Some(LEFT_TO_NEWER)),
+            // Its attempt's deadline ends it.
+            _ => AckKind::Term,
+        };
+        tracing::error!(subject = %message.subject, %error, "an order cannot be read");
+        let _ = message.ack_with(fate).await;
+        None
+    }
+}
+
+impl Drop for NatsOrders {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+async fn listen(mut receipts: async_nats::Subscriber, waiting: Arc<Waiting>) {
+    while let Some(message) = receipts.next().await {
+        let Ok((receipt, _)) = envelope::decode::<ReportReceipt>(&message.payload, 0) else {
+            continue;
+        };
+        let waiter = waiting.all().remove(&(receipt.task.clone(), receipt.attempt));
+        if let Some(waiter) = waiter {
+            let _ = waiter.send(receipt);
+        }
+    }
+}
+
+/// The hold on one order.
+pub struct NatsClaim {
+    message: Message,
+    incarnation: Incarnation,
+}
+
+/// Takes a report that waits no more out of the list, also when it is dropped at some await.
+struct Wait<'a>(&'a Waiting, Key);
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.0.all().remove(&self.1);
+    }
+}
+
+impl Orders for NatsOrders {
+    type Claim = NatsClaim;
+
+    async fn take(&self, limit: usize) -> Result<Vec<Claimed<NatsClaim>>, PortError> {
+        loop {
+            let Pulled(messages) = self.pulls.take(limit.max(1)).await;
+            let mut claimed = Vec::with_capacity(messages.len());
+            for message in messages {
+                claimed.extend(self.claim(message).await);
+            }
+            if !claimed.is_empty() {
+                return Ok(claimed);
+            }
+        }
+    }
+
+    async fn heartbeat(&self, claim: &NatsClaim, heartbeat: Heartbeat) -> Result<(), PortError> {
+        claim.message.ack_with(AckKind::Progress).await.map_err(failed)?;
+        let (bytes, _) = envelope::encode(&heartbeat, 0).map_err(failed)?;
+        let shown = self.link.client.publish(self.link.names.heartbeats(), bytes.into()).await;
+        shown.map_err(failed)
+    }
+
+    async fn report(&self, claim: &NatsClaim, report: Report) -> Result<(), PortError> {
+        let key: Key = (report.task.clone(), report.attempt);
+        let subject = self.link.names.inbox(&report.task.run);
+        let bytes = bytes::Bytes::from(letter::report(report, claim.incarnation).map_err(failed)?);
+        loop {
+            let (tell, told) = oneshot::channel();
+            self.waiting.all().insert(key.clone(), tell);
+            let _wait = Wait(&self.waiting, key.clone());
+            if let Err(error) = self.link.publish(subject.clone(), bytes.clone()).await {
+                tracing::debug!(%error, "the report is not in the inbox");
+                sleep(REPEAT_AFTER / 3).await;
+                continue;
+            }
+            if let Ok(Ok(receipt)) = timeout(REPEAT_AFTER, told).await {
+                tracing::debug!(fate = ?receipt.fate, "the report is receipted");
+                break;
+            }
+        }
+        // If this is lost the order comes again, is done again, and its report is late: costly, but harmless.
+        let _ = timeout(ANSWER_MAX, claim.message.double_ack()).await;
+        Ok(())
+    }
+}

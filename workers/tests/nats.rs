@@ -1,0 +1,325 @@
+//! The workers' ports on a real NATS server, with an engine of a few lines at the other end.
+
+use async_nats::jetstream::{
+    self,
+    consumer::pull,
+    stream::{Config, DiscardPolicy, RetentionPolicy, StorageType},
+};
+use dormer_proto::{
+    envelope,
+    id::{Attempt, Incarnation, RunId, Seq, Sum, TaskId, Timestamp},
+    machine::{HostRef, Outcome, Task},
+    message::{Failure, Fate, Inbound, Letter, ObjectRef, Observation, ReportReceipt, Version},
+    subject::{CLASSES, CLOSED_HEADER, HISTORY_SHARDS, Identity, META_IDENTITY, Names, shard},
+    work::{FactLetter, Order, Report, ReportLetter, SCHEMA, machine_run},
+};
+use dormer_testkit::{Login as ServerLogin, NatsOptions, NatsServer, await_condition, started};
+use dormer_workers::{
+    execute::Execute,
+    nats::{Login, NatsFacts, NatsLink, NatsOrders, Options},
+    port::{Facts, Orders},
+    progress::Progress,
+    worker,
+};
+use futures::StreamExt;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{sync::Mutex, task::JoinHandle, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+const IN_TIME: Duration = Duration::from_secs(60);
+
+/// What the engine does with a store, as far as workers notice.
+struct Store {
+    client: async_nats::Client,
+    js: jetstream::Context,
+    names: Names,
+}
+
+impl Store {
+    async fn make(server: &NatsServer) -> Self {
+        let how = async_nats::ConnectOptions::new().max_reconnects(None);
+        let client = how.connect(server.url()).await.expect("a client");
+        let store = Self { js: jetstream::new(client.clone()), client, names: Names::default() };
+        store.make_streams().await;
+        let identity = Identity { incarnation: Incarnation(42), shards: HISTORY_SHARDS };
+        let body = serde_json::to_vec(&identity).expect("json");
+        store.put(store.names.meta(META_IDENTITY), body).await;
+        store
+    }
+
+    async fn make_streams(&self) {
+        for spec in self.names.streams() {
+            let config = Config {
+                name: spec.name,
+                subjects: spec.subjects,
+                storage: if spec.in_memory { StorageType::Memory } else { StorageType::File },
+                retention: if spec.work_queue {
+                    RetentionPolicy::WorkQueue
+                } else {
+                    RetentionPolicy::Limits
+                },
+                discard: if spec.refuse_when_full {
+                    DiscardPolicy::New
+                } else {
+                    DiscardPolicy::Old
+                },
+                discard_new_per_subject: spec.refuse_when_full && spec.per_subject_max > 0,
+                max_messages_per_subject: spec.per_subject_max,
+                max_messages: spec.messages_max,
+                allow_direct: true,
+                ..Config::default()
+            };
+            self.js.get_or_create_stream(config).await.expect("a stream");
+        }
+    }
+
+    async fn put(&self, subject: String, body: Vec<u8>) {
+        let sent = self.js.publish(subject, body.into()).await.expect("sent");
+        sent.await.expect("stored");
+    }
+
+    async fn order(&self, class: &str, uid: &str, seq: u64) {
+        let order = order(uid, seq);
+        let subject = self.names.order(class, &order.task, order.attempt);
+        self.put(subject, envelope::encode(&order, SCHEMA).expect("an order").0).await;
+    }
+
+    async fn orders_left(&self) -> u64 {
+        let mut stream = self.js.get_stream(self.names.task_stream()).await.expect("a stream");
+        stream.info().await.expect("its state").state.messages
+    }
+
+    /// Takes reports, and receipts every one but the first `deaf`.
+    fn listen(&self, deaf: usize) -> (Arc<Mutex<Vec<Report>>>, JoinHandle<()>) {
+        let taken = Arc::<Mutex<Vec<Report>>>::default();
+        let (reports, client, js, names) =
+            (Arc::clone(&taken), self.client.clone(), self.js.clone(), self.names.clone());
+        let listening = tokio::spawn(async move {
+            loop {
+                let config = pull::Config {
+                    durable_name: Some("engines".into()),
+                    filter_subject: names.inbox_letters(),
+                    ..pull::Config::default()
+                };
+                let made = js.create_consumer_on_stream(config, names.inbox_stream()).await;
+                let Ok(consumer) = made else { continue };
+                let asked = consumer.batch().max_messages(64).expires(Duration::from_secs(1));
+                let Ok(mut letters) = asked.messages().await else { continue };
+                while let Some(Ok(message)) = letters.next().await {
+                    let _ = message.ack().await;
+                    let read = envelope::decode::<ReportLetter>(&message.payload, SCHEMA);
+                    let Ok((Letter { body: Inbound::Reported(report), .. }, _)) = read else {
+                        continue;
+                    };
+                    let mut reports = reports.lock().await;
+                    reports.push(report.clone());
+                    if reports.len() > deaf {
+                        let receipt = ReportReceipt {
+                            task: report.task,
+                            attempt: report.attempt,
+                            worker: report.worker.clone(),
+                            fate: Fate::Taken,
+                        };
+                        let (bytes, _) = envelope::encode(&receipt, 0).expect("a receipt");
+                        let _ = client.publish(names.receipts(&report.worker), bytes.into()).await;
+                    }
+                }
+            }
+        });
+        (taken, listening)
+    }
+}
+
+fn order(uid: &str, seq: u64) -> Order {
+    Order {
+        task: TaskId { run: machine_run(uid).expect("a run"), seq: Seq(seq), ordinal: 0 },
+        attempt: Attempt(1),
+        incarnation: Incarnation(42),
+        issued: Sum(seq),
+        episode: Seq(1),
+        at: Timestamp(0),
+        limit_ms: 60_000,
+        body: Task::Probe { host: HostRef::default() },
+    }
+}
+
+fn options(server: &NatsServer) -> Options {
+    Options { servers: server.url(), ..Options::default() }
+}
+
+/// Hands that only count.
+#[derive(Default)]
+struct Counting(AtomicUsize);
+
+impl Execute for Counting {
+    async fn execute(&self, _: &Order, progress: &Progress) -> Result<Outcome, Failure> {
+        progress.step("count", 1, "orders");
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(Outcome::RebootAsked)
+    }
+}
+
+struct Shift {
+    hands: Arc<Counting>,
+    stop: CancellationToken,
+    working: JoinHandle<()>,
+}
+
+async fn shift(server: &NatsServer, name: &str) -> Shift {
+    let link = NatsLink::connect(&options(server)).await.expect("a connection");
+    let orders = NatsOrders::open(link, name, &CLASSES).await.expect("orders");
+    let (hands, stop) = (Arc::new(Counting::default()), CancellationToken::new());
+    let options = worker::Options { slots: 16, ..worker::Options::named(name) };
+    let running = worker::run(Arc::new(orders), Arc::clone(&hands), options, stop.clone());
+    Shift { hands, stop, working: tokio::spawn(running) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_of_both_classes_are_shared_reported_and_gone() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let store = Store::make(&server).await;
+    let (reports, listening) = store.listen(3);
+    let shifts = [shift(&server, "w.1").await, shift(&server, "w 2").await];
+    for seq in 1..=50 {
+        store.order(CLASSES[seq as usize % 2], "m", seq).await;
+    }
+    await_condition("every order to be done and gone", IN_TIME, || async {
+        store.orders_left().await == 0
+    })
+    .await;
+    let reports = reports.lock().await.clone();
+    assert!(reports.len() > 50, "the first three were not receipted, and came again");
+    for seq in 1..=50 {
+        let ours: Vec<_> = reports.iter().filter(|r| r.task.seq == Seq(seq)).collect();
+        assert!(ours.iter().all(|report| report.issued == Sum(seq)), "{seq}: {ours:?}");
+        assert!(!ours.is_empty(), "{seq}");
+    }
+    let done: usize = shifts.iter().map(|shift| shift.hands.0.load(Ordering::SeqCst)).sum();
+    assert_eq!(done, 50, "each was done once");
+    for shift in shifts {
+        shift.stop.cancel();
+        timeout(IN_TIME, shift.working).await.expect("in time").expect("the worker ends");
+    }
+    listening.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_killed_costs_no_report() {
+    let mut server = started!(NatsServer::start(NatsOptions::default()));
+    let store = Store::make(&server).await;
+    let shift = shift(&server, "w").await;
+    let (_, deaf) = store.listen(usize::MAX);
+    store.order("host", "m", 1).await;
+    await_condition("the order to be done", IN_TIME, || async {
+        shift.hands.0.load(Ordering::SeqCst) == 1
+    })
+    .await;
+    deaf.abort();
+    // Inbox and orders die with the server; the worker still holds the report.
+    server.kill();
+    server.restart();
+    await_condition("the streams again", IN_TIME, || async {
+        store.client.flush().await.is_ok() && store.js.query_account().await.is_ok()
+    })
+    .await;
+    store.make_streams().await;
+    let (reports, listening) = store.listen(0);
+    await_condition("the report again", IN_TIME, || async { !reports.lock().await.is_empty() })
+        .await;
+    store.order("api", "m", 2).await;
+    await_condition("the next order's report", IN_TIME, || async {
+        reports.lock().await.iter().any(|report| report.task.seq == Seq(2))
+    })
+    .await;
+    listening.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_is_kept_while_the_heart_beats_and_people_see_it() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let store = Store::make(&server).await;
+    let link = NatsLink::connect(&options(&server)).await.expect("a connection");
+    let orders = NatsOrders::open(Arc::clone(&link), "w", &CLASSES).await.expect("orders");
+    let beats = link.heartbeats().await.expect("heartbeats");
+    let mut beats = std::pin::pin!(beats);
+    store.order("host", "m", 1).await;
+    // A take that is cancelled loses nothing.
+    let _ = timeout(Duration::from_millis(1), orders.take(1)).await;
+    let taken = timeout(IN_TIME, orders.take(1)).await.expect("in time").expect("an order");
+    let progress = Progress::default();
+    progress.step("upload", 10, "bytes");
+    let beat = progress.heartbeat(&taken[0].order.task, Attempt(1), "w");
+    orders.heartbeat(&taken[0].claim, beat.clone()).await.expect("a heartbeat");
+    assert_eq!(timeout(IN_TIME, beats.next()).await.expect("in time"), Some(beat));
+    assert_eq!(store.orders_left().await, 1, "it stays until its report is receipted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_epoch_only_grows_and_live_are_the_machines_that_have_not_ended() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let store = Store::make(&server).await;
+    let facts = NatsFacts::new(NatsLink::connect(&options(&server)).await.expect("a connection"));
+    for (run, closed) in [
+        ("machine/a", false),
+        ("machine/b.2", false),
+        ("machine/c", true),
+        ("rollout/windows", false),
+        ("machine/b.2", false),
+    ] {
+        let run: RunId = run.parse().expect("a run");
+        let mut headers = async_nats::HeaderMap::new();
+        if closed {
+            headers.insert(CLOSED_HEADER, "1");
+        }
+        let subject = store.names.history(&run);
+        let sent = store.js.publish_with_headers(subject, headers, "record".into()).await;
+        sent.expect("sent").await.expect("stored");
+        assert!(shard(&run) < HISTORY_SHARDS);
+    }
+    let first = facts.begin().await.expect("a beginning");
+    let mut live = first.live.clone();
+    live.sort();
+    assert_eq!((first.incarnation, live), (Incarnation(42), vec!["a".into(), "b.2".into()]));
+    let second = facts.begin().await.expect("a beginning");
+    assert!(second.epoch > first.epoch, "{first:?} {second:?}");
+
+    let letters: Vec<FactLetter> = (0..500).map(|at| gone(&at.to_string(), second.epoch)).collect();
+    facts.publish(letters).await.expect("published");
+    let mut inbox = store.js.get_stream(store.names.inbox_stream()).await.expect("a stream");
+    assert_eq!(inbox.info().await.expect("its state").state.messages, 500);
+}
+
+fn gone(uid: &str, epoch: dormer_proto::id::Epoch) -> FactLetter {
+    let seen = Observation {
+        object: ObjectRef { cluster: String::new(), kind: "Machine".into(), uid: uid.into() },
+        version: Version { epoch, resource: 9 },
+        fact: None,
+        may_start: false,
+    };
+    Letter {
+        run: machine_run(uid).expect("a run"),
+        incarnation: Some(Incarnation(42)),
+        body: Inbound::Observed(seen),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_logs_in_and_is_told_when_it_may_not() {
+    let login = ServerLogin::User { user: "dormer".into(), password: "s3cret".into() };
+    let server = started!(NatsServer::start(NatsOptions { login, ..NatsOptions::default() }));
+    let refused = NatsLink::connect(&options(&server)).await.err().expect("a refusal");
+    assert!(refused.to_string().contains("authorization"), "{refused}");
+    let login = Login::User { user: "dormer".into(), password: "s3cret".into() };
+    let ours = Options { login, ..options(&server) };
+    assert!(!format!("{ours:?}").contains("s3cret"));
+    NatsLink::connect(&ours).await.expect("a connection");
+    let facts = NatsFacts::new(NatsLink::connect(&ours).await.expect("a connection"));
+    let early = facts.begin().await.expect_err("there is no store yet");
+    assert!(early.0.contains("engine"), "{early}");
+}
