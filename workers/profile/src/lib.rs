@@ -1,6 +1,7 @@
 //! A Windows node's configuration as data, and the script that converges a host.
 
 pub mod answer;
+pub mod builtin;
 pub mod document;
 pub mod frame;
 pub mod invocation;
@@ -9,8 +10,10 @@ pub mod layers;
 pub mod payload;
 pub mod problem;
 pub mod profile;
+pub mod render;
 pub mod script;
 pub mod text;
 pub mod variables;
+pub mod version;
 
 pub use text::{is_sha256, sha256_hex};

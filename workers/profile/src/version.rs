@@ -1,0 +1,16 @@
+//! The version: what a node carries, as one short text that changes whenever what is installed does.
+
+use crate::{payload::Manifest, profile::Profile};
+
+/// Hex digits of the hash in a version.
+const HASH_DIGITS: usize = 12;
+
+/// The version of a layered profile (before a machine's variables), a payload and the converge script:
+/// `<payload version>-<12 hex digits>`. Machines of one pool and Windows build share it.
+#[must_use]
+pub fn version(profile: &Profile, payload: &Manifest, script: &str) -> String {
+    // A profile is maps in a fixed order, so equal profiles have equal bytes.
+    let profile = serde_json::to_vec(profile).unwrap_or_default();
+    let parts = format!("{}\n{}\n{script}\n", crate::sha256_hex(&profile), payload.hash());
+    format!("{}-{}", payload.version, &crate::sha256_hex(parts.as_bytes())[..HASH_DIGITS])
+}
