@@ -13,7 +13,13 @@ use dormer_engine::{
     port::{Clock, History, Ports},
 };
 use dormer_proto::id::RunId;
-use dormer_workers::{execute::Execute, port::Orders, worker};
+use dormer_workers::{
+    execute::Execute,
+    pool::Installed,
+    port::{Facts, Orders},
+    watcher::{self, Status},
+    worker,
+};
 use dormer_workflows::Dormer;
 use futures::future::BoxFuture;
 use std::{future::Future, sync::Arc, time::Duration};
@@ -49,7 +55,7 @@ pub(crate) struct Parts<S, C, X> {
     pub(crate) worker: worker::Options,
 }
 
-/// Starts engine and worker on a store of this process. The caller adds a watcher, by [`Running::facts`] and
+/// Starts engine and worker on a store of this process. The caller adds a watcher, by [`facts`] and
 /// [`Running::watcher`].
 pub(crate) fn start<S, C, X>(parts: Parts<S, C, X>) -> Running
 where
@@ -145,11 +151,6 @@ impl Running {
         Arc::clone(&self.health)
     }
 
-    /// Is cancelled when watchers and workers are to end.
-    pub(crate) fn leaving(&self) -> CancellationToken {
-        self.leave.clone()
-    }
-
     /// Adds an engine on queues of this process, with the alarms' bell.
     pub(crate) fn local_engine<S: OwnStore, C: Clock + Clone>(
         &mut self,
@@ -219,16 +220,33 @@ impl Running {
         });
     }
 
-    /// Adds a watcher, which ends when [`Running::leaving`] is cancelled, and tells its standing itself.
-    pub(crate) fn watcher(
+    /// Adds a watcher; answers how it fares, for those who show it. It lists before anything is known of the cluster.
+    pub(crate) fn watcher<F: Facts, I: Installed>(
         &mut self,
-        watching: impl Future<Output = anyhow::Result<()>> + Send + 'static,
-    ) {
-        self.health.tell(WATCHER, Standing::Waiting("the first list".into()));
-        let leaving = self.leave.clone();
+        client: kube::Client,
+        facts: Arc<F>,
+        catalog: Arc<I>,
+        options: watcher::Options,
+    ) -> watch::Receiver<Status> {
+        let (tell, fares) = watch::channel(Status::default());
+        let (stop, health) = (self.leave.clone(), Arc::clone(&self.health));
+        health.tell(WATCHER, watcher_standing(&Status::default()));
+        let mut seen = fares.clone();
         self.front.add(WATCHER, async move {
-            leaving.run_until_cancelled(watching).await.unwrap_or(Ok(()))
+            let watching = watcher::run(client, facts, catalog, options, tell, stop);
+            let telling = async {
+                while seen.changed().await.is_ok() {
+                    let standing = watcher_standing(&seen.borrow_and_update());
+                    health.tell(WATCHER, standing);
+                }
+                std::future::pending::<std::convert::Infallible>().await
+            };
+            tokio::select! {
+                ended = watching => ended.map_err(anyhow::Error::from),
+                never = telling => match never {},
+            }
         });
+        fares
     }
 
     /// Waits until a role ends by itself, which none should, and says why it did.
@@ -255,6 +273,14 @@ impl Running {
             closing.await;
         }
         front.and(back)
+    }
+}
+
+fn watcher_standing(status: &Status) -> Standing {
+    match &status.error {
+        _ if status.ready() => Standing::Up,
+        Some(error) => Standing::Waiting(error.clone()),
+        None => Standing::Waiting("the first list".into()),
     }
 }
 
