@@ -23,6 +23,7 @@ pub fn config_map(pool: &str) -> String {
 pub trait Installed: Send + Sync + 'static {
     /// What machines should be, by Windows build (`10.0.20348`; `*` is every other build), with this profile and
     /// payload (`None`: the newest there is).
+    /// Answers from memory: it is asked in the middle of the watcher's work.
     ///
     /// # Errors
     /// One sentence for people: there is no such profile or payload.

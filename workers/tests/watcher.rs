@@ -272,6 +272,30 @@ async fn hands_off_and_other_apis_start_no_run_and_an_open_run_hears_of_it() {
 }
 
 #[tokio::test]
+async fn a_machine_that_loses_its_label_or_its_sense_is_not_taken_for_gone() {
+    let world = world(2, &[]).await;
+    let bench = Bench::start(&world, Pool::newest()).await;
+    let uids = all_serve(&bench, &world, 2).await;
+    let machines = windows(&world);
+    let (first, second) = (Key::of(&machines[0]), Key::of(&machines[1]));
+    let odd = json!({"status": {"addresses": "10.0.0.1"}});
+    patch(&world, &kinds::MACHINE, &first, odd);
+    bench.until_status("it is counted", |status| status.unreadable == 1).await;
+    let unlabelled = json!({"metadata": {"labels": {"machine.openshift.io/os-id": null}}});
+    patch(&world, &kinds::MACHINE, &second, unlabelled);
+    bench.until_status("hands off", |status| (status.machines, status.ignored) == (1, 1)).await;
+    let known = bench.known.clone();
+    bench.stop().await;
+    let bench = Bench::with(&world, Pool::newest(), Options::default(), known).await;
+    bench.until_status("a list", |status| status.epoch == Epoch(2)).await;
+    assert_eq!(bench.known.0.borrow().machines(), uids);
+    world.api.store().transact("test", |tx| tx.delete(kinds::MACHINE.store, &second));
+    let gone = machines[1].uid().to_owned();
+    bench.until("it is gone", |seen| (!seen.machines().contains(&gone)).then_some(())).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
 async fn facts_come_again_under_the_same_epoch_and_the_next_list_has_a_new_one() {
     let world = world(1, &[]).await;
     let options = Options {

@@ -55,7 +55,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// What a watch tells.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum Change {
     Seen(Kind, Box<DynamicObject>),
     Lost(Kind, Box<DynamicObject>),
     /// The watch cannot go on: what happened meanwhile is found by a full list.
@@ -68,24 +68,22 @@ pub(super) struct Resource {
     pub(super) kind: Kind,
     api: Api<DynamicObject>,
     what: String,
-    labels: Option<&'static str>,
     fields: Option<String>,
 }
 
 impl Resource {
-    /// All that is watched; Machines come first, so that the later lists show at least what theirs refers to.
+    /// All that is watched. Machines are not selected by their label: one that loses it was not deleted.
+    /// They come first, so that the later lists show at least what theirs refers to.
     pub(super) fn all(client: &Client, options: &Options) -> Vec<Self> {
         let openshift = |kind| GroupVersionKind::gvk("machine.openshift.io", "v1beta1", kind);
         let namespace = options.machines.as_deref();
         let csr = GroupVersionKind::gvk("certificates.k8s.io", "v1", "CertificateSigningRequest");
         let of = |kind, gvk: &GroupVersionKind, namespace| Self::of(client, kind, gvk, namespace);
-        let mut machines = of(Kind::Machine, &openshift("Machine"), namespace);
-        machines.labels = Some("machine.openshift.io/os-id=Windows");
         let map = GroupVersionKind::gvk("", "v1", "ConfigMap");
         let mut pool = of(Kind::Pool, &map, Some(&options.namespace));
         pool.fields = Some(format!("metadata.name={}", crate::pool::config_map(&options.pool)));
         vec![
-            machines,
+            of(Kind::Machine, &openshift("Machine"), namespace),
             of(Kind::Set, &openshift("MachineSet"), namespace),
             of(Kind::Node, &GroupVersionKind::gvk("", "v1", "Node"), None),
             of(Kind::Csr, &csr, None),
@@ -104,7 +102,7 @@ impl Resource {
             }
             None => Api::all_with(client.clone(), &resource),
         };
-        Self { kind, api, what, labels: None, fields: None }
+        Self { kind, api, what, fields: None }
     }
 
     /// Lists everything, by a consistent read, and hands each object to `each`. Returns the list's resourceVersion.
@@ -113,7 +111,6 @@ impl Resource {
         mut each: impl FnMut(Kind, DynamicObject),
     ) -> Result<String, Trouble> {
         let mut params = ListParams { limit: Some(PAGE), ..ListParams::default() };
-        params.label_selector = self.labels.map(str::to_owned);
         params.field_selector.clone_from(&self.fields);
         loop {
             let page = tokio::time::timeout(PAGE_LIMIT, self.api.list(&params)).await;
@@ -131,7 +128,7 @@ impl Resource {
     }
 
     /// Watches from a list's resourceVersion until there is a gap, or nobody listens.
-    pub(super) async fn follow(self, mut from: String, to: Sender<Told>) {
+    pub(super) async fn follow(self, mut from: String, to: Sender<Change>) {
         let gap = loop {
             let began = tokio::time::Instant::now();
             match self.watch(&mut from, &to).await {
@@ -141,13 +138,12 @@ impl Resource {
             }
         };
         // Nobody listens any more: then nobody needs to know of the gap.
-        drop(to.send(Told::Gap(gap)).await);
+        drop(to.send(Change::Gap(gap)).await);
     }
 
     /// One watch until the server ends it. `false`: nobody listens.
-    async fn watch(&self, from: &mut String, to: &Sender<Told>) -> Result<bool, Trouble> {
+    async fn watch(&self, from: &mut String, to: &Sender<Change>) -> Result<bool, Trouble> {
         let mut params = WatchParams::default().timeout(WATCH_SECONDS);
-        params.label_selector = self.labels.map(str::to_owned);
         params.field_selector.clone_from(&self.fields);
         let failed = |error: kube::Error| sentence("watch", &self.what, &error);
         let silence = Duration::from_secs(WATCH_SECONDS.into()) + SILENCE_GRACE;
@@ -160,11 +156,11 @@ impl Resource {
                 None => return Ok(true),
                 Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
                     advance(from, object.metadata.resource_version.as_deref());
-                    Told::Seen(self.kind, Box::new(object))
+                    Change::Seen(self.kind, Box::new(object))
                 }
                 Some(WatchEvent::Deleted(object)) => {
                     advance(from, object.metadata.resource_version.as_deref());
-                    Told::Lost(self.kind, Box::new(object))
+                    Change::Lost(self.kind, Box::new(object))
                 }
                 Some(WatchEvent::Bookmark(mark)) => {
                     advance(from, Some(&mark.metadata.resource_version));
@@ -184,5 +180,34 @@ fn advance(from: &mut String, to: Option<&str>) {
     let number = |text: &str| text.parse::<u64>().unwrap_or_default();
     if let Some(to) = to.filter(|to| number(to) > number(from)) {
         to.clone_into(from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(code: u16, message: &str) -> String {
+        let status = kube::core::Status::failure(message, "Reason").with_code(code);
+        sentence("list", "nodes", &kube::Error::Api(Box::new(status))).0
+    }
+
+    #[test]
+    fn errors_name_what_was_tried() {
+        assert_eq!(of(403, "no RBAC"), "dormer may not list nodes: no RBAC");
+        assert!(of(404, "x").starts_with("cannot list nodes: the cluster has none such"));
+        assert_eq!(of(500, "boom"), "cannot list nodes: boom (500)");
+        assert!(of(500, &"x".repeat(9_000)).len() < 3_000);
+    }
+
+    #[test]
+    fn a_late_event_does_not_take_the_watch_back() {
+        let mut from = "41".to_owned();
+        for (to, then) in
+            [(Some("40"), "41"), (None, "41"), (Some("x"), "41"), (Some("100"), "100")]
+        {
+            advance(&mut from, to);
+            assert_eq!(from, then);
+        }
     }
 }

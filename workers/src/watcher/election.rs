@@ -49,6 +49,7 @@ pub(super) async fn campaign(
         renewed: None,
         seen: None,
         status,
+        trouble: None,
     };
     let mut again = tokio::time::interval(duration / 5);
     again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -71,6 +72,8 @@ struct Candidate {
     /// never by the times in the object.
     seen: Option<(String, Instant)>,
     status: Arc<watch::Sender<Status>>,
+    /// What went wrong with the last try.
+    trouble: Option<String>,
 }
 
 impl Candidate {
@@ -82,21 +85,32 @@ impl Candidate {
         let slow = || Trouble("the Lease of the watchers: the API server is too slow".to_owned());
         match tried.unwrap_or_else(|_| Err(slow())) {
             Ok(Some(holder)) if holder == self.identity => {
+                self.all_is_well();
                 self.renewed = Some(began);
                 self.show(true, Some(holder));
             }
             Ok(holder) => {
+                self.all_is_well();
                 self.renewed = None;
                 self.show(false, holder);
             }
             Err(trouble) => {
-                tracing::warn!("{trouble}");
+                if self.trouble.as_ref() != Some(&trouble.0) {
+                    tracing::warn!("{trouble}");
+                }
                 // A holder that cannot renew steps down before another one may take over.
                 let holds = self.renewed.is_some_and(|at| at.elapsed() < self.duration * 2 / 3);
                 self.show(holds, holds.then(|| self.identity.clone()));
-                self.status.send_modify(|status| status.error = Some(trouble.to_string()));
+                self.status.send_modify(|status| status.error = Some(trouble.0.clone()));
+                self.trouble = Some(trouble.0);
             }
         }
+    }
+
+    fn all_is_well(&mut self) {
+        let Some(trouble) = self.trouble.take() else { return };
+        self.status
+            .send_if_modified(|status| status.error.take_if(|now| *now == trouble).is_some());
     }
 
     fn show(&self, elected: bool, holder: Option<String>) {
@@ -161,7 +175,10 @@ impl Candidate {
     fn mine(&self, before: Option<Lease>) -> Lease {
         let now = MicroTime(k8s_openapi::jiff::Timestamp::now());
         let (metadata, old) = match before {
-            Some(lease) => (lease.metadata, lease.spec.unwrap_or_default()),
+            Some(mut lease) => {
+                lease.metadata.managed_fields = None;
+                (lease.metadata, lease.spec.unwrap_or_default())
+            }
             None => {
                 let name = Some(LEASE.to_owned());
                 (ObjectMeta { name, ..ObjectMeta::default() }, LeaseSpec::default())

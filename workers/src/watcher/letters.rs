@@ -21,7 +21,7 @@ struct Said {
 
 #[derive(Debug, Clone, PartialEq)]
 enum What {
-    Fact(Fact),
+    Fact(Box<Fact>),
     /// It is gone, or this run's business no more.
     Gone,
     /// Something in an earlier epoch: it is to be said again, or unsaid.
@@ -31,7 +31,7 @@ enum What {
 impl Said {
     fn fact(&self) -> Option<Fact> {
         match &self.what {
-            What::Fact(fact) => Some(fact.clone()),
+            What::Fact(fact) => Some(fact.as_ref().clone()),
             What::Gone | What::Old => None,
         }
     }
@@ -101,10 +101,10 @@ impl Writer {
         let mut uids: BTreeSet<String> = view.machines.keys().cloned().collect();
         uids.extend(self.live.iter().cloned());
         uids.extend(told.machines.keys().cloned());
-        let mut letters = self.to_rollout(view, told, true);
+        let mut letters = self.write_rollout(view, told, true);
         for uid in &uids {
             letters.extend(self.lost_node(view, told, uid));
-            letters.extend(self.to_machine(view, told, uid));
+            letters.extend(self.write_machine(view, told, uid));
         }
         letters
     }
@@ -112,14 +112,14 @@ impl Writer {
     /// What changed since the last letters.
     pub(super) fn news(&mut self, view: &mut View, told: &mut Told) -> Vec<FactLetter> {
         let changed = std::mem::take(&mut view.changed);
-        changed.iter().flat_map(|uid| self.to_machine(view, told, uid)).collect()
+        changed.iter().flat_map(|uid| self.write_machine(view, told, uid)).collect()
     }
 
     /// The settings to every live run and to the rollout, where they are new to it.
     pub(super) fn pool_news(&mut self, view: &View, told: &mut Told) -> Vec<FactLetter> {
         let uids: Vec<_> = self.live.iter().cloned().collect();
-        let mut letters = self.to_rollout(view, told, false);
-        letters.extend(uids.iter().flat_map(|uid| self.to_machine(view, told, uid)));
+        let mut letters = self.write_rollout(view, told, false);
+        letters.extend(uids.iter().flat_map(|uid| self.write_machine(view, told, uid)));
         letters
     }
 
@@ -129,7 +129,7 @@ impl Writer {
     }
 
     /// What the run of this machine is to be told now: what differs from what it was told.
-    fn to_machine(&mut self, view: &View, told: &mut Told, uid: &str) -> Vec<FactLetter> {
+    fn write_machine(&mut self, view: &View, told: &mut Told, uid: &str) -> Vec<FactLetter> {
         let Ok(run) = machine_run(uid) else { return Vec::new() };
         let Some(seen) = view.machines.get(uid) else {
             if view.is_veiled(uid) {
@@ -162,7 +162,7 @@ impl Writer {
         let mut say = |kind: &str, uid: &str, resource: u64, fact: machine::Fact| {
             about.insert(
                 object(kind, uid),
-                Said { resource, what: What::Fact(Fact::Machine(fact)) },
+                Said { resource, what: What::Fact(Box::new(Fact::Machine(fact))) },
             );
         };
         let fact = machine::Fact::Machine(seen.fact.clone());
@@ -190,12 +190,17 @@ impl Writer {
     }
 
     /// What the rollout is to be told now; after a full list also who has a Node.
-    pub(super) fn to_rollout(&self, view: &View, told: &mut Told, listed: bool) -> Vec<FactLetter> {
+    pub(super) fn write_rollout(
+        &self,
+        view: &View,
+        told: &mut Told,
+        listed: bool,
+    ) -> Vec<FactLetter> {
         let mut wanted = About::new();
         let mut say = |kind: &str, uid: &str, resource: u64, fact: rollout::Fact| {
             wanted.insert(
                 object(kind, uid),
-                Said { resource, what: What::Fact(Fact::Rollout(fact)) },
+                Said { resource, what: What::Fact(Box::new(Fact::Rollout(fact))) },
             );
         };
         if let Some((settings, resource)) = &self.settings {
@@ -233,7 +238,7 @@ impl Writer {
             if let What::Fact(fact) = &said.what
                 && !decided(fact)
             {
-                let (what, start) = ((said.resource, Some(fact.clone())), start(object));
+                let (what, start) = ((said.resource, Some(fact.as_ref().clone())), start(object));
                 letters.push(self.letter(&run, object.clone(), what, start));
             }
         }
@@ -245,7 +250,7 @@ impl Writer {
         let mut letters = Vec::new();
         for (object, said) in &told.rollout {
             if let What::Fact(fact) = &said.what {
-                let what = (said.resource, Some(fact.clone()));
+                let what = (said.resource, Some(fact.as_ref().clone()));
                 letters.push(self.letter(&self.rollout, object.clone(), what, true));
             }
         }

@@ -33,6 +33,8 @@ fn odd(field: &'static str, problem: impl ToString) -> Odd {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MachineSeen {
     pub(super) fact: MachineFact,
+    /// Its label says Windows. One that no longer does is left alone, whatever it was.
+    pub(super) windows: bool,
     /// The name that its Node will have, as the probe wrote it.
     pub(super) expected: Option<String>,
     /// UID of the Node that `status.nodeRef` names.
@@ -45,7 +47,7 @@ pub(super) struct MachineSeen {
 impl MachineSeen {
     /// Whether a run may begin for it.
     pub(super) fn may_start(&self) -> bool {
-        !self.fact.ignored && self.elsewhere.is_none()
+        self.windows && !self.fact.ignored && self.elsewhere.is_none()
     }
 }
 
@@ -130,9 +132,9 @@ pub(super) fn machine(object: DynamicObject) -> Result<MachineSeen, Odd> {
     let elsewhere =
         status.authoritative_api.filter(|api| !api.is_empty() && api.as_str() != "MachineAPI");
     let elsewhere = short("status.authoritativeAPI", elsewhere)?;
-    let ignored = [&meta.labels, &meta.annotations]
-        .iter()
-        .any(|map| map.as_ref().and_then(|map| map.get(keys::IGNORE)).is_some_and(|v| v == "true"));
+    let ignored = label(&meta, keys::IGNORE) == Some("true")
+        || annotation(&meta, keys::IGNORE).is_some_and(|value| value == "true");
+    let windows = label(&meta, keys::OS_ID) == Some("Windows");
     let fact = MachineFact {
         machine: MachineRef {
             namespace: meta.namespace.clone().unwrap_or_default(),
@@ -149,13 +151,14 @@ pub(super) fn machine(object: DynamicObject) -> Result<MachineSeen, Odd> {
         deleted: time(meta.deletion_timestamp.as_ref()),
         owner: owner(&meta),
         error: error(status.error_reason, status.error_message),
-        ignored: ignored || elsewhere.is_some(),
+        ignored: ignored || elsewhere.is_some() || !windows,
         exclude_drain: annotation(&meta, keys::EXCLUDE_DRAIN).is_some(),
         platform: platform(spec.provider_spec),
         token: token(&meta),
     };
     Ok(MachineSeen {
         fact,
+        windows,
         expected: short("metadata.annotations", annotation(&meta, keys::NODE_NAME))?,
         node_uid: short("status.nodeRef.uid", node.uid)?,
         elsewhere,
@@ -282,6 +285,10 @@ fn short(field: &'static str, text: Option<String>) -> Result<Option<String>, Od
         }
         text => Ok(text.filter(|text| !text.is_empty())),
     }
+}
+
+fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    meta.labels.as_ref()?.get(key).map(String::as_str)
 }
 
 fn annotation(meta: &ObjectMeta, key: &str) -> Option<String> {

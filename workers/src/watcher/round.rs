@@ -2,13 +2,16 @@
 
 use super::{
     Trouble, Watcher,
-    cluster::{Resource, Told as Change},
+    cluster::{Change, Resource},
     csr,
     letters::Writer,
     objects::{self, Odd},
     view::{Kind, Seen, View},
 };
-use crate::{pool::Installed, port::Facts};
+use crate::{
+    pool::Installed,
+    port::{Facts, PortError},
+};
 use dormer_proto::work::FactLetter;
 use kube::api::DynamicObject;
 use std::{collections::VecDeque, time::Duration};
@@ -20,6 +23,8 @@ use tokio::{
 
 /// Most letters published in one call.
 const PUBLISH_MAX: usize = 256;
+/// How long the engine's side may take to answer.
+const PORT_LIMIT: Duration = Duration::from_secs(60);
 /// Most changes taken together.
 const CHANGES_MAX: usize = 1_024;
 /// Into how many parts the repeats of one round are spread.
@@ -41,8 +46,8 @@ struct Round {
 impl<F: Facts, I: Installed> Watcher<F, I> {
     /// Lists, publishes, and watches. `Ok`: it is time for the next list.
     pub(super) async fn round(&mut self) -> Result<(), Trouble> {
-        let beginning = self.facts.begin().await.map_err(|error| Trouble(error.to_string()))?;
-        let mut view = View::default();
+        let beginning = answered(self.facts.begin()).await?;
+        let mut view = View::new(&beginning.live);
         let resources = Resource::all(&self.client, &self.options);
         self.settings.forget();
         let mut from = Vec::new();
@@ -97,7 +102,10 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                     }
                     self.changed(&mut round).await
                 }
-                () = changed(&mut installed) => self.changed(&mut round).await,
+                () = changed(&mut installed) => {
+                    self.settings.stale();
+                    self.changed(&mut round).await
+                }
                 _ = parts.tick() => self.part(&mut round),
             };
             self.publish(letters).await?;
@@ -133,7 +141,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         }
         round.view.owners_changed = false;
         round.owners_due = now + round.part;
-        round.writer.to_rollout(&round.view, &mut self.told, false)
+        round.writer.write_rollout(&round.view, &mut self.told, false)
     }
 
     /// A part of the repeats: every run hears everything once in a round of them.
@@ -161,7 +169,9 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
 
     /// Looks up what the pool's settings mean now; whether runs have to be told.
     async fn settle(&mut self, round: &mut Round) -> bool {
-        self.settings.settle(&*self.catalog);
+        if !self.settings.settle(&*self.catalog) {
+            return false;
+        }
         self.settings.answer().await;
         let refused = self.settings.refused.as_ref().map(ToString::to_string);
         self.status.send_if_modified(|status| {
@@ -195,7 +205,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         let unreadable = self.unreadable.count;
         self.status.send_if_modified(|status| {
             let before = status.clone();
-            status.machines = machines.len();
+            status.machines = machines.values().filter(|m| m.windows).count();
             status.live = round.writer.live();
             status.elsewhere = machines.values().filter(|m| m.elsewhere.is_some()).count();
             status.ignored =
@@ -230,7 +240,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
 
     fn read(&mut self, kind: Kind, object: DynamicObject) -> Result<Option<Seen>, Odd> {
         Ok(match kind {
-            Kind::Machine => Some(Seen::Machine(objects::machine(object)?)),
+            Kind::Machine => Some(Seen::of(objects::machine(object)?)),
             Kind::Set => Some(Seen::Set(objects::machine_set(object)?)),
             Kind::Node => Some(Seen::Node(objects::node(object)?)),
             Kind::Csr => csr::csr(object)?.map(Seen::Csr),
@@ -258,8 +268,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             if some.is_empty() {
                 return Ok(());
             }
-            let published = self.facts.publish(some).await;
-            published.map_err(|error| Trouble(error.to_string()))?;
+            answered(self.facts.publish(some)).await?;
         }
     }
 }
@@ -276,6 +285,13 @@ impl Round {
         // Sorted, since what began before may be due later.
         self.fresh.make_contiguous().sort_by_key(|(due, _)| *due);
     }
+}
+
+/// What the engine's side answers in time.
+async fn answered<T>(asked: impl Future<Output = Result<T, PortError>>) -> Result<T, Trouble> {
+    let slow = |_| Trouble("the engine does not answer: nothing for a minute".to_owned());
+    let answer = tokio::time::timeout(PORT_LIMIT, asked).await.map_err(slow)?;
+    answer.map_err(|error| Trouble(error.to_string()))
 }
 
 /// Waits for a change; for ever once there can be none.

@@ -25,6 +25,8 @@ pub(super) struct Settings {
     pool: String,
     client: Client,
     map: Option<ConfigMap>,
+    /// Something changed since it was settled.
+    stale: bool,
     pub(super) accepted: Option<PoolSettings>,
     pub(super) refused: Option<PoolError>,
     /// UID and resourceVersion of the edit that was answered by an Event, and with what.
@@ -40,12 +42,18 @@ struct ConfigMap {
 impl Settings {
     pub(super) fn new(client: Client, pool: &str) -> Self {
         let pool = pool.to_owned();
-        Self { pool, client, map: None, accepted: None, refused: None, answered: None }
+        Self { pool, client, map: None, stale: true, accepted: None, refused: None, answered: None }
     }
 
     /// Before a list: what it lacks is not there.
     pub(super) fn forget(&mut self) {
         self.map = None;
+        self.stale = true;
+    }
+
+    /// What is installed changed.
+    pub(super) fn stale(&mut self) {
+        self.stale = true;
     }
 
     /// The ConfigMap stands so.
@@ -62,15 +70,21 @@ impl Settings {
             .map_err(unreadable)
             .and_then(|read| Wish::parse(&self.pool, &read.data.unwrap_or_default()));
         self.map = Some(ConfigMap { meta, resource, wish });
+        self.stale = true;
     }
 
     /// The ConfigMap is gone: the defaults hold.
     pub(super) fn lose(&mut self, uid: &str) {
-        self.map.take_if(|map| map.meta.uid.as_deref() == Some(uid));
+        let lost = self.map.take_if(|map| map.meta.uid.as_deref() == Some(uid));
+        self.stale |= lost.is_some();
     }
 
-    /// Settles what is asked with what is installed. A refusal leaves what was accepted as it is.
-    pub(super) fn settle(&mut self, installed: &impl Installed) {
+    /// Settles what is asked with what is installed; `false` if neither changed. A refusal leaves what was accepted
+    /// as it is.
+    pub(super) fn settle(&mut self, installed: &impl Installed) -> bool {
+        if !std::mem::take(&mut self.stale) {
+            return false;
+        }
         let wish = match &self.map {
             Some(map) => map.wish.clone(),
             None => Wish::parse(&self.pool, &BTreeMap::new()),
@@ -82,6 +96,7 @@ impl Settings {
             }
             Err(error) => self.refused = Some(error),
         }
+        true
     }
 
     /// Answers a bad edit by an Event on the ConfigMap that names the field, once.

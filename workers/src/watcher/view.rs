@@ -23,13 +23,17 @@ pub(super) enum Kind {
 /// One object, read.
 #[derive(Debug, Clone)]
 pub(super) enum Seen {
-    Machine(MachineSeen),
+    Machine(Box<MachineSeen>),
     Set(SetSeen),
     Node(NodeSeen),
     Csr(CsrSeen),
 }
 
 impl Seen {
+    pub(super) fn of(machine: MachineSeen) -> Self {
+        Self::Machine(Box::new(machine))
+    }
+
     fn key(&self) -> (Kind, &str, u64) {
         match self {
             Self::Machine(seen) => (Kind::Machine, &seen.fact.machine.uid, seen.resource),
@@ -53,6 +57,8 @@ pub(super) struct View {
     csr_names: BTreeMap<String, BTreeSet<String>>,
     /// Machines by the name that they expect for their Node, and by the one that `nodeRef` gives.
     claims: BTreeMap<String, BTreeSet<String>>,
+    /// Machines that have a run: they are of interest even when they are no Windows machines any more.
+    runs: BTreeSet<String>,
     /// UIDs that were deleted: a late event does not bring them back. UIDs are never used again.
     gone: BTreeSet<String>,
     /// Machines that stand, but cannot be read or find no room: nothing is said of them, least of all that they are gone.
@@ -64,11 +70,23 @@ pub(super) struct View {
 }
 
 impl View {
+    /// An empty view. `runs`: UIDs of the machines whose runs have not ended.
+    pub(super) fn new(runs: &[String]) -> Self {
+        Self { runs: runs.iter().cloned().collect(), ..Self::default() }
+    }
+
     /// Takes in an object as it stands; `false` if there is no room for it. What is older than what stands is no news.
     pub(super) fn see(&mut self, seen: Seen) -> bool {
         let (kind, uid, resource) = seen.key();
         let known = self.resource(kind, uid);
         if self.gone.contains(uid) || known.is_some_and(|known| resource < known) {
+            return true;
+        }
+        if let Seen::Machine(machine) = &seen
+            && !machine.windows
+            && known.is_none()
+            && !self.runs.contains(uid)
+        {
             return true;
         }
         if known.is_none() && self.count(kind) >= OBJECTS_MAX {
@@ -79,7 +97,7 @@ impl View {
         }
         self.latest = self.latest.max(resource);
         match seen {
-            Seen::Machine(machine) => self.see_machine(machine),
+            Seen::Machine(machine) => self.see_machine(*machine),
             Seen::Set(set) => {
                 self.owners_changed = true;
                 self.sets.insert(set.uid.clone(), set);

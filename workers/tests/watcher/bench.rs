@@ -58,7 +58,8 @@ impl Known {
         let Inbound::Observed(seen) = letter.body else { panic!("the watcher only observes") };
         let run = letter.run.as_str().to_owned();
         self.letters.push((run.clone(), seen.clone()));
-        if !self.runs.contains_key(&run) && !(seen.may_start && seen.fact.is_some()) {
+        let begins = seen.may_start && seen.fact.is_some();
+        if !begins && !self.runs.contains_key(&run) {
             return;
         }
         let about = self.runs.entry(run).or_default();

@@ -23,7 +23,7 @@ fn machine(uid: &str, resource: u64, expected: Option<&str>, node: Option<&str>)
         ..Default::default()
     };
     let expected = expected.map(str::to_owned);
-    MachineSeen { fact, expected, node_uid: None, elsewhere: None, resource }
+    MachineSeen { fact, windows: true, expected, node_uid: None, elsewhere: None, resource }
 }
 
 fn node(uid: &str, name: &str, resource: u64) -> Seen {
@@ -93,15 +93,15 @@ fn line(letter: &FactLetter) -> String {
 #[test]
 fn a_node_goes_to_the_machine_that_expects_it_and_then_to_the_one_that_has_it() {
     let mut desk = Desk::new(&[]);
-    desk.see(Seen::Machine(machine("a", 1, Some("win-1"), None)));
+    desk.see(Seen::of(machine("a", 1, Some("win-1"), None)));
     assert_eq!(desk.everything()[1..], ["a: Machine a @1!"]);
     desk.see(node("n1", "win-1", 2));
     desk.see(node("n2", "win-10", 3));
     desk.see(node("n3", "win-", 4));
     assert_eq!(desk.news(), ["a: Node n1 @2"]);
-    desk.see(Seen::Machine(machine("b", 5, None, Some("win-1"))));
+    desk.see(Seen::of(machine("b", 5, None, Some("win-1"))));
     assert_eq!(desk.news(), ["a: Node n1 @5 gone", "b: Machine b @5!", "b: Node n1 @2"]);
-    desk.see(Seen::Machine(machine("b", 6, None, None)));
+    desk.see(Seen::of(machine("b", 6, None, None)));
     let back = ["a: Node n1 @6", "b: Node n1 @6 gone", "b: Machine b @6!"];
     assert_eq!(desk.news(), back, "it comes back above its own absence");
     assert_eq!(desk.news(), [""; 0]);
@@ -111,9 +111,9 @@ fn a_node_goes_to_the_machine_that_expects_it_and_then_to_the_one_that_has_it() 
 fn a_request_goes_to_the_one_machine_that_is_named_exactly() {
     let mut desk = Desk::new(&[]);
     for (uid, name) in [("a", "win-1"), ("b", "win-2"), ("c", "win-2")] {
-        desk.see(Seen::Machine(machine(uid, 1, Some(name), None)));
+        desk.see(Seen::of(machine(uid, 1, Some(name), None)));
     }
-    desk.see(Seen::Machine(machine("d", 1, None, Some("win-4"))));
+    desk.see(Seen::of(machine("d", 1, None, Some("win-4"))));
     desk.everything();
     for (uid, name) in [("r1", "win-10"), ("r2", "win-"), ("r3", "win-2"), ("r4", "WIN-1")] {
         desk.see(csr(uid, name, true, 2));
@@ -134,12 +134,12 @@ fn a_request_goes_to_the_one_machine_that_is_named_exactly() {
 #[test]
 fn what_the_list_lacks_is_gone_and_what_cannot_be_read_is_not() {
     let mut desk = Desk::new(&[]);
-    desk.see(Seen::Machine(machine("a", 1, Some("win-1"), None)));
-    desk.see(Seen::Machine(machine("b", 1, None, None)));
+    desk.see(Seen::of(machine("a", 1, Some("win-1"), None)));
+    desk.see(Seen::of(machine("b", 1, None, None)));
     desk.see(node("n1", "win-1", 2));
     desk.everything();
     desk.relist(2, &["a", "b", "x", "y"]);
-    desk.see(Seen::Machine(machine("a", 1, Some("win-1"), None)));
+    desk.see(Seen::of(machine("a", 1, Some("win-1"), None)));
     desk.view.veil("y");
     desk.view.latest = 9;
     let said = desk.everything();
@@ -155,7 +155,7 @@ fn a_node_that_node_ref_still_names_is_gone_when_the_list_lacks_it() {
     let mut desk = Desk::new(&["a"]);
     let mut seen = machine("a", 1, None, Some("win-1"));
     seen.node_uid = Some("n1".into());
-    desk.see(Seen::Machine(seen));
+    desk.see(Seen::of(seen));
     assert!(desk.everything().contains(&"a: Node n1 @1 gone".to_owned()));
 }
 
@@ -165,13 +165,13 @@ fn hands_off_starts_nothing_but_an_open_run_hears_of_it() {
     for uid in ["a", "b"] {
         let mut seen = machine(uid, 1, None, None);
         seen.fact.ignored = true;
-        desk.see(Seen::Machine(seen));
+        desk.see(Seen::of(seen));
     }
     assert_eq!(desk.everything()[1..], ["b: Machine b @1"]);
     assert!(
         desk.writer.again(&desk.view, &desk.told, "b").iter().map(line).eq(["b: Machine b @1"])
     );
-    desk.see(Seen::Machine(machine("a", 2, None, None)));
+    desk.see(Seen::of(machine("a", 2, None, None)));
     assert_eq!(desk.news(), ["a: Machine a @2!"]);
     assert_eq!(desk.writer.started, ["a"]);
 }
@@ -179,14 +179,14 @@ fn hands_off_starts_nothing_but_an_open_run_hears_of_it() {
 #[test]
 fn late_and_repeated_events_are_no_news() {
     let mut desk = Desk::new(&[]);
-    desk.see(Seen::Machine(machine("a", 5, None, None)));
+    desk.see(Seen::of(machine("a", 5, None, None)));
     desk.everything();
-    desk.see(Seen::Machine(machine("a", 4, Some("old"), None)));
-    desk.see(Seen::Machine(machine("a", 5, None, None)));
+    desk.see(Seen::of(machine("a", 4, Some("old"), None)));
+    desk.see(Seen::of(machine("a", 5, None, None)));
     assert_eq!(desk.news(), [""; 0]);
     desk.view.lose(Kind::Machine, "a", 6);
     assert_eq!(desk.news(), ["a: Machine a @6 gone"]);
-    desk.see(Seen::Machine(machine("a", 5, None, None)));
+    desk.see(Seen::of(machine("a", 5, None, None)));
     assert_eq!(desk.news(), [""; 0], "the deleted stay deleted");
 }
 
@@ -197,15 +197,15 @@ fn owners_grow_with_their_machines_and_linux_has_none() {
     desk.see(set("linux", false, 2));
     let said = desk.everything();
     assert_eq!(said, ["windows: List windows @2!", "windows: MachineSet set @2!"]);
-    let mut next = |desk: &mut Desk| -> Vec<_> {
-        let letters = desk.writer.to_rollout(&desk.view, &mut desk.told, false);
+    let next = |desk: &mut Desk| -> Vec<_> {
+        let letters = desk.writer.write_rollout(&desk.view, &mut desk.told, false);
         letters.iter().map(line).collect()
     };
     desk.see(node("n", "other", 7));
     assert_eq!(next(&mut desk), [""; 0]);
-    desk.see(Seen::Machine(machine("a", 5, None, None)));
+    desk.see(Seen::of(machine("a", 5, None, None)));
     assert_eq!(next(&mut desk), ["windows: MachineSet set @8!"]);
-    desk.see(Seen::Machine(machine("b", 6, None, None)));
+    desk.see(Seen::of(machine("b", 6, None, None)));
     let grown = next(&mut desk);
     assert_eq!(grown, ["windows: MachineSet set @9!"], "though no resourceVersion is larger");
     desk.view.lose(Kind::Set, "set", 9);
@@ -215,7 +215,7 @@ fn owners_grow_with_their_machines_and_linux_has_none() {
 #[test]
 fn settings_go_to_runs_and_rollout_once() {
     let mut desk = Desk::new(&["a"]);
-    desk.see(Seen::Machine(machine("a", 3, None, None)));
+    desk.see(Seen::of(machine("a", 3, None, None)));
     assert!(desk.writer.set_pool(PoolSettings::default(), 3));
     assert_eq!(
         desk.everything()[1..],

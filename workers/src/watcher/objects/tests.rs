@@ -14,6 +14,7 @@ fn a_machine() -> Value {
         "metadata": {
             "name": "win-1", "namespace": "openshift-machine-api", "uid": "u-1",
             "resourceVersion": "41", "creationTimestamp": "2026-11-21T06:00:00Z",
+            "labels": {"machine.openshift.io/os-id": "Windows"},
             "annotations": {"dormer.io/node-name": "win-1", "dormer.io/fence": "7 open"},
             "ownerReferences": [
                 {"apiVersion": "v1", "kind": "Other", "name": "o", "uid": "o-1"},
@@ -63,10 +64,13 @@ fn hands_off_by_label_by_annotation_or_by_another_api() {
         changed.pointer_mut(at.0).expect("there")[at.1] = value;
         machine(object(changed)).expect("readable")
     };
-    let ignore = json!({"windowsmachineconfig.openshift.io/ignore": "true"});
+    let windows = "machine.openshift.io/os-id";
+    let ignore = json!({"windowsmachineconfig.openshift.io/ignore": "true", windows: "Windows"});
     assert!(!with("/metadata/labels", ignore.clone()).may_start());
+    let linux = with("/metadata/labels", json!({windows: "Linux"}));
+    assert_eq!((linux.windows, linux.may_start(), linux.fact.ignored), (false, false, true));
     assert!(with("/metadata/annotations", ignore).fact.ignored);
-    let not = json!({"windowsmachineconfig.openshift.io/ignore": "false"});
+    let not = json!({"windowsmachineconfig.openshift.io/ignore": "false", windows: "Windows"});
     assert!(with("/metadata/labels", not).may_start());
     for api in ["ClusterAPI", "Migrating"] {
         let seen = with("/status/authoritativeAPI", json!(api));
