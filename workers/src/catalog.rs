@@ -1,1 +1,288 @@
 //! What this worker can install: profiles and payloads, and the versions they make.
+
+use crate::pool::Installed;
+use bytes::Bytes;
+use dormer_profile::{
+    builtin,
+    layers::{Layer, stack},
+    payload::{MANIFEST_FILE, Manifest},
+    problem::Problems,
+    profile::Profile,
+    script,
+    version::version,
+};
+use dormer_proto::{message::Failure, pool::Desired};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+};
+use tokio::{io::AsyncRead, sync::watch};
+
+/// Largest manifest that is read, in bytes.
+const MANIFEST_BYTES_MAX: u64 = 4 << 20;
+
+/// Why a payload or a profile is not taken in.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// The manifest or a layer has mistakes.
+    #[error("{place}: {problems}")]
+    Problems {
+        /// Which file or folder.
+        place: String,
+        /// What is wrong, each with its place.
+        problems: Problems,
+    },
+    /// A file cannot be read.
+    #[error("{place}: {error}")]
+    Io {
+        /// Which.
+        place: String,
+        /// Why not.
+        error: io::Error,
+    },
+}
+
+/// Where a payload's bytes come from.
+#[derive(Debug, Clone)]
+enum Source {
+    Folder(PathBuf),
+    Memory(Arc<BTreeMap<String, Bytes>>),
+}
+
+/// A payload: its manifest, and its files' bytes.
+#[derive(Debug, Clone)]
+pub struct Payload {
+    /// What it is made of.
+    pub manifest: Manifest,
+    source: Source,
+}
+
+impl Payload {
+    /// The payload in a folder with a `payload.yaml`. Sizes are compared; sums are when a host takes the files.
+    ///
+    /// # Errors
+    /// The manifest is missing, has mistakes, or names a file that is not there or has another size.
+    pub fn in_folder(folder: &Path) -> Result<Self, CatalogError> {
+        let place = folder.display().to_string();
+        let failed = |error| CatalogError::Io { place: place.clone(), error };
+        let path = folder.join(MANIFEST_FILE);
+        let size = std::fs::metadata(&path).map_err(failed)?.len();
+        if size > MANIFEST_BYTES_MAX {
+            let said = format!("{MANIFEST_FILE} has {size} bytes, at most {MANIFEST_BYTES_MAX}");
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidData, said)));
+        }
+        let text = std::fs::read_to_string(&path).map_err(failed)?;
+        let manifest = Manifest::parse(&text)
+            .map_err(|problems| CatalogError::Problems { place: place.clone(), problems })?;
+        for file in &manifest.files {
+            let place = folder.join(&file.name).display().to_string();
+            let meta = std::fs::metadata(folder.join(&file.name))
+                .map_err(|error| CatalogError::Io { place: place.clone(), error })?;
+            if meta.len() != file.size {
+                let said = format!("{} bytes; the manifest says {}", meta.len(), file.size);
+                let error = io::Error::new(io::ErrorKind::InvalidData, said);
+                return Err(CatalogError::Io { place, error });
+            }
+        }
+        Ok(Self { manifest, source: Source::Folder(folder.to_owned()) })
+    }
+
+    /// A payload whose files lie in memory.
+    #[must_use]
+    pub fn in_memory(manifest: Manifest, files: BTreeMap<String, Bytes>) -> Self {
+        Self { manifest, source: Source::Memory(Arc::new(files)) }
+    }
+
+    /// The bytes of one of its files.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be read.
+    pub async fn open(&self, name: &str) -> io::Result<Box<dyn AsyncRead + Send + Unpin>> {
+        match &self.source {
+            Source::Folder(folder) => Ok(Box::new(tokio::fs::File::open(folder.join(name)).await?)),
+            Source::Memory(files) => {
+                let bytes = files.get(name).cloned();
+                let bytes = bytes.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+                Ok(Box::new(io::Cursor::new(bytes)))
+            }
+        }
+    }
+}
+
+/// What a [`Desired`] means: the profile and the payload of one version.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The layered profile.
+    pub profile: Arc<Profile>,
+    /// The payload.
+    pub payload: Arc<Payload>,
+}
+
+#[derive(Default)]
+struct Inner {
+    profiles: BTreeMap<String, Arc<Profile>>,
+    payloads: Vec<Arc<Payload>>,
+    versions: BTreeMap<String, Found>,
+}
+
+/// Profiles and payloads, side by side. Clones are the same catalog.
+#[derive(Clone)]
+pub struct Catalog {
+    /// A lock: held for a look-up or a swap, never across an await.
+    inner: Arc<RwLock<Inner>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Catalog {
+    /// The built-in profiles with the users' layers on top of each, and no payload yet.
+    ///
+    /// # Errors
+    /// A layer has mistakes.
+    pub fn new(layers: &[Layer]) -> Result<Self, Problems> {
+        let mut profiles = BTreeMap::new();
+        for name in builtin::NAMES {
+            let mut all = vec![builtin::layer(name)?];
+            all.extend(layers.iter().cloned());
+            profiles.insert(name.to_owned(), Arc::new(stack(&all)?));
+        }
+        let inner = Inner { profiles, ..Inner::default() };
+        Ok(Self { inner: Arc::new(RwLock::new(inner)), changed: watch::Sender::new(0) })
+    }
+
+    /// Takes a payload in, in place of one with the same version.
+    pub fn add(&self, payload: Payload) {
+        {
+            let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+            inner.payloads.retain(|known| known.manifest.version != payload.manifest.version);
+            inner.payloads.push(Arc::new(payload));
+            inner.payloads.sort_by(|a, b| order(&a.manifest.version, &b.manifest.version));
+            inner.index();
+        }
+        self.changed.send_modify(|n| *n += 1);
+    }
+
+    /// The profile and payload of a version.
+    ///
+    /// # Errors
+    /// `VersionNotHere`: this worker has not got it; another, or a later one, may.
+    pub fn find(&self, desired: &Desired) -> Result<Found, Failure> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        inner.versions.get(&desired.version).cloned().ok_or_else(|| {
+            let known = inner.versions.keys().cloned().collect::<Vec<_>>().join(", ");
+            let message = format!(
+                "this worker cannot make version {} (payload {}); it has {}: give it the same payload folder, \
+                 layers and build of dormer as the watcher",
+                desired.version,
+                desired.payload,
+                if known.is_empty() { "none".to_owned() } else { known }
+            );
+            Failure::transient("VersionNotHere", message)
+        })
+    }
+
+    /// Folder names of every payload here: a sweep on a host leaves them.
+    #[must_use]
+    pub fn folders(&self) -> Vec<String> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        inner.payloads.iter().map(|payload| payload.manifest.folder()).collect()
+    }
+}
+
+impl Inner {
+    fn index(&mut self) {
+        self.versions.clear();
+        for profile in self.profiles.values() {
+            for payload in &self.payloads {
+                let version = version(profile, &payload.manifest, script::hash());
+                let found = Found { profile: profile.clone(), payload: payload.clone() };
+                self.versions.insert(version, found);
+            }
+        }
+    }
+}
+
+impl Installed for Catalog {
+    fn desired(
+        &self,
+        profile: &str,
+        payload: Option<&str>,
+    ) -> Result<BTreeMap<String, Desired>, String> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let names = || inner.profiles.keys().cloned().collect::<Vec<_>>().join(", ");
+        let layered = inner.profiles.get(profile);
+        let layered = layered.ok_or_else(|| {
+            format!("there is no profile {profile:?}; there are {}", names())
+        })?;
+        let chosen = match payload {
+            None => inner.payloads.last(),
+            Some(wanted) => inner.payloads.iter().find(|p| p.manifest.version == wanted),
+        };
+        let chosen = chosen.ok_or_else(|| match payload {
+            None => "no payload is installed; start dormer with --payload FOLDER".to_owned(),
+            Some(wanted) => {
+                let all: Vec<_> =
+                    inner.payloads.iter().map(|p| p.manifest.version.as_str()).collect();
+                format!("payload {wanted} is not installed; there are {}", all.join(", "))
+            }
+        })?;
+        let desired = Desired {
+            version: version(layered, &chosen.manifest, script::hash()),
+            payload: chosen.manifest.version.clone(),
+        };
+        let builds = chosen.manifest.windows_builds.iter();
+        Ok(builds.map(|build| (build.clone(), desired.clone())).collect())
+    }
+
+    fn changed(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+}
+
+/// Versions by their numbers, `10.9.0` before `10.10.0`; what is no number compares as text.
+fn order(a: &str, b: &str) -> std::cmp::Ordering {
+    let parts = |v: &str| -> Vec<(Option<u64>, String)> {
+        v.split(['.', '-', '+']).map(|part| (part.parse().ok(), part.to_owned())).collect()
+    };
+    parts(a).cmp(&parts(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_profile::render::EXAMPLE_PAYLOAD;
+
+    fn payload(version: &str) -> Payload {
+        let manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
+        let manifest = Manifest { version: version.into(), ..manifest };
+        Payload::in_memory(manifest, BTreeMap::new())
+    }
+
+    #[test]
+    fn the_newest_payload_is_the_installed_one() {
+        let catalog = Catalog::new(&[]).expect("a catalog");
+        assert!(catalog.desired("openshift", None).is_err());
+        for version in ["10.9.0", "10.10.0", "9.99.9"] {
+            catalog.add(payload(version));
+        }
+        let desired = catalog.desired("openshift", None).expect("a version");
+        assert_eq!(desired["10.0.20348"].payload, "10.10.0");
+        let older = catalog.desired("openshift", Some("9.99.9")).expect("a version");
+        let older = &older["10.0.20348"];
+        assert_eq!(catalog.find(older).expect("found").payload.manifest.version, "9.99.9");
+        let unknown = Desired { version: "x".into(), payload: "x".into() };
+        assert_eq!(catalog.find(&unknown).expect_err("unknown").code, "VersionNotHere");
+        assert!(catalog.desired("gentoo", None).expect_err("none").contains("openshift"));
+    }
+
+    #[test]
+    fn a_folder_without_its_files_is_refused_by_their_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let missing = Payload::in_folder(folder.path()).expect_err("no manifest");
+        assert!(missing.to_string().contains(&*folder.path().to_string_lossy()));
+        std::fs::write(folder.path().join(MANIFEST_FILE), EXAMPLE_PAYLOAD).expect("written");
+        let missing = Payload::in_folder(folder.path()).expect_err("no files");
+        assert!(missing.to_string().contains("containerd"), "{missing}");
+    }
+}
