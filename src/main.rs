@@ -2,6 +2,7 @@
 
 mod bench;
 mod cli;
+mod config;
 mod embedded;
 #[cfg(feature = "demo")]
 mod fleet;
