@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod builtin;
 pub mod document;
+pub mod drift;
 pub mod frame;
 pub mod invocation;
 pub mod item;
@@ -13,6 +14,7 @@ pub mod profile;
 pub mod render;
 pub mod script;
 pub mod text;
+pub mod values;
 pub mod variables;
 pub mod version;
 

@@ -1,26 +1,54 @@
 //! Rendering: a profile, a payload and one machine's values become the converge document of one section.
 //!
 //! ```
-//! use dormer_profile::{builtin, document::Section, payload::Manifest, render::{Inputs, render}, variables::{Secrets, Variables}};
+//! use dormer_profile::{
+//!     builtin,
+//!     document::Section,
+//!     payload::Manifest,
+//!     render::{EXAMPLE_PAYLOAD, Inputs, render},
+//!     script,
+//!     values::{Values, join_secrets},
+//!     version::version,
+//! };
+//! // Once per pool and Windows build: what a node carries.
 //! let profile = builtin::openshift();
-//! let payload = Manifest::parse(dormer_profile::render::EXAMPLE_PAYLOAD).unwrap();
-//! let mut variables = Variables::default();
-//! for (name, value) in [
-//!     ("API_SERVER_INTERNAL", "https://api-int.example:6443"), ("CLUSTER_DNS", "172.30.0.10"),
-//!     ("CLUSTER_DOMAIN", "cluster.local"), ("NODE_IP", "10.0.0.9"), ("PLATFORM", "aws"),
-//!     ("SERVICE_CIDR", "172.30.0.0/16"), ("WINDOWS_BUILD", "10.0.20348"),
-//! ] {
-//!     variables.set(name, value);
-//! }
-//! let mut secrets = Secrets::default();
-//! for name in ["api-ca", "client-ca", "bootstrap-kubeconfig"] {
-//!     secrets.set(name, "…");
-//! }
-//! let inputs = Inputs { profile: &profile, payload: &payload, variables: &variables, secrets: &secrets, keep: &[] };
-//! let host = render(&inputs, Section::Host, "11.0.0-0123456789ab").unwrap();
-//! // What `apply` may ask for by `missing_files`: payload files to be staged under their SHA-256.
-//! assert!(host.payload.iter().any(|file| file.name == "kubelet.exe"));
+//! let payload = Manifest::parse(EXAMPLE_PAYLOAD)?;
+//! let version = version(&profile, &payload, script::hash());
+//! assert!(version.starts_with("11.0.0-"));
+//!
+//! // Once per machine: its values, and what its kubelet joins with.
+//! let values = Values {
+//!     api_server: "https://api-int.example:6443".into(),
+//!     cluster_dns: "172.30.0.10".into(),
+//!     cluster_domain: "cluster.local".into(),
+//!     service_cidr: "172.30.0.0/16".into(),
+//!     node_ip: "10.0.0.9".into(),
+//!     platform: "aws".into(),
+//!     windows_build: "10.0.20348".into(),
+//!     ..Values::default()
+//! };
+//! let variables = values.variables();
+//! let secrets = join_secrets(&values.api_server, "the API's CA", "the clients' CA", "token");
+//! let inputs = Inputs {
+//!     profile: &profile,
+//!     payload: &payload,
+//!     variables: &variables,
+//!     secrets: &secrets,
+//!     keep: &[],
+//! };
+//! let host = render(&inputs, Section::Host, &version)?;
 //! assert!(host.document.to_bytes().unwrap().len() > 1_000);
+//! // A `plan` or an `apply` answers in `missing_files` the destinations of payload files that the host lacks. Each is
+//! // uploaded as `STAGING\<sha256>` (or gzip-compressed as `<sha256>.gz`), and the call repeated.
+//! let kubelet = host.payload.iter().find(|file| file.name == "kubelet.exe").unwrap();
+//! assert!(kubelet.destination.ends_with(r"\kubelet.exe"));
+//!
+//! // Once the Node exists: the rest.
+//! let values = Values { node_name: "win-1".into(), ..values };
+//! let variables = values.variables();
+//! let node = render(&Inputs { variables: &variables, ..inputs }, Section::Node, &version)?;
+//! assert!(node.document.items.iter().any(|item| item.id == "service:kube-proxy"));
+//! # Ok::<(), dormer_profile::problem::Problems>(())
 //! ```
 
 mod items;
@@ -60,9 +88,11 @@ pub struct Inputs<'a> {
 pub struct Staged {
     /// Its name in the payload's folder.
     pub name: String,
+    /// Where it goes on the host: what an answer's `missing_files` says.
+    pub destination: String,
     /// SHA-256 of its content: also its name in the staging folder on the host.
     pub sha256: String,
-    /// Its size in bytes.
+    /// Its size in bytes, uncompressed.
     pub size: u64,
 }
 
@@ -76,6 +106,12 @@ pub struct Rendered {
 }
 
 impl Rendered {
+    /// The payload file whose destination on the host is `path`.
+    #[must_use]
+    pub fn staged(&self, path: &str) -> Option<&Staged> {
+        self.payload.iter().find(|file| file.destination.eq_ignore_ascii_case(path))
+    }
+
     /// SHA-256 of what was rendered. Secrets are in it by their digest only, since inline content is.
     #[must_use]
     pub fn digest(&self) -> String {

@@ -9,7 +9,7 @@ use crate::{
     item::{
         Certificate, DefenderExclusion, Directory, Environment, Feature, File, FileSource,
         Firewall, HnsEndpoint, HnsNetwork, Hostname, Http, Item, Lingering, NetworkFile, Route,
-        Service, SteadyService, Sweep, What,
+        Service, SteadyService, Sweep, VERSION_MARK, What,
     },
     payload::Manifest,
     problem::Problem,
@@ -176,6 +176,7 @@ impl<'a> Items<'a> {
             let source = FileSource::Staged { name: file.sha256.clone() };
             self.payload.push(Staged {
                 name: name.clone(),
+                destination: path.clone(),
                 sha256: file.sha256.clone(),
                 size: file.size,
             });
@@ -189,6 +190,16 @@ impl<'a> Items<'a> {
             };
             self.push(format!("file:{path}"), wanted.change, What::File(what));
         }
+        if !spec.payload.is_empty() {
+            self.version_mark();
+        }
+    }
+
+    /// The mark by which a later sweep knows the payload's folder as one of ours.
+    fn version_mark(&mut self) {
+        let path = self.fill("payload_folder", "${PAYLOAD_DIR}") + "\\" + VERSION_MARK;
+        let content = self.manifest.folder() + "\n";
+        self.text_file(path, content, ChangeClass::Live, Vec::new(), false);
     }
 
     pub(super) fn files(&mut self, spec: &SectionSpec) {

@@ -1,0 +1,135 @@
+//! What a worker supplies for one machine, typed: every value with its meaning, and the secrets.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::json;
+
+use crate::variables::{Secrets, Variables};
+
+/// The values of one machine and its cluster. An empty text is the same as none; a rendering that needs a value
+/// which is empty is refused by its name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Values {
+    /// URL of the API server as nodes reach it (OpenShift: `apiServerInternalURI`).
+    pub api_server: String,
+    /// Address of the cluster's DNS service, the tenth of the service network on OpenShift.
+    pub cluster_dns: String,
+    /// Domain of the cluster, in practice `cluster.local`.
+    pub cluster_domain: String,
+    /// Network of the services, for example `172.30.0.0/16`.
+    pub service_cidr: String,
+    /// Network of the pods; optional.
+    pub pod_cidr: String,
+    /// The host's `facts.node_ip`: IPv4 of the interface that has the default route.
+    pub node_ip: String,
+    /// Platform in lower case: `aws`, `azure`, `gcp`, `vsphere`, `nutanix`, `none`.
+    pub platform: String,
+    /// The host's `facts.os_build`, for example `10.0.20348`.
+    pub windows_build: String,
+    /// Computer name that the host must have (vSphere and Nutanix: the Machine's name); empty: as it is.
+    pub hostname: String,
+    /// Name of the Node where it is not the computer name in lower case (AWS: the private DNS name).
+    pub hostname_override: String,
+    /// The kubelet's `--cloud-provider`: `external`, or empty.
+    pub cloud_provider: String,
+    /// The cluster's proxy for `http`; empty: none.
+    pub http_proxy: String,
+    /// The cluster's proxy for `https`; empty: none.
+    pub https_proxy: String,
+    /// What is reached without the proxy.
+    pub no_proxy: String,
+    /// UDP port of the hybrid overlay, where it is not 4789.
+    pub vxlan_port: String,
+    /// Name of the Node. Needed by the Node section only.
+    pub node_name: String,
+    /// The Node's annotation `k8s.ovn.org/hybrid-overlay-node-subnet`; optional, Node section only.
+    pub subnet: String,
+}
+
+impl Values {
+    /// The same by the names that profiles use ([`crate::variables::KNOWN`]).
+    #[must_use]
+    pub fn variables(&self) -> Variables {
+        let pairs = [
+            ("API_SERVER_INTERNAL", &self.api_server),
+            ("CLUSTER_DNS", &self.cluster_dns),
+            ("CLUSTER_DOMAIN", &self.cluster_domain),
+            ("SERVICE_CIDR", &self.service_cidr),
+            ("POD_CIDR", &self.pod_cidr),
+            ("NODE_IP", &self.node_ip),
+            ("PLATFORM", &self.platform),
+            ("WINDOWS_BUILD", &self.windows_build),
+            ("HOSTNAME", &self.hostname),
+            ("HOSTNAME_OVERRIDE", &self.hostname_override),
+            ("CLOUD_PROVIDER", &self.cloud_provider),
+            ("HTTP_PROXY", &self.http_proxy),
+            ("HTTPS_PROXY", &self.https_proxy),
+            ("NO_PROXY", &self.no_proxy),
+            ("VXLAN_PORT", &self.vxlan_port),
+            ("NODE_NAME", &self.node_name),
+            ("HYBRID_OVERLAY_SUBNET", &self.subnet),
+        ];
+        pairs.into_iter().map(|(name, value)| (name, value.as_str())).collect()
+    }
+}
+
+/// What a kubelet needs to join, by the names that the built-in profiles use: `api-ca`, `client-ca` and
+/// `bootstrap-kubeconfig`. `token` is a bootstrap token and a secret.
+#[must_use]
+pub fn join_secrets(api_server: &str, api_ca: &str, client_ca: &str, token: &str) -> Secrets {
+    let mut secrets = Secrets::default();
+    secrets.set("api-ca", api_ca);
+    secrets.set("client-ca", client_ca);
+    secrets.set("bootstrap-kubeconfig", bootstrap_kubeconfig(api_server, api_ca, token));
+    secrets
+}
+
+/// The kubeconfig that a kubelet asks for its first certificate with. JSON, which is YAML too.
+fn bootstrap_kubeconfig(api_server: &str, api_ca: &str, token: &str) -> String {
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "cluster", "cluster": {
+            "server": api_server, "certificate-authority-data": STANDARD.encode(api_ca)}}],
+        "users": [{"name": "kubelet-bootstrap", "user": {"token": token}}],
+        "contexts": [{"name": "bootstrap",
+            "context": {"cluster": "cluster", "user": "kubelet-bootstrap"}}],
+        "current-context": "bootstrap",
+    });
+    format!("{config:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::variables::known;
+
+    #[test]
+    fn every_value_has_a_name_that_profiles_know() {
+        for (name, _) in Values::default().variables().iter() {
+            assert!(known(name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_built_in_variable_is_supplied_by_somebody() {
+        let values = Values::default().variables();
+        let supplied: Vec<&str> = values.iter().map(|(name, _)| name).collect();
+        for known in crate::variables::KNOWN {
+            let ours = known.name.starts_with("PAYLOAD");
+            assert!(
+                ours || known.optional || supplied.contains(&known.name),
+                "{} is needed and nobody supplies it",
+                known.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_bootstrap_kubeconfig_names_its_context() {
+        let secrets = join_secrets("https://api:6443", "CA", "CLIENT", "t0ken");
+        let text = secrets.get("bootstrap-kubeconfig").expect("one");
+        let value: serde_json::Value = serde_json::from_str(text).expect("JSON");
+        assert_eq!(value["current-context"], value["contexts"][0]["name"]);
+        assert_eq!(value["users"][0]["user"]["token"], "t0ken");
+    }
+}
