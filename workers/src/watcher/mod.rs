@@ -11,6 +11,7 @@ mod election;
 mod letters;
 mod objects;
 mod round;
+mod routing;
 mod settings;
 mod status;
 mod view;

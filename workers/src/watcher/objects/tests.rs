@@ -1,7 +1,8 @@
 //! Objects become facts; odd ones are refused by the field that is odd.
 
 use super::*;
-use dormer_proto::id::LeaseToken;
+use dormer_proto::{id::LeaseToken, machine::NodeFact};
+use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 fn object(value: Value) -> DynamicObject {

@@ -1,0 +1,168 @@
+//! A Machine of `machine.openshift.io/v1beta1`, as its run is told of it.
+
+use super::{
+    ADDRESSES_MAX, Odd, TEXT_BYTES_MAX, annotation, body, label, resource, short, time, token, uid,
+};
+use crate::kubernetes::keys;
+use dormer_proto::{
+    machine::{MachineFact, MachineRef, Owner},
+    message::cut,
+};
+use kube::api::{DynamicObject, ObjectMeta};
+use serde::Deserialize;
+use std::net::Ipv4Addr;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::watcher) struct MachineSeen {
+    pub(in crate::watcher) fact: MachineFact,
+    /// Its label says Windows. One that no longer does is left alone, whatever it was.
+    pub(in crate::watcher) windows: bool,
+    /// The name that its Node will have, as the probe wrote it.
+    pub(in crate::watcher) expected: Option<String>,
+    /// UID of the Node that `status.nodeRef` names.
+    pub(in crate::watcher) node_uid: Option<String>,
+    /// The API that speaks for it, when it is not this one (field.md §6.1).
+    pub(in crate::watcher) elsewhere: Option<String>,
+    pub(in crate::watcher) resource: u64,
+}
+
+impl MachineSeen {
+    /// Whether a run may begin for it.
+    pub(in crate::watcher) fn may_start(&self) -> bool {
+        self.windows && !self.fact.ignored && self.elsewhere.is_none()
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Address {
+    r#type: String,
+    address: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NodeRefBody {
+    name: Option<String>,
+    uid: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ProviderSpec {
+    value: Option<ProviderKind>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ProviderKind {
+    kind: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct MachineSpec {
+    #[serde(rename = "providerID")]
+    provider_id: Option<String>,
+    provider_spec: Option<ProviderSpec>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct MachineStatus {
+    phase: Option<String>,
+    addresses: Option<Vec<Address>>,
+    node_ref: Option<NodeRefBody>,
+    error_reason: Option<String>,
+    error_message: Option<String>,
+    #[serde(rename = "authoritativeAPI")]
+    authoritative_api: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct MachineBody {
+    spec: Option<MachineSpec>,
+    status: Option<MachineStatus>,
+}
+
+/// Reads a Machine of `machine.openshift.io/v1beta1`.
+pub(in crate::watcher) fn machine(object: DynamicObject) -> Result<MachineSeen, Odd> {
+    let DynamicObject { metadata: meta, data, .. } = object;
+    let body: MachineBody = body(data)?;
+    let (spec, status) = (body.spec.unwrap_or_default(), body.status.unwrap_or_default());
+    let node = status.node_ref.unwrap_or_default();
+    let (addresses, names) = addresses(status.addresses.unwrap_or_default())?;
+    let elsewhere =
+        status.authoritative_api.filter(|api| !api.is_empty() && api.as_str() != "MachineAPI");
+    let elsewhere = short("status.authoritativeAPI", elsewhere)?;
+    let ignored = label(&meta, keys::IGNORE) == Some("true")
+        || annotation(&meta, keys::IGNORE).is_some_and(|value| value == "true");
+    let windows = label(&meta, keys::OS_ID) == Some("Windows");
+    let fact = MachineFact {
+        machine: MachineRef {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: uid(&meta)?,
+        },
+        created: time(meta.creation_timestamp.as_ref()).unwrap_or_default(),
+        phase: short("status.phase", status.phase)?,
+        provider_id: short("spec.providerID", spec.provider_id)?,
+        addresses,
+        names,
+        node: short("status.nodeRef.name", node.name)?,
+        deleting: meta.deletion_timestamp.is_some(),
+        deleted: time(meta.deletion_timestamp.as_ref()),
+        owner: owner(&meta),
+        error: error(status.error_reason, status.error_message),
+        ignored: ignored || elsewhere.is_some() || !windows,
+        exclude_drain: annotation(&meta, keys::EXCLUDE_DRAIN).is_some(),
+        platform: platform(spec.provider_spec),
+        token: token(&meta),
+    };
+    Ok(MachineSeen {
+        fact,
+        windows,
+        expected: short("metadata.annotations", annotation(&meta, keys::NODE_NAME))?,
+        node_uid: short("status.nodeRef.uid", node.uid)?,
+        elsewhere,
+        resource: resource(&meta)?,
+    })
+}
+
+fn owner(meta: &ObjectMeta) -> Option<Owner> {
+    let owners = meta.owner_references.as_ref()?;
+    let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
+    let (kind, name, uid) = (owner.kind.clone(), owner.name.clone(), owner.uid.clone());
+    Some(Owner { kind, name, uid })
+}
+
+fn error(reason: Option<String>, message: Option<String>) -> Option<String> {
+    match (reason, message) {
+        (Some(reason), Some(message)) => Some(cut(format!("{reason}: {message}"))),
+        (reason, message) => reason.or(message).map(cut),
+    }
+}
+
+/// InternalIPs (IPv4) and names, in the object's order.
+fn addresses(listed: Vec<Address>) -> Result<(Vec<String>, Vec<String>), Odd> {
+    let (mut addresses, mut names) = (Vec::new(), Vec::new());
+    for Address { r#type, address } in listed {
+        let Some(address) = short("status.addresses", Some(address))? else { continue };
+        match r#type.as_str() {
+            "InternalIP" if address.parse::<Ipv4Addr>().is_ok() => addresses.push(address),
+            "Hostname" | "InternalDNS" => names.push(address),
+            _ => {}
+        }
+    }
+    addresses.truncate(ADDRESSES_MAX);
+    names.truncate(ADDRESSES_MAX);
+    Ok((addresses, names))
+}
+
+/// `AWS` of `AWSMachineProviderConfig`, `Azure` of `AzureMachineProviderSpec` (field.md §6.1).
+fn platform(spec: Option<ProviderSpec>) -> String {
+    let kind = spec.and_then(|spec| spec.value).and_then(|value| value.kind).unwrap_or_default();
+    let platform = kind.split("MachineProvider").next().unwrap_or_default();
+    if platform.len() > TEXT_BYTES_MAX { String::new() } else { platform.to_owned() }
+}

@@ -1,0 +1,52 @@
+//! A MachineSet of `machine.openshift.io/v1beta1`: how many machines it wants, and whether they run Windows.
+
+use super::{Odd, body, odd, resource, uid};
+use crate::kubernetes::keys;
+use kube::api::{DynamicObject, ObjectMeta};
+use serde::Deserialize;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::watcher) struct SetSeen {
+    pub(in crate::watcher) uid: String,
+    pub(in crate::watcher) name: String,
+    pub(in crate::watcher) replicas: u32,
+    /// Its template makes Windows machines.
+    pub(in crate::watcher) windows: bool,
+    pub(in crate::watcher) resource: u64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Labelled {
+    metadata: Option<ObjectMeta>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SetSpec {
+    replicas: Option<i64>,
+    template: Option<Labelled>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SetBody {
+    spec: Option<SetSpec>,
+}
+
+/// Reads a MachineSet of `machine.openshift.io/v1beta1`.
+pub(in crate::watcher) fn machine_set(object: DynamicObject) -> Result<SetSeen, Odd> {
+    let DynamicObject { metadata: meta, data, .. } = object;
+    let body: SetBody = body(data)?;
+    let spec = body.spec.unwrap_or_default();
+    let replicas = u32::try_from(spec.replicas.unwrap_or(1)); // 1 is the API's default
+    let template = spec.template.and_then(|template| template.metadata).unwrap_or_default();
+    let labels = template.labels.unwrap_or_default();
+    Ok(SetSeen {
+        uid: uid(&meta)?,
+        name: meta.name.clone().unwrap_or_default(),
+        replicas: replicas.map_err(|_| odd("spec.replicas", "is no count"))?,
+        windows: labels.get(keys::OS_ID).is_some_and(|os| os == "Windows"),
+        resource: resource(&meta)?,
+    })
+}

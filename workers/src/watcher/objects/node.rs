@@ -1,0 +1,74 @@
+//! A Node, as the run of its machine is told of it.
+
+use super::{Odd, annotation, body, odd, resource, short, token, uid};
+use crate::kubernetes::keys;
+use dormer_proto::machine::NodeFact;
+use kube::api::DynamicObject;
+use serde::Deserialize;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::watcher) struct NodeSeen {
+    pub(in crate::watcher) fact: NodeFact,
+    pub(in crate::watcher) resource: u64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Condition {
+    r#type: String,
+    status: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NodeSpec {
+    unschedulable: Option<bool>,
+    #[serde(rename = "providerID")]
+    provider_id: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NodeInfo {
+    #[serde(rename = "bootID")]
+    boot_id: String,
+    kubelet_version: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NodeStatus {
+    conditions: Option<Vec<Condition>>,
+    node_info: Option<NodeInfo>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NodeBody {
+    spec: Option<NodeSpec>,
+    status: Option<NodeStatus>,
+}
+
+/// Reads a Node.
+pub(in crate::watcher) fn node(object: DynamicObject) -> Result<NodeSeen, Odd> {
+    let DynamicObject { metadata: meta, data, .. } = object;
+    let body: NodeBody = body(data)?;
+    let (spec, status) = (body.spec.unwrap_or_default(), body.status.unwrap_or_default());
+    let info = status.node_info.unwrap_or_default();
+    let conditions = status.conditions.unwrap_or_default();
+    let fact = NodeFact {
+        name: meta.name.clone().ok_or_else(|| odd("metadata.name", "is absent"))?,
+        uid: uid(&meta)?,
+        ready: conditions.iter().any(|c| c.r#type == "Ready" && c.status == "True"),
+        cordoned: spec.unschedulable.unwrap_or_default(),
+        provider_id: short("spec.providerID", spec.provider_id)?,
+        boot_id: short("status.nodeInfo.bootID", Some(info.boot_id))?.unwrap_or_default(),
+        kubelet_version: short("status.nodeInfo.kubeletVersion", Some(info.kubelet_version))?
+            .unwrap_or_default(),
+        version: short("metadata.annotations", annotation(&meta, keys::VERSION))?,
+        wmco_version: short("metadata.annotations", annotation(&meta, keys::WMCO_VERSION))?,
+        token: token(&meta),
+        subnet: short("metadata.annotations", annotation(&meta, keys::SUBNET))?,
+    };
+    Ok(NodeSeen { fact, resource: resource(&meta)? })
+}

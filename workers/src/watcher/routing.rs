@@ -1,0 +1,107 @@
+//! Whose business an object is: Nodes and CSRs by exact name, machines by their owner.
+
+use super::{
+    csr::CsrSeen,
+    objects::{MachineSeen, NodeSeen},
+    view::View,
+};
+use dormer_proto::rollout::{OwnedMachine, OwnerFact};
+use std::collections::BTreeMap;
+
+impl View {
+    /// The Node of this machine: the one that `nodeRef` names, or the one that it expects and no other has.
+    pub(super) fn node_of(&self, machine: &MachineSeen) -> Option<&NodeSeen> {
+        let uid = &machine.fact.machine.uid;
+        let name = match (&machine.fact.node, &machine.expected) {
+            (Some(name), _) => name,
+            (None, Some(name)) if self.owner_of_node(name) == Some(uid) => name,
+            (None, _) => return None,
+        };
+        self.nodes.get(self.node_names.get(name)?)
+    }
+
+    fn owner_of_node(&self, name: &str) -> Option<&String> {
+        let by_ref = self.only(name, |seen| seen.fact.node.as_deref() == Some(name));
+        by_ref.or_else(|| {
+            self.only(name, |seen| {
+                seen.fact.node.is_none() && seen.expected.as_deref() == Some(name)
+            })
+        })
+    }
+
+    /// The one machine to which a request in this node's name goes: the one whose annotation equals it, or (for a
+    /// node that somebody else configured) the one without annotation whose `nodeRef` does.
+    pub(super) fn owner_of_csr(&self, name: &str) -> Option<&String> {
+        let annotated = self.only(name, |seen| seen.expected.as_deref() == Some(name));
+        annotated.or_else(|| {
+            self.only(name, |seen| {
+                seen.expected.is_none() && seen.fact.node.as_deref() == Some(name)
+            })
+        })
+    }
+
+    /// The machine that claims this name so; of several, the one that is not being deleted. Never one of two.
+    fn only(&self, name: &str, so: impl Fn(&MachineSeen) -> bool) -> Option<&String> {
+        let uids = self.claims.get(name)?;
+        let all: Vec<_> = uids
+            .iter()
+            .filter_map(|uid| self.machines.get(uid).filter(|seen| so(seen)).map(|m| (uid, m)))
+            .collect();
+        let staying: Vec<_> = all.iter().filter(|(_, m)| !m.fact.deleting).collect();
+        match (&all[..], &staying[..]) {
+            ([(uid, _)], _) => Some(uid),
+            (_, [(uid, _)]) => Some(uid),
+            _ => None,
+        }
+    }
+
+    /// The requests in the name of this machine's node.
+    pub(super) fn csrs_of<'a>(
+        &'a self,
+        machine: &'a MachineSeen,
+    ) -> impl Iterator<Item = &'a CsrSeen> {
+        let name = machine.expected.as_ref().or(machine.fact.node.as_ref());
+        let mine = name.filter(|name| self.owner_of_csr(name) == Some(&machine.fact.machine.uid));
+        let uids = mine.and_then(|name| self.csr_names.get(name)).into_iter().flatten();
+        uids.filter_map(|uid| self.csrs.get(uid))
+    }
+
+    /// Pending requests that are nobody's of ours.
+    pub(super) fn foreign_csrs(&self) -> usize {
+        let foreign = |csr: &&CsrSeen| {
+            csr.fact.pending
+                && csr.node.as_ref().is_none_or(|name| self.owner_of_csr(name).is_none())
+        };
+        self.csrs.values().filter(foreign).count()
+    }
+
+    /// The MachineSets that own, or will make, our machines; never one of Linux machines.
+    pub(super) fn owners(&self) -> Vec<OwnerFact> {
+        let mut owned: BTreeMap<&str, Vec<OwnedMachine>> = BTreeMap::new();
+        for seen in self.machines.values() {
+            if let Some(owner) = &seen.fact.owner {
+                owned.entry(&owner.uid).or_default().push(OwnedMachine {
+                    uid: seen.fact.machine.uid.clone(),
+                    created: seen.fact.created,
+                    deleting: seen.fact.deleting,
+                });
+            }
+        }
+        let ours = self.sets.values().filter(|set| set.windows || owned.contains_key(&*set.uid));
+        ours.map(|set| OwnerFact {
+            uid: set.uid.clone(),
+            name: set.name.clone(),
+            replicas: set.replicas,
+            machines: owned.get(&*set.uid).cloned().unwrap_or_default(),
+        })
+        .collect()
+    }
+
+    /// UIDs of the machines that have a Node and may have a run.
+    pub(super) fn with_node(&self) -> Vec<String> {
+        let has = |seen: &&MachineSeen| {
+            seen.may_start() && (seen.fact.node.is_some() || self.node_of(seen).is_some())
+        };
+        self.machines.values().filter(has).map(|seen| seen.fact.machine.uid.clone()).collect()
+    }
+}
