@@ -40,6 +40,8 @@ pub(crate) const ENGINE: &str = "engine";
 pub(crate) const WORKER: &str = "worker";
 /// The name of the watcher role.
 pub(crate) const WATCHER: &str = "watcher";
+/// The name of the console role.
+pub(crate) const CONSOLE: &str = "console";
 
 /// What a process of all roles is made of, on a store that it owns.
 pub(crate) struct Parts<S, C, X> {
@@ -160,12 +162,8 @@ impl Running {
         let incarnation = ports.store.incarnation();
         let (alarms, inbox) = (Arc::clone(&ports.alarms), Arc::clone(&ports.inbox));
         let ringing = ring_for_ever(alarms, inbox, ports.clock.clone(), incarnation);
-        let mut halted = self.halt.subscribe();
-        self.back.add(ENGINE, async move {
-            tokio::select! {
-                _ = halted.wait_for(|halt| *halt) => {}
-                () = ringing => {}
-            }
+        self.beside(ENGINE, async move {
+            ringing.await;
             Ok(())
         });
         self.engine(ports, options);
@@ -186,13 +184,14 @@ impl Running {
         });
     }
 
-    /// Adds what must run beside an engine, and ends with it.
-    pub(crate) fn beside_engine(
+    /// Adds what must run as part of a role until the end.
+    pub(crate) fn beside(
         &mut self,
+        role: &'static str,
         doing: impl Future<Output = anyhow::Result<()>> + Send + 'static,
     ) {
         let mut halted = self.halt.subscribe();
-        self.back.add(ENGINE, async move {
+        self.back.add(role, async move {
             tokio::select! {
                 _ = halted.wait_for(|halt| *halt) => Ok(()),
                 result = doing => result,

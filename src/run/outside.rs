@@ -1,0 +1,95 @@
+//! What `dormer run` meets outside: the cluster's API, profiles and payloads on disk, and the end of the process.
+
+use crate::config::Config;
+use anyhow::Context;
+use dormer_profile::{layers::Layer, payload::MANIFEST_FILE};
+use dormer_workers::catalog::{Catalog, Payload};
+use kube::{
+    Client,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use std::{path::Path, time::Duration};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How long a connection to the API server may take to come about.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// A client for the cluster's API, as the configuration says.
+///
+/// # Errors
+/// There is no kubeconfig and no pod's account, or it cannot be used.
+pub(crate) async fn client(config: &Config) -> anyhow::Result<Client> {
+    let options = KubeConfigOptions { context: config.context.clone(), ..Default::default() };
+    let found = match &config.kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)
+                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(file, &options).await?
+        }
+        None if config.context.is_some() => kube::Config::from_kubeconfig(&options).await?,
+        None => kube::Config::infer().await.context(
+            "no cluster is named: give --kubeconfig, set KUBECONFIG, or run in a pod with an account",
+        )?,
+    };
+    let mut found = found;
+    // Waits belong to the engine's retries and to the watcher; a client that waits by itself hides what goes on.
+    found.default_retry = false;
+    found.connect_timeout = Some(CONNECT_MAX);
+    Ok(Client::try_from(found)?)
+}
+
+/// The profiles with the layers, and the payloads.
+///
+/// # Errors
+/// A layer or a payload has mistakes: file, line and reason.
+pub(crate) fn catalog(config: &Config) -> anyhow::Result<Catalog> {
+    let mut layers = Vec::with_capacity(config.layers.len());
+    for path in &config.layers {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the profile layer {}", path.display()))?;
+        layers.push(Layer::parse(&path.display().to_string(), &text)?);
+    }
+    let catalog = Catalog::new(&layers)?;
+    for folder in &config.payloads {
+        for payload in payloads(folder)? {
+            tracing::info!(version = payload.manifest.version, "a payload is at hand");
+            catalog.add(payload);
+        }
+    }
+    Ok(catalog)
+}
+
+/// The payload in `folder`, or, where it has no manifest of its own, one in each folder below it that has.
+fn payloads(folder: &Path) -> anyhow::Result<Vec<Payload>> {
+    if folder.join(MANIFEST_FILE).exists() {
+        return Ok(vec![Payload::in_folder(folder)?]);
+    }
+    let entries = std::fs::read_dir(folder)
+        .with_context(|| format!("cannot read the payload folder {}", folder.display()))?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let below = entry?.path();
+        if below.join(MANIFEST_FILE).exists() {
+            found.push(Payload::in_folder(&below)?);
+        }
+    }
+    anyhow::ensure!(
+        !found.is_empty(),
+        "--payload {}: neither it nor a folder in it has a {MANIFEST_FILE}",
+        folder.display()
+    );
+    Ok(found)
+}
+
+/// Waits for SIGTERM or SIGINT, and says which came.
+///
+/// # Errors
+/// The system takes no handlers.
+pub(crate) async fn told_to_stop() -> std::io::Result<&'static str> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(tokio::select! {
+        _ = term.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    })
+}
