@@ -2,6 +2,8 @@
 
 #[path = "host/peer.rs"]
 mod peer;
+#[path = "host/profile.rs"]
+mod profile;
 
 use std::time::Duration;
 

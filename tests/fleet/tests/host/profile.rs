@@ -1,0 +1,162 @@
+//! The built-in profiles, rendered and converged: a simulated host joins with nothing but them.
+
+use std::time::Duration;
+
+use crate::peer::{self, Bench, Peer};
+use dormer_fleet::api::kinds;
+use dormer_profile::{
+    answer::{Answer, ItemState},
+    builtin,
+    document::{STAGING, Section},
+    invocation::Mode,
+    layers::stack,
+    payload::Manifest,
+    profile::Profile,
+    render::{EXAMPLE_PAYLOAD, Inputs, Rendered, render},
+    script,
+    values::{Values, join_secrets},
+    version::version,
+};
+
+/// A small payload: the example's files with content of our own.
+fn payload() -> Manifest {
+    let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
+    for file in &mut manifest.files {
+        let content = content(&file.name);
+        file.sha256 = dormer_profile::sha256_hex(content.as_bytes());
+        file.size = content.len() as u64;
+    }
+    manifest
+}
+
+fn content(name: &str) -> String {
+    format!("MZ {name} v1.33.4\n")
+}
+
+/// The bootstrap token of the world, from its secret.
+fn token(bench: &Bench) -> String {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    let secrets = bench.world.all(&kinds::SECRET);
+    let found = secrets.iter().find(|s| s.value["metadata"]["name"] == "node-bootstrapper-token");
+    let data = &found.expect("the secret").value["data"]["token"];
+    let bytes = STANDARD.decode(data.as_str().expect("a token")).expect("base64");
+    String::from_utf8(bytes).expect("text")
+}
+
+struct Site {
+    profile: Profile,
+    payload: Manifest,
+    values: Values,
+}
+
+impl Site {
+    fn new(bench: &Bench, profile: &str) -> Self {
+        let layer = builtin::layer(profile).expect("a layer");
+        let values = Values {
+            api_server: bench.world.api_url.to_string(),
+            cluster_dns: "172.30.0.10".into(),
+            cluster_domain: "cluster.local".into(),
+            service_cidr: "172.30.0.0/16".into(),
+            node_ip: bench.host().internal_ip(),
+            platform: "aws".into(),
+            windows_build: "10.0.20348".into(),
+            ..Values::default()
+        };
+        Self { profile: stack(&[layer]).expect("a profile"), payload: payload(), values }
+    }
+
+    fn render(&self, bench: &Bench, section: Section, node: &str) -> Rendered {
+        let values = Values { node_name: node.into(), ..self.values.clone() };
+        let ca = bench.world.api.ca().pem().to_string();
+        let inputs = Inputs {
+            profile: &self.profile,
+            payload: &self.payload,
+            variables: &values.variables(),
+            secrets: &join_secrets(&values.api_server, &ca, &ca, &token(bench)),
+            keep: &[],
+        };
+        let version = version(&self.profile, &self.payload, script::hash());
+        render(&inputs, section, &version).expect("it renders")
+    }
+}
+
+/// Uploads what an answer asks for.
+async fn upload_missing(peer: &Peer, rendered: &Rendered, answer: &Answer) {
+    let sftp = peer.sftp().await;
+    for path in &answer.missing_files {
+        let file = rendered.staged(path).expect("a file of the payload");
+        let bytes = content(&file.name);
+        peer::upload(&sftp, &format!("{STAGING}\\{}", file.sha256), bytes.as_bytes()).await;
+    }
+}
+
+/// `plan`, upload, `apply`: the host section.
+async fn converge_host(peer: &Peer, host: &Rendered) {
+    let plan = peer.call(Mode::Plan, "machine/a@3.0", 3, Some(&host.document)).await;
+    assert_eq!(plan.missing_files.len(), host.payload.len(), "{plan:?}");
+    upload_missing(peer, host, &plan).await;
+    let done = peer.call(Mode::Apply, "machine/a@4.0", 4, Some(&host.document)).await;
+    assert!(done.converged(), "{done:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_openshift_node_joins_with_both_sections_and_stays_right() {
+    let bench = Bench::start(&[]).await;
+    let peer = bench.ready().await;
+    let site = Site::new(&bench, "openshift");
+    let host = site.render(&bench, Section::Host, "");
+    converge_host(&peer, &host).await;
+    let node = appeared(&bench).await;
+    let rest = site.render(&bench, Section::Node, &node);
+    let (peer, done) = apply_through_the_cut(&bench, peer, &rest).await;
+    assert!(done.converged(), "{done:?}");
+    assert_eq!(done.facts.installed.len(), 2, "{:?}", done.facts.installed);
+    let joined = bench.joined().await;
+    assert_eq!(joined["spec"]["taints"][0]["key"], "os");
+    assert_eq!(joined["metadata"]["labels"]["node.openshift.io/os_id"], "Windows");
+    for (rendered, seq) in [(&host, 20), (&rest, 21)] {
+        let task = format!("machine/a@{seq}.0");
+        let again = peer.call(Mode::Plan, &task, seq, Some(&rendered.document)).await;
+        let states: Vec<_> = again.items.iter().filter(|i| i.state != ItemState::Ok).collect();
+        assert!(states.is_empty() && again.missing_files.is_empty(), "{states:?}");
+    }
+}
+
+/// The name of the Node, once the kubelet's requests are approved and it is there.
+async fn appeared(bench: &Bench) -> String {
+    let mut look_again = tokio::time::interval(Duration::from_millis(200));
+    for _ in 0..3_000 {
+        look_again.tick().await;
+        bench.approve().await;
+        if let Some(node) = bench.world.all(&kinds::NODE).first() {
+            return node.value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        }
+    }
+    panic!("the Node never appeared");
+}
+
+/// The node section makes HNS networks, which cuts the connection: the call is repeated on a new one.
+async fn apply_through_the_cut(bench: &Bench, peer: Peer, rest: &Rendered) -> (Peer, Answer) {
+    let bytes = rest.document.to_bytes().expect("bytes");
+    let path = dormer_profile::invocation::document_path(
+        Section::Host,
+        &dormer_profile::sha256_hex(&bytes),
+    );
+    peer::upload(&peer.sftp().await, &path, &bytes).await;
+    let _ = peer.exec(&peer::apply("machine/a@10.0", 1, 10, &rest.document)).await;
+    bench.phase(dormer_fleet::host::Phase::Up).await;
+    let peer = bench.connect().await;
+    let done = peer.call(Mode::Apply, "machine/a@11.0", 11, Some(&rest.document)).await;
+    (peer, done)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_node_joins_with_the_host_section_alone() {
+    let bench = Bench::start(&[]).await;
+    let peer = bench.ready().await;
+    let site = Site::new(&bench, "upstream");
+    let host = site.render(&bench, Section::Host, "");
+    converge_host(&peer, &host).await;
+    let joined = bench.joined().await;
+    assert_eq!(joined["spec"]["taints"][0]["value"], "windows");
+}
