@@ -1,0 +1,146 @@
+//! Uploads: under a temporary name, several writes in flight, then renamed.
+
+use super::{Io, SshError};
+use futures::{StreamExt, stream::FuturesUnordered};
+use russh_sftp::{
+    client::{RawSftpSession, error::Error},
+    protocol::{FileAttributes, OpenFlags, StatusCode},
+};
+use std::time::Duration;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    time::timeout,
+};
+
+/// Bytes of one write: below the 256 KiB packets that every OpenSSH takes.
+const PIECE: usize = 128 << 10;
+/// Writes in flight.
+const IN_FLIGHT: usize = 16;
+/// Longest wait for SFTP's first answer.
+const INIT_MAX: Duration = Duration::from_secs(20);
+/// Longest wait for any later answer, in seconds.
+const ANSWER_MAX_S: u64 = 60;
+
+/// One SFTP session.
+pub struct Sftp {
+    raw: RawSftpSession,
+    address: String,
+}
+
+impl Sftp {
+    pub(super) async fn open(stream: impl Io, address: &str) -> Result<Self, SshError> {
+        let raw = RawSftpSession::new(stream);
+        raw.set_timeout(ANSWER_MAX_S);
+        let odd = |why: String| SshError::Sftp(address.to_owned(), why);
+        match timeout(INIT_MAX, raw.init()).await {
+            Ok(Ok(_)) => Ok(Self { raw, address: address.to_owned() }),
+            Ok(Err(error)) => Err(odd(error.to_string())),
+            Err(_) => Err(odd("it says nothing".into())),
+        }
+    }
+
+    /// Size of a file; `None` when it is not there.
+    ///
+    /// # Errors
+    /// The session broke.
+    pub async fn size(&self, path: &str) -> Result<Option<u64>, SshError> {
+        match self.raw.stat(path).await {
+            Ok(attrs) => Ok(Some(attrs.attrs.size.unwrap_or(0))),
+            Err(Error::Status(_)) => Ok(None),
+            Err(error) => Err(self.broken(&error)),
+        }
+    }
+
+    /// Writes `size` bytes of `from` to `path`, by way of `part`: a name that no other attempt uses. `path` is there
+    /// whole or not at all.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the session broke; then `part` may lie about and is swept by the script.
+    pub async fn upload(
+        &self,
+        path: &str,
+        part: &str,
+        size: u64,
+        mut from: impl AsyncRead + Unpin,
+        moved: impl Fn(u64),
+    ) -> Result<(), SshError> {
+        let flags = OpenFlags::CREATE | OpenFlags::WRITE | OpenFlags::TRUNCATE;
+        let opened = self.raw.open(part, flags, FileAttributes::empty()).await;
+        let handle = opened.map_err(|error| self.file(part, &error))?.handle;
+        let written = self.write_all(&handle, part, size, &mut from, &moved).await;
+        let closed = self.raw.close(handle).await;
+        if let Err(error) = written {
+            // Best effort: a sweep finds what stays.
+            let _ = self.raw.remove(part).await;
+            return Err(error);
+        }
+        closed.map_err(|error| self.file(part, &error))?;
+        self.promote(part, path, size).await
+    }
+
+    async fn write_all(
+        &self,
+        handle: &str,
+        part: &str,
+        size: u64,
+        from: &mut (impl AsyncRead + Unpin),
+        moved: &impl Fn(u64),
+    ) -> Result<(), SshError> {
+        let mut writes = FuturesUnordered::new();
+        let mut at = 0;
+        while at < size {
+            let mut piece = vec![0; PIECE.min(usize::try_from(size - at).unwrap_or(PIECE))];
+            let read = from.read_exact(&mut piece).await;
+            read.map_err(|error| self.unwritable(part, error.to_string(), false))?;
+            let (offset, length) = (at, piece.len() as u64);
+            at += length;
+            writes.push(async move {
+                self.raw.write(handle.to_owned(), offset, piece).await.map(|_| length)
+            });
+            if writes.len() >= IN_FLIGHT
+                && let Some(done) = writes.next().await
+            {
+                moved(done.map_err(|error| self.file(part, &error))?);
+            }
+        }
+        while let Some(done) = writes.next().await {
+            moved(done.map_err(|error| self.file(part, &error))?);
+        }
+        Ok(())
+    }
+
+    /// A rename never replaces a file on Windows: one that is there already was put by another attempt.
+    async fn promote(&self, part: &str, path: &str, size: u64) -> Result<(), SshError> {
+        let renamed = self.raw.rename(part, path).await;
+        let Err(error) = renamed else { return Ok(()) };
+        if self.size(path).await? == Some(size) {
+            let _ = self.raw.remove(part).await;
+            return Ok(());
+        }
+        let _ = self.raw.remove(path).await;
+        self.raw.rename(part, path).await.map(drop).map_err(|_| self.file(path, &error))
+    }
+
+    fn broken(&self, error: &Error) -> SshError {
+        match error {
+            Error::Timeout => SshError::Silent(self.address.clone(), "SFTP".into()),
+            error => SshError::Broken(self.address.clone(), error.to_string()),
+        }
+    }
+
+    fn file(&self, path: &str, error: &Error) -> SshError {
+        match error {
+            // OpenSSH for Windows says `Failure` for a full disk, and says so in words (field.md §1.5).
+            Error::Status(status) if status.status_code != StatusCode::ConnectionLost => {
+                let said = status.error_message.to_lowercase();
+                let full = said.contains("space") || said.contains("disk full");
+                self.unwritable(path, error.to_string(), full)
+            }
+            error => self.broken(error),
+        }
+    }
+
+    fn unwritable(&self, path: &str, why: String, full: bool) -> SshError {
+        SshError::File { address: self.address.clone(), path: path.to_owned(), why, full }
+    }
+}
