@@ -56,6 +56,20 @@ impl Told {
     }
 }
 
+impl Told {
+    /// Of the machines that the last list found with a Node, those that still stand: nobody waits for the others.
+    fn still_listed(&self, view: &View) -> Option<Vec<String>> {
+        self.rollout.values().find_map(|said| match said.fact() {
+            Some(Fact::Rollout(rollout::Fact::Listed { mut with_node })) => {
+                let stands = |uid: &str| view.machines.get(uid).is_some_and(MachineSeen::may_start);
+                with_node.retain(|uid| stands(uid));
+                Some(with_node)
+            }
+            _ => None,
+        })
+    }
+}
+
 /// Writes the letters of one epoch.
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -209,11 +223,9 @@ impl Writer {
         for owner in view.owners() {
             say("MachineSet", &owner.uid.clone(), view.latest, rollout::Fact::Owner(owner));
         }
-        if listed {
-            let with_node = view.with_node();
+        let with_node = if listed { Some(view.with_node()) } else { told.still_listed(view) };
+        if let Some(with_node) = with_node {
             say("List", &self.pool, view.latest, rollout::Fact::Listed { with_node });
-        } else if let Some((list, said)) = told.rollout.iter().find(|(o, _)| o.kind == "List") {
-            wanted.insert(list.clone(), said.clone());
         }
         let news = difference(&mut told.rollout, wanted, view.latest);
         let letter = |(object, said): (ObjectRef, Said)| {

@@ -31,7 +31,7 @@ use letters::Told;
 use objects::{MachineSeen, Odd};
 use settings::Settings;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use view::Kind;
 
@@ -118,7 +118,6 @@ pub async fn run<F: Facts, I: Installed>(
         status,
         told: Told::default(),
         unreadable: Unreadable::default(),
-        backoff_spent: false,
     };
     tokio::join!(campaign, watcher.run(stop));
     Ok(())
@@ -135,8 +134,6 @@ struct Watcher<F, I> {
     settings: Settings,
     told: Told,
     unreadable: Unreadable,
-    /// No list was published since the last thing that went wrong.
-    backoff_spent: bool,
 }
 
 impl<F: Facts, I: Installed> Watcher<F, I> {
@@ -153,6 +150,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                 () = stop.cancelled() => return,
                 () = becomes(&mut elected, true) => {}
             }
+            let began = Instant::now();
             let ended = tokio::select! {
                 () = stop.cancelled() => return,
                 () = becomes(&mut elected, false) => continue,
@@ -161,7 +159,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             let Err(trouble) = ended else { continue };
             tracing::warn!("the watcher lists again: {trouble}");
             self.status.send_modify(|status| status.error = Some(trouble.to_string()));
-            if !std::mem::replace(&mut self.backoff_spent, true) {
+            // A watch that ends at once after every list must not make a storm of lists.
+            if began.elapsed() > BACKOFF.1 {
                 next = waits.build();
             }
             tokio::select! {

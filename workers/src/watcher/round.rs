@@ -57,6 +57,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             from.push(revision);
         }
         self.told.age();
+        // From before it is asked, so that no change is missed.
+        let installed = self.catalog.changed();
         let writer = Writer::new(beginning, &self.options.pool, self.rollout.clone());
         let part = (self.options.repeat / PARTS).max(Duration::from_millis(10));
         let (cursor, owners_due) = (String::new(), Instant::now());
@@ -73,15 +75,15 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             watches.spawn(resource.follow(from, to.clone()));
         }
         drop(to);
-        self.follow(round, changes).await
+        self.follow(round, changes, installed).await
     }
 
     async fn follow(
         &mut self,
         mut round: Round,
         mut changes: mpsc::Receiver<Change>,
+        mut installed: watch::Receiver<u64>,
     ) -> Result<(), Trouble> {
-        let mut installed = self.catalog.changed();
         let mut parts = tokio::time::interval_at(Instant::now() + round.part, round.part);
         parts.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let relist = tokio::time::sleep(self.options.relist);
@@ -185,7 +187,6 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
 
     fn listed(&mut self, round: &mut Round) {
         round.remember_new();
-        self.backoff_spent = false;
         self.status.send_modify(|status| {
             status.epoch = round.writer.beginning.epoch;
             status.listed = Some(jiff::Timestamp::now());

@@ -99,12 +99,34 @@ fn a_node_goes_to_the_machine_that_expects_it_and_then_to_the_one_that_has_it() 
     desk.see(node("n2", "win-10", 3));
     desk.see(node("n3", "win-", 4));
     assert_eq!(desk.news(), ["a: Node n1 @2"]);
+    desk.view.lose(Kind::Node, "n2", 4);
+    assert_eq!(desk.news(), [""; 0], "nobody's");
     desk.see(Seen::of(machine("b", 5, None, Some("win-1"))));
     assert_eq!(desk.news(), ["a: Node n1 @5 gone", "b: Machine b @5!", "b: Node n1 @2"]);
     desk.see(Seen::of(machine("b", 6, None, None)));
     let back = ["a: Node n1 @6", "b: Node n1 @6 gone", "b: Machine b @6!"];
     assert_eq!(desk.news(), back, "it comes back above its own absence");
+    desk.view.lose(Kind::Node, "n1", 9);
+    assert_eq!(desk.news(), ["a: Node n1 @9 gone"]);
     assert_eq!(desk.news(), [""; 0]);
+}
+
+#[test]
+fn a_list_shrinks_with_the_machines_that_go() {
+    let mut desk = Desk::new(&[]);
+    for uid in ["a", "b"] {
+        desk.see(Seen::of(machine(uid, 1, None, Some(uid))));
+    }
+    desk.everything();
+    let listed = |desk: &mut Desk| -> Vec<_> {
+        let letters = desk.writer.write_rollout(&desk.view, &mut desk.told, false);
+        letters.into_iter().map(|letter| letter.body).collect()
+    };
+    assert_eq!(listed(&mut desk), []);
+    desk.view.lose(Kind::Machine, "a", 5);
+    let [Inbound::Observed(seen)] = &listed(&mut desk)[..] else { panic!("one fact") };
+    let rest = rollout::Fact::Listed { with_node: vec!["b".into()] };
+    assert_eq!((seen.fact.clone(), seen.version.resource), (Some(Fact::Rollout(rest)), 5));
 }
 
 #[test]
