@@ -182,6 +182,26 @@ impl Catalog {
         })
     }
 
+    /// What stands for `version` when something of it is to be removed: itself, or the newest there is of the first
+    /// profile, since services and folders keep their names.
+    ///
+    /// # Errors
+    /// No payload is installed at all.
+    pub fn closest(&self, version: &str) -> Result<Desired, Failure> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let known = inner.versions.get(version).map(|found| (version.to_owned(), found.clone()));
+        let newest = || {
+            let payload = inner.payloads.last()?;
+            let profile = inner.profiles.values().next()?;
+            let version = self::version(profile, &payload.manifest, script::hash());
+            inner.versions.get(&version).map(|found| (version, found.clone()))
+        };
+        let (version, found) = known.or_else(newest).ok_or_else(|| {
+            Failure::transient("VersionNotHere", "this worker has no payload at all")
+        })?;
+        Ok(Desired { version, payload: found.payload.manifest.version.clone() })
+    }
+
     /// Folder names of every payload here: a sweep on a host leaves them.
     #[must_use]
     pub fn folders(&self) -> Vec<String> {
@@ -212,9 +232,8 @@ impl Installed for Catalog {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         let names = || inner.profiles.keys().cloned().collect::<Vec<_>>().join(", ");
         let layered = inner.profiles.get(profile);
-        let layered = layered.ok_or_else(|| {
-            format!("there is no profile {profile:?}; there are {}", names())
-        })?;
+        let layered = layered
+            .ok_or_else(|| format!("there is no profile {profile:?}; there are {}", names()))?;
         let chosen = match payload {
             None => inner.payloads.last(),
             Some(wanted) => inner.payloads.iter().find(|p| p.manifest.version == wanted),

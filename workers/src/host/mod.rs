@@ -1,3 +1,270 @@
 //! What a task does on a Windows host: probe, converge, plan, reboot, tear down.
 
+mod ask;
 pub mod cluster;
+mod facts;
+mod prepare;
+
+use crate::{
+    catalog::Catalog,
+    execute::Execute,
+    progress::Progress,
+    ssh::{Dialer, Key, Limits, Pool},
+};
+use ask::Asked;
+use cluster::{Cluster, Standing};
+use dormer_profile::{
+    answer::{Answer, Reboot},
+    document,
+    drift::{change_class, differences},
+    invocation::Mode,
+};
+use dormer_proto::{
+    id::Seq,
+    machine::{HostFence, HostRef, NAMED_ITEMS_MAX, Outcome, Section, Task},
+    message::Failure,
+    pool::Desired,
+    work::Order,
+};
+use std::sync::Arc;
+
+/// Uploads and calls again, at most so often, when a host says that files are missing.
+const ROUNDS_MAX: usize = 3;
+
+/// Hands for Windows hosts. Clones share connections.
+pub struct HostHands<C> {
+    pool: Arc<Pool>,
+    catalog: Catalog,
+    cluster: Arc<C>,
+}
+
+impl<C> Clone for HostHands<C> {
+    fn clone(&self) -> Self {
+        Self {
+            pool: Arc::clone(&self.pool),
+            catalog: self.catalog.clone(),
+            cluster: Arc::clone(&self.cluster),
+        }
+    }
+}
+
+impl<C: Cluster> HostHands<C> {
+    /// Hands that reach hosts by `dialer`, open them with `key`, install what `catalog` has, and ask `cluster`.
+    #[must_use]
+    pub fn new(
+        dialer: Dialer,
+        key: Key,
+        limits: Limits,
+        catalog: Catalog,
+        cluster: Arc<C>,
+    ) -> Self {
+        Self { pool: Arc::new(Pool::new(dialer, key, limits)), catalog, cluster }
+    }
+}
+
+impl<C: Cluster> Execute for HostHands<C> {
+    async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
+        match &order.body {
+            Task::Probe { host } => self.probe(order, host, progress).await,
+            Task::Converge { host, section, desired, generation, node_name } => {
+                let fence = fence(order, *generation);
+                let wanted = Wanted { desired, section: *section, node: node_name.as_deref() };
+                self.converge(order, host, wanted, fence, progress).await
+            }
+            Task::Plan { host, desired, node_name, adopt, generation } => {
+                let fence = fence(order, *generation);
+                let node = node_name.as_deref();
+                self.plan(order, host, desired, node, *adopt, fence, progress).await
+            }
+            Task::Reboot { host, boot_id, generation } => {
+                let fence = fence(order, *generation);
+                self.reboot(order, host, boot_id, fence, progress).await
+            }
+            Task::TearDown { host, generation } => {
+                let fence = fence(order, *generation);
+                self.tear_down(order, host, fence, progress).await
+            }
+            other => Err(Failure::lasting(
+                "WrongQueue",
+                format!("{} is no task for a Windows host", other.name()),
+            )),
+        }
+    }
+}
+
+/// What a section should be made.
+#[derive(Debug, Clone, Copy)]
+struct Wanted<'a> {
+    desired: &'a Desired,
+    section: Section,
+    node: Option<&'a str>,
+}
+
+fn fence(order: &Order, generation: u64) -> HostFence {
+    HostFence { generation, seq: order.task.seq }
+}
+
+impl<C: Cluster> HostHands<C> {
+    async fn probe(
+        &self,
+        order: &Order,
+        host: &HostRef,
+        progress: &Progress,
+    ) -> Result<Outcome, Failure> {
+        progress.step("log in", 0, "");
+        let session = self.session(host).await?;
+        progress.step("read facts", 0, "");
+        let answer = self.bootstrap(order, host, &session, progress).await?;
+        let host_key = session.host_key().to_owned();
+        let node_name = facts::node_name(&answer.facts);
+        progress.step("note the node's name", 0, "");
+        self.cluster.note(&host.machine, &node_name, &host_key).await?;
+        Ok(Outcome::Probed { facts: facts::of(&answer.facts), host_key, node_name })
+    }
+
+    async fn converge(
+        &self,
+        order: &Order,
+        host: &HostRef,
+        wanted: Wanted<'_>,
+        fence: HostFence,
+        progress: &Progress,
+    ) -> Result<Outcome, Failure> {
+        let prepared = self.prepare(host, wanted, progress).await?;
+        let session = self.session(host).await?;
+        self.upload_payload(order, host, &session, &prepared, progress).await?;
+        for _ in 0..ROUNDS_MAX {
+            let asked = Asked { mode: Mode::Apply, fence, boot: None, rendered: Some(&prepared) };
+            progress.step(format!("converge {}", prepared.section.as_str()), 0, "");
+            let answer = self.ask(order, host, &session, asked, progress).await?;
+            if answer.missing_files.is_empty() {
+                return converged(wanted.section, &answer);
+            }
+            let missing = prepared.missing(&answer.missing_files)?;
+            self.upload(order, host, &session, &prepared, &missing, progress).await?;
+        }
+        let message = "the host keeps losing files that were just uploaded; a virus scanner?";
+        Err(Failure::transient("QuarantineSuspected", message))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one task")]
+    async fn plan(
+        &self,
+        order: &Order,
+        host: &HostRef,
+        desired: &Desired,
+        node: Option<&str>,
+        adopt: bool,
+        mut fence: HostFence,
+        progress: &Progress,
+    ) -> Result<Outcome, Failure> {
+        let standing = self.cluster.standing(&host.machine, node).await?;
+        let session = self.session(host).await?;
+        let mut found = Vec::new();
+        let mut facts = None;
+        for section in sections(node) {
+            let wanted = Wanted { desired, section, node };
+            let prepared = self.prepare(host, wanted, progress).await?;
+            progress.step(format!("compare {}", prepared.section.as_str()), 0, "");
+            let asked = Asked { mode: Mode::Plan, fence, boot: None, rendered: Some(&prepared) };
+            let answer = self.ask(order, host, &session, asked, progress).await?;
+            found.extend(differences(&prepared.rendered.document, &answer));
+            facts = Some(answer.facts);
+        }
+        let facts = facts.unwrap_or_default();
+        if adopt {
+            fence =
+                HostFence { generation: facts::fence(&facts).generation + 1, seq: order.task.seq };
+            let asked = Asked { mode: Mode::Adopt, fence, boot: None, rendered: None };
+            self.ask(order, host, &session, asked, progress).await?;
+        }
+        let class = change_class(&found).map(facts::class);
+        let named = found.iter().take(NAMED_ITEMS_MAX);
+        let differs = named.map(|one| format!("{} ({})", one.id, one.detail)).collect();
+        let Standing { token, pods, .. } = standing;
+        Ok(Outcome::Planned {
+            class,
+            differs,
+            facts: facts::of(&facts),
+            host_key: session.host_key().to_owned(),
+            generation: fence.generation,
+            token,
+            pods,
+        })
+    }
+
+    async fn reboot(
+        &self,
+        order: &Order,
+        host: &HostRef,
+        boot_id: &str,
+        fence: HostFence,
+        progress: &Progress,
+    ) -> Result<Outcome, Failure> {
+        let session = self.session(host).await?;
+        progress.step("ask for a reboot", 0, "");
+        let asked = Asked { mode: Mode::Reboot, fence, boot: Some(boot_id), rendered: None };
+        match self.ask(order, host, &session, asked, progress).await {
+            Ok(_) => {}
+            // It rebooted meanwhile: what was wanted.
+            Err(failure) if failure.code == "boot_changed" => {}
+            Err(failure) => return Err(failure),
+        }
+        self.pool.drop_session(host);
+        Ok(Outcome::RebootAsked)
+    }
+
+    async fn tear_down(
+        &self,
+        order: &Order,
+        host: &HostRef,
+        fence: HostFence,
+        progress: &Progress,
+    ) -> Result<Outcome, Failure> {
+        let session = self.session(host).await?;
+        progress.step("read facts", 0, "");
+        let installed = self.bootstrap(order, host, &session, progress).await?.facts.installed;
+        for section in [Section::Node, Section::Host] {
+            let word = facts::section(section);
+            let Some(there) = installed.iter().find(|one| one.section == word) else { continue };
+            let desired = self.catalog.closest(&there.version)?;
+            // A removal only needs to know what there is, by name.
+            let wanted = Wanted { desired: &desired, section, node: Some("removed") };
+            let prepared = self.prepare(host, wanted, progress).await?;
+            progress.step(format!("remove {}", word.as_str()), 0, "");
+            let asked = Asked { mode: Mode::Remove, fence, boot: None, rendered: Some(&prepared) };
+            self.ask(order, host, &session, asked, progress).await?;
+        }
+        Ok(Outcome::TornDown)
+    }
+}
+
+fn sections(node: Option<&str>) -> Vec<Section> {
+    match node {
+        Some(_) => vec![Section::Host, Section::Node],
+        None => vec![Section::Host],
+    }
+}
+
+fn converged(section: Section, answer: &Answer) -> Result<Outcome, Failure> {
+    use dormer_profile::answer::ItemState;
+    let changed = answer.items.iter().filter(|item| item.state == ItemState::Changed).count();
+    let reboot = answer.reboot != Reboot::None;
+    if !reboot && !answer.converged() {
+        let left: Vec<_> = answer.differing().take(NAMED_ITEMS_MAX).collect();
+        let message = format!("not everything could be made so: {}", left.join(", "));
+        return Err(Failure::transient("NotConverged", message));
+    }
+    Ok(Outcome::Converged {
+        section,
+        changed: u32::try_from(changed).unwrap_or(u32::MAX),
+        reboot,
+        boot_id: answer.facts.boot_id.clone(),
+    })
+}
+
+/// The two numbers of a fence, for the script.
+fn script_fence(fence: HostFence) -> document::Fence {
+    let Seq(seq) = fence.seq;
+    document::Fence { generation: fence.generation, seq }
+}

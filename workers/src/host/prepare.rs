@@ -1,0 +1,195 @@
+//! What has to be on a host before the script is called: the document, the script, and payload files.
+
+use super::{HostHands, Wanted, ask::names, cluster::Cluster, facts::section};
+use crate::{
+    catalog::Payload,
+    progress::Progress,
+    ssh::{Session, Sftp, SshError},
+};
+use dormer_profile::{
+    document::{STAGING, Section},
+    invocation::{DocumentRef, document_path, document_ref, script_path},
+    render::{Inputs, Rendered, Staged, render},
+    script,
+    values::{Values, join_secrets},
+};
+use dormer_proto::{
+    machine::{self, HostRef},
+    message::Failure,
+    work::Order,
+};
+use std::sync::Arc;
+
+/// A rendering on its way to a host.
+pub(super) struct Prepared {
+    pub(super) section: Section,
+    pub(super) rendered: Rendered,
+    payload: Arc<Payload>,
+    bytes: Vec<u8>,
+}
+
+impl Prepared {
+    /// How the command line names the document.
+    pub(super) fn document_ref(&self) -> DocumentRef {
+        document_ref(self.section, &self.bytes)
+    }
+
+    /// The payload files at these destinations.
+    pub(super) fn missing(&self, destinations: &[String]) -> Result<Vec<Staged>, Failure> {
+        let found = destinations.iter().map(|path| {
+            self.rendered.staged(path).cloned().ok_or_else(|| {
+                let message = format!("the host asks for {path}, which is no file of the payload");
+                Failure::lasting("UnknownFile", message)
+            })
+        });
+        found.collect()
+    }
+}
+
+impl<C: Cluster> HostHands<C> {
+    /// Renders a section for a host, with what its kubelet needs to join.
+    pub(super) async fn prepare(
+        &self,
+        host: &HostRef,
+        wanted: Wanted<'_>,
+        progress: &Progress,
+    ) -> Result<Prepared, Failure> {
+        progress.step("render", 0, "");
+        let found = self.catalog.find(wanted.desired)?;
+        let bootstrap = self.cluster.bootstrap().await?;
+        let mut values = Values {
+            api_server: bootstrap.api_url.clone(),
+            cluster_dns: bootstrap.cluster_dns.clone(),
+            cluster_domain: bootstrap.cluster_domain.clone(),
+            service_cidr: bootstrap.service_cidr.clone(),
+            node_ip: host.address.clone(),
+            platform: host.platform.to_lowercase(),
+            ..Values::default()
+        };
+        if let (machine::Section::Node, Some(node)) = (wanted.section, wanted.node) {
+            let standing = self.cluster.standing(&host.machine, Some(node)).await?;
+            node.clone_into(&mut values.node_name);
+            values.subnet = standing.subnet.unwrap_or_default();
+        }
+        // The Windows build is part of the version already; profiles that name it get the payload's first.
+        let builds = &found.payload.manifest.windows_builds;
+        values.windows_build = builds.first().cloned().unwrap_or_default();
+        let secrets = join_secrets(
+            &bootstrap.api_url,
+            &bootstrap.api_ca,
+            &bootstrap.client_ca,
+            &bootstrap.token,
+        );
+        let (variables, keep) = (values.variables(), self.catalog.folders());
+        let inputs = Inputs {
+            profile: &found.profile,
+            payload: &found.payload.manifest,
+            variables: &variables,
+            secrets: &secrets,
+            keep: &keep,
+        };
+        let section = section(wanted.section);
+        let rendered = render(&inputs, section, &wanted.desired.version)
+            .map_err(|problems| Failure::lasting("ProfileUnusable", problems.to_string()))?;
+        let bytes = rendered
+            .document
+            .to_bytes()
+            .map_err(|error| Failure::lasting("DocumentUnusable", error.to_string()))?;
+        Ok(Prepared { section, rendered, payload: found.payload, bytes })
+    }
+
+    /// Sends the script and a document that is too long for a command line, if they are not there.
+    pub(super) async fn send_script(
+        &self,
+        order: &Order,
+        host: &HostRef,
+        session: &Session,
+        prepared: Option<&Prepared>,
+    ) -> Result<(), Failure> {
+        let sent = async {
+            let sftp = session.sftp().await?;
+            put(order, sftp, &script_path(script::hash()), script::CONVERGE.as_bytes()).await?;
+            if let Some(prepared) = prepared
+                && let DocumentRef::Uploaded { section, sha256 } = prepared.document_ref()
+            {
+                put(order, sftp, &document_path(section, &sha256), &prepared.bytes).await?;
+            }
+            Ok::<(), SshError>(())
+        };
+        sent.await.map_err(|error| self.failed(host, error))
+    }
+
+    /// Sends the payload files that are neither in place nor staged, as far as their sizes tell. What a size cannot
+    /// tell, the script finds and asks for.
+    pub(super) async fn upload_payload(
+        &self,
+        order: &Order,
+        host: &HostRef,
+        session: &Session,
+        prepared: &Prepared,
+        progress: &Progress,
+    ) -> Result<(), Failure> {
+        if prepared.rendered.payload.is_empty() {
+            return Ok(());
+        }
+        progress.step("look for the payload", prepared.rendered.payload.len() as u64, "files");
+        let sftp = session.sftp().await.map_err(|error| self.failed(host, error))?;
+        let looks = prepared.rendered.payload.iter().map(|file| async {
+            let there = sftp.size(&file.destination).await? == Some(file.size);
+            progress.advance(1);
+            Ok::<_, SshError>((!there).then(|| file.clone()))
+        });
+        let looked = futures::future::try_join_all(looks).await;
+        let missing: Vec<Staged> =
+            looked.map_err(|error| self.failed(host, error))?.into_iter().flatten().collect();
+        self.upload(order, host, session, prepared, &missing, progress).await
+    }
+
+    /// Sends these payload files into the host's staging folder.
+    pub(super) async fn upload(
+        &self,
+        order: &Order,
+        host: &HostRef,
+        session: &Session,
+        prepared: &Prepared,
+        files: &[Staged],
+        progress: &Progress,
+    ) -> Result<(), Failure> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        progress.step("upload", files.iter().map(|file| file.size).sum(), "bytes");
+        let sftp = session.sftp().await.map_err(|error| self.failed(host, error))?;
+        for file in files {
+            let path = format!(r"{STAGING}\{}", file.sha256);
+            let staged = sftp.size(&path).await.map_err(|error| self.failed(host, error))?;
+            if staged == Some(file.size) {
+                progress.advance(file.size);
+                continue;
+            }
+            let from = prepared.payload.open(&file.name).await.map_err(|error| {
+                let message = format!("the payload's {} cannot be read: {error}", file.name);
+                Failure::transient("PayloadUnreadable", message)
+            })?;
+            let part = part(order, &path);
+            let sent = sftp.upload(&path, &part, file.size, from, |more| progress.advance(more));
+            sent.await.map_err(|error| self.failed(host, error))?;
+        }
+        Ok(())
+    }
+}
+
+/// A name that no other attempt uses.
+fn part(order: &Order, path: &str) -> String {
+    let (_, attempt) = names(order);
+    format!("{path}.{}-{}-{attempt}.part", order.task.seq, order.task.ordinal)
+}
+
+/// Writes a small file that is named by its content, unless it is there.
+async fn put(order: &Order, sftp: &Sftp, path: &str, bytes: &[u8]) -> Result<(), SshError> {
+    let size = bytes.len() as u64;
+    if sftp.size(path).await? == Some(size) {
+        return Ok(());
+    }
+    sftp.upload(path, &part(order, path), size, bytes, |_| {}).await
+}
