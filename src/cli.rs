@@ -15,6 +15,8 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run dormer for a cluster: all roles in this process, or some of them
+    Run(Box<crate::run::Options>),
     /// Measure dormer on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -32,6 +34,7 @@ pub(crate) fn log_to_stderr() {
 /// Does what was asked.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
+        Command::Run(options) => crate::run::run(*options).await,
         Command::Bench(bench) => bench::run(bench).await,
         #[cfg(feature = "demo")]
         Command::Fleet(options) => crate::fleet::run(options).await,

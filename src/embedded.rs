@@ -193,7 +193,7 @@ impl<S: OwnStore> Facts for LocalFacts<S> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::run::roles::{self, Parts};
     use dormer_engine::{engine, local::Local, port::SystemClock};
@@ -206,7 +206,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     /// Hands that only say what they were asked.
-    struct Telling(mpsc::UnboundedSender<String>);
+    pub(crate) struct Telling(pub(crate) mpsc::UnboundedSender<String>);
 
     impl Execute for Telling {
         async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    fn machine_seen(uid: &str, beginning: &Beginning, gone: bool) -> FactLetter {
+    pub(crate) fn machine_seen(uid: &str, beginning: &Beginning, gone: bool) -> FactLetter {
         let fact = MachineFact {
             machine: MachineRef {
                 namespace: "openshift-machine-api".into(),

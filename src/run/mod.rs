@@ -1,12 +1,44 @@
 //! `dormer run`: the real thing, all roles in one process or some of them.
 
+mod hands;
+mod key;
 mod nats;
 mod outside;
 pub(crate) mod roles;
+mod serve;
 
-use crate::config::{Config, Settings};
+use crate::{
+    config::{Config, Role, Settings, Store},
+    health,
+    live::Live,
+};
+use anyhow::Context;
 use clap::Args;
-use std::path::PathBuf;
+use dormer_engine::{
+    embedded::EmbeddedStore,
+    engine,
+    local::Local,
+    port::{Ports, SystemClock},
+};
+use dormer_proto::subject::CLASSES;
+use dormer_workers::{
+    catalog::Catalog,
+    execute::Execute,
+    nats::{NatsFacts, NatsOrders},
+    port::Facts,
+    watcher::{self, Election},
+    worker,
+};
+use roles::{Parts, Running};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+/// How long a watcher that holds the Lease may be silent before another takes over.
+const LEASE: Duration = Duration::from_secs(15);
 
 /// What is run.
 #[derive(Debug, Args)]
@@ -21,4 +53,124 @@ pub(crate) struct Options {
 
     #[command(flatten)]
     settings: Settings,
+}
+
+impl Options {
+    fn settle(self) -> anyhow::Result<Settings> {
+        match &self.config {
+            Some(path) => Ok(self.settings.over(Settings::read(path)?)),
+            None => Ok(self.settings),
+        }
+    }
+}
+
+/// Runs until SIGTERM or SIGINT, or until a role cannot go on.
+pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
+    let print = options.print_config;
+    let settings = options.settle()?;
+    let config = Config::new(settings.clone())?;
+    if print {
+        print!("{}", settings.complete().print()?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Every user of TLS here brings ring; whichever comes second finds it installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut running = start(&config).await?;
+    let why = tokio::select! {
+        signal = outside::told_to_stop() => Ok(signal?),
+        error = running.ended() => Err(error),
+    };
+    if let Ok(signal) = &why {
+        tracing::info!(signal, "dormer ends; a second signal ends it at once");
+    }
+    let stopped = tokio::select! {
+        stopped = running.stop() => stopped,
+        _ = outside::told_to_stop() => Err(anyhow::anyhow!("ended at once, at a second signal")),
+    };
+    why.and(stopped.map(|()| ExitCode::SUCCESS))
+}
+
+async fn start(config: &Config) -> anyhow::Result<Running> {
+    let listener = serve::listen(config.listen).await?;
+    let address = listener.local_addr()?;
+    let client = outside::client(config).await?;
+    let catalog = Arc::new(outside::catalog(config)?);
+    let cluster = Cluster { config, client, catalog };
+    let live = Arc::<Live>::default();
+    let mut running = match &config.store {
+        Store::Folder(folder) => cluster.on_folder(folder, &live).await?,
+        Store::Nats(servers) => cluster.on_nats(servers, &live).await?,
+    };
+    let router = health::router(running.health());
+    serve::serve(&mut running, listener, router);
+    tracing::info!(%address, roles = ?config.roles, store = ?config.store, "dormer runs");
+    Ok(running)
+}
+
+/// The cluster that dormer runs for, and what it installs there.
+struct Cluster<'a> {
+    config: &'a Config,
+    client: kube::Client,
+    catalog: Arc<Catalog>,
+}
+
+impl Cluster<'_> {
+    /// All of it in this process, on a store that no other process may open.
+    async fn on_folder(&self, folder: &Path, live: &Arc<Live>) -> anyhow::Result<Running> {
+        let store = EmbeddedStore::open(folder)?;
+        let ports = Arc::new(Local::new(Arc::new(store), SystemClock));
+        let mut running = roles::start(Parts {
+            ports: Arc::clone(&ports),
+            hands: self.hands().await?,
+            live: Arc::clone(live),
+            engine: engine::Options::default(),
+            worker: self.worker(),
+        });
+        self.watch(&mut running, roles::facts(&ports), None);
+        Ok(running)
+    }
+
+    /// The roles that were asked for, on a store that other processes share.
+    async fn on_nats(&self, servers: &str, live: &Arc<Live>) -> anyhow::Result<Running> {
+        let mut running = Running::default();
+        if nats::needs_store(self.config) {
+            let store = nats::open(self.config, servers).await?;
+            if self.config.is(Role::Engine) {
+                nats::engine(&mut running, &store, engine::Options::default());
+            }
+        }
+        let link = nats::connect(self.config, servers).await?;
+        if self.config.is(Role::Worker) {
+            let orders = NatsOrders::open(Arc::clone(&link), &self.config.name, &CLASSES).await?;
+            running.worker(Arc::new(orders), self.hands().await?, self.worker());
+        }
+        if self.config.is(Role::Watcher) {
+            let election = Election { identity: self.config.name.clone(), duration: LEASE };
+            let facts = Arc::new(NatsFacts::new(Arc::clone(&link)));
+            self.watch(&mut running, facts, Some(election));
+        }
+        if self.config.is(Role::Console) {
+            nats::hear(&mut running, &link, Arc::clone(live)).await?;
+        }
+        Ok(running)
+    }
+
+    fn worker(&self) -> worker::Options {
+        worker::Options { slots: self.config.slots, ..worker::Options::named(&self.config.name) }
+    }
+
+    fn watch<F: Facts>(&self, running: &mut Running, facts: Arc<F>, election: Option<Election>) {
+        let options = watcher::Options {
+            machines: self.config.machine_namespace.clone(),
+            namespace: self.config.namespace.clone(),
+            pool: self.config.pool.clone(),
+            election,
+            ..watcher::Options::default()
+        };
+        running.watcher(self.client.clone(), facts, Arc::clone(&self.catalog), options);
+    }
+
+    async fn hands(&self) -> anyhow::Result<Arc<hands::Both>> {
+        Ok(Arc::new(hands::both(self.config, &self.client, &self.catalog).await?))
+    }
 }

@@ -53,7 +53,9 @@ impl NatsLink {
     ///
     /// # Errors
     /// The connection has ended for good.
-    pub async fn heartbeats(&self) -> Result<impl Stream<Item = Heartbeat> + Send + use<>, PortError> {
+    pub async fn heartbeats(
+        &self,
+    ) -> Result<impl Stream<Item = Heartbeat> + Send + use<>, PortError> {
         let beats = self.client.subscribe(self.names.heartbeats()).await.map_err(failed)?;
         Ok(beats.filter_map(async |message| {
             envelope::decode::<Heartbeat>(&message.payload, 0).ok().map(|(beat, _)| beat)

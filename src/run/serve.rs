@@ -1,0 +1,26 @@
+//! The listener of health, readiness and the console.
+
+use super::roles::{CONSOLE, Running};
+use crate::health::Standing;
+use anyhow::Context;
+use axum::Router;
+use std::net::SocketAddr;
+use tokio::net::TcpListener;
+
+/// Takes the address, before anything else begins: a second dormer by mistake ends here.
+///
+/// # Errors
+/// The address is taken, or not ours.
+pub(crate) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!(
+            "cannot listen on {address}; --listen names another address, and port 0 any free port"
+        )
+    })
+}
+
+/// Answers on `listener` until the roles end.
+pub(crate) fn serve(running: &mut Running, listener: TcpListener, router: Router) {
+    running.health().tell(CONSOLE, Standing::Up);
+    running.beside(CONSOLE, async move { Ok(axum::serve(listener, router).await?) });
+}
