@@ -337,6 +337,23 @@ async fn letters_that_were_refused_are_written_again() {
 }
 
 #[tokio::test]
+async fn an_api_server_that_is_away_is_named_and_waited_for() {
+    let world = world(1, &[]).await;
+    let bench = Bench::start(&world, Pool::newest()).await;
+    all_serve(&bench, &world, 1).await;
+    world.api.set_available(false);
+    world.api.store().end_watches();
+    let status = bench.until_status("it is away", |status| status.error.is_some()).await;
+    let error = status.error.expect("an error");
+    assert!(error.starts_with("cannot ") && error.ends_with("(503)"), "{error}");
+    world.api.set_available(true);
+    bench.until_status("it is back", |status| status.error.is_none()).await;
+    scale(&world, 2);
+    all_serve(&bench, &world, 2).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
 async fn one_of_two_watchers_is_elected_and_the_other_follows() {
     let world = world(1, &[]).await;
     let recorder = Arc::new(Recorder(watch::Sender::default()));

@@ -4,6 +4,10 @@
 //! published, then watches, whose changes are published as they come; and everything once more, spread evenly over
 //! `Options::repeat`. A gap in a watch, a refused letter or the time ends the round, and the next one lists again. So
 //! the watcher keeps nothing that it could not find again, and several of them are harmless.
+//!
+//! It may do no more than: list and watch Machines and MachineSets in their namespace, Nodes and
+//! CertificateSigningRequests, and ConfigMaps in dormer's namespace; get, create and update the Lease there; create
+//! and patch Events there. It writes to no Machine, MachineSet or Node.
 
 mod cluster;
 mod csr;
