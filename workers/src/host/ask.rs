@@ -21,6 +21,9 @@ use std::sync::Arc;
 /// Longest piece of a host's own words in a failure, in bytes.
 const SAID_BYTES_MAX: usize = 400;
 
+/// The code of a call that ended without an answer.
+const NO_FRAME: &str = "NoFrame";
+
 /// What the script is asked for.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
@@ -80,7 +83,12 @@ impl<C: Cluster> HostHands<C> {
         };
         let line = command_line(&call).map_err(unusable)?;
         let output = self.exec(host, session, &line, progress).await?;
-        answered(&output, &task, attempt)
+        let answer = answered(&output, &task, attempt);
+        if answer.as_ref().is_err_and(|failure| failure.code == NO_FRAME) {
+            // Perhaps there is no script to run: the next attempt looks.
+            self.sent.forget(host);
+        }
+        answer
     }
 
     async fn exec(
@@ -108,7 +116,7 @@ fn unusable(error: impl std::fmt::Display) -> Failure {
 fn answered(output: &Output, task: &str, attempt: u32) -> Result<Answer, Failure> {
     let answer = frame::extract(&output.stdout, task, attempt).map_err(|error| {
         let said = said(output);
-        Failure::transient("NoFrame", format!("{error}{said}; the host is looked at anew"))
+        Failure::transient(NO_FRAME, format!("{error}{said}; the host is looked at anew"))
     })?;
     match &answer.failure {
         None => Ok(answer),

@@ -4,6 +4,7 @@ mod ask;
 pub mod cluster;
 mod facts;
 mod prepare;
+mod sent;
 
 use crate::{
     catalog::Catalog,
@@ -36,6 +37,7 @@ pub struct HostHands<C> {
     pool: Arc<Pool>,
     catalog: Catalog,
     cluster: Arc<C>,
+    sent: Arc<sent::Sent>,
 }
 
 impl<C> Clone for HostHands<C> {
@@ -44,6 +46,7 @@ impl<C> Clone for HostHands<C> {
             pool: Arc::clone(&self.pool),
             catalog: self.catalog.clone(),
             cluster: Arc::clone(&self.cluster),
+            sent: Arc::clone(&self.sent),
         }
     }
 }
@@ -58,7 +61,8 @@ impl<C: Cluster> HostHands<C> {
         catalog: Catalog,
         cluster: Arc<C>,
     ) -> Self {
-        Self { pool: Arc::new(Pool::new(dialer, key, limits)), catalog, cluster }
+        let pool = Arc::new(Pool::new(dialer, key, limits));
+        Self { pool, catalog, cluster, sent: Arc::default() }
     }
 }
 
@@ -235,6 +239,7 @@ impl<C: Cluster> HostHands<C> {
             let asked = Asked { mode: Mode::Remove, fence, boot: None, rendered: Some(&prepared) };
             self.ask(order, host, &session, asked, progress).await?;
         }
+        self.sent.forget(host);
         Ok(Outcome::TornDown)
     }
 }

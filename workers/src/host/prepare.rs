@@ -106,17 +106,20 @@ impl<C: Cluster> HostHands<C> {
         session: &Session,
         prepared: Option<&Prepared>,
     ) -> Result<(), Failure> {
-        let sent = async {
-            let sftp = session.sftp().await?;
-            put(order, sftp, &script_path(script::hash()), script::CONVERGE.as_bytes()).await?;
-            if let Some(prepared) = prepared
-                && let DocumentRef::Uploaded { section, sha256 } = prepared.document_ref()
-            {
-                put(order, sftp, &document_path(section, &sha256), &prepared.bytes).await?;
-            }
-            Ok::<(), SshError>(())
-        };
-        sent.await.map_err(|error| self.failed(host, error))
+        let mut files = vec![(script_path(script::hash()), script::CONVERGE.as_bytes())];
+        if let Some(prepared) = prepared
+            && let DocumentRef::Uploaded { section, sha256 } = prepared.document_ref()
+        {
+            files.push((document_path(section, &sha256), prepared.bytes.as_slice()));
+        }
+        files.retain(|(path, _)| !self.sent.has(host, path));
+        for (path, bytes) in files {
+            let sftp = session.sftp().await.map_err(|error| self.failed(host, error))?;
+            let put = put(order, sftp, &path, bytes).await;
+            put.map_err(|error| self.failed(host, error))?;
+            self.sent.put(host, path);
+        }
+        Ok(())
     }
 
     /// Sends the payload files that are neither in place nor staged, as far as their sizes tell. What a size cannot

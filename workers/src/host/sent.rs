@@ -1,0 +1,46 @@
+//! What this worker has put on which host, so that a connection that breaks does not cost another look.
+
+use dormer_proto::machine::HostRef;
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// Hosts remembered; then all are forgotten, which costs each one look.
+const HOSTS_MAX: usize = 10_000;
+
+/// Files named by their content, by host. A memory, never evidence: a call that finds nothing to run makes it forget.
+#[derive(Debug, Default)]
+pub(super) struct Sent {
+    /// A lock: held for a map operation, never across an await.
+    hosts: Mutex<HashMap<String, BTreeSet<String>>>,
+}
+
+impl Sent {
+    fn hosts(&self) -> MutexGuard<'_, HashMap<String, BTreeSet<String>>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this file was put there.
+    pub(super) fn has(&self, host: &HostRef, path: &str) -> bool {
+        self.hosts().get(&key(host)).is_some_and(|paths| paths.contains(path))
+    }
+
+    /// It is there now.
+    pub(super) fn put(&self, host: &HostRef, path: String) {
+        let mut hosts = self.hosts();
+        if hosts.len() >= HOSTS_MAX {
+            hosts.clear();
+        }
+        hosts.entry(key(host)).or_default().insert(path);
+    }
+
+    /// Nothing is known of this host any more.
+    pub(super) fn forget(&self, host: &HostRef) {
+        self.hosts().remove(&key(host));
+    }
+}
+
+fn key(host: &HostRef) -> String {
+    format!("{}@{}", host.machine.uid, host.address)
+}
