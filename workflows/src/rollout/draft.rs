@@ -130,9 +130,18 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Its run has closed: it is no member, and its signals are forgotten when no repeat can be under way any more.
-    pub(super) fn depart(&mut self, uid: &Uid) {
-        self.s.members.remove(uid);
+    /// Its run has closed: it is no member. Its owner may have it still, and does not make another then.
+    pub(super) fn leave(&mut self, uid: &Uid, gone: bool) {
+        let Some(member) = self.s.members.get_mut(uid) else { return };
+        member.left(gone);
+        if !member.is(Flag::Listed) {
+            self.s.members.remove(uid);
+        }
+    }
+
+    /// Its run has closed for good: it is no member, and its signals are forgotten when no repeat can be under way any more.
+    pub(super) fn depart(&mut self, uid: &Uid, gone: bool) {
+        self.leave(uid, gone);
         self.s.turned_away.retain(|turned| turned != uid);
         if !self.s.departed.contains(uid) {
             self.s.departed.push_back(uid.clone());
@@ -143,7 +152,7 @@ impl<'a> Draft<'a> {
         {
             self.push(Command::Forget(run));
         }
-        if self.s.members.len() < MEMBERS_MAX
+        if self.s.enrolled() < MEMBERS_MAX
             && let Some(turned) = self.s.turned_away.pop()
         {
             self.tell(&turned, machine::Signal::Enrol);
@@ -157,12 +166,16 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whom there is reason to ask: the awaited, and members that their owner no longer names.
+    /// Whom there is reason to ask: the awaited, members that their owner no longer names, and Machines that it names
+    /// and that have not enrolled, for which a slot or gap might wait in vain.
     fn to_ask(&self, m: &Member) -> bool {
-        let missing = m.is(Flag::Enrolled)
-            && !m.is(Flag::Listed)
-            && self.s.owners.get(&m.owner).is_some_and(|owner| !owner.name.is_empty());
-        (m.is(Flag::Awaited) || missing) && !m.is(Flag::Asked)
+        let named = self.s.owners.get(&m.owner).is_some_and(|owner| !owner.name.is_empty());
+        let reason = if m.is(Flag::Enrolled) {
+            m.is(Flag::Awaited) || (named && !m.is(Flag::Listed))
+        } else {
+            !m.is(Flag::Left) && !m.leaves()
+        };
+        reason && !m.is(Flag::Asked)
     }
 
     fn ask_later(&mut self) {

@@ -165,7 +165,7 @@ impl Draft<'_> {
         slot.vacant = true;
         learn(slot.loss.get_or_insert(Loss { tick, deleted }), deleted);
         let uid = slot.uid.clone();
-        self.depart(&uid);
+        self.depart(&uid, true);
     }
 
     /// A member's run closes. `missing`: its owner, if its Machine was deleted and had a Node.
@@ -193,7 +193,7 @@ impl Draft<'_> {
         if let Some(gap) = self.s.gaps.iter_mut().find(|gap| gap.uid == *uid) {
             learn(&mut gap.loss, deleted);
         }
-        self.depart(uid);
+        self.depart(uid, owner.is_some());
     }
 
     /// Opens the gap that the deletion of `uid` leaves, unless it is open already.
@@ -232,11 +232,9 @@ impl Draft<'_> {
     fn closed(&mut self, uid: &Uid) {
         let held = self.s.slots.iter().position(|slot| slot.uid == *uid && !slot.vacant);
         let slot = held.map(|at| self.s.slots.remove(at));
-        if let Some(member) = self.s.members.remove(uid)
-            && member.is(Flag::HadNode)
-            && member.owner != 0
-            && !member.is(Flag::GapEnded)
-        {
+        let member = self.s.members.get(uid).cloned().unwrap_or_default();
+        self.leave(uid, false);
+        if member.is(Flag::HadNode) && member.owner != 0 && !member.is(Flag::GapEnded) {
             let deleted = slot.and_then(|slot| slot.loss).and_then(|loss| loss.deleted);
             self.open_gap(uid, member.owner, deleted);
         }

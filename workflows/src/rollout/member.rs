@@ -40,6 +40,8 @@ pub enum Flag {
     Asked = 1 << 13,
     /// … and has not answered.
     Asking = 1 << 14,
+    /// Its run has closed: it will not be Joined any more, though its owner may have it still.
+    Left = 1 << 15,
 }
 
 /// What is known of one Machine.
@@ -116,6 +118,17 @@ impl Member {
         self.wants != 0 && self.is(Flag::Enrolled) && !self.leaves()
     }
 
+    /// Its run has closed; `gone`: with its Machine. What its owner says of it stays.
+    pub(super) fn left(&mut self, gone: bool) {
+        let gone = gone || self.leaves();
+        let (owner, created) = (self.owner, self.created);
+        let listed = self.is(Flag::Listed);
+        *self = Self { owner, created, ..Self::default() };
+        self.set(Flag::Listed, listed);
+        self.set(Flag::OwnerDeletes, gone);
+        self.set(Flag::Left, true);
+    }
+
     /// Takes in what it says of itself, at `tick`.
     pub(super) fn told(&mut self, report: &MemberReport, tick: u64) {
         let open = report.token.filter(|mark| mark.open);
@@ -129,6 +142,7 @@ impl Member {
         self.set(Flag::Open, open.is_some());
         self.token = open.map(|mark| mark.token).unwrap_or_default();
         self.set(Flag::Asking, false);
+        self.set(Flag::Left, false);
         // One that has a Node has enrolled when it was adopted, and so says what it found there.
         if report.had_node || report.joined || report.failed || report.deleting {
             self.set(Flag::Awaited, false);

@@ -62,13 +62,16 @@ impl Draft<'_> {
         if !self.room_for(&uid, false) {
             return false;
         }
+        let left = self.s.departed.contains(&uid);
         let member = self.s.members.entry(uid).or_default();
-        if !member.is(Flag::Enrolled) {
-            member.created = machine.created;
-            member.owner = owner;
+        if member.is(Flag::Enrolled) {
+            // It is asked again should its owner lose sight of it.
+            member.set(Flag::Asked, false);
+        } else {
+            (member.created, member.owner) = (machine.created, owner);
+            member.set(Flag::Left, left || member.is(Flag::Left));
         }
         member.set(Flag::Listed, true);
-        member.set(Flag::Asked, false);
         member.set(Flag::OwnerDeletes, machine.deleting);
         if member.leaves() {
             member.wants = 0;
@@ -106,7 +109,8 @@ impl Draft<'_> {
             // One that was seen without a Node before is not adopted yet.
             let said =
                 member.is(Flag::HadNode) || member.is(Flag::Joined) || member.is(Flag::Failed);
-            member.set(Flag::Awaited, !(said || member.leaves()));
+            let over = member.leaves() || member.is(Flag::Left);
+            member.set(Flag::Awaited, !(said || over));
         }
         self.s
             .members

@@ -46,7 +46,8 @@ impl Vacancy {
         let late = m.served == 0 || m.served > self.loss.tick;
         let young = self.loss.deleted.is_none_or(|at| m.created.plus_ms(SKEW_MS) >= at);
         let ours = self.owner != 0 && m.owner == self.owner && *uid != self.uid;
-        ours && late && young && !m.is(Flag::Claimed) && !m.leaves()
+        let able = !m.is(Flag::Claimed) && !m.is(Flag::Left) && !m.leaves();
+        ours && late && young && able
     }
 }
 
