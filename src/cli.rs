@@ -2,7 +2,7 @@
 
 use crate::bench;
 use clap::{Parser, Subcommand};
-use std::process::ExitCode;
+use std::{io::IsTerminal, process::ExitCode};
 use tracing_subscriber::EnvFilter;
 
 /// The life of Windows nodes in Kubernetes and OpenShift, as durable workflows.
@@ -25,10 +25,27 @@ enum Command {
     Fleet(crate::fleet::Options),
 }
 
-/// Logs go to standard error; `DORMER_LOG` chooses them (`info`, `dormer_engine=debug`); by default warnings.
-pub(crate) fn log_to_stderr() {
-    let filter = EnvFilter::try_from_env("DORMER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+impl Cli {
+    /// What is logged unless `DORMER_LOG` says otherwise: a process that runs for long tells what it does.
+    fn logged(&self) -> &'static str {
+        if matches!(self.command, Command::Run(_)) { "warn,dormer=info" } else { "warn" }
+    }
+}
+
+/// Logs go to standard error. `DORMER_LOG` chooses them (`info`, `dormer_engine=debug`); `DORMER_LOG_FORMAT=json`
+/// makes each a line of JSON.
+pub(crate) fn log_to_stderr(cli: &Cli) {
+    let filter =
+        EnvFilter::try_from_env("DORMER_LOG").unwrap_or_else(|_| EnvFilter::new(cli.logged()));
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
+    if std::env::var("DORMER_LOG_FORMAT").is_ok_and(|format| format == "json") {
+        lines.json().init();
+    } else {
+        lines.init();
+    }
 }
 
 /// Does what was asked.

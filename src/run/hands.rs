@@ -1,6 +1,6 @@
 //! The hands of this process' worker, made from its settings.
 
-use super::key::{Keyed, Source};
+use super::key::{Keyed, LOOK_EVERY, Source};
 use crate::config::Config;
 use dormer_proto::{machine::Outcome, message::Failure, work::Order};
 use dormer_workers::{
@@ -32,6 +32,7 @@ pub(crate) async fn both(
         client: client.clone(),
         namespace: config.namespace.clone(),
         place: config.key.clone(),
+        look_every: LOOK_EVERY,
     };
     let host = Keyed::follow(source, |_key| Missing).await;
     Ok(Hands { host, kubernetes: Missing })

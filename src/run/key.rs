@@ -12,8 +12,8 @@ use tokio::{sync::watch, task::JoinHandle, time::sleep};
 const SECRET_KEY: &str = "private-key.pem";
 /// Longest key that is read, in bytes.
 const KEY_BYTES_MAX: usize = 64 << 10;
-/// How often a key that is there is looked at again, and one that is not.
-const LOOK_EVERY: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(10));
+/// How often the key is looked at again.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// Where the key is, with what is needed to read it.
 #[derive(Clone)]
@@ -24,6 +24,8 @@ pub(crate) struct Source {
     pub(crate) namespace: String,
     /// Which file or Secret.
     pub(crate) place: Place,
+    /// How often it is looked at again.
+    pub(crate) look_every: Duration,
 }
 
 impl Source {
@@ -75,7 +77,7 @@ impl<H: Execute> Keyed<H> {
         let (tell, hands) = watch::channel(made(&known, &make));
         let following = tokio::spawn(async move {
             loop {
-                sleep(if known.is_ok() { LOOK_EVERY.0 } else { LOOK_EVERY.1 }).await;
+                sleep(source.look_every).await;
                 let now = source.read().await;
                 // A key that cannot be read for a while is still the key.
                 if now == known || (now.is_err() && known.is_ok()) {
@@ -105,5 +107,88 @@ impl<H: Execute> Execute for Keyed<H> {
             Ok(hands) => hands.execute(order, progress).await,
             Err(why) => Err(Failure::transient("NoPrivateKey", why)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_fleet::{World, WorldConfig};
+    use dormer_proto::{
+        id::{Attempt, Incarnation, Seq, Sum, TaskId, Timestamp},
+        machine::{HostRef, Task},
+        work::machine_run,
+    };
+    use std::time::Duration;
+
+    /// Hands that do nothing, but exist.
+    struct Idle;
+
+    impl Execute for Idle {
+        async fn execute(&self, _: &Order, _: &Progress) -> Result<Outcome, Failure> {
+            Ok(Outcome::RebootAsked)
+        }
+    }
+
+    fn order() -> Order {
+        Order {
+            task: TaskId { run: machine_run("u").expect("a run"), seq: Seq(1), ordinal: 0 },
+            attempt: Attempt(1),
+            incarnation: Incarnation(1),
+            issued: Sum(1),
+            episode: Seq(1),
+            at: Timestamp(0),
+            limit_ms: 1_000,
+            body: Task::Probe { host: HostRef::default() },
+        }
+    }
+
+    async fn world() -> (World, Client) {
+        let world = World::start(WorldConfig::on_loopback(0, dormer_fleet::Pace::LIFE)).await;
+        let world = world.expect("a world");
+        let file = serde_json::from_value(world.kubeconfig()).expect("a kubeconfig");
+        let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await;
+        let client = Client::try_from(config.expect("a configuration")).expect("a client");
+        (world, client)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_key_is_found_in_its_secret_or_named_as_missing() {
+        let (_world, client) = world().await;
+        let namespace = "openshift-windows-machine-config-operator".to_owned();
+        let source = |name: &str| Source {
+            client: client.clone(),
+            namespace: namespace.clone(),
+            place: Place::Secret(name.into()),
+            look_every: LOOK_EVERY,
+        };
+        let keyed = Keyed::follow(source("cloud-private-key"), |_| Idle).await;
+        keyed.execute(&order(), &Progress::default()).await.expect("hands with a key");
+        let keyed = Keyed::follow(source("no-such-key"), |_| Idle).await;
+        let failure = keyed.execute(&order(), &Progress::default()).await.expect_err("no key");
+        assert_eq!((failure.code.as_str(), failure.retry), ("NoPrivateKey", true));
+        assert!(failure.message.contains("no-such-key"), "{failure:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_key_that_comes_later_is_taken_and_none_is_ever_shown() {
+        let (world, client) = world().await;
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("key");
+        std::fs::write(&file, "this is no key").expect("written");
+        let source = Source {
+            client,
+            namespace: String::new(),
+            place: Place::File(file.clone()),
+            look_every: Duration::from_millis(20),
+        };
+        let keyed = Keyed::follow(source, |_| Idle).await;
+        let failure = keyed.execute(&order(), &Progress::default()).await.expect_err("no key");
+        assert!(!failure.message.contains("this is no key"), "{failure:?}");
+        std::fs::write(&file, &world.ssh_key.private_pem).expect("written");
+        let mut hands = keyed.hands.clone();
+        let come = hands.wait_for(|hands| hands.is_ok());
+        tokio::time::timeout(Duration::from_secs(90), come).await.expect("in time").expect("hands");
+        keyed.execute(&order(), &Progress::default()).await.expect("hands with a key");
     }
 }
