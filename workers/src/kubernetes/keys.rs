@@ -8,6 +8,10 @@ pub const NODE_NAME: &str = "dormer.io/node-name";
 pub const FENCE: &str = "dormer.io/fence";
 /// On a Node: the version that we configured.
 pub const VERSION: &str = "dormer.io/version";
+/// On a Machine and its Node: the host key that was pinned, as OpenSSH writes public keys.
+pub const HOST_KEY: &str = "dormer.io/host-key";
+/// On a Node, while a fence is open there: whether somebody else had cordoned it before, `true` or `false`.
+pub const WAS_CORDONED: &str = "dormer.io/was-cordoned";
 /// On a Machine (label or annotation): hands off when it is `true`.
 pub const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
 /// On a Node: the version that WMCO wrote; read, never trusted as ours.

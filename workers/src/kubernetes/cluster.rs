@@ -1,0 +1,180 @@
+//! What tasks on a host need of the cluster: the notes on a Machine, its standing, and how a kubelet joins.
+
+use super::{
+    KubernetesHands,
+    api::{call, call_if_there, mark_of, patch},
+    keys,
+};
+use crate::host::cluster::{Bootstrap, Cluster, Standing};
+use dormer_proto::{machine::MachineRef, message::Failure};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{
+    Api, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind},
+};
+use serde_json::json;
+use std::net::Ipv4Addr;
+use zeroize::Zeroizing;
+
+/// How kubelets join; what is `None` is read from the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The API server's URL as nodes reach it. `None`: OpenShift's `apiServerInternalURI`.
+    pub api_url: Option<String>,
+    /// Namespace and name of the Secret with the bootstrap `token` and the `ca.crt`.
+    pub bootstrap: (String, String),
+    /// Namespace, name and key of the ConfigMap with the authority of client certificates. Without it, that of
+    /// `ca.crt` is taken, which is right where one authority does both.
+    pub client_ca: (String, String, String),
+    /// The services' network. `None`: what OpenShift's network configuration says.
+    pub service_cidr: Option<String>,
+    /// The cluster's domain.
+    pub cluster_domain: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            api_url: None,
+            bootstrap: (
+                "openshift-machine-config-operator".into(),
+                "node-bootstrapper-token".into(),
+            ),
+            client_ca: (
+                "kube-system".into(),
+                "extension-apiserver-authentication".into(),
+                "client-ca-file".into(),
+            ),
+            service_cidr: None,
+            cluster_domain: "cluster.local".into(),
+        }
+    }
+}
+
+impl Cluster for KubernetesHands {
+    async fn note(
+        &self,
+        machine: &MachineRef,
+        node_name: &str,
+        host_key: &str,
+    ) -> Result<(), Failure> {
+        let Some(object) = self.machine(machine).await? else {
+            let message = format!("the Machine {} with that UID is gone", machine.name);
+            return Err(Failure::lasting("MachineGone", message));
+        };
+        let there =
+            |key: &str, value: &str| object.annotations().get(key).is_some_and(|v| v == value);
+        if there(keys::NODE_NAME, node_name) && there(keys::HOST_KEY, host_key) {
+            return Ok(());
+        }
+        let marks = json!({keys::NODE_NAME: node_name, keys::HOST_KEY: host_key});
+        let what = format!("Machine {}/{}", machine.namespace, machine.name);
+        let change = json!({"metadata": {"annotations": marks}});
+        patch(&self.machine_api(machine), &object, &what, change).await.map(drop)
+    }
+
+    async fn standing(
+        &self,
+        machine: &MachineRef,
+        node: Option<&str>,
+    ) -> Result<Standing, Failure> {
+        let object = self.machine(machine).await?;
+        let mut marks: Vec<_> = object.iter().filter_map(mark_of).collect();
+        let mut standing = Standing::default();
+        if let Some(name) = node
+            && let Some(found) = self.node(name).await?
+        {
+            marks.extend(mark_of(&found));
+            standing.subnet = found.annotations().get(keys::SUBNET).cloned();
+            standing.pods = u32::try_from(self.movable(name).await?.len()).unwrap_or(u32::MAX);
+        }
+        standing.token = marks.iter().map(|mark| mark.token).max().unwrap_or_default();
+        Ok(standing)
+    }
+
+    async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
+        let (token, api_ca) = self.bootstrap_secret().await?;
+        let service_cidr = self.service_cidr().await?;
+        Ok(Bootstrap {
+            api_url: self.api_url().await?,
+            client_ca: self.client_ca().await?.unwrap_or_else(|| api_ca.clone()),
+            api_ca,
+            token,
+            cluster_dns: dns_of(&service_cidr)?,
+            cluster_domain: self.settings.cluster_domain.clone(),
+            service_cidr,
+        })
+    }
+}
+
+impl KubernetesHands {
+    async fn bootstrap_secret(&self) -> Result<(Zeroizing<String>, String), Failure> {
+        let (namespace, name) = &self.settings.bootstrap;
+        let what = format!("Secret {namespace}/{name}");
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let secret = call("get", &what, api.get(name)).await?;
+        let data = secret.data.unwrap_or_default();
+        let field = |key: &str| {
+            let text = data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
+            text.filter(|text| !text.is_empty()).ok_or_else(|| {
+                let message = format!("{what} has no text under {key}");
+                Failure::transient("BootstrapUnusable", message)
+            })
+        };
+        Ok((Zeroizing::new(field("token")?), field("ca.crt")?))
+    }
+
+    async fn client_ca(&self) -> Result<Option<String>, Failure> {
+        let (namespace, name, key) = &self.settings.client_ca;
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let what = format!("ConfigMap {namespace}/{name}");
+        let map = call_if_there("get", &what, api.get(name)).await?;
+        Ok(map.and_then(|map| map.data).and_then(|data| data.get(key).cloned()))
+    }
+
+    async fn api_url(&self) -> Result<String, Failure> {
+        if let Some(url) = &self.settings.api_url {
+            return Ok(url.clone());
+        }
+        let found = self.openshift("config.openshift.io", "Infrastructure").await?;
+        let status = found.as_ref().map(|found| &found.data["status"]);
+        let url = status.and_then(|status| status["apiServerInternalURI"].as_str());
+        url.map(str::to_owned).ok_or_else(|| {
+            let message = "the cluster does not say how nodes reach its API server \
+                           (infrastructures.config.openshift.io/cluster): give --api-url";
+            Failure::transient("BootstrapUnusable", message)
+        })
+    }
+
+    async fn service_cidr(&self) -> Result<String, Failure> {
+        if let Some(cidr) = &self.settings.service_cidr {
+            return Ok(cidr.clone());
+        }
+        let found = self.openshift("config.openshift.io", "Network").await?;
+        let named = |part: &str| {
+            let network = &found.as_ref()?.data[part]["serviceNetwork"][0];
+            network.as_str().map(str::to_owned)
+        };
+        named("status").or_else(|| named("spec")).ok_or_else(|| {
+            let message = "the cluster does not say what its services' network is \
+                           (networks.config.openshift.io/cluster): give --service-cidr";
+            Failure::transient("BootstrapUnusable", message)
+        })
+    }
+
+    async fn openshift(&self, group: &str, kind: &str) -> Result<Option<DynamicObject>, Failure> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let what = format!("{}.{group}/cluster", resource.plural);
+        call_if_there("get", &what, api.get("cluster")).await
+    }
+}
+
+/// The cluster's DNS: the tenth address of the services' network, by OpenShift's custom.
+fn dns_of(cidr: &str) -> Result<String, Failure> {
+    let base = cidr.split('/').next().and_then(|base| base.parse::<Ipv4Addr>().ok());
+    let base = base.ok_or_else(|| {
+        Failure::lasting("BootstrapUnusable", format!("{cidr} is no IPv4 network"))
+    })?;
+    Ok(Ipv4Addr::from(u32::from(base).saturating_add(10)).to_string())
+}

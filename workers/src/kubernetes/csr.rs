@@ -1,0 +1,244 @@
+//! Approving a certificate request, and only one that fits in every field (design.md §4).
+
+use super::{
+    KubernetesHands,
+    api::{MANAGER, call, call_if_there},
+};
+use dormer_proto::{
+    machine::{CsrExpectation, Outcome},
+    message::Failure,
+};
+use k8s_openapi::{
+    api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use std::{collections::BTreeSet, net::IpAddr};
+use x509_cert::{
+    der::{
+        Decode, DecodePem,
+        oid::{AssociatedOid, ObjectIdentifier},
+    },
+    ext::pkix::{SubjectAltName, name::GeneralName},
+    name::Name,
+    request::{CertReq, ExtensionReq},
+};
+
+const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+const SERVING: &str = "kubernetes.io/kubelet-serving";
+const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
+const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
+const NODES: &str = "system:nodes";
+/// Who asks for a node's first certificate: OpenShift's account, or the holder of a bootstrap token.
+const BOOTSTRAPPER: &str =
+    "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
+const BOOTSTRAP_TOKEN: (&str, &str) = ("system:bootstrap:", "system:bootstrappers");
+
+impl KubernetesHands {
+    pub(super) async fn approve(
+        &self,
+        name: &str,
+        expect: &CsrExpectation,
+    ) -> Result<Outcome, Failure> {
+        let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
+        let what = format!("certificate request {name}");
+        let Some(csr) = call_if_there("get", &what, api.get(name)).await? else {
+            // Expired and collected: the kubelet asks again.
+            return Ok(Outcome::CsrApproved { csr: name.to_owned() });
+        };
+        let refused = |why| Ok(Outcome::CsrRefused { csr: name.to_owned(), why });
+        match standing(&csr) {
+            Some("Approved") => return Ok(Outcome::CsrApproved { csr: name.to_owned() }),
+            Some(other) => return refused(format!("somebody else marked it {other}")),
+            None => {}
+        }
+        if let Err(why) = check(&csr, expect) {
+            return refused(why);
+        }
+        let condition = CertificateSigningRequestCondition {
+            type_: "Approved".into(),
+            status: "True".into(),
+            reason: Some("DormerApproved".into()),
+            message: Some(format!(
+                "it is what the Machine of Node {} has to ask",
+                expect.node_name
+            )),
+            last_update_time: Some(Time(k8s_openapi::jiff::Timestamp::now())),
+            last_transition_time: None,
+        };
+        // Under the version that was checked: a request is immutable, but what others decided about it is not.
+        let change = json!({
+            "metadata": {"resourceVersion": csr.metadata.resource_version, "uid": csr.metadata.uid},
+            "status": {"conditions": [condition]},
+        });
+        let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+        let change = Patch::Merge(&change);
+        call("approve", &what, api.patch_approval(name, &params, &change)).await?;
+        Ok(Outcome::CsrApproved { csr: name.to_owned() })
+    }
+}
+
+/// What was decided already.
+fn standing(csr: &CertificateSigningRequest) -> Option<&'static str> {
+    let conditions = csr.status.as_ref()?.conditions.as_ref()?;
+    let is = |kind: &str| conditions.iter().any(|c| c.type_ == kind && c.status == "True");
+    ["Denied", "Failed", "Approved"].into_iter().find(|kind| is(kind))
+}
+
+/// Compares a request with what is expected, field by field; the answer names the first that does not fit.
+pub(super) fn check(
+    csr: &CertificateSigningRequest,
+    expect: &CsrExpectation,
+) -> Result<(), String> {
+    let pem = std::str::from_utf8(&csr.spec.request.0).map_err(|_| "it is no PEM text")?;
+    let request = CertReq::from_pem(pem).map_err(|error| format!("it cannot be read: {error}"))?;
+    check_subject(&request.info.subject, expect)?;
+    let names = names(&request)?;
+    match csr.spec.signer_name.as_str() {
+        CLIENT => check_client(csr, expect, &names),
+        SERVING => check_serving(csr, expect, &names),
+        other => Err(format!("its signer {other} is none that a kubelet needs")),
+    }
+}
+
+fn check_subject(subject: &Name, expect: &CsrExpectation) -> Result<(), String> {
+    let all = |oid| -> Result<Vec<String>, String> {
+        let mut found = Vec::new();
+        for part in subject.as_ref().iter().flat_map(|rdn| rdn.as_ref().iter()) {
+            if part.oid == oid {
+                let text = std::str::from_utf8(part.value.value());
+                found.push(text.map_err(|_| "its subject is no text")?.to_owned());
+            }
+        }
+        Ok(found)
+    };
+    let parts = subject.as_ref().iter().flat_map(|rdn| rdn.as_ref().iter()).count();
+    let (common, organizations) = (all(COMMON_NAME)?, all(ORGANIZATION)?);
+    let wanted = format!("system:node:{}", expect.node_name);
+    if common != [wanted.as_str()] {
+        return Err(format!("its common name is {}, not {wanted}", common.join("+")));
+    }
+    if organizations != [NODES] {
+        return Err(format!("its organization is {}, not {NODES}", organizations.join("+")));
+    }
+    if parts != 2 {
+        return Err("its subject says more than a common name and an organization".into());
+    }
+    Ok(())
+}
+
+fn check_client(
+    csr: &CertificateSigningRequest,
+    expect: &CsrExpectation,
+    names: &BTreeSet<String>,
+) -> Result<(), String> {
+    if !names.is_empty() {
+        return Err(format!("a client's request names {}", join(names)));
+    }
+    usages(csr, "client auth")?;
+    let (user, groups) = asker(csr);
+    if user == format!("system:node:{}", expect.node_name) {
+        return in_group(&groups, NODES);
+    }
+    let (prefix, group) = BOOTSTRAP_TOKEN;
+    let token = user.starts_with(prefix) && groups.contains(&group);
+    if user != BOOTSTRAPPER && !token {
+        return Err(format!("{user} may not ask for a node's first certificate"));
+    }
+    match &expect.node_uid {
+        // A Node that exists renews its certificate itself.
+        Some(_) => Err(format!("the Node exists, and {user} asks for its first certificate")),
+        None => Ok(()),
+    }
+}
+
+fn check_serving(
+    csr: &CertificateSigningRequest,
+    expect: &CsrExpectation,
+    names: &BTreeSet<String>,
+) -> Result<(), String> {
+    usages(csr, "server auth")?;
+    let (user, groups) = asker(csr);
+    if user != format!("system:node:{}", expect.node_name) {
+        return Err(format!("{user} asks for the serving certificate of {}", expect.node_name));
+    }
+    in_group(&groups, NODES)?;
+    in_group(&groups, "system:authenticated")?;
+    if names.is_empty() {
+        return Err("a serving request names nothing".into());
+    }
+    let known: BTreeSet<String> = expect.sans.iter().map(|san| san.to_lowercase()).collect();
+    let foreign: BTreeSet<String> = names.difference(&known).cloned().collect();
+    if foreign.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("the Machine does not have the address or name {}", join(&foreign)))
+    }
+}
+
+fn asker(csr: &CertificateSigningRequest) -> (String, Vec<&str>) {
+    let user = csr.spec.username.clone().unwrap_or_default();
+    let groups = csr.spec.groups.iter().flatten().map(String::as_str).collect();
+    (user, groups)
+}
+
+fn in_group(groups: &[&str], group: &str) -> Result<(), String> {
+    if groups.contains(&group) {
+        Ok(())
+    } else {
+        Err(format!("who asks is not in the group {group}"))
+    }
+}
+
+/// Exactly the usages of a kubelet's certificate. Key encipherment is for RSA keys alone.
+fn usages(csr: &CertificateSigningRequest, purpose: &str) -> Result<(), String> {
+    let given: BTreeSet<&str> = csr.spec.usages.iter().flatten().map(String::as_str).collect();
+    let wanted: BTreeSet<&str> = ["digital signature", purpose].into();
+    let with_rsa: BTreeSet<&str> = ["digital signature", "key encipherment", purpose].into();
+    if given == wanted || given == with_rsa {
+        return Ok(());
+    }
+    let given: Vec<&str> = given.into_iter().collect();
+    Err(format!("its usages are {}", given.join(", ")))
+}
+
+/// DNS names in lower case, and addresses. Any other kind of name is refused.
+fn names(request: &CertReq) -> Result<BTreeSet<String>, String> {
+    let mut names = BTreeSet::new();
+    for attribute in request.info.attributes.iter().filter(|one| one.oid == ExtensionReq::OID) {
+        for value in attribute.values.iter() {
+            let asked: ExtensionReq =
+                value.decode_as().map_err(|error| format!("its extensions: {error}"))?;
+            for extension in asked.0.iter().filter(|one| one.extn_id == SubjectAltName::OID) {
+                let san = SubjectAltName::from_der(extension.extn_value.as_bytes())
+                    .map_err(|error| format!("its names: {error}"))?;
+                for name in &san.0 {
+                    names.insert(text_of(name)?);
+                }
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn text_of(name: &GeneralName) -> Result<String, String> {
+    match name {
+        GeneralName::DnsName(name) => Ok(name.as_str().to_lowercase()),
+        GeneralName::IpAddress(bytes) => address(bytes.as_bytes()),
+        _ => Err("it names something that is neither a DNS name nor an address".into()),
+    }
+}
+
+fn address(bytes: &[u8]) -> Result<String, String> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    let v6 = <[u8; 16]>::try_from(bytes).map(IpAddr::from);
+    v4.or(v6).map(|address| address.to_string()).map_err(|_| "it names no address".into())
+}
+
+fn join(names: &BTreeSet<String>) -> String {
+    names.iter().cloned().collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,48 @@
+//! Deleting a Machine under an open token.
+
+use super::{
+    ANSWER_MAX, KubernetesHands,
+    api::mark_of,
+    error::{failure, is_conflict, is_gone, silent},
+};
+use dormer_proto::{
+    id::LeaseToken,
+    machine::{MachineRef, Outcome, TokenMark},
+    message::Failure,
+};
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, Preconditions},
+};
+use tokio::time::timeout;
+
+impl KubernetesHands {
+    /// DELETE with the UID and resourceVersion of a read that showed this token open: whoever closes it in between
+    /// changes that version.
+    pub(super) async fn delete(
+        &self,
+        machine: &MachineRef,
+        token: LeaseToken,
+    ) -> Result<Outcome, Failure> {
+        let Some(object) = self.machine(machine).await? else { return Ok(Outcome::MachineDeleted) };
+        if object.metadata.deletion_timestamp.is_some() {
+            return Ok(Outcome::MachineDeleted);
+        }
+        if mark_of(&object) != Some(TokenMark { token, open: true }) {
+            return Ok(Outcome::FenceClosedMeanwhile);
+        }
+        let preconditions =
+            Preconditions { uid: object.uid(), resource_version: object.resource_version() };
+        let params = DeleteParams::background().preconditions(preconditions);
+        let what = format!("Machine {}/{}", machine.namespace, machine.name);
+        let api = self.machine_api(machine);
+        match timeout(ANSWER_MAX, api.delete(&machine.name, &params)).await {
+            Err(_) => Err(silent("delete", &what)),
+            Ok(Ok(_)) => Ok(Outcome::MachineDeleted),
+            Ok(Err(error)) if is_gone(&error) => Ok(Outcome::MachineDeleted),
+            // Somebody wrote on it after the read, perhaps the token: read again.
+            Ok(Err(error)) if is_conflict(&error) => Err(failure("delete", &what, &error)),
+            Ok(Err(error)) => Err(failure("delete", &what, &error)),
+        }
+    }
+}

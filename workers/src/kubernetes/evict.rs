@@ -1,0 +1,150 @@
+//! One short pass of evictions over a node's pods.
+
+use super::{
+    ANSWER_MAX, KubernetesHands,
+    api::{call, mark_of},
+    error::{failure, is_conflict, is_gone, silent},
+};
+use crate::progress::Progress;
+use dormer_proto::{
+    id::LeaseToken,
+    machine::{Blocker, MachineRef, NAMED_ITEMS_MAX, Outcome, TokenMark},
+    message::Failure,
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Error, ResourceExt,
+    api::{DeleteParams, EvictParams, ListParams, Preconditions},
+};
+use tokio::time::timeout;
+
+/// The annotation of a pod that the kubelet made from a file.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// What became of one pod.
+enum Fate {
+    Evicted,
+    Gone,
+    Blocked(String),
+}
+
+impl KubernetesHands {
+    /// Pods that a drain of `node` would move: no DaemonSet's, no mirror pod, none that has ended.
+    pub(super) async fn movable(&self, node: &str) -> Result<Vec<Pod>, Failure> {
+        let api: Api<Pod> = Api::all(self.client.clone());
+        let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let pods = call("list", &format!("pods of Node {node}"), api.list(&params)).await?;
+        Ok(pods.items.into_iter().filter(moves).collect())
+    }
+
+    pub(super) async fn evict(
+        &self,
+        machine: &MachineRef,
+        node: &str,
+        token: LeaseToken,
+        force: bool,
+        progress: &Progress,
+    ) -> Result<Outcome, Failure> {
+        if !self.stands_open(machine, node, token).await? {
+            return Ok(Outcome::FenceClosedMeanwhile);
+        }
+        let pods = self.movable(node).await?;
+        progress.step("evict", pods.len() as u64, "pods");
+        let (mut evicted, mut left, mut blockers) = (0, 0, Vec::new());
+        for pod in &pods {
+            progress.advance(1);
+            left += 1;
+            if pod.metadata.deletion_timestamp.is_some() {
+                block(&mut blockers, pod, leaving(pod));
+                continue;
+            }
+            // Without budgets nothing else protects the pods: the token is read before each.
+            if force && !self.stands_open(machine, node, token).await? {
+                return Ok(Outcome::FenceClosedMeanwhile);
+            }
+            match self.move_off(pod, force).await? {
+                Fate::Evicted => evicted += 1,
+                Fate::Gone => left -= 1,
+                Fate::Blocked(why) => block(&mut blockers, pod, why),
+            }
+        }
+        Ok(Outcome::Evicted { evicted, left, blockers })
+    }
+
+    async fn stands_open(
+        &self,
+        machine: &MachineRef,
+        node: &str,
+        token: LeaseToken,
+    ) -> Result<bool, Failure> {
+        let open = Some(TokenMark { token, open: true });
+        let on_machine =
+            self.machine(machine).await?.is_some_and(|object| mark_of(&object) == open);
+        // A Node that is gone has no pods to protect.
+        let on_node = self.node(node).await?.is_none_or(|object| mark_of(&object) == open);
+        Ok(on_machine && on_node)
+    }
+
+    async fn move_off(&self, pod: &Pod, force: bool) -> Result<Fate, Failure> {
+        let namespace = pod.namespace().unwrap_or_default();
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
+        let params = DeleteParams::default().preconditions(preconditions);
+        let (verb, what) = (if force { "delete" } else { "evict" }, format!("pod {}", name(pod)));
+        let done = if force {
+            timeout(ANSWER_MAX, api.delete(&pod.name_any(), &params)).await.map(|r| r.map(drop))
+        } else {
+            let params = EvictParams { delete_options: Some(params), ..EvictParams::default() };
+            timeout(ANSWER_MAX, api.evict(&pod.name_any(), &params)).await.map(|r| r.map(drop))
+        };
+        match done {
+            Err(_) => Err(silent(verb, &what)),
+            Ok(Ok(())) => Ok(Fate::Evicted),
+            // Another pod has its name by now.
+            Ok(Err(error)) if is_gone(&error) || is_conflict(&error) => Ok(Fate::Gone),
+            Ok(Err(Error::Api(status))) if status.code == 429 => Ok(Fate::Blocked(budget(&status))),
+            // Two budgets match one pod: nobody can evict it (field.md §5, 50).
+            Ok(Err(Error::Api(status))) if status.code == 500 => {
+                Ok(Fate::Blocked(status.message.clone()))
+            }
+            Ok(Err(error)) => Err(failure(verb, &what, &error)),
+        }
+    }
+}
+
+fn moves(pod: &Pod) -> bool {
+    let owners = pod.owner_references();
+    let daemon = owners.iter().any(|o| o.kind == "DaemonSet" && o.controller == Some(true));
+    let mirror = pod.annotations().contains_key(MIRROR);
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    !daemon && !mirror && !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+fn name(pod: &Pod) -> String {
+    format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
+}
+
+fn block(blockers: &mut Vec<Blocker>, pod: &Pod, why: String) {
+    if blockers.len() < NAMED_ITEMS_MAX {
+        blockers.push(Blocker { pod: name(pod), why });
+    }
+}
+
+fn leaving(pod: &Pod) -> String {
+    let finalizers = pod.finalizers();
+    if finalizers.is_empty() {
+        let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(30);
+        format!("it is ending, with {grace} s of grace")
+    } else {
+        format!("it waits for its finalizers {}", finalizers.join(", "))
+    }
+}
+
+/// The budget's name and numbers, as the API server says them.
+fn budget(status: &kube::core::Status) -> String {
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice());
+    match causes.unwrap_or_default().first() {
+        Some(cause) if !cause.message.is_empty() => cause.message.clone(),
+        _ => status.message.clone(),
+    }
+}

@@ -1,0 +1,133 @@
+//! The fence at the API server: a token, open or closed, on the Machine and on its Node (design.md §3).
+
+use super::{
+    KubernetesHands,
+    api::{mark_of, patch},
+    keys,
+};
+use dormer_proto::{
+    id::LeaseToken,
+    machine::{FenceRefusal, MachineRef, Outcome, TokenMark},
+    message::Failure,
+};
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+impl KubernetesHands {
+    /// Writes "token N, open", first on the Machine, then on the Node.
+    pub(super) async fn open(
+        &self,
+        machine: &MachineRef,
+        node: Option<&str>,
+        token: LeaseToken,
+        marked: bool,
+        cordon: bool,
+    ) -> Result<Outcome, Failure> {
+        let refused = |why| Ok(Outcome::FenceRefused { why });
+        let Some(object) = self.machine(machine).await? else { return refused(FenceRefusal::Gone) };
+        let found = match node {
+            Some(name) => self.node(name).await?,
+            None => None,
+        };
+        if !may_open(mark_of(&object), token) || !may_open(found.as_ref().and_then(mark_of), token)
+        {
+            return refused(FenceRefusal::Superseded);
+        }
+        if marked && found.as_ref().is_some_and(serves) {
+            return refused(FenceRefusal::NodeServes);
+        }
+        let open = keys::fence_text(TokenMark { token, open: true });
+        let change = json!({"metadata": {"annotations": {keys::FENCE: open}}});
+        let what = format!("Machine {}/{}", machine.namespace, machine.name);
+        if patch(&self.machine_api(machine), &object, &what, change).await?.is_none() {
+            return refused(FenceRefusal::Gone);
+        }
+        let Some(found) = found else { return Ok(Outcome::FenceOpened { was_cordoned: false }) };
+        let was_cordoned = was_cordoned(&found, token);
+        let change = opening(&open, was_cordoned, cordon);
+        patch(&self.node_api(), &found, &format!("Node {}", found.name_any()), change).await?;
+        Ok(Outcome::FenceOpened { was_cordoned })
+    }
+
+    /// Writes "token N, closed" on each of the same objects, whether or not it was opened there; the Node's patch
+    /// restores the cordon as it was.
+    pub(super) async fn close(
+        &self,
+        machine: &MachineRef,
+        node: Option<&str>,
+        token: LeaseToken,
+    ) -> Result<Outcome, Failure> {
+        let closed = keys::fence_text(TokenMark { token, open: false });
+        if let Some(object) = self.machine(machine).await?
+            && may_close(mark_of(&object), token)
+        {
+            let change = json!({"metadata": {"annotations": {keys::FENCE: closed}}});
+            let what = format!("Machine {}/{}", machine.namespace, machine.name);
+            patch(&self.machine_api(machine), &object, &what, change).await?;
+        }
+        let found = match node {
+            Some(name) => self.node(name).await?,
+            None => None,
+        };
+        if let Some(found) = found
+            && may_close(mark_of(&found), token)
+        {
+            let change = closing(&found, &closed);
+            patch(&self.node_api(), &found, &format!("Node {}", found.name_any()), change).await?;
+        }
+        Ok(Outcome::FenceClosed)
+    }
+}
+
+/// Over a smaller token, or over N itself while it is open (a repeat); never over N closed, or a greater one.
+fn may_open(there: Option<TokenMark>, token: LeaseToken) -> bool {
+    there.is_none_or(|there| there.token < token || (there.token == token && there.open))
+}
+
+/// A greater token is another holder's, and N closed is done.
+fn may_close(there: Option<TokenMark>, token: LeaseToken) -> bool {
+    there.is_none_or(|there| there.token < token || (there.token == token && there.open))
+}
+
+fn serves(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready =
+        conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
+    ready && !cordoned(node)
+}
+
+fn cordoned(node: &Node) -> bool {
+    node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
+}
+
+/// Whether somebody else had cordoned the node: what an earlier open of ours noted, else what it is now.
+fn was_cordoned(node: &Node, token: LeaseToken) -> bool {
+    let noted = node.annotations().get(keys::WAS_CORDONED);
+    let ours = mark_of(node).is_some_and(|mark| mark.open && mark.token <= token);
+    match noted.filter(|_| ours) {
+        Some(noted) => noted == "true",
+        None => cordoned(node),
+    }
+}
+
+fn opening(open: &str, was_cordoned: bool, cordon: bool) -> Value {
+    let noted = was_cordoned.to_string();
+    let annotations = json!({keys::FENCE: open, keys::WAS_CORDONED: noted});
+    let mut change = json!({"metadata": {"annotations": annotations}});
+    if cordon {
+        change["spec"]["unschedulable"] = true.into();
+    }
+    change
+}
+
+fn closing(node: &Node, closed: &str) -> Value {
+    let noted = node.annotations().get(keys::WAS_CORDONED);
+    let annotations = json!({keys::FENCE: closed, keys::WAS_CORDONED: Value::Null});
+    let mut change = json!({"metadata": {"annotations": annotations}});
+    // Without a note of ours the cordon is somebody else's, and stays.
+    if let Some(noted) = noted {
+        change["spec"]["unschedulable"] = if noted == "true" { true.into() } else { Value::Null };
+    }
+    change
+}

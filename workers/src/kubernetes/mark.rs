@@ -1,0 +1,32 @@
+//! Writing on a Node what it carries.
+
+use super::{KubernetesHands, api::patch, keys};
+use dormer_proto::{machine::Outcome, message::Failure};
+use kube::ResourceExt;
+use serde_json::json;
+
+impl KubernetesHands {
+    /// Writes our version, and the pinned host key, on the Node; nothing if they stand there.
+    pub(super) async fn mark(
+        &self,
+        node: &str,
+        version: &str,
+        pin: Option<&str>,
+    ) -> Result<Outcome, Failure> {
+        let Some(found) = self.node(node).await? else {
+            return Err(Failure::transient("NodeGone", format!("the Node {node} is not there")));
+        };
+        let annotations = found.annotations();
+        let there = annotations.get(keys::VERSION).is_some_and(|there| there == version)
+            && pin.is_none_or(|pin| annotations.get(keys::HOST_KEY).is_some_and(|k| k == pin));
+        if !there {
+            let mut marks = json!({ keys::VERSION: version });
+            if let Some(pin) = pin {
+                marks[keys::HOST_KEY] = pin.into();
+            }
+            let change = json!({"metadata": {"annotations": marks}});
+            patch(&self.node_api(), &found, &format!("Node {node}"), change).await?;
+        }
+        Ok(Outcome::NodeMarked)
+    }
+}
