@@ -62,6 +62,9 @@ pub enum Signal {
         owner: Option<String>,
         /// It had a Node, and somebody else deleted it: a gap is left.
         gap: bool,
+        /// Only the run ends (a person closed it, or it is to be ignored): the Machine is still there.
+        #[serde(default)]
+        stays: bool,
         /// The lease that it held, if any.
         token: Option<LeaseToken>,
         /// The Machine's deletionTimestamp, if it was seen: a replacement is not older.

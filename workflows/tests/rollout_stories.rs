@@ -184,7 +184,7 @@ fn a_grant_that_finds_no_taker() {
     let mut pool = Pool::of(&["a", "b", "c"]);
     pool.request("a").request("b");
     // It may have been deleted: a gap, until it is known that a person only closed the run.
-    pool.refused("a", granted(1), Refusal::Closed).left("a", false, 20_000);
+    pool.refused("a", granted(1), Refusal::Closed).closed("a");
     // The run is not there (yet): it enrols when it is, and then there is no gap.
     pool.refused("b", granted(2), Refusal::Unknown).member("b", serving());
     holds(&pool, expect_file!["rollout_stories/no_taker.txt"]);
@@ -196,7 +196,7 @@ fn a_machine_without_owner() {
     let mut pool = Pool::of(&["a", "b", "c"]);
     pool.member("b", alone()).member("c", alone()).request("a").request_as("b", alone());
     // Nobody replaces it: no gap, no wait.
-    let left = Signal::Left { owner: None, gap: true, token: None, deleted: None };
+    let left = Signal::Left { owner: None, gap: true, stays: false, token: None, deleted: None };
     pool.signal("c", "left, a gap, ownerless", left);
     pool.release("a", 1).replace("b", 2, 20_000);
     holds(&pool, expect_file!["rollout_stories/ownerless.txt"]);

@@ -67,7 +67,8 @@ fn kinds() -> Vec<(&'static str, Make)> {
             let mut pool = Pool::of(&["b"]);
             let owner = Some("other".to_owned());
             let deleted = Some(Timestamp(1_000));
-            pool.signal("a", "left", Signal::Left { owner, gap: true, token: None, deleted });
+            let left = Signal::Left { owner, gap: true, stays: false, token: None, deleted };
+            pool.signal("a", "left", left);
             pool.request("b").wait_ms(16 * 60_000);
             pool
         }),
@@ -125,8 +126,16 @@ fn inputs() -> Vec<(&'static str, Input<Rollout>)> {
     let left = |gap, token| Signal::Left {
         owner: Some(SET.into()),
         gap,
+        stays: false,
         token,
         deleted: Some(Timestamp(1_000)),
+    };
+    let closed = Signal::Left {
+        owner: Some(SET.into()),
+        gap: false,
+        stays: true,
+        token: None,
+        deleted: None,
     };
     let paused = PoolSettings { paused: true, ..PoolSettings::default() };
     let strange = work::Signal::Machine(machine::Signal::Retry);
@@ -148,6 +157,7 @@ fn inputs() -> Vec<(&'static str, Input<Rollout>)> {
         ("a releases, replaced", signalled("a", release(true))),
         ("b releases what a holds", signalled("b", release(false))),
         ("a leaves", signalled("a", left(false, None))),
+        ("a leaves, its Machine stays", signalled("a", closed)),
         ("a leaves a gap", signalled("a", left(true, None))),
         ("a leaves with the lease", signalled("a", left(false, Some(LeaseToken(1))))),
         ("a person pauses", by_a_person(Signal::Pause)),

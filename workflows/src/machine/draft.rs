@@ -294,7 +294,7 @@ impl<'a> Draft<'a> {
             self.s.lease = Lease::None;
             self.tell_rollout(rollout::Signal::Release { token, replaced, deleted });
             if self.s.halt == Some(Halt::Ignored) {
-                self.leave_rollout(false);
+                self.leave_rollout(false, true);
             }
         }
     }

@@ -66,7 +66,7 @@ impl Draft<'_> {
                 self.s.halt = Some(Halt::Ignored);
                 if self.s.lease.token().is_none() {
                     self.cancel_tasks();
-                    self.leave_rollout(false);
+                    self.leave_rollout(false, true);
                 }
             }
             (false, Some(Halt::Ignored)) => {
@@ -134,13 +134,14 @@ impl Draft<'_> {
         if self.s.lease.token().is_some() {
             return self.enter(Phase::ClosingGone);
         }
-        self.leave_rollout(self.s.served && !by_us);
+        self.leave_rollout(self.s.served && !by_us, false);
         self.end_episode("gone");
         self.enter(Phase::Gone);
     }
 
     /// The rollout hears that it is a member no more.
-    pub(super) fn leave_rollout(&mut self, gap: bool) {
+    /// `stays`: only the run ends, the Machine is still there.
+    pub(super) fn leave_rollout(&mut self, gap: bool, stays: bool) {
         if self.s.told.take().is_none() {
             return;
         }
@@ -148,6 +149,7 @@ impl Draft<'_> {
         self.tell_rollout(rollout::Signal::Left {
             owner: machine.and_then(|m| m.owner.as_ref()).map(|owner| owner.uid.clone()),
             gap,
+            stays,
             token: self.s.lease.token(),
             deleted: machine.and_then(|m| m.deleted),
         });

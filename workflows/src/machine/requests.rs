@@ -133,7 +133,7 @@ impl Draft<'_> {
             self.s.note = Some("it holds the lease: abort or finish the upgrade first".into());
             return;
         }
-        self.leave_rollout(false);
+        self.leave_rollout(false, true);
         self.end_episode("removed");
         self.enter(Phase::Gone);
     }

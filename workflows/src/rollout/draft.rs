@@ -130,11 +130,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Its run has closed: it is no member. Its owner may have it still, and does not make another then.
+    /// Its run has closed: it is no member. While its Machine stays, its owner does not make another.
     pub(super) fn leave(&mut self, uid: &Uid, gone: bool) {
         let Some(member) = self.s.members.get_mut(uid) else { return };
         member.left(gone);
-        if !member.is(Flag::Listed) {
+        let named = member.is(Flag::Listed) || (!member.leaves() && member.owner != 0);
+        if !named {
             self.s.members.remove(uid);
         }
     }

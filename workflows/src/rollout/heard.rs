@@ -30,10 +30,10 @@ impl Draft<'_> {
             (Signal::Release { token, replaced, deleted }, Some(uid)) => {
                 self.released(&uid, token, replaced, deleted);
             }
-            (Signal::Left { owner, gap, token, deleted }, Some(uid)) => {
+            (Signal::Left { owner, gap, stays, token, deleted }, Some(uid)) => {
                 // With the lease, too, it was deleted: a run that lives gives it back first.
                 let missing = owner.filter(|_| gap || token.is_some());
-                self.left(&uid, missing.as_deref(), deleted);
+                self.left(&uid, missing.as_deref(), stays, deleted);
             }
             // Only a machine's run can be a member.
             (_, None) => {}
@@ -169,7 +169,7 @@ impl Draft<'_> {
     }
 
     /// A member's run closes. `missing`: its owner, if its Machine was deleted and had a Node.
-    fn left(&mut self, uid: &Uid, missing: Option<&str>, deleted: Option<Timestamp>) {
+    fn left(&mut self, uid: &Uid, missing: Option<&str>, stays: bool, deleted: Option<Timestamp>) {
         let owner = missing.map(|owner| self.owner(owner));
         let held = self.s.slots.iter().position(|slot| slot.uid == *uid && !slot.vacant);
         let known = self.s.members.get(uid);
@@ -193,7 +193,7 @@ impl Draft<'_> {
         if let Some(gap) = self.s.gaps.iter_mut().find(|gap| gap.uid == *uid) {
             learn(&mut gap.loss, deleted);
         }
-        self.depart(uid, owner.is_some());
+        self.depart(uid, !stays || owner.is_some());
     }
 
     /// Opens the gap that the deletion of `uid` leaves, unless it is open already.
@@ -233,7 +233,8 @@ impl Draft<'_> {
         let held = self.s.slots.iter().position(|slot| slot.uid == *uid && !slot.vacant);
         let slot = held.map(|at| self.s.slots.remove(at));
         let member = self.s.members.get(uid).cloned().unwrap_or_default();
-        self.leave(uid, false);
+        // One that was a member will still say how it left.
+        self.leave(uid, member.is(Flag::Enrolled));
         if member.is(Flag::HadNode) && member.owner != 0 && !member.is(Flag::GapEnded) {
             let deleted = slot.and_then(|slot| slot.loss).and_then(|loss| loss.deleted);
             self.open_gap(uid, member.owner, deleted);

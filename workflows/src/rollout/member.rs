@@ -26,7 +26,7 @@ pub enum Flag {
     Joined = 1 << 6,
     /// It is Failed.
     Failed = 1 << 7,
-    /// It says that it is being deleted.
+    /// It says that it is being deleted; or it left, and is gone as far as is known.
     Deleting = 1 << 8,
     /// It carries an open token of ours, of a time that we do not remember.
     Open = 1 << 9,
@@ -120,12 +120,11 @@ impl Member {
 
     /// Its run has closed; `gone`: with its Machine. What its owner says of it stays.
     pub(super) fn left(&mut self, gone: bool) {
-        let gone = gone || self.leaves();
+        let gone = gone || (self.is(Flag::Enrolled) && self.is(Flag::Deleting));
+        let kept = self.flags & (Flag::Listed as u16 | Flag::OwnerDeletes as u16);
         let (owner, created) = (self.owner, self.created);
-        let listed = self.is(Flag::Listed);
-        *self = Self { owner, created, ..Self::default() };
-        self.set(Flag::Listed, listed);
-        self.set(Flag::OwnerDeletes, gone);
+        *self = Self { owner, created, flags: kept, ..Self::default() };
+        self.set(Flag::Deleting, gone);
         self.set(Flag::Left, true);
     }
 

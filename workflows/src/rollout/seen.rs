@@ -2,7 +2,7 @@
 
 use super::{
     draft::Draft,
-    member::Flag,
+    member::{Flag, Member},
     state::{Enrolment, Settings, Wants},
     uid::Uid,
 };
@@ -38,6 +38,10 @@ impl Draft<'_> {
         if id == 0 {
             return;
         }
+        // One that left and stays is named sooner or later.
+        let unnamed_yet = |m: &Member| m.is(Flag::Left) && !m.is(Flag::Listed);
+        let ours = self.s.members.iter().filter(|(_, m)| m.owner == id && unnamed_yet(m));
+        let waits: Vec<Uid> = ours.map(|(uid, _)| uid.clone()).collect();
         for member in self.s.members.values_mut().filter(|m| m.owner == id) {
             member.set(Flag::Listed, false);
         }
@@ -46,8 +50,9 @@ impl Draft<'_> {
             unnamed += u32::from(!self.names(id, machine) && !machine.deleting);
         }
         // What nobody names any more and never enrolled is gone.
-        self.s.members.retain(|_, m| {
-            m.owner != id || m.is(Flag::Listed) || m.is(Flag::Enrolled) || m.is(Flag::Awaited)
+        self.s.members.retain(|uid, m| {
+            let known = m.is(Flag::Listed) || m.is(Flag::Enrolled) || m.is(Flag::Awaited);
+            m.owner != id || known || waits.contains(uid)
         });
         if let Some(owner) = self.s.owners.get_mut(&id) {
             owner.name.clone_from(&fact.name);
@@ -69,7 +74,10 @@ impl Draft<'_> {
             member.set(Flag::Asked, false);
         } else {
             (member.created, member.owner) = (machine.created, owner);
-            member.set(Flag::Left, left || member.is(Flag::Left));
+            if left && !member.is(Flag::Left) {
+                // An old word: it is gone, or it would have a place here.
+                member.left(true);
+            }
         }
         member.set(Flag::Listed, true);
         member.set(Flag::OwnerDeletes, machine.deleting);
@@ -112,8 +120,7 @@ impl Draft<'_> {
             let over = member.leaves() || member.is(Flag::Left);
             member.set(Flag::Awaited, !(said || over));
         }
-        self.s
-            .members
-            .retain(|_, m| m.is(Flag::Listed) || m.is(Flag::Enrolled) || m.is(Flag::Awaited));
+        let known = [Flag::Listed, Flag::Enrolled, Flag::Awaited, Flag::Left];
+        self.s.members.retain(|_, m| known.into_iter().any(|flag| m.is(flag)));
     }
 }

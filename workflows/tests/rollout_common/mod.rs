@@ -106,7 +106,14 @@ impl Pool {
     pub(crate) fn left(&mut self, who: &str, gap: bool, deleted: u64) -> &mut Self {
         let (owner, deleted) = (Some(SET.to_owned()), Some(Timestamp(deleted)));
         let what = if gap { "left, a gap" } else { "left" };
-        self.signal(who, what, Signal::Left { owner, gap, token: None, deleted })
+        self.signal(who, what, Signal::Left { owner, gap, stays: false, token: None, deleted })
+    }
+
+    /// A person closed the run; the Machine stays.
+    pub(crate) fn closed(&mut self, who: &str) -> &mut Self {
+        let owner = Some(SET.to_owned());
+        let left = Signal::Left { owner, gap: false, stays: true, token: None, deleted: None };
+        self.signal(who, "its run is closed", left)
     }
 
     pub(crate) fn person(&mut self, signal: Signal) -> &mut Self {
