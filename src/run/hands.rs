@@ -2,38 +2,32 @@
 
 use super::key::{Keyed, LOOK_EVERY, Source};
 use crate::config::Config;
-use dormer_proto::{machine::Outcome, message::Failure, work::Order};
 use dormer_workers::{
     catalog::Catalog,
-    execute::{Execute, Hands},
-    progress::Progress,
+    execute::Hands,
+    host::HostHands,
+    kubernetes::{KubernetesHands, Settings},
+    ssh::{Dialer, Limits, TcpDial},
 };
 use std::sync::Arc;
 
 /// Both pairs of hands.
-pub(crate) type Both = Hands<Keyed<Missing>, Missing>;
+pub(crate) type Both = Hands<Keyed<HostHands<KubernetesHands>>, KubernetesHands>;
 
-/// Hands for tasks that this build cannot do.
-pub(crate) struct Missing;
-
-impl Execute for Missing {
-    async fn execute(&self, _: &Order, _: &Progress) -> Result<Outcome, Failure> {
-        Err(Failure::transient("NotInThisBuild", "this build cannot do this task"))
-    }
-}
-
-/// Both pairs of hands for the cluster behind `client`.
-pub(crate) async fn both(
-    config: &Config,
-    client: &kube::Client,
-    _catalog: &Arc<Catalog>,
-) -> anyhow::Result<Both> {
+/// Both pairs of hands for the cluster behind `client`. A key that is not there yet is waited for.
+pub(crate) async fn both(config: &Config, client: &kube::Client, catalog: &Catalog) -> Both {
     let source = Source {
         client: client.clone(),
         namespace: config.namespace.clone(),
         place: config.key.clone(),
         look_every: LOOK_EVERY,
     };
-    let host = Keyed::follow(source, |_key| Missing).await;
-    Ok(Hands { host, kubernetes: Missing })
+    let kubernetes = KubernetesHands::new(client.clone(), Settings::default());
+    let (cluster, catalog) = (Arc::new(kubernetes.clone()), catalog.clone());
+    let dialer: Dialer = Arc::new(TcpDial { port: config.ssh_port });
+    let host = Keyed::follow(source, move |key| {
+        let (dialer, cluster) = (Arc::clone(&dialer), Arc::clone(&cluster));
+        HostHands::new(dialer, key, Limits::default(), catalog.clone(), cluster)
+    });
+    Hands { host: host.await, kubernetes }
 }

@@ -85,7 +85,7 @@ impl<H: Execute> Keyed<H> {
                 }
                 known = now;
                 tracing::info!("the private key has changed");
-                tell.send_replace(made(&known, &make));
+                let _ = tell.send_replace(made(&known, &make));
             }
         });
         Self { hands, following }
@@ -110,7 +110,7 @@ impl<H: Execute> Execute for Keyed<H> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "demo"))]
 mod tests {
     use super::*;
     use dormer_fleet::{World, WorldConfig};

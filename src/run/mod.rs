@@ -12,18 +12,16 @@ use crate::{
     health,
     live::Live,
 };
-use anyhow::Context;
 use clap::Args;
 use dormer_engine::{
     embedded::EmbeddedStore,
     engine,
     local::Local,
-    port::{Ports, SystemClock},
+    port::SystemClock,
 };
 use dormer_proto::subject::CLASSES;
 use dormer_workers::{
     catalog::Catalog,
-    execute::Execute,
     nats::{NatsFacts, NatsOrders},
     port::Facts,
     watcher::{self, Election},
@@ -121,7 +119,7 @@ impl Cluster<'_> {
         let ports = Arc::new(Local::new(Arc::new(store), SystemClock));
         let mut running = roles::start(Parts {
             ports: Arc::clone(&ports),
-            hands: self.hands().await?,
+            hands: self.hands().await,
             live: Arc::clone(live),
             engine: engine::Options::default(),
             worker: self.worker(),
@@ -142,7 +140,7 @@ impl Cluster<'_> {
         let link = nats::connect(self.config, servers).await?;
         if self.config.is(Role::Worker) {
             let orders = NatsOrders::open(Arc::clone(&link), &self.config.name, &CLASSES).await?;
-            running.worker(Arc::new(orders), self.hands().await?, self.worker());
+            running.worker(Arc::new(orders), self.hands().await, self.worker());
         }
         if self.config.is(Role::Watcher) {
             let election = Election { identity: self.config.name.clone(), duration: LEASE };
@@ -170,7 +168,7 @@ impl Cluster<'_> {
         running.watcher(self.client.clone(), facts, Arc::clone(&self.catalog), options);
     }
 
-    async fn hands(&self) -> anyhow::Result<Arc<hands::Both>> {
-        Ok(Arc::new(hands::both(self.config, &self.client, &self.catalog).await?))
+    async fn hands(&self) -> Arc<hands::Both> {
+        Arc::new(hands::both(self.config, &self.client, &self.catalog).await)
     }
 }
