@@ -28,8 +28,8 @@ now_ms=[long]([DateTime]::UtcNow-$e).TotalMilliseconds;shell="$($PSVersionTable.
 code_page=[Console]::OutputEncoding.CodePage;fence=$f;addresses=$a;scripts=$h
 containers=$(if($c){$s[[int]$c.InstallState]}else{'unknown'})
 reboot_pending=(Test-Path -LiteralPath 'HKLM:\SOFTWARE\Microsoft\Windows\CurrentVersion\Component Based Servicing\RebootPending')
-node_ip=$(if($p){$p[0].ipv4});free_bytes=[long](Get-CimInstance Win32_LogicalDisk -Filter "DeviceID='C:'").FreeSpace}
+node_ip=$(if($p){$p[0].ipv4}else{$null});free_bytes=[long](Get-CimInstance Win32_LogicalDisk -Filter "DeviceID='C:'").FreeSpace}
 $j=ConvertTo-Json -Compress -Depth 5 @{schema=1;task=$t;attempt=$n;mode='probe';script='probe';facts=$x;reboot=@{state='none'}}
 $z=[Convert]::ToBase64String([Text.Encoding]::UTF8.GetBytes($j))
-$q=[BitConverter]::ToString([Security.Cryptography.SHA256]::Create().ComputeHash([Text.Encoding]::ASCII.GetBytes($z))).Replace('-','').ToLowerInvariant().Substring(0,8)
+$q=[BitConverter]::ToString((New-Object Security.Cryptography.SHA256CryptoServiceProvider).ComputeHash([Text.Encoding]::ASCII.GetBytes($z))).Replace('-','').ToLowerInvariant().Substring(0,8)
 [Console]::Out.Write("`r`nDORMER1 $t $n $z $q`r`n")
