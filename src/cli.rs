@@ -20,6 +20,9 @@ enum Command {
     /// Measure dormer on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Show everything on this machine: a simulated fleet comes up, a failure is retried, all are upgraded
+    #[cfg(feature = "demo")]
+    Demo(crate::demo::Options),
     /// Simulate a cluster with Windows machines, for trying things out
     #[cfg(feature = "demo")]
     Fleet(crate::fleet::Options),
@@ -53,6 +56,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(options) => crate::run::run(*options).await,
         Command::Bench(bench) => bench::run(bench).await,
+        #[cfg(feature = "demo")]
+        Command::Demo(options) => crate::demo::run(options).await,
         #[cfg(feature = "demo")]
         Command::Fleet(options) => crate::fleet::run(options).await,
     }

@@ -77,7 +77,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn list_faults() {
+pub(crate) fn list_faults() {
     for fault in Fault::ALL {
         println!("{:24} {}", fault.name(), fault.about());
     }

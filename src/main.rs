@@ -3,6 +3,8 @@
 mod bench;
 mod cli;
 mod config;
+#[cfg(feature = "demo")]
+mod demo;
 mod embedded;
 #[cfg(feature = "demo")]
 mod fleet;

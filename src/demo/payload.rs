@@ -1,0 +1,59 @@
+//! The demonstration's payloads: as large, in time and on the hosts' disks, as real ones, and small in memory.
+
+use bytes::Bytes;
+use dormer_fleet::host::body::modelled_body;
+use dormer_profile::{
+    payload::{Manifest, PayloadFile},
+    sha256_hex,
+};
+use dormer_workers::catalog::Payload;
+use std::collections::BTreeMap;
+
+/// Bytes that are really sent of each file.
+const ACTUAL: usize = 32 << 10;
+/// The versions that are installed, one after the other, with the kubelet of each.
+const VERSIONS: [(&str, &str); 2] = [("11.0.0", "v1.33.4"), ("11.1.0", "v1.33.6")];
+/// Name, place on the host, and size in MiB: 300 MB in all, as field.md measures a Windows payload.
+const FILES: [(&str, &str, u64); 10] = [
+    ("containerd.exe", r"containerd\containerd.exe", 48),
+    ("containerd-shim-runhcs-v1.exe", r"containerd\containerd-shim-runhcs-v1.exe", 22),
+    ("kubelet.exe", "kubelet.exe", 78),
+    ("kube-log-runner.exe", "kube-log-runner.exe", 4),
+    ("win-overlay.exe", r"cni\win-overlay.exe", 6),
+    ("host-local.exe", r"cni\host-local.exe", 4),
+    ("csi-proxy.exe", "csi-proxy.exe", 12),
+    ("hybrid-overlay-node.exe", "hybrid-overlay-node.exe", 52),
+    ("kube-proxy.exe", "kube-proxy.exe", 46),
+    ("azure-cloud-node-manager.exe", "azure-cloud-node-manager.exe", 28),
+];
+
+/// Payload number `n`, counted from 0.
+pub(crate) fn payload(n: usize) -> Payload {
+    let (version, kubelet) = VERSIONS[n.min(VERSIONS.len() - 1)];
+    let mut files = BTreeMap::new();
+    let mut listed = Vec::new();
+    for (name, destination, mib) in FILES {
+        let bytes = body(name, kubelet, mib << 20);
+        listed.push(PayloadFile {
+            name: name.into(),
+            sha256: sha256_hex(&bytes),
+            size: bytes.len() as u64,
+            destination: destination.into(),
+        });
+        files.insert(name.to_owned(), Bytes::from(bytes));
+    }
+    let manifest = Manifest {
+        version: version.into(),
+        kubelet: "1.33".into(),
+        windows_builds: ["10.0.17763", "10.0.20348", "10.0.26100"].map(str::to_owned).to_vec(),
+        may_follow: VERSIONS.iter().map(|(version, _)| (*version).to_owned()).collect(),
+        files: listed,
+        ..Manifest::default()
+    };
+    Payload::in_memory(manifest, files)
+}
+
+/// The simulated kubelet reads its version from the first bytes of its own file.
+fn body(name: &str, kubelet: &str, modelled: u64) -> Vec<u8> {
+    modelled_body(&format!("{name} {kubelet}"), ACTUAL, modelled)
+}

@@ -1,0 +1,67 @@
+//! What a person sees while the demonstration runs: bars on a terminal, plain lines elsewhere.
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+
+/// The bars.
+pub(crate) struct Show {
+    bars: MultiProgress,
+    joined: ProgressBar,
+    upgraded: ProgressBar,
+    now: ProgressBar,
+    plain: bool,
+    said: std::sync::Mutex<String>,
+}
+
+impl Show {
+    /// Bars for so many machines; none with `quiet` or where standard error is no terminal.
+    pub(crate) fn new(machines: u64, quiet: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let hidden = quiet || !terminal;
+        let target =
+            if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bars = MultiProgress::with_draw_target(target);
+        let bar = |name: &'static str| {
+            let bar = bars.add(ProgressBar::new(machines));
+            bar.set_style(style("{prefix:>9} {bar:40.cyan/blue} {pos:>4} of {len}"));
+            bar.set_prefix(name);
+            bar
+        };
+        let (joined, upgraded) = (bar("joined"), bar("upgraded"));
+        let now = bars.add(ProgressBar::new_spinner());
+        now.set_style(style("          {msg}"));
+        Self { bars, joined, upgraded, now, plain: !quiet && !terminal, said: Default::default() }
+    }
+
+    /// Something happened that a person wants to know.
+    pub(crate) fn say(&self, line: &str) {
+        if self.plain {
+            eprintln!("{line}");
+        } else {
+            // A terminal that is gone is no reason to stop.
+            let _ = self.bars.println(line);
+        }
+    }
+
+    /// How far everything is.
+    pub(crate) fn at(&self, joined: usize, upgraded: usize, now: &str) {
+        self.joined.set_position(joined as u64);
+        self.upgraded.set_position(upgraded as u64);
+        let mut said = self.said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if *said != now {
+            now.clone_into(&mut said);
+            self.now.set_message(now.to_owned());
+        }
+    }
+
+    /// The bars stay as they are.
+    pub(crate) fn end(&self) {
+        self.joined.abandon();
+        self.upgraded.abandon();
+        self.now.finish_and_clear();
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}

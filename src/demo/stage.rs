@@ -1,0 +1,263 @@
+//! Everything that the play needs, in one process: a simulated world, and dormer's own roles at work in it.
+
+use super::{Options, Strategy, clock::PacedClock, payload::payload};
+use crate::{
+    live::Live,
+    run::roles::{self, Parts, Running},
+};
+use anyhow::Context;
+use dormer_engine::{embedded::EmbeddedStore, engine, local::Local};
+use dormer_fleet::{Pace, World, WorldConfig, api::kinds, manifest::Sets, world::Record};
+use dormer_workers::{
+    catalog::Catalog,
+    execute::Hands,
+    host::HostHands,
+    kubernetes::{KubernetesHands, Settings},
+    pool::{Installed, config_map},
+    ssh::{Key, Limits, TcpDial},
+    watcher, worker,
+};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, Patch, PatchParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::json;
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use tokio::sync::Mutex;
+
+/// dormer's namespace in the simulated cluster.
+const NAMESPACE: &str = "dormer";
+/// The pool.
+const POOL: &str = "windows";
+/// The profile that the machines get.
+const PROFILE: &str = "openshift";
+/// How long a node must have been Ready before it counts, in seconds of the world.
+const SOAK_S: u32 = 10;
+
+/// The store and its queues.
+pub(crate) type Ports = Local<EmbeddedStore, PacedClock>;
+
+/// The world, and dormer in it.
+pub(crate) struct Stage {
+    world: World,
+    ports: Arc<Ports>,
+    catalog: Catalog,
+    client: Client,
+    running: Mutex<Option<Running>>,
+    versions: Vec<String>,
+    strategy: Strategy,
+    speed: f64,
+    seed: u64,
+    folder: PathBuf,
+    own_folder: bool,
+}
+
+impl Stage {
+    /// Builds everything; machines begin to boot at once.
+    pub(crate) async fn set(options: &Options, sets: Sets) -> anyhow::Result<Self> {
+        // Every user of TLS here brings ring; whichever comes second finds it installed.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let world = World::start(config(options, sets)).await?;
+        let client = client(&world).await?;
+        let (folder, own_folder) = folder(options)?;
+        let store = EmbeddedStore::open(&folder)?;
+        let clock = PacedClock::times_faster(options.speed);
+        let ports = Arc::new(Local::new(Arc::new(store), clock));
+        let catalog = Catalog::new(&[])?;
+        catalog.add(payload(0));
+        let stage = Self {
+            versions: vec![version(&catalog)?],
+            running: Mutex::new(None),
+            world,
+            ports,
+            catalog,
+            client,
+            strategy: options.strategy,
+            speed: options.speed,
+            seed: options.seed,
+            folder,
+            own_folder,
+        };
+        stage.make_pool(options).await?;
+        let running = stage.start_roles()?;
+        *stage.running.lock().await = Some(running);
+        Ok(stage)
+    }
+
+    fn start_roles(&self) -> anyhow::Result<Running> {
+        let key = Key::read(&self.world.ssh_key.private_pem)?;
+        let dialer = Arc::new(TcpDial { port: dormer_fleet::world::SSH_PORT });
+        let kubernetes = KubernetesHands::new(self.client.clone(), Settings::default());
+        let host = HostHands::new(
+            dialer,
+            key,
+            Limits::default(),
+            self.catalog.clone(),
+            Arc::new(kubernetes.clone()),
+        );
+        let hands = Arc::new(Hands { host, kubernetes });
+        let mut running = roles::start(Parts {
+            ports: Arc::clone(&self.ports),
+            hands,
+            live: Arc::new(Live::default()),
+            engine: engine::Options::default(),
+            worker: worker::Options { time_factor: self.speed, ..worker::Options::named("demo") },
+        });
+        let options = watcher::Options {
+            namespace: NAMESPACE.into(),
+            pool: POOL.into(),
+            // In a world that runs faster, what is lost is found again sooner, too.
+            repeat: Duration::from_secs(60).div_f64(self.speed).max(Duration::from_secs(2)),
+            ..watcher::Options::default()
+        };
+        let catalog = Arc::new(self.catalog.clone());
+        running.watcher(self.client.clone(), roles::facts(&self.ports), catalog, options);
+        Ok(running)
+    }
+
+    async fn make_pool(&self, options: &Options) -> anyhow::Result<()> {
+        use k8s_openapi::api::core::v1::ConfigMap;
+        let post = kube::api::PostParams::default();
+        let named = |name: &str| ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+        let settings = [
+            ("profile", PROFILE.to_owned()),
+            ("payload", "installed".to_owned()),
+            ("strategy", self.strategy.word().to_owned()),
+            ("maxUnavailable", options.max_unavailable.to_string()),
+            ("soakSeconds", SOAK_S.to_string()),
+        ];
+        let data = settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let map = ConfigMap {
+            metadata: named(&config_map(POOL)),
+            data: Some(data),
+            ..ConfigMap::default()
+        };
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
+        api.create(&post, &map).await.context("the pool's ConfigMap cannot be made")?;
+        Ok(())
+    }
+
+    /// Installs payload number `n`: that is what starts an upgrade.
+    pub(crate) async fn install(&mut self, n: usize) -> anyhow::Result<()> {
+        // What the world counts from here on is about the upgrade too; nothing is reset.
+        self.catalog.add(payload(n));
+        self.versions.push(version(&self.catalog)?);
+        let map = json!({"metadata": {"annotations": {"dormer.io/demo": n.to_string()}}});
+        let api: Api<k8s_openapi::api::core::v1::ConfigMap> =
+            Api::namespaced(self.client.clone(), NAMESPACE);
+        api.patch(&config_map(POOL), &PatchParams::default(), &Patch::Merge(&map)).await?;
+        Ok(())
+    }
+
+    /// The version that the payload installed as number `n` makes.
+    pub(crate) fn version(&self, n: usize) -> &str {
+        self.versions.get(n).map_or("", String::as_str)
+    }
+
+    /// Windows machines that the world has, without those that are being deleted.
+    pub(crate) fn machines(&self) -> usize {
+        let all = self.world.all(&kinds::MACHINE);
+        let windows = all.iter().filter(|machine| {
+            let meta = &machine.value["metadata"];
+            meta["labels"]["machine.openshift.io/os-id"] == "Windows"
+                && meta["deletionTimestamp"].is_null()
+        });
+        windows.count()
+    }
+
+    /// The world's own record of what happened.
+    pub(crate) fn record(&self) -> &Record {
+        &self.world.record
+    }
+
+    pub(crate) fn ports(&self) -> Arc<Ports> {
+        Arc::clone(&self.ports)
+    }
+
+    pub(crate) fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+
+    pub(crate) fn speed(&self) -> f64 {
+        self.speed
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Waits for `pause`; ends early, with the reason, if a role of dormer does.
+    pub(crate) async fn pause(&self, pause: Duration) -> anyhow::Result<()> {
+        let mut running = self.running.lock().await;
+        let Some(running) = running.as_mut() else { return Ok(()) };
+        match tokio::time::timeout(pause, running.ended()).await {
+            Ok(error) => Err(error),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// How to look around while it is held.
+    pub(crate) fn invitation(&self) -> anyhow::Result<String> {
+        let path = self.folder.join("kubeconfig");
+        self.world.write_kubeconfig(&path)?;
+        Ok(format!(
+            "\nThe world goes on; Ctrl-C ends it.\n  kubectl --kubeconfig {} get machines,nodes -A",
+            path.display()
+        ))
+    }
+
+    /// Ends dormer, then the world.
+    pub(crate) async fn clear(self) -> anyhow::Result<()> {
+        if let Some(running) = self.running.lock().await.take() {
+            running.stop().await?;
+        }
+        self.world.stop();
+        if self.own_folder {
+            std::fs::remove_dir_all(&self.folder).ok();
+        }
+        Ok(())
+    }
+}
+
+fn config(options: &Options, sets: Sets) -> WorldConfig {
+    let pace = Pace::times_faster(options.speed);
+    // The manifests say how many there are, unless they are told.
+    let machines = options.machines.or(options.manifest.is_empty().then_some(super::MACHINES));
+    WorldConfig {
+        machines,
+        manifests: options.manifest.clone(),
+        sets,
+        faults: options.faults(),
+        seed: options.seed,
+        ..WorldConfig::on_loopback(0, pace)
+    }
+}
+
+async fn client(world: &World) -> anyhow::Result<Client> {
+    let kubeconfig: Kubeconfig = serde_json::from_value(world.kubeconfig())?;
+    let options = KubeConfigOptions::default();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}
+
+/// The store's folder, and whether it is ours to remove.
+fn folder(options: &Options) -> anyhow::Result<(PathBuf, bool)> {
+    let own = options.store.is_none();
+    let folder = match &options.store {
+        Some(folder) => folder.clone(),
+        None => std::env::temp_dir().join(format!("dormer-demo-{}", std::process::id())),
+    };
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok((folder, own))
+}
+
+/// The version of the newest payload.
+fn version(catalog: &Catalog) -> anyhow::Result<String> {
+    let desired: BTreeMap<_, _> =
+        catalog.desired(PROFILE, None).map_err(|why| anyhow::anyhow!(why))?;
+    let first = desired.into_values().next();
+    Ok(first.context("the demonstration's payload is for no Windows build")?.version)
+}
