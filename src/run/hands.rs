@@ -6,7 +6,7 @@ use dormer_workers::{
     catalog::Catalog,
     execute::Hands,
     host::HostHands,
-    kubernetes::{KubernetesHands, Settings},
+    kubernetes::KubernetesHands,
     ssh::{Dialer, Limits, TcpDial},
 };
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) async fn both(config: &Config, client: &kube::Client, catalog: &Catal
         place: config.key.clone(),
         look_every: LOOK_EVERY,
     };
-    let kubernetes = KubernetesHands::new(client.clone(), Settings::default());
+    let kubernetes = KubernetesHands::new(client.clone(), config.join.clone());
     let (cluster, catalog) = (Arc::new(kubernetes.clone()), catalog.clone());
     let dialer: Dialer = Arc::new(TcpDial { port: config.ssh_port });
     let host = Keyed::follow(source, move |key| {
