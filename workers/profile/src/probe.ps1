@@ -6,7 +6,8 @@ $ErrorActionPreference='Stop'
 $r="$env:ProgramData\dormer"
 foreach($d in 'bin','documents','staging'){[void][IO.Directory]::CreateDirectory("$r\$d")}
 # SIDs of Administrators and SYSTEM: their names are translated on localised hosts.
-[void](& icacls.exe "$r" '/inheritance:r' '/grant:r' '*S-1-5-32-544:(OI)(CI)F' '*S-1-5-18:(OI)(CI)F')
+[void](& "$env:SystemRoot\System32\icacls.exe" "$r" '/inheritance:r' '/grant:r' '*S-1-5-32-544:(OI)(CI)F' '*S-1-5-18:(OI)(CI)F')
+if($LASTEXITCODE -ne 0){throw "icacls $LASTEXITCODE"}
 $e=[DateTime]::SpecifyKind([DateTime]'1970-01-01','Utc')
 $o=Get-CimInstance -ClassName Win32_OperatingSystem
 $booted=[long]($o.LastBootUpTime.ToUniversalTime()-$e).TotalMilliseconds
@@ -28,7 +29,7 @@ now_ms=[long]([DateTime]::UtcNow-$e).TotalMilliseconds;shell="$($PSVersionTable.
 code_page=[Console]::OutputEncoding.CodePage;fence=$f;addresses=$a;scripts=$h
 containers=$(if($c){$s[[int]$c.InstallState]}else{'unknown'})
 reboot_pending=(Test-Path -LiteralPath 'HKLM:\SOFTWARE\Microsoft\Windows\CurrentVersion\Component Based Servicing\RebootPending')
-node_ip=$(if($p){$p[0].ipv4}else{$null});free_bytes=[long](Get-CimInstance Win32_LogicalDisk -Filter "DeviceID='C:'").FreeSpace}
+node_ip=$(if($p){$p[0].ipv4}else{$null});free_bytes=[long](Get-CimInstance -ClassName Win32_LogicalDisk -Filter "DeviceID='C:'").FreeSpace}
 $j=ConvertTo-Json -Compress -Depth 5 @{schema=1;task=$t;attempt=$n;mode='probe';script='probe';facts=$x;reboot=@{state='none'}}
 $z=[Convert]::ToBase64String([Text.Encoding]::UTF8.GetBytes($j))
 $q=[BitConverter]::ToString((New-Object Security.Cryptography.SHA256CryptoServiceProvider).ComputeHash([Text.Encoding]::ASCII.GetBytes($z))).Replace('-','').ToLowerInvariant().Substring(0,8)

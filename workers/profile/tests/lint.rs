@@ -1,0 +1,135 @@
+//! The PowerShell that runs on hosts, read by a grammar and our rules: no Windows is needed to find most mistakes.
+
+#[path = "lint/rules.rs"]
+mod rules;
+#[path = "lint/script.rs"]
+mod script;
+
+use std::collections::BTreeSet;
+
+use dormer_profile::{answer::FailureCode, script::CONVERGE, script::PROBE};
+use rules::{RULES, check};
+use script::{Finding, Script};
+
+fn told(findings: &[Finding]) -> String {
+    let lines = findings.iter().map(|f| format!("line {}: {}: {}", f.line, f.rule, f.what));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_scripts_keep_the_rules() {
+    for (name, text, given) in [("converge", CONVERGE, &[][..]), ("probe", PROBE, &["t", "n"])] {
+        let findings = check(&Script::parse(text, given));
+        assert!(findings.is_empty(), "{name}:\n{}", told(&findings));
+    }
+}
+
+/// Mistakes that people make in Windows PowerShell, each with the rule that must find it: a text of the script, what
+/// is written in its place, the rule.
+const MISTAKES: [(&str, &str, &str); 18] = [
+    ("$(if ($run.apply) { $Item['wait_ms'] } else { 0 })", "$run.apply ? 1 : 0", "newer syntax"),
+    ("$state = Get-ServiceState $name", "$state = $name ?? 0", "newer syntax"),
+    ("[void][IO.Directory]::CreateDirectory($folder)", "Test-Hns && Test-Defender", "newer syntax"),
+    ("$service.Start() }", "sc start $name }", "commands"),
+    ("New-HnsNetworkItem $Item", "New-HnsNetworkItme $Item", "commands"),
+    ("$item in $Items", "$item in (Invoke-Expression $Items)", "commands"),
+    ("[IO.File]::Delete($Path)", "'x' | Out-File -FilePath $Path -Encoding utf8", "parameters"),
+    ("Stop-Process -InputObject $process", "1..3 | ForEach-Object -Parallel { $_ }", "parameters"),
+    ("Add-MpPreference -", "Add-MpPreference -ErrorAction SilentlyContinue -", "parameters"),
+    ("return Test-Path -LiteralPath `", "return Test-Path -Path `", "parameters"),
+    ("& \"$Program\" $Arguments", "& \"$Program\" $Arguments 2>&1", "redirections"),
+    ("$number = $LASTEXITCODE", "$number = 0", "native calls"),
+    ("& \"$Program\" $Arguments", "& $Program $Arguments", "native calls"),
+    ("Set-StrictMode -Version 2.0", "", "prelude"),
+    ("$names.next -eq $name", "$names.next -eq $nmae", "variables"),
+    ("$run.missing.ToArray()", "@($gone)", "lists"),
+    ("catch { continue }", "catch { }", "empty catches"),
+    ("'is not there'", "\u{2018}is not there\u{2019}", "ascii"),
+];
+
+#[test]
+fn typical_mistakes_are_found() {
+    let mut missed = Vec::new();
+    for (right, wrong, rule) in MISTAKES {
+        assert!(CONVERGE.contains(right), "the script no longer says `{right}`");
+        let text = CONVERGE.replacen(right, wrong, 1);
+        let (_, named) = RULES.iter().find(|(name, _)| *name == rule).expect("a rule");
+        if named(&Script::parse(&text, &[])).is_empty() {
+            missed.push(format!("{wrong} ({rule})"));
+        }
+    }
+    assert!(missed.is_empty(), "{} of {}:\n{}", missed.len(), MISTAKES.len(), missed.join("\n"));
+}
+
+/// What the grammar alone finds of them: why there are rules.
+#[test]
+fn the_grammar_alone_finds_few_of_them() {
+    let found = MISTAKES.iter().filter(|(right, wrong, _)| {
+        let text = CONVERGE.replacen(right, wrong, 1);
+        !RULES[0].1(&Script::parse(&text, &[])).is_empty()
+    });
+    assert_eq!(found.count(), 2, "of {}", MISTAKES.len());
+}
+
+#[test]
+fn a_missing_brace_or_quote_is_found() {
+    for (right, wrong) in [
+        ("function New-Step([string]$State, [string]$Detail) {", "function New-Step {("),
+        ("'is not running'", "'is not running"),
+    ] {
+        assert!(CONVERGE.contains(right), "the script no longer says `{right}`");
+        let text = CONVERGE.replacen(right, wrong, 1);
+        assert!(!check(&Script::parse(&text, &[])).is_empty(), "{wrong}");
+    }
+}
+
+/// The failure codes that the script can say: the first words after those functions that make one.
+fn codes() -> BTreeSet<String> {
+    let makers = ["New-Failure '", "Set-CallFailure '", "New-NoEvidence '", "$code = '"];
+    let mut found = BTreeSet::new();
+    for maker in makers {
+        for rest in CONVERGE.split(maker).skip(1) {
+            found.extend(rest.split('\'').next().map(str::to_owned));
+        }
+    }
+    for function in ["Get-FailureCode", "Get-StartFailure"] {
+        let body = CONVERGE.split(&format!("function {function}(")).nth(1).expect("a function");
+        let body = body.split("\n}\n").next().expect("an end");
+        let returned = body.split("return '").skip(1).filter_map(|rest| rest.split('\'').next());
+        found.extend(returned.map(str::to_owned));
+    }
+    found
+}
+
+#[test]
+fn every_failure_that_the_script_tells_is_one_that_answers_know() {
+    let known: BTreeSet<String> = FailureCode::ALL.iter().map(|code| code.as_str()).collect();
+    let unknown: Vec<_> = codes().difference(&known).cloned().collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    assert!(codes().len() > 20, "{:?}", codes());
+}
+
+#[test]
+fn the_script_and_the_answers_agree_on_what_is_final() {
+    let list = CONVERGE.split("$final = ").nth(1).and_then(|rest| rest.split("$tail").next());
+    let list = list.expect("the list of final failures");
+    for code in FailureCode::ALL {
+        let word = code.as_str();
+        assert_eq!(list.contains(&format!("'{word}'")), !code.retry(), "{word}");
+    }
+}
+
+#[test]
+fn the_script_knows_every_kind_of_item() {
+    let schema = schemars::schema_for!(dormer_profile::item::What).to_value();
+    let kinds = schema["oneOf"]
+        .as_array()
+        .expect("kinds")
+        .iter()
+        .map(|one| one["properties"]["kind"]["const"].as_str().expect("a word").to_owned());
+    let body = CONVERGE.split("function Set-DocumentItem(").nth(1).expect("the function");
+    let body = body.split("\n}\n").next().expect("an end");
+    for kind in kinds {
+        assert!(body.contains(&format!("'{kind}' {{")), "{kind}");
+    }
+}
