@@ -4,6 +4,7 @@ mod hands;
 mod key;
 mod nats;
 mod outside;
+mod payloads;
 pub(crate) mod roles;
 mod serve;
 
@@ -13,12 +14,7 @@ use crate::{
     live::Live,
 };
 use clap::Args;
-use dormer_engine::{
-    embedded::EmbeddedStore,
-    engine,
-    local::Local,
-    port::SystemClock,
-};
+use dormer_engine::{embedded::EmbeddedStore, engine, local::Local, port::SystemClock};
 use dormer_proto::subject::CLASSES;
 use dormer_workers::{
     catalog::Catalog,
@@ -27,6 +23,7 @@ use dormer_workers::{
     watcher::{self, Election},
     worker,
 };
+use payloads::Payloads;
 use roles::{Parts, Running};
 use std::{
     path::{Path, PathBuf},
@@ -37,6 +34,9 @@ use std::{
 
 /// How long a watcher that holds the Lease may be silent before another takes over.
 const LEASE: Duration = Duration::from_secs(15);
+
+/// What looks for new payloads, as health names it.
+const PAYLOADS: &str = "payloads";
 
 /// What is run.
 #[derive(Debug, Args)]
@@ -93,12 +93,17 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
     let address = listener.local_addr()?;
     let client = outside::client(config).await?;
     let catalog = Arc::new(outside::catalog(config)?);
-    let cluster = Cluster { config, client, catalog };
+    let payloads = Payloads::load(&config.payloads, &catalog)?;
+    let cluster = Cluster { config, client, catalog: Arc::clone(&catalog) };
     let live = Arc::<Live>::default();
     let mut running = match &config.store {
         Store::Folder(folder) => cluster.on_folder(folder, &live).await?,
         Store::Nats(servers) => cluster.on_nats(servers, &live).await?,
     };
+    running.beside(PAYLOADS, async move {
+        payloads.follow(catalog.as_ref().clone()).await;
+        Ok(())
+    });
     let router = health::router(running.health());
     serve::serve(&mut running, listener, router);
     tracing::info!(%address, roles = ?config.roles, store = ?config.store, "dormer runs");

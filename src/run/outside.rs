@@ -1,14 +1,14 @@
-//! What `dormer run` meets outside: the cluster's API, profiles and payloads on disk, and the end of the process.
+//! What `dormer run` meets outside: the cluster's API, profile layers on disk, and the end of the process.
 
 use crate::config::Config;
 use anyhow::Context;
-use dormer_profile::{layers::Layer, payload::MANIFEST_FILE};
-use dormer_workers::catalog::{Catalog, Payload};
+use dormer_profile::layers::Layer;
+use dormer_workers::catalog::Catalog;
 use kube::{
     Client,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How long a connection to the API server may take to come about.
@@ -38,10 +38,10 @@ pub(crate) async fn client(config: &Config) -> anyhow::Result<Client> {
     Ok(Client::try_from(found)?)
 }
 
-/// The profiles with the layers, and the payloads.
+/// The built-in profiles with the layers on top.
 ///
 /// # Errors
-/// A layer or a payload has mistakes: file, line and reason.
+/// A layer has mistakes: file, line and reason.
 pub(crate) fn catalog(config: &Config) -> anyhow::Result<Catalog> {
     let mut layers = Vec::with_capacity(config.layers.len());
     for path in &config.layers {
@@ -49,36 +49,7 @@ pub(crate) fn catalog(config: &Config) -> anyhow::Result<Catalog> {
             .with_context(|| format!("cannot read the profile layer {}", path.display()))?;
         layers.push(Layer::parse(&path.display().to_string(), &text)?);
     }
-    let catalog = Catalog::new(&layers)?;
-    for folder in &config.payloads {
-        for payload in payloads(folder)? {
-            tracing::info!(version = payload.manifest.version, "a payload is at hand");
-            catalog.add(payload);
-        }
-    }
-    Ok(catalog)
-}
-
-/// The payload in `folder`, or, where it has no manifest of its own, one in each folder below it that has.
-fn payloads(folder: &Path) -> anyhow::Result<Vec<Payload>> {
-    if folder.join(MANIFEST_FILE).exists() {
-        return Ok(vec![Payload::in_folder(folder)?]);
-    }
-    let entries = std::fs::read_dir(folder)
-        .with_context(|| format!("cannot read the payload folder {}", folder.display()))?;
-    let mut found = Vec::new();
-    for entry in entries {
-        let below = entry?.path();
-        if below.join(MANIFEST_FILE).exists() {
-            found.push(Payload::in_folder(&below)?);
-        }
-    }
-    anyhow::ensure!(
-        !found.is_empty(),
-        "--payload {}: neither it nor a folder in it has a {MANIFEST_FILE}",
-        folder.display()
-    );
-    Ok(found)
+    Ok(Catalog::new(&layers)?)
 }
 
 /// Waits for SIGTERM or SIGINT, and says which came.

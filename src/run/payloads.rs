@@ -1,0 +1,160 @@
+//! Payload folders: taken into the catalog at the start, and looked at again, since people add payloads while dormer
+//! runs.
+
+use anyhow::Context;
+use dormer_profile::payload::MANIFEST_FILE;
+use dormer_workers::catalog::{Catalog, Payload};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+use tokio::time::sleep;
+
+/// How often the folders are looked at again.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// The folders that were named, and which payloads were found in them.
+#[derive(Debug)]
+pub(crate) struct Payloads {
+    folders: Vec<PathBuf>,
+    /// By folder, when its manifest was written: one that changes is read again.
+    known: BTreeMap<PathBuf, SystemTime>,
+    /// What was wrong with a folder: it is told once, since the folder may be half copied and is read again.
+    wrong: BTreeMap<PathBuf, String>,
+}
+
+impl Payloads {
+    /// Takes every payload in `folders` into the catalog: a folder with a manifest is one; of another, each folder in
+    /// it that has one.
+    ///
+    /// # Errors
+    /// A payload has mistakes, or a folder has none.
+    pub(crate) fn load(folders: &[PathBuf], catalog: &Catalog) -> anyhow::Result<Self> {
+        let mut payloads =
+            Self { folders: folders.to_vec(), known: BTreeMap::new(), wrong: BTreeMap::new() };
+        for folder in folders {
+            let found = manifests(folder)
+                .with_context(|| format!("cannot read the payload folder {}", folder.display()))?;
+            anyhow::ensure!(
+                !found.is_empty(),
+                "--payload {}: neither it nor a folder in it has a {MANIFEST_FILE}",
+                folder.display()
+            );
+            for (folder, written) in found {
+                payloads.take(folder, written, catalog)?;
+            }
+        }
+        Ok(payloads)
+    }
+
+    /// Looks for new payloads, for ever. One with mistakes is told about once, and read again: it may be half copied.
+    pub(crate) async fn follow(mut self, catalog: Catalog) {
+        loop {
+            sleep(LOOK_EVERY).await;
+            self.look(&catalog);
+        }
+    }
+
+    fn look(&mut self, catalog: &Catalog) {
+        for folder in self.folders.clone() {
+            // A folder that cannot be read for a while keeps its payloads.
+            for (folder, written) in manifests(&folder).unwrap_or_default() {
+                match self.take(folder.clone(), written, catalog) {
+                    Ok(()) => drop(self.wrong.remove(&folder)),
+                    Err(error) => self.warn(folder, format!("{error:#}")),
+                }
+            }
+        }
+    }
+
+    fn warn(&mut self, folder: PathBuf, error: String) {
+        if self.wrong.get(&folder) != Some(&error) {
+            tracing::warn!("a payload is not taken: {error}");
+            self.wrong.insert(folder, error);
+        }
+    }
+
+    fn take(
+        &mut self,
+        folder: PathBuf,
+        written: SystemTime,
+        catalog: &Catalog,
+    ) -> anyhow::Result<()> {
+        if self.known.get(&folder) == Some(&written) {
+            return Ok(());
+        }
+        let payload = Payload::in_folder(&folder)?;
+        tracing::info!(version = payload.manifest.version, folder = %folder.display(), "a payload is at hand");
+        catalog.add(payload);
+        self.known.insert(folder, written);
+        Ok(())
+    }
+}
+
+/// The payload folders at `folder`, each with the time of its manifest.
+fn manifests(folder: &Path) -> std::io::Result<Vec<(PathBuf, SystemTime)>> {
+    let written = |folder: &Path| std::fs::metadata(folder.join(MANIFEST_FILE))?.modified();
+    if let Ok(at) = written(folder) {
+        return Ok(vec![(folder.to_owned(), at)]);
+    }
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let below = entry?.path();
+        if let Ok(at) = written(&below) {
+            found.push((below, at));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_profile::{
+        payload::{Manifest, PayloadFile},
+        render::EXAMPLE_PAYLOAD,
+        sha256_hex,
+    };
+    use dormer_workers::pool::Installed;
+
+    fn write(folder: &Path, version: &str) {
+        let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
+        manifest.version = version.into();
+        for file in &mut manifest.files {
+            let path = folder.join(&file.name);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            std::fs::write(path, "MZ").expect("written");
+            *file = PayloadFile { sha256: sha256_hex(b"MZ"), size: 2, ..file.clone() };
+        }
+        let text = serde_json::to_string(&manifest).expect("json");
+        std::fs::write(folder.join(MANIFEST_FILE), text).expect("written");
+    }
+
+    fn newest(catalog: &Catalog) -> String {
+        let desired = catalog.desired("openshift", None).expect("a version");
+        desired.values().next().expect("a build").payload.clone()
+    }
+
+    #[test]
+    fn a_payload_that_comes_later_is_taken_and_a_broken_one_is_left() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (all, catalog) = (folder.path(), Catalog::new(&[]).expect("a catalog"));
+        let nothing = Payloads::load(&[all.to_owned()], &catalog).expect_err("there is none");
+        assert!(nothing.to_string().contains(MANIFEST_FILE), "{nothing}");
+        write(&all.join("one"), "11.0.0");
+        let mut payloads = Payloads::load(&[all.to_owned()], &catalog).expect("payloads");
+        let changed = catalog.changed();
+        payloads.look(&catalog);
+        assert!(!changed.has_changed().expect("a catalog"), "what is known is not taken again");
+        write(&all.join("two"), "11.1.0");
+        write(&all.join("three"), "11.2.0");
+        let late = all.join("three").join("kubelet.exe");
+        std::fs::rename(&late, all.join("late")).expect("moved");
+        payloads.look(&catalog);
+        assert_eq!(newest(&catalog), "11.1.0", "11.2.0 is half copied");
+        std::fs::rename(all.join("late"), &late).expect("moved");
+        payloads.look(&catalog);
+        assert_eq!(newest(&catalog), "11.2.0");
+    }
+}
