@@ -87,7 +87,8 @@ mod tests {
         ];
         let (schema, section) = (DOCUMENT_SCHEMA, Section::Host);
         let document = Document { schema, section, version: "v".into(), items };
-        let table: [(&[(&str, ItemState)], Option<ChangeClass>); 5] = [
+        type Case<'a> = (&'a [(&'a str, ItemState)], Option<ChangeClass>);
+        let table: [Case<'_>; 5] = [
             (&[("a", Ok), ("b", Ok), ("c", Ok)], None),
             (&[("a", Differs), ("b", Ok)], Some(ChangeClass::Live)),
             (&[("a", Differs), ("c", Differs)], Some(ChangeClass::Restart)),
