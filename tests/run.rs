@@ -1,5 +1,4 @@
-//! `dormer run` as a process of its own against the simulated cluster: two machines become nodes, it is ended, and a
-//! second start finds everything as it is.
+//! `dormer run` as processes of its own against the simulated cluster: brought up, ended, killed, split and upgraded.
 #![cfg(feature = "demo")]
 
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds};
@@ -8,7 +7,10 @@ use dormer_profile::{
     render::EXAMPLE_PAYLOAD,
     sha256_hex,
 };
-use dormer_testkit::{Process, ProcessSpec, await_condition, free_port, test_dir};
+use dormer_testkit::{
+    NatsOptions, NatsServer, Process, ProcessSpec, TempDir, await_condition, free_port, started,
+    test_dir,
+};
 use serde_json::{Value, json};
 use std::{
     io::{Read, Write},
@@ -22,31 +24,111 @@ const IN_TIME: Duration = Duration::from_secs(180);
 /// Where WMCO's Secret with the key is, and so dormer's settings.
 const NAMESPACE: &str = "openshift-windows-machine-config-operator";
 
-/// Starts `dormer run` in `folder`, on a store there.
-fn dormer(folder: &Path, ssh_port: u16, port: u16) -> Process {
-    let flags = [
-        ("--kubeconfig", folder.join("kubeconfig").display().to_string()),
-        ("--store", folder.join("store").display().to_string()),
-        ("--payload", folder.join("payload").display().to_string()),
-        ("--ssh-port", ssh_port.to_string()),
-        ("--listen", format!("127.0.0.1:{port}")),
-    ];
-    let flags = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
-    let spec = ProcessSpec {
-        program: env!("CARGO_BIN_EXE_dormer").into(),
-        args: std::iter::once("run".to_owned()).chain(flags).collect(),
-        env: Vec::new(),
-        log: folder.join("log"),
-        folder: None,
-    };
-    Process::start(&spec).expect("dormer starts")
+/// A simulated cluster, and what dormer is told about it.
+struct Site {
+    folder: TempDir,
+    world: World,
+    ssh_port: u16,
+}
+
+impl Site {
+    async fn new(machines: u32) -> Self {
+        let (folder, ssh_port) = (test_dir("run"), free_port());
+        let pace = Pace::times_faster(20.0);
+        let config = WorldConfig { ssh_port, ..WorldConfig::on_loopback(machines, pace) };
+        let world = World::start(config).await.expect("a world");
+        world.write_kubeconfig(&folder.path().join("kubeconfig")).expect("written");
+        let settings = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "dormer-pool-windows", "namespace": NAMESPACE},
+            "data": {"soakSeconds": "1"},
+        });
+        world.create(settings).expect("settings of the pool");
+        let site = Self { folder, world, ssh_port };
+        site.install("11.0.0");
+        site
+    }
+
+    /// Puts a payload beside those that are there.
+    fn install(&self, version: &str) {
+        write_payload(&self.folder.path().join("payloads").join(version), version);
+    }
+
+    /// Starts `dormer run`; by default on a store in the site's folder.
+    fn dormer(&self, more: &[(&str, &str)]) -> Dormer {
+        let (port, path) = (free_port(), |name: &str| self.folder.path().join(name));
+        let mut flags = vec![
+            ("--kubeconfig", path("kubeconfig").display().to_string()),
+            ("--payload", path("payloads").display().to_string()),
+            ("--ssh-port", self.ssh_port.to_string()),
+            ("--listen", format!("127.0.0.1:{port}")),
+        ];
+        flags.extend(more.iter().map(|(flag, value)| (*flag, (*value).to_owned())));
+        if !more.iter().any(|(flag, _)| *flag == "--store") {
+            flags.push(("--store", path("store").display().to_string()));
+        }
+        let flags = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let spec = ProcessSpec {
+            program: env!("CARGO_BIN_EXE_dormer").into(),
+            args: std::iter::once("run".to_owned()).chain(flags).collect(),
+            env: Vec::new(),
+            log: path(&format!("log-{port}")),
+            folder: None,
+        };
+        Dormer { process: Process::start(&spec).expect("dormer starts"), port }
+    }
+
+    /// Windows nodes that are ready, schedulable, and carry a version that begins so.
+    fn served(&self, version: &str) -> Vec<Value> {
+        let serves = |node: &Value| {
+            let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let ready = |c: &Value| c["type"] == "Ready" && c["status"] == "True";
+            let ours = node["metadata"]["annotations"]["dormer.io/version"].as_str();
+            ours.is_some_and(|ours| ours.starts_with(version))
+                && conditions.iter().any(ready)
+                && node["spec"]["unschedulable"] != true
+        };
+        let nodes = self.world.all(&kinds::NODE).into_iter().map(|node| node.value.clone());
+        nodes.filter(serves).collect()
+    }
+
+    async fn await_served(&self, count: usize, version: &str, dormers: &[&Dormer]) {
+        let deadline = Instant::now() + IN_TIME;
+        await_condition("nodes that serve", IN_TIME + Duration::from_secs(5), || async {
+            let done = self.served(version).len() == count;
+            let logs = || dormers.iter().map(|dormer| dormer.process.log_tail());
+            assert!(
+                done || Instant::now() < deadline,
+                "no {count} nodes at {version}:\n{}",
+                logs().collect::<Vec<_>>().join("\n---\n")
+            );
+            done
+        })
+        .await;
+    }
+}
+
+/// A process of `dormer run`, which ends with the test.
+struct Dormer {
+    process: Process,
+    port: u16,
+}
+
+impl Dormer {
+    async fn ready(&self) {
+        await_condition("readiness", IN_TIME, || async {
+            get(self.port, "/readyz").is_some_and(|(status, _)| status == 200)
+        })
+        .await;
+    }
 }
 
 /// A payload of small files under the real ones' names.
-fn write_payload(folder: &Path) {
+fn write_payload(folder: &Path, version: &str) {
     let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
+    manifest.version = version.into();
     for file in &mut manifest.files {
-        let bytes = format!("MZ {}", file.name).into_bytes();
+        let bytes = format!("MZ {} {version}", file.name).into_bytes();
         let path = folder.join(&file.name);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
         std::fs::write(path, &bytes).expect("written");
@@ -69,66 +151,77 @@ fn get(port: u16, path: &str) -> Option<(u16, String)> {
     Some((status, text.split_once("\r\n\r\n")?.1.to_owned()))
 }
 
-/// Windows nodes that are ready, schedulable, and carry a version of ours.
-fn served(world: &World) -> Vec<Value> {
-    let serves = |node: &Value| {
-        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let ready = |c: &Value| c["type"] == "Ready" && c["status"] == "True";
-        node["metadata"]["annotations"]["dormer.io/version"].is_string()
-            && conditions.iter().any(ready)
-            && node["spec"]["unschedulable"] != true
-    };
-    let nodes = world.all(&kinds::NODE).into_iter().map(|node| node.value.clone());
-    nodes.filter(serves).collect()
-}
-
-async fn await_served(world: &World, count: usize, process: &Process) {
-    let deadline = Instant::now() + IN_TIME;
-    await_condition("two nodes that serve", IN_TIME + Duration::from_secs(5), || async {
-        let done = served(world).len() == count;
-        assert!(done || Instant::now() < deadline, "no nodes:\n{}", process.log_tail());
-        done
-    })
-    .await;
+fn uids(nodes: &[Value]) -> Vec<Value> {
+    nodes.iter().map(|node| node["metadata"]["uid"].clone()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machines_become_nodes_and_a_second_start_changes_nothing() {
-    let folder = test_dir("run");
-    let ssh_port = free_port();
-    let config = WorldConfig { ssh_port, ..WorldConfig::on_loopback(2, Pace::times_faster(20.0)) };
-    let world = World::start(config).await.expect("a world");
-    world.write_kubeconfig(&folder.path().join("kubeconfig")).expect("written");
-    std::fs::create_dir(folder.path().join("payload")).expect("made");
-    write_payload(&folder.path().join("payload"));
-    let settings = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "dormer-pool-windows", "namespace": NAMESPACE},
-        "data": {"soakSeconds": "1"},
-    });
-    world.create(settings).expect("settings of the pool");
-
-    let port = free_port();
-    let mut process = dormer(folder.path(), ssh_port, port);
-    await_condition("readiness", IN_TIME, || async {
-        get(port, "/readyz").is_some_and(|(status, _)| status == 200)
-    })
-    .await;
-    await_served(&world, 2, &process).await;
-    let (status, roles) = get(port, "/healthz").expect("an answer");
+    let site = Site::new(2).await;
+    let mut dormer = site.dormer(&[]);
+    dormer.ready().await;
+    site.await_served(2, "11.0.0-", &[&dormer]).await;
+    let (status, roles) = get(dormer.port, "/healthz").expect("an answer");
     assert_eq!(status, 200, "{roles}");
-    process.terminate().expect("it ends");
+    dormer.process.terminate().expect("it ends");
 
-    let before = (served(&world), world.record.converges());
-    let mut process = dormer(folder.path(), ssh_port, port);
-    await_condition("readiness", IN_TIME, || async {
-        get(port, "/readyz").is_some_and(|(status, _)| status == 200)
-    })
-    .await;
-    let names = |nodes: &[Value]| -> Vec<Value> {
-        nodes.iter().map(|node| node["metadata"]["uid"].clone()).collect()
-    };
-    assert_eq!(names(&served(&world)), names(&before.0), "the same nodes serve");
-    assert_eq!(world.record.converges(), before.1, "nothing was converged again");
-    process.terminate().expect("it ends");
+    let (nodes, converges) = (site.served(""), site.world.record.converges());
+    let mut dormer = site.dormer(&[]);
+    dormer.ready().await;
+    assert_eq!(uids(&site.served("")), uids(&nodes), "the same nodes serve");
+    assert_eq!(site.world.record.converges(), converges, "nothing was converged again");
+    dormer.process.terminate().expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_in_the_middle_it_goes_on_and_an_upgrade_passes_one_at_a_time() {
+    let site = Site::new(3).await;
+    for kill_after in [2, 4] {
+        let mut dormer = site.dormer(&[]);
+        dormer.ready().await;
+        let (record, before) = (&site.world.record, Instant::now());
+        await_condition("some work", IN_TIME, || async {
+            before.elapsed() > Duration::from_secs(kill_after) || !record.converges().is_empty()
+        })
+        .await;
+        dormer.process.kill();
+    }
+    let mut dormer = site.dormer(&[]);
+    site.await_served(3, "11.0.0-", &[&dormer]).await;
+    site.world.record.reset_max_unavailable();
+    site.install("11.1.0");
+    site.await_served(3, "11.1.0-", &[&dormer]).await;
+    assert_eq!(site.world.record.max_unavailable_observed(), 1, "one node at a time");
+    dormer.process.terminate().expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn roles_split_over_processes_meet_on_nats_and_a_worker_that_is_killed_is_no_loss() {
+    let server = started!(NatsServer::start(NatsOptions {
+        sync_always: true,
+        monitor: true,
+        ..NatsOptions::default()
+    }));
+    let site = Site::new(2).await;
+    let (url, monitor) = (server.url(), server.monitor_url().expect("a page"));
+    let role = |role| [("--store", &*url), ("--nats-monitor", &*monitor), ("--role", role)];
+    let mut engines = [site.dormer(&role("engine")), site.dormer(&role("engine,console"))];
+    for engine in &engines {
+        engine.ready().await;
+    }
+    let mut watchers = [site.dormer(&role("watcher")), site.dormer(&role("watcher"))];
+    let mut first = site.dormer(&role("worker"));
+    await_condition("some work", IN_TIME, || async { !site.world.record.converges().is_empty() })
+        .await;
+    first.process.kill();
+    let mut second = site.dormer(&role("worker"));
+    engines[0].process.kill();
+    let all = [&engines[1], &watchers[0], &watchers[1], &second];
+    site.await_served(2, "11.0.0-", &all).await;
+    for watcher in &watchers {
+        watcher.ready().await;
+    }
+    for dormer in watchers.iter_mut().chain([&mut second, &mut engines[1]]) {
+        dormer.process.terminate().expect("it ends");
+    }
 }
