@@ -52,6 +52,8 @@ $run = @{
     log = $null
     mutex = $null
     entered = $false
+    heard = $true
+    signed = [Diagnostics.Stopwatch]::StartNew()
 }
 
 #region Failures and steps
@@ -91,6 +93,37 @@ function Get-Win32Number([Management.Automation.ErrorRecord]$Problem) {
     $cause = Get-Cause $Problem
     if ($cause -is [ComponentModel.Win32Exception]) { return $cause.NativeErrorCode }
     return 0
+}
+
+# Says that the call is alive: dormer ends one that says nothing for a minute. When the connection is lost nobody hears
+# it, and the work goes on.
+function Send-Sign([string]$Text) {
+    if (-not $run.heard) { return }
+    $run.signed.Reset()
+    $run.signed.Start()
+    try {
+        [Console]::Out.Write("dormer: $Text`r`n")
+        [Console]::Out.Flush()
+    }
+    catch { $run.heard = $false }
+}
+
+function Wait-Moment([int]$Milliseconds) {
+    if ($run.signed.ElapsedMilliseconds -ge 10000) { Send-Sign 'working' }
+    Start-Sleep -Milliseconds $Milliseconds
+}
+
+# Runs one command that may take minutes, and goes on giving signs of life meanwhile. It runs in this process: nothing
+# is left behind when the call ends.
+function Invoke-Slowly([string]$Command, [hashtable]$Parameters) {
+    $shell = [PowerShell]::Create()
+    try {
+        [void]$shell.AddCommand($Command).AddParameters($Parameters)
+        $running = $shell.BeginInvoke()
+        while (-not $running.IsCompleted) { Wait-Moment 1000 }
+        foreach ($result in $shell.EndInvoke($running)) { $result }
+    }
+    finally { $shell.Dispose() }
 }
 
 # What became of one item: ok, changed, differs, reboot (will be so after one) or missing (a file is not uploaded).
@@ -212,7 +245,7 @@ function Wait-FileFree([string]$Path, [int]$Milliseconds) {
                 throw (New-Failure 'file_locked' "$Path is in use by another process")
             }
         }
-        Start-Sleep -Milliseconds 500
+        Wait-Moment 500
     }
 }
 
@@ -567,12 +600,15 @@ function Set-FeatureItem($Item) {
     try {
         # Windows Server knows the first command, other editions of Windows the second.
         if ($null -ne (Get-Command -Name 'Install-WindowsFeature' -ErrorAction SilentlyContinue)) {
-            $done = Install-WindowsFeature -Name $name
+            $done = Invoke-Slowly 'Install-WindowsFeature' @{ Name = $name; ErrorAction = 'Stop' }
             if (-not $done.Success) { throw (New-Failure 'feature_install_failed' "$($done.ExitCode)") }
         }
-        else { [void](Enable-WindowsOptionalFeature -Online -FeatureName $name -All -NoRestart) }
+        else {
+            $all = @{ Online = $true; FeatureName = $name; All = $true; NoRestart = $true; ErrorAction = 'Stop' }
+            [void](Invoke-Slowly 'Enable-WindowsOptionalFeature' $all)
+        }
     }
-    catch { throw (New-Failure 'feature_install_failed' $_.Exception.Message) }
+    catch { throw (New-Failure 'feature_install_failed' (Get-Cause $_).Message) }
     if ((Get-FeatureState $name) -eq 'enabled') { return New-Step 'changed' 'enabled' }
     return New-Step 'reboot' 'installed, waits for a reboot'
 }
@@ -585,7 +621,7 @@ function Set-HostnameItem($Item) {
     if (-not $run.apply) { return New-Step 'differs' "is $($names.active)" }
     if ($name.Length -gt 15) { throw (New-Failure 'hostname_failed' "$name is longer than 15 characters") }
     try { Rename-Computer -NewName $name -Force }
-    catch { throw (New-Failure 'hostname_failed' $_.Exception.Message) }
+    catch { throw (New-Failure 'hostname_failed' (Get-Cause $_).Message) }
     return New-Step 'reboot' 'renamed'
 }
 
@@ -639,7 +675,7 @@ function Set-CertificateItem($Item) {
         }
         finally { $store.Close() }
     }
-    catch { throw (New-Failure 'certificate_failed' $_.Exception.Message) }
+    catch { throw (New-Failure 'certificate_failed' (Get-Cause $_).Message) }
 }
 
 # The firewall by its COM interface: quick, and all numbers. Protocol 6 is TCP, 17 is UDP; direction 1 is inbound,
@@ -672,7 +708,7 @@ function Set-FirewallItem($Item) {
         [void]$policy.Rules.Add($rule)
         return New-Step 'changed' 'set'
     }
-    catch { throw (New-Failure 'firewall_failed' $_.Exception.Message) }
+    catch { throw (New-Failure 'firewall_failed' (Get-Cause $_).Message) }
 }
 
 function Set-DefenderExclusionItem($Item) {
@@ -682,7 +718,7 @@ function Set-DefenderExclusionItem($Item) {
         if (-not $run.apply) { return New-Step 'differs' 'is not excluded' }
         Add-MpPreference -ExclusionProcess $Item['process']
     }
-    catch { throw (New-Failure 'defender_failed' $_.Exception.Message) }
+    catch { throw (New-Failure 'defender_failed' (Get-Cause $_).Message) }
     return New-Step 'changed' 'excluded'
 }
 
@@ -869,7 +905,7 @@ function Wait-ServiceEnd([string]$Name, [int[]]$Processes, [int]$Milliseconds) {
     do {
         $alive = @($Processes | Where-Object { $null -ne (Get-Process -Id $_ -ErrorAction SilentlyContinue) })
         if (((Get-ServiceState $Name) -lt 2) -and ($alive.Count -eq 0)) { return $true }
-        Start-Sleep -Milliseconds 250
+        Wait-Moment 250
     } while ($waited.ElapsedMilliseconds -lt $Milliseconds)
     return $false
 }
@@ -898,7 +934,7 @@ function New-ServiceItem($Item) {
     while ($true) {
         $made = Invoke-CimMethod -ClassName Win32_Service -MethodName Create -Arguments $arguments
         if (($made.ReturnValue -ne 16) -or ($waited.ElapsedMilliseconds -ge 90000)) { break }
-        Start-Sleep -Seconds 2
+        Wait-Moment 2000
     }
     if ($made.ReturnValue -ne 23) { Assert-ServiceReturn $Item['name'] $made.ReturnValue }
 }
@@ -1007,7 +1043,7 @@ function Start-ServiceAndWait($Item) {
         if ($waited.ElapsedMilliseconds -ge $Item['start_timeout_ms']) {
             throw (New-Failure 'service_start_timeout' "$name does not run after $($Item['start_timeout_ms']) ms")
         }
-        Start-Sleep -Milliseconds 250
+        Wait-Moment 250
     }
 }
 
@@ -1039,7 +1075,7 @@ public static extern void HNSCall(
     if ($null -ne $Body) { $request = ConvertTo-Json -InputObject $Body -Compress -Depth 8 }
     $response = ''
     try { [Dormer.Hns]::HNSCall($Verb, $Path, $request, [ref]$response) }
-    catch { throw (New-Failure 'hns_failed' $_.Exception.Message) }
+    catch { throw (New-Failure 'hns_failed' (Get-Cause $_).Message) }
     if ([string]$response -eq '') { return }
     $answer = $reader.DeserializeObject($response)
     if (-not $answer['Success']) { throw (New-Failure 'hns_failed' "$Verb $($Path): $($answer['Error'])") }
@@ -1080,7 +1116,7 @@ function Set-HnsNetworkItem($Item) {
     }
     $waited = [Diagnostics.Stopwatch]::StartNew()
     while ($waited.ElapsedMilliseconds -lt $Item['wait_ms']) {
-        Start-Sleep -Seconds 1
+        Wait-Moment 1000
         if ($null -ne (Find-HnsNetwork $name)) { return New-Step 'ok' '' }
     }
     throw (New-Failure 'hns_missing' "no HNS network $name")
@@ -1166,7 +1202,7 @@ function Test-SteadyServiceItem($Item) {
     if (($before -eq 0) -or ((Get-ServiceState $name) -ne 4)) {
         return New-NoEvidence 'service_crashed' "$name is not running"
     }
-    if ($run.apply) { Start-Sleep -Milliseconds $Item['steady_ms'] }
+    if ($run.apply) { Wait-Moment $Item['steady_ms'] }
     if ((Get-ServiceProcess $name) -eq $before) { return New-Step 'ok' '' }
     return New-NoEvidence 'service_crashed' "$name changed its process"
 }
@@ -1191,7 +1227,7 @@ function Test-HttpItem($Item) {
         if ($waited.ElapsedMilliseconds -ge $limit) {
             return New-NoEvidence 'not_healthy' "$($Item['url']) does not answer 200"
         }
-        Start-Sleep -Seconds 1
+        Wait-Moment 1000
     }
     return New-Step 'ok' ''
 }
@@ -1220,9 +1256,9 @@ function Remove-DirectoryItem($Item) {
             return New-Gone $true
         }
         catch {
-            if ($waited.ElapsedMilliseconds -ge 30000) { throw (New-Failure 'file_locked' $_.Exception.Message) }
+            if ($waited.ElapsedMilliseconds -ge 30000) { throw (New-Failure 'file_locked' (Get-Cause $_).Message) }
         }
-        Start-Sleep -Seconds 1
+        Wait-Moment 1000
     }
 }
 
@@ -1237,7 +1273,7 @@ function Remove-CertificateItem($Item) {
         }
         finally { $store.Close() }
     }
-    catch { throw (New-Failure 'certificate_failed' $_.Exception.Message) }
+    catch { throw (New-Failure 'certificate_failed' (Get-Cause $_).Message) }
 }
 
 function Remove-FirewallItem($Item) {
@@ -1247,7 +1283,7 @@ function Remove-FirewallItem($Item) {
         [void]$policy.Rules.Remove($Item['name'])
         return New-Gone $true
     }
-    catch { throw (New-Failure 'firewall_failed' $_.Exception.Message) }
+    catch { throw (New-Failure 'firewall_failed' (Get-Cause $_).Message) }
 }
 
 function Remove-EnvironmentItem($Item) {
@@ -1262,7 +1298,7 @@ function Remove-DefenderExclusionItem($Item) {
         if (@((Get-MpPreference).ExclusionProcess) -notcontains $Item['process']) { return New-Gone $false }
         Remove-MpPreference -ExclusionProcess $Item['process']
     }
-    catch { throw (New-Failure 'defender_failed' $_.Exception.Message) }
+    catch { throw (New-Failure 'defender_failed' (Get-Cause $_).Message) }
     return New-Gone $true
 }
 
@@ -1371,6 +1407,7 @@ function Invoke-Items($Items, [bool]$Removing) {
             continue
         }
         $run.log = $null
+        if ($run.signed.ElapsedMilliseconds -ge 1000) { Send-Sign $item['id'] }
         try {
             # The last thing on the pipeline is the step, should a command before it have said something.
             if ($Removing) { $step = @(Remove-DocumentItem $item)[-1] }
