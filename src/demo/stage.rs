@@ -35,6 +35,9 @@ const PROFILE: &str = "openshift";
 /// How long a node must have been Ready before it counts, in seconds of the world.
 const SOAK_S: u32 = 10;
 
+/// The least that a connection to a host may take, in real time.
+const DIAL_LEAST: Duration = Duration::from_millis(200);
+
 /// The store and its queues.
 pub(crate) type Ports = Local<EmbeddedStore, PacedClock>;
 
@@ -92,7 +95,7 @@ impl Stage {
         let host = HostHands::new(
             dialer,
             key,
-            Limits::default(),
+            limits(self.speed),
             self.catalog.clone(),
             Arc::new(kubernetes.clone()),
         );
@@ -232,6 +235,12 @@ fn config(options: &Options, sets: Sets) -> WorldConfig {
         seed: options.seed,
         ..WorldConfig::on_loopback(0, pace)
     }
+}
+
+/// A packet that a booting host drops is waited for in the world's time, too.
+fn limits(speed: f64) -> Limits {
+    let usual = Limits::default();
+    Limits { dial: usual.dial.div_f64(speed).max(DIAL_LEAST), ..usual }
 }
 
 async fn client(world: &World) -> anyhow::Result<Client> {

@@ -420,11 +420,13 @@ impl<'a> Draft<'a> {
         let mut sans = machine.addresses.clone();
         sans.extend(machine.names.iter().cloned());
         sans.push(node_name.clone());
+        // A host that is configured anew asks for its first certificate again, though its old Node still stands.
+        let anew = !self.s.served || (self.s.lease.token().is_some() && !self.s.phase.joined());
         Some(CsrExpectation {
             node_name,
             sans,
             machine_created: machine.created,
-            node_uid: self.s.node.as_ref().map(|node| node.uid.clone()),
+            node_uid: self.s.node.as_ref().filter(|_| !anew).map(|node| node.uid.clone()),
             provider_id: machine.provider_id.clone(),
         })
     }
