@@ -1,0 +1,349 @@
+//! The lease, checked in every order of events: the real rollout, machine runs, and workers that sleep between calls.
+//!
+//! Never are more nodes away by our doing than one; a free slot with a waiter is granted, and no slot is lost, since
+//! where nothing more can happen everything has settled. Without the close of the fence, the first does not hold.
+
+#[path = "rollout_model/world.rs"]
+mod world;
+
+use stateright::{Checker, Model, Property};
+use world::{Faults, Phase, World};
+
+const AWAY: &str = "never more away by our doing";
+
+/// What is checked.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    replicas: usize,
+    /// How many of them want to be upgraded.
+    upgrades: usize,
+    in_place: bool,
+    /// Whether Close writes the token.
+    closes: bool,
+    /// Whether what the watcher read may be old when it is told.
+    stale: bool,
+    faults: Faults,
+}
+
+/// One thing that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// A machine's oldest signal reaches the rollout.
+    Deliver(usize),
+    /// The rollout's oldest signal reaches a machine.
+    Receive(usize),
+    /// The watcher lists the owner and its Machines.
+    Read,
+    /// … and tells.
+    Tell,
+    /// A worker makes its next call.
+    Wake(usize),
+    /// A machine differs from what it should be, and asks for the lease.
+    Want(usize),
+    /// A new machine serves.
+    Join(usize),
+    /// A host has been set up again.
+    Worked(usize),
+    /// A run sees that its Machine is being deleted, or gone.
+    See(usize),
+    /// A Machine that is being deleted goes.
+    Vanish(usize),
+    /// The owner makes one more.
+    Create,
+    /// The owner deletes one too many.
+    TooMany(usize),
+    /// A failed one is tried again.
+    Retry(usize),
+    /// A Node is Ready again.
+    Recover(usize),
+    // Faults.
+    Repeat(usize),
+    Abort(usize),
+    Delete(usize),
+    Shrink,
+    Fail(usize),
+    Outage(usize),
+    Remove(usize),
+    Ask(usize),
+}
+
+impl Lease {
+    /// What happens by itself, sooner or later.
+    fn due(&self, world: &World, events: &mut Vec<Event>) {
+        if world.may_read() {
+            events.push(Event::Read);
+        }
+        if world.reading.is_some() {
+            events.push(Event::Tell);
+        }
+        if world.live() < world.replicas {
+            events.push(Event::Create);
+        }
+        events.extend((0..world.workers.len()).map(Event::Wake));
+        for at in 0..world.machines.len() {
+            self.due_for(world, at, events);
+        }
+    }
+
+    fn due_for(&self, world: &World, at: usize, events: &mut Vec<Event>) {
+        use Phase::{Closed, ClosingGone, Coming, Deleting, Failed, Leaving, Replaced, Serving};
+        use Phase::{Vanishing, Working};
+        let m = &world.machines[at];
+        let gone = matches!(m.phase, ClosingGone | Replaced | Closed);
+        let going = gone || matches!(m.phase, Leaving | Deleting | Vanishing);
+        // The machines of the beginning are alike: the first that asks is called the first.
+        let first = world.machines[..at].iter().all(|m| m.phase != Serving || m.upgraded);
+        let due = [
+            (!m.to_rollout.is_empty(), Event::Deliver(at)),
+            (!m.from_rollout.is_empty(), Event::Receive(at)),
+            (m.phase == Serving && !m.upgraded && m.exists && first, Event::Want(at)),
+            (m.phase == Coming && m.exists && !m.deleting, Event::Join(at)),
+            (m.phase == Working, Event::Worked(at)),
+            (!m.exists && !gone, Event::See(at)),
+            (m.exists && m.deleting && !going, Event::See(at)),
+            (m.exists && m.deleting, Event::Vanish(at)),
+            (m.exists && !m.deleting && world.live() > world.replicas, Event::TooMany(at)),
+            (m.phase == Failed && m.exists && !m.deleting, Event::Retry(at)),
+            (m.exists && m.served && !m.ready, Event::Recover(at)),
+        ];
+        events.extend(due.into_iter().filter(|(due, _)| *due).map(|(_, event)| event));
+    }
+
+    /// What may go wrong.
+    fn faults(&self, world: &World, events: &mut Vec<Event>) {
+        let left = world.faults;
+        if left.shrinks > 0 {
+            events.push(Event::Shrink);
+        }
+        if left.repeats > 0 {
+            let fresh = |at: &usize| {
+                let worker = world.workers[*at];
+                worker.task == world.machines[worker.who].task
+            };
+            events.extend((0..world.workers.len()).filter(fresh).map(Event::Repeat));
+        }
+        for (at, m) in world.machines.iter().enumerate() {
+            let lives = m.exists && !m.deleting;
+            let undoes = matches!(m.phase, Phase::Opening | Phase::Deleting);
+            let idle = m.lease == 0 && matches!(m.phase, Phase::Serving | Phase::Wanting);
+            let faults = [
+                (left.aborts > 0 && undoes, Event::Abort(at)),
+                (left.deletions > 0 && lives, Event::Delete(at)),
+                (left.failures > 0 && lives && m.phase == Phase::Coming, Event::Fail(at)),
+                (left.outages > 0 && lives && m.served && m.ready, Event::Outage(at)),
+                (left.removals > 0 && lives && idle, Event::Remove(at)),
+                (left.asks > 0 && m.phase != Phase::Closed, Event::Ask(at)),
+            ];
+            events.extend(faults.into_iter().filter(|(may, _)| *may).map(|(_, event)| event));
+        }
+    }
+}
+
+impl Model for Lease {
+    type State = World;
+    type Action = Event;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World::new(self.replicas, self.upgrades, self.faults)]
+    }
+
+    fn actions(&self, world: &World, events: &mut Vec<Event>) {
+        if world.wrong.is_none() {
+            self.due(world, events);
+            self.faults(world, events);
+        }
+    }
+
+    fn next_state(&self, world: &World, event: Event) -> Option<World> {
+        let mut world = world.clone();
+        match event {
+            Event::Deliver(at) => world.deliver(at),
+            Event::Receive(at) => world.receive(at),
+            Event::Read => {
+                world.read();
+                if !self.stale {
+                    world.tell();
+                }
+            }
+            Event::Tell => world.tell(),
+            Event::Wake(at) => world.wake(at, self.in_place, self.closes),
+            Event::Want(at) => world.wants(at),
+            Event::Join(at) => world.joins(at),
+            Event::Worked(at) => world.worked(at),
+            Event::See(at) => world.sees(at),
+            Event::Vanish(at) => world.vanish(at),
+            Event::Create => world.create(),
+            Event::TooMany(at) => world.delete(at),
+            Event::Retry(at) => world.fail(at, Phase::Coming),
+            Event::Recover(at) => world.ready(at, true),
+            Event::Repeat(at) => {
+                world.faults.repeats -= 1;
+                world.repeat(at);
+            }
+            Event::Abort(at) => {
+                world.faults.aborts -= 1;
+                world.abort(at);
+            }
+            Event::Delete(at) => {
+                world.faults.deletions -= 1;
+                world.delete(at);
+            }
+            Event::Shrink => {
+                world.faults.shrinks -= 1;
+                world.replicas -= 1;
+            }
+            Event::Fail(at) => {
+                world.faults.failures -= 1;
+                world.fail(at, Phase::Failed);
+            }
+            Event::Outage(at) => {
+                world.faults.outages -= 1;
+                world.ready(at, false);
+            }
+            Event::Remove(at) => {
+                world.faults.removals -= 1;
+                world.remove(at);
+            }
+            Event::Ask(at) => {
+                world.faults.asks -= 1;
+                world.ask(at);
+            }
+        }
+        Some(world)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(AWAY, |_: &Self, world: &World| world.wrong.is_none()),
+            Property::always(
+                "where nothing more happens, all has settled",
+                |lease: &Self, world: &World| {
+                    let mut due = Vec::new();
+                    lease.due(world, &mut due);
+                    !due.is_empty() || world.wrong.is_some() || world.settled()
+                },
+            ),
+            Property::sometimes("all machines are upgraded", |_: &Self, world: &World| {
+                world.settled() && world.machines.iter().all(|m| m.upgraded || !m.exists)
+            }),
+        ]
+    }
+}
+
+/// Checks `lease` in every order of events.
+fn holds(name: &str, lease: Lease) {
+    let checker = lease.checker().threads(2).spawn_bfs().join();
+    println!("{name}: {} states, {} deep", checker.unique_state_count(), checker.max_depth());
+    checker.assert_properties();
+}
+
+/// Whether the larger bounds are wanted, which take minutes.
+fn long() -> bool {
+    std::env::var_os("DORMER_LONG").is_some()
+}
+
+const CALM: Faults = Faults {
+    repeats: 0,
+    aborts: 0,
+    deletions: 0,
+    shrinks: 0,
+    failures: 0,
+    outages: 0,
+    removals: 0,
+    asks: 0,
+};
+
+const RECREATE: Lease =
+    Lease { replicas: 2, upgrades: 2, in_place: false, closes: true, stale: false, faults: CALM };
+
+const IN_PLACE: Lease = Lease { in_place: true, ..RECREATE };
+
+#[test]
+fn workers_that_sleep_and_tasks_that_are_given_up_in_place() {
+    let faults = Faults { repeats: 2, aborts: 1, ..CALM };
+    holds("in place, two repeats, one given up", Lease { faults, ..IN_PLACE });
+}
+
+#[test]
+fn workers_that_sleep_while_machines_are_replaced() {
+    let faults = Faults { repeats: 1, ..CALM };
+    holds("recreate, one repeat", Lease { faults, ..RECREATE });
+    let faults = Faults { aborts: 1, ..CALM };
+    holds("recreate, one given up", Lease { faults, ..RECREATE });
+}
+
+#[test]
+fn three_machines() {
+    let faults = Faults { aborts: 1, ..CALM };
+    let replicas = 3;
+    holds("in place, three", Lease { replicas, upgrades: 3, faults, ..IN_PLACE });
+}
+
+#[test]
+fn somebody_else_deletes_a_machine() {
+    let faults = Faults { deletions: 1, ..CALM };
+    holds("recreate, one deletion", Lease { upgrades: 1, faults, ..RECREATE });
+    holds("in place, one deletion", Lease { upgrades: 1, stale: true, faults, ..IN_PLACE });
+}
+
+#[test]
+fn the_pool_shrinks() {
+    let faults = Faults { shrinks: 1, ..CALM };
+    holds("recreate, one fewer", Lease { upgrades: 1, stale: true, faults, ..RECREATE });
+    holds("in place, one fewer", Lease { faults, ..IN_PLACE });
+}
+
+#[test]
+fn a_replacement_fails() {
+    let faults = Faults { failures: 1, ..CALM };
+    holds("recreate, one failure", Lease { faults, ..RECREATE });
+}
+
+#[test]
+fn a_node_is_not_ready_for_a_while() {
+    let faults = Faults { outages: 1, ..CALM };
+    holds("in place, one outage", Lease { faults, ..IN_PLACE });
+    holds("recreate, one outage", Lease { upgrades: 1, stale: true, faults, ..RECREATE });
+}
+
+#[test]
+fn a_person_closes_a_run() {
+    let faults = Faults { removals: 1, ..CALM };
+    holds("recreate, one removal", Lease { faults, ..RECREATE });
+}
+
+#[test]
+fn what_was_said_is_said_again() {
+    let faults = Faults { asks: 2, aborts: 1, ..CALM };
+    holds("in place, asked twice", Lease { faults, ..IN_PLACE });
+}
+
+#[test]
+fn larger_bounds() {
+    if !long() {
+        return;
+    }
+    let two = |faults| Lease { faults, ..RECREATE };
+    let old = |faults| Lease { stale: true, upgrades: 1, faults, ..RECREATE };
+    holds("calm, old views", Lease { stale: true, ..RECREATE });
+    holds("failure, old views", Lease { stale: true, ..two(Faults { failures: 1, ..CALM }) });
+    holds("two repeats", two(Faults { repeats: 2, ..CALM }));
+    holds("repeat and given up", two(Faults { repeats: 1, aborts: 1, ..CALM }));
+    holds("outage", two(Faults { outages: 1, ..CALM }));
+    holds("one fewer", two(Faults { shrinks: 1, ..CALM }));
+    holds("deletion", two(Faults { deletions: 1, ..CALM }));
+    holds("deletion, old views", old(Faults { deletions: 1, ..CALM }));
+}
+
+/// The proof that the check can fail: a Close that only undoes the cordon leaves the door open to a worker that slept.
+#[test]
+fn without_close_two_nodes_are_away() {
+    let faults = Faults { repeats: 1, ..CALM };
+    for lease in [IN_PLACE, RECREATE] {
+        let faults = if lease.in_place { faults } else { Faults { aborts: 1, ..faults } };
+        let lease = Lease { closes: false, faults, ..lease };
+        let checker = lease.checker().threads(2).spawn_bfs().join();
+        let path = checker.discovery(AWAY).expect("the check cannot fail");
+        assert_eq!(path.last_state().wrong, Some("two nodes away by our doing"), "{lease:?}");
+    }
+}

@@ -1,0 +1,767 @@
+//! A small world around the real rollout: machine runs, sleeping workers, an API server, and those who delete machines.
+
+use dormer_engine_core::{Command, Input, Now, Sender, Workflow};
+use dormer_proto::{
+    id::{LeaseToken, RunId, Seq, Timestamp},
+    machine,
+    message::{ObjectRef, Refusal},
+    pool::PoolSettings,
+    rollout::{Fact, MemberReport, OwnedMachine, OwnerFact, Signal},
+    work,
+};
+use dormer_workflows::rollout::{Rollout, State, Uid};
+use std::{
+    collections::VecDeque,
+    hash::{Hash, Hasher},
+};
+
+/// The one second in which everything happens: stamps of the API server tell nothing apart.
+const SECOND: Timestamp = Timestamp(1_000);
+const SET: &str = "set";
+
+/// Everything that matters of a moment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    pub(crate) rollout: Pool,
+    pub(crate) machines: Vec<Machine>,
+    /// `spec.replicas` of the one owner.
+    pub(crate) replicas: usize,
+    /// What the watcher read and has not yet told; `true`: being deleted.
+    pub(crate) reading: Option<(usize, Vec<(usize, bool)>)>,
+    /// What the watcher told last.
+    pub(crate) told: (usize, Vec<(usize, bool)>),
+    /// Workers, each asleep before its next call to the API server.
+    pub(crate) workers: Vec<Worker>,
+    pub(crate) faults: Faults,
+    /// Machines that we deleted while they served, and whose replacements do not serve yet.
+    pub(crate) owed: usize,
+    pub(crate) wrong: Option<&'static str>,
+}
+
+/// How often each thing may still go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub(crate) struct Faults {
+    /// A task is ordered again though its worker sleeps only (a crash, a lapsed claim, a redelivery).
+    pub(crate) repeats: u8,
+    /// An upgrade is given up halfway.
+    pub(crate) aborts: u8,
+    /// Somebody else deletes a machine.
+    pub(crate) deletions: u8,
+    /// The owner wants one machine less.
+    pub(crate) shrinks: u8,
+    /// A replacement fails, and is retried.
+    pub(crate) failures: u8,
+    /// A Node is not Ready for a while.
+    pub(crate) outages: u8,
+    /// A person closes a run.
+    pub(crate) removals: u8,
+    /// A machine is asked to enrol again, and so repeats what it said.
+    pub(crate) asks: u8,
+}
+
+/// The rollout, compared by what it means: ticks are ranks, and it has no clock.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    pub(crate) state: State,
+    key: Vec<u8>,
+}
+
+impl PartialEq for Pool {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+impl Eq for Pool {}
+impl Hash for Pool {
+    fn hash<H: Hasher>(&self, to: &mut H) {
+        self.key.hash(to);
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(mut state: State) -> Self {
+        rank_ticks(&mut state);
+        let key = rmp_serde::to_vec(&state).expect("a state is encodable");
+        Self { state, key }
+    }
+}
+
+/// Ticks only order: without this, two ways to the same state would be two states.
+fn rank_ticks(state: &mut State) {
+    let mut ticks: Vec<u64> = Vec::new();
+    each_tick(state, &mut |tick| ticks.push(*tick));
+    ticks.sort_unstable();
+    ticks.dedup();
+    let ranks = ticks.iter().filter(|tick| **tick != 0).count();
+    let first = ticks.len() - ranks;
+    each_tick(state, &mut |tick| {
+        if *tick != 0 {
+            let at = ticks.binary_search(tick).unwrap_or(0);
+            *tick = (at - first + 1) as u64;
+        }
+    });
+    state.tick = ranks as u64;
+}
+
+fn each_tick(state: &mut State, f: &mut dyn FnMut(&mut u64)) {
+    for member in state.members.values_mut() {
+        f(&mut member.wants);
+        f(&mut member.served);
+    }
+    let slots = state.slots.iter_mut().filter_map(|slot| slot.loss.as_mut());
+    let gaps = state.gaps.iter_mut().map(|gap| &mut gap.loss);
+    slots.chain(gaps).for_each(|loss| f(&mut loss.tick));
+}
+
+/// A Machine with its Node, as the API server has them, and its run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Machine {
+    pub(crate) exists: bool,
+    pub(crate) deleting: bool,
+    pub(crate) ready: bool,
+    pub(crate) cordoned: bool,
+    /// The cordon, or the deletion, hit a node that served.
+    pub(crate) hurt: bool,
+    /// The token on the Machine, and whether it is open.
+    pub(crate) on_machine: (u64, bool),
+    /// The token on the Node.
+    pub(crate) on_node: (u64, bool),
+    pub(crate) phase: Phase,
+    pub(crate) lease: u64,
+    pub(crate) marked: bool,
+    /// Its Node has served.
+    pub(crate) served: bool,
+    pub(crate) upgraded: bool,
+    /// The number of its present task; older ones are answered by nobody.
+    pub(crate) task: u8,
+    pub(crate) said: Option<Report>,
+    pub(crate) to_rollout: VecDeque<Say>,
+    pub(crate) from_rollout: VecDeque<Hear>,
+}
+
+/// Where a machine's run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Phase {
+    Coming,
+    Failed,
+    Serving,
+    Wanting,
+    Opening,
+    Deleting,
+    Vanishing,
+    /// In place: the host is torn down and set up again.
+    Working,
+    Closing,
+    ClosingGone,
+    /// Waits for its replacement.
+    Replaced,
+    /// Somebody else deletes it.
+    Leaving,
+    Closed,
+}
+
+/// A member's report; its owner and its times are the same for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Report {
+    had_node: bool,
+    unavailable: bool,
+    joined: bool,
+    failed: bool,
+    deleting: bool,
+}
+
+/// What a machine's run says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Say {
+    Member(Report),
+    Request(Report),
+    Withdraw,
+    Release { token: u64, replaced: bool },
+    Left { gap: bool, stays: bool },
+}
+
+/// What a machine's run hears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Hear {
+    Granted { token: u64, marked: bool },
+    Replaced,
+    Enrol,
+}
+
+/// A worker at a task, asleep before its next call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Worker {
+    pub(crate) who: usize,
+    pub(crate) task: u8,
+    pub(crate) job: Job,
+    pub(crate) at: Step,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Job {
+    Open { token: u64, marked: bool },
+    Delete { token: u64 },
+    Close { token: u64 },
+}
+
+/// The call that comes next. `fresh`: what was read is still so, and the precondition will hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Step {
+    ReadMachine,
+    WriteMachine { fresh: bool },
+    ReadNode,
+    WriteNode { fresh: bool },
+}
+
+/// What a worker reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Answer {
+    Opened,
+    NotOpened,
+    Deleted,
+    NotDeleted,
+    Closed,
+}
+
+fn uid(who: usize) -> String {
+    format!("m{who}")
+}
+
+fn who(run: &RunId) -> usize {
+    run.key()[1..].parse().expect("a machine of ours")
+}
+
+impl Machine {
+    fn coming(upgraded: bool) -> Self {
+        Self {
+            exists: true,
+            deleting: false,
+            ready: false,
+            cordoned: false,
+            hurt: false,
+            on_machine: (0, false),
+            on_node: (0, false),
+            phase: Phase::Coming,
+            lease: 0,
+            marked: false,
+            served: false,
+            upgraded,
+            task: 0,
+            said: None,
+            to_rollout: VecDeque::new(),
+            from_rollout: VecDeque::new(),
+        }
+    }
+
+    fn serves(&self) -> bool {
+        self.exists && self.served && self.ready && !self.cordoned && !self.deleting
+    }
+
+    fn stays(&self) -> bool {
+        self.exists && !self.deleting && self.served
+    }
+
+    fn report(&self) -> Report {
+        let failed = self.phase == Phase::Failed;
+        let deleting = matches!(
+            self.phase,
+            Phase::Leaving | Phase::Vanishing | Phase::ClosingGone | Phase::Closed
+        );
+        let away = !self.ready || failed || deleting;
+        Report {
+            had_node: self.served,
+            unavailable: self.served && away,
+            joined: self.served && !deleting,
+            failed,
+            deleting,
+        }
+    }
+
+    fn say(&mut self, say: Say) {
+        self.to_rollout.push_back(say);
+    }
+
+    /// Tells the rollout what changed for it, once.
+    fn settle(&mut self) {
+        let report = self.report();
+        let over = matches!(self.phase, Phase::Replaced | Phase::Closed);
+        if !over && self.said != Some(report) {
+            self.said = Some(report);
+            self.say(Say::Member(report));
+        }
+    }
+}
+
+impl Report {
+    fn spell(self) -> MemberReport {
+        MemberReport {
+            owner: Some(SET.into()),
+            created: SECOND,
+            had_node: self.had_node,
+            unavailable: self.unavailable,
+            joined: self.joined,
+            failed: self.failed,
+            deleting: self.deleting,
+            deleted: self.deleting.then_some(SECOND),
+            token: None,
+        }
+    }
+}
+
+impl Say {
+    fn spell(self) -> Signal {
+        match self {
+            Self::Member(report) => Signal::Member(report.spell()),
+            Self::Request(report) => Signal::Request { report: report.spell() },
+            Self::Withdraw => Signal::Withdraw,
+            Self::Release { token, replaced } => Signal::Release {
+                token: LeaseToken(token),
+                replaced,
+                deleted: replaced.then_some(SECOND),
+            },
+            Self::Left { gap, stays } => {
+                let deleted = (!stays).then_some(SECOND);
+                Signal::Left { owner: Some(SET.into()), gap, stays, token: None, deleted }
+            }
+        }
+    }
+}
+
+impl World {
+    /// A pool of `replicas` machines that serve; the first `upgrades` of them want to be upgraded.
+    pub(crate) fn new(replicas: usize, upgrades: usize, faults: Faults) -> Self {
+        let mut world = Self {
+            rollout: Pool::new(State::default()),
+            machines: Vec::new(),
+            replicas,
+            reading: None,
+            told: (0, Vec::new()),
+            workers: Vec::new(),
+            faults,
+            owed: 0,
+            wrong: None,
+        };
+        world.hear(observed(Fact::Pool(PoolSettings::default())));
+        for who in 0..replicas {
+            world.machines.push(Machine::coming(who >= upgrades));
+            world.joins(who);
+            world.machines[who].to_rollout.clear();
+            let report = world.machines[who].report();
+            world.hear(said(who, Say::Member(report)));
+        }
+        let with_node = (0..replicas).map(uid).collect();
+        world.hear(observed(Fact::Listed { with_node }));
+        world.read();
+        world.tell();
+        world
+    }
+
+    /// The rollout decides.
+    fn hear(&mut self, input: Input<Rollout>) {
+        let run = RunId::new(work::ROLLOUT, "windows").expect("short");
+        let now = Now { run: &run, seq: Seq(1), at: Timestamp(0) };
+        let decision = Rollout::decide(now, self.rollout.state.clone(), input);
+        let granted = self.rollout.state.token.0;
+        self.rollout = Pool::new(decision.state);
+        for command in decision.commands {
+            let Command::Signal(to, work::Signal::Machine(signal)) = command else { continue };
+            let hear = match signal {
+                machine::Signal::Granted { token, marked } => {
+                    if token.0 > granted && !marked {
+                        self.judge_grant();
+                    }
+                    Hear::Granted { token: token.0, marked }
+                }
+                machine::Signal::Replaced { .. } => Hear::Replaced,
+                _ => Hear::Enrol,
+            };
+            self.machines[who(&to)].from_rollout.push_back(hear);
+        }
+    }
+
+    /// A grant within the limit, when every deletion is known: then all that the owner wants is there.
+    fn judge_grant(&mut self) {
+        let members = &self.rollout.state.members;
+        let known = |at: usize, m: &Machine| {
+            m.stays() || !m.served || members.get(&Uid::new(&uid(at))).is_none_or(|m| m.leaves())
+        };
+        let all_known = self.machines.iter().enumerate().all(|(at, m)| known(at, m));
+        let there = self.machines.iter().filter(|m| m.stays()).count();
+        if all_known && there < self.replicas {
+            self.wrong = Some("a grant over a gap");
+        }
+    }
+
+    // The watcher.
+
+    fn view(&self) -> (usize, Vec<(usize, bool)>) {
+        let machines = self.machines.iter().enumerate().filter(|(_, m)| m.exists);
+        (self.replicas, machines.map(|(at, m)| (at, m.deleting)).collect())
+    }
+
+    pub(crate) fn may_read(&self) -> bool {
+        self.reading.is_none() && self.view() != self.told
+    }
+
+    pub(crate) fn read(&mut self) {
+        self.reading = Some(self.view());
+    }
+
+    pub(crate) fn tell(&mut self) {
+        let Some(view) = self.reading.take() else { return };
+        let owned = |(at, deleting): &(usize, bool)| OwnedMachine {
+            uid: uid(*at),
+            created: SECOND,
+            deleting: *deleting,
+        };
+        let fact = OwnerFact {
+            uid: SET.into(),
+            name: SET.into(),
+            replicas: u32::try_from(view.0).expect("few"),
+            machines: view.1.iter().map(owned).collect(),
+        };
+        self.told = view;
+        self.hear(observed(Fact::Owner(fact)));
+    }
+
+    // Machine runs.
+
+    /// The oldest signal of `from` is delivered.
+    pub(crate) fn deliver(&mut self, from: usize) {
+        if let Some(say) = self.machines[from].to_rollout.pop_front() {
+            self.hear(said(from, say));
+        }
+    }
+
+    /// The oldest signal to `to` is delivered, or finds nobody.
+    pub(crate) fn receive(&mut self, to: usize) {
+        let Some(hear) = self.machines[to].from_rollout.pop_front() else { return };
+        if self.machines[to].phase == Phase::Closed {
+            if let Hear::Granted { token, marked } = hear {
+                let token = LeaseToken(token);
+                let signal = work::Signal::Machine(machine::Signal::Granted { token, marked });
+                let to = work::machine_run(&uid(to)).expect("short");
+                self.hear(Input::Refused { to, signal, why: Refusal::Closed });
+            }
+            return;
+        }
+        match hear {
+            Hear::Granted { token, marked } => self.granted(to, token, marked),
+            Hear::Replaced if self.machines[to].phase == Phase::Replaced => {
+                self.machines[to].phase = Phase::Closed;
+            }
+            Hear::Replaced => {}
+            Hear::Enrol => {
+                self.machines[to].said = None;
+                if self.machines[to].phase == Phase::Wanting {
+                    self.wants(to);
+                }
+            }
+        }
+        self.machines[to].settle();
+    }
+
+    fn granted(&mut self, to: usize, token: u64, marked: bool) {
+        let m = &mut self.machines[to];
+        if m.lease >= token {
+            return;
+        }
+        (m.lease, m.marked) = (token, marked);
+        match m.phase {
+            Phase::Wanting => self.open(to),
+            Phase::Leaving => {}
+            _ => self.close(to, Phase::Closing),
+        }
+    }
+
+    fn order(&mut self, to: usize, job: Job) {
+        let m = &mut self.machines[to];
+        m.task += 1;
+        self.workers.push(Worker { who: to, task: m.task, job, at: Step::ReadMachine });
+        self.workers.sort_unstable();
+    }
+
+    fn open(&mut self, to: usize) {
+        let m = &mut self.machines[to];
+        m.phase = Phase::Opening;
+        let (token, marked) = (m.lease, m.marked);
+        self.order(to, Job::Open { token, marked });
+    }
+
+    fn close(&mut self, to: usize, phase: Phase) {
+        let m = &mut self.machines[to];
+        m.phase = phase;
+        let token = m.lease;
+        self.order(to, Job::Close { token });
+    }
+
+    pub(crate) fn wants(&mut self, who: usize) {
+        let m = &mut self.machines[who];
+        m.phase = Phase::Wanting;
+        let report = m.report();
+        m.said = Some(report);
+        m.say(Say::Request(report));
+    }
+
+    pub(crate) fn joins(&mut self, who: usize) {
+        let m = &mut self.machines[who];
+        (m.phase, m.ready, m.served) = (Phase::Serving, true, true);
+        m.settle();
+        self.owed = self.owed.saturating_sub(1);
+    }
+
+    /// In place: the host is set up again.
+    pub(crate) fn worked(&mut self, who: usize) {
+        self.machines[who].upgraded = true;
+        self.close(who, Phase::Closing);
+    }
+
+    /// The run sees what became of its Machine.
+    pub(crate) fn sees(&mut self, who: usize) {
+        let m = &mut self.machines[who];
+        if m.phase == Phase::Wanting {
+            m.say(Say::Withdraw);
+        }
+        if m.exists {
+            m.task += 1;
+            m.phase = Phase::Leaving;
+            m.settle();
+        } else if m.lease != 0 {
+            self.close(who, Phase::ClosingGone);
+        } else {
+            let gap = m.served;
+            m.say(Say::Left { gap, stays: false });
+            m.task += 1;
+            m.phase = Phase::Closed;
+        }
+    }
+
+    fn answer(&mut self, worker: Worker, answer: Answer, in_place: bool) {
+        let m = &mut self.machines[worker.who];
+        if worker.task != m.task {
+            return;
+        }
+        match (m.phase, answer) {
+            (Phase::Opening, Answer::Opened) if in_place => m.phase = Phase::Working,
+            (Phase::Opening, Answer::Opened) => {
+                m.phase = Phase::Deleting;
+                let token = m.lease;
+                self.order(worker.who, Job::Delete { token });
+            }
+            (Phase::Deleting, Answer::Deleted) => {
+                m.phase = Phase::Vanishing;
+                m.settle();
+            }
+            (Phase::Opening | Phase::Deleting, Answer::NotOpened | Answer::NotDeleted) => {
+                self.close(worker.who, Phase::Closing);
+            }
+            (Phase::Closing, Answer::Closed) => {
+                m.say(Say::Release { token: m.lease, replaced: false });
+                (m.lease, m.phase) = (0, Phase::Serving);
+                m.task += 1;
+                m.settle();
+            }
+            (Phase::ClosingGone, Answer::Closed) => {
+                m.say(Say::Release { token: m.lease, replaced: true });
+                (m.lease, m.phase) = (0, Phase::Replaced);
+                m.task += 1;
+            }
+            _ => {}
+        }
+    }
+
+    // Workers at the API server.
+
+    /// The worker at place `at` wakes, makes one call, and sleeps again or is done.
+    pub(crate) fn wake(&mut self, at: usize, in_place: bool, closes: bool) {
+        let worker = self.workers.remove(at);
+        let next = match worker.job {
+            Job::Open { token, marked } => self.open_call(worker, token, marked),
+            Job::Delete { token } => self.delete_call(worker, token),
+            Job::Close { token } => self.close_call(worker, token, closes),
+        };
+        match next {
+            Ok(at) => self.workers.push(Worker { at, ..worker }),
+            Err(answer) => self.answer(worker, answer, in_place),
+        }
+        self.workers.sort_unstable();
+        self.judge();
+    }
+
+    fn open_call(&mut self, worker: Worker, token: u64, marked: bool) -> Result<Step, Answer> {
+        let m = &mut self.machines[worker.who];
+        let may = |on: (u64, bool)| on.0 < token || on == (token, true);
+        let fresh = true;
+        match worker.at {
+            _ if !m.exists => Err(Answer::NotOpened),
+            Step::ReadMachine if may(m.on_machine) => Ok(Step::WriteMachine { fresh }),
+            Step::WriteMachine { fresh: true } => {
+                m.on_machine = (token, true);
+                self.written(worker.who, true);
+                Ok(Step::ReadNode)
+            }
+            Step::ReadNode if marked && m.ready && !m.cordoned => Err(Answer::NotOpened),
+            Step::ReadNode if may(m.on_node) => Ok(Step::WriteNode { fresh }),
+            Step::WriteNode { fresh: true } => {
+                m.hurt |= m.ready && !m.cordoned;
+                (m.on_node, m.cordoned) = ((token, true), true);
+                self.written(worker.who, false);
+                Err(Answer::Opened)
+            }
+            Step::ReadMachine | Step::ReadNode => Err(Answer::NotOpened),
+            Step::WriteMachine { fresh: false } => Ok(Step::ReadMachine),
+            Step::WriteNode { fresh: false } => Ok(Step::ReadNode),
+        }
+    }
+
+    fn delete_call(&mut self, worker: Worker, token: u64) -> Result<Step, Answer> {
+        let m = &mut self.machines[worker.who];
+        match worker.at {
+            _ if !m.exists || m.deleting => Err(Answer::Deleted),
+            Step::ReadMachine if m.on_machine == (token, true) => {
+                Ok(Step::WriteMachine { fresh: true })
+            }
+            Step::WriteMachine { fresh: true } => {
+                let hurt = m.hurt || (m.ready && !m.cordoned);
+                m.deleting = true;
+                self.owed += usize::from(hurt);
+                self.written(worker.who, true);
+                Err(Answer::Deleted)
+            }
+            Step::WriteMachine { fresh: false } => Ok(Step::ReadMachine),
+            _ => Err(Answer::NotDeleted),
+        }
+    }
+
+    /// A read and a write under its precondition that is repeated until it holds are one write. `closes`: whether the
+    /// token is written at all, or only the cordon undone.
+    fn close_call(&mut self, worker: Worker, token: u64, closes: bool) -> Result<Step, Answer> {
+        let m = &mut self.machines[worker.who];
+        if !m.exists {
+            return Err(Answer::Closed);
+        }
+        if worker.at == Step::ReadMachine {
+            if closes && m.on_machine.0 <= token && m.on_machine != (token, false) {
+                m.on_machine = (token, false);
+                self.written(worker.who, true);
+            }
+            return Ok(Step::ReadNode);
+        }
+        if m.on_node.0 <= token && m.on_node != (token, false) {
+            m.on_node = if closes { (token, false) } else { m.on_node };
+            (m.cordoned, m.hurt) = (false, false);
+            self.written(worker.who, false);
+        }
+        Err(Answer::Closed)
+    }
+
+    /// The object has a new resourceVersion: what others read of it is old.
+    fn written(&mut self, who: usize, machine: bool) {
+        for worker in self.workers.iter_mut().filter(|worker| worker.who == who) {
+            match &mut worker.at {
+                Step::WriteMachine { fresh } if machine => *fresh = false,
+                Step::WriteNode { fresh } if !machine => *fresh = false,
+                _ => {}
+            }
+        }
+    }
+
+    // The world.
+
+    /// Somebody else deletes a Machine, or its owner does.
+    pub(crate) fn delete(&mut self, who: usize) {
+        self.machines[who].deleting = true;
+        self.written(who, true);
+    }
+
+    /// The machine controller has drained it and let it go.
+    pub(crate) fn vanish(&mut self, who: usize) {
+        let m = &mut self.machines[who];
+        (m.exists, m.ready, m.cordoned, m.hurt) = (false, false, false, false);
+        (m.on_machine, m.on_node) = ((0, false), (0, false));
+    }
+
+    /// The owner makes a Machine.
+    pub(crate) fn create(&mut self) {
+        let mut machine = Machine::coming(true);
+        machine.settle();
+        self.machines.push(machine);
+    }
+
+    pub(crate) fn fail(&mut self, who: usize, phase: Phase) {
+        self.machines[who].phase = phase;
+        self.machines[who].settle();
+    }
+
+    pub(crate) fn ready(&mut self, who: usize, ready: bool) {
+        self.machines[who].ready = ready;
+        self.machines[who].settle();
+        self.written(who, false);
+    }
+
+    /// It is asked to enrol again.
+    pub(crate) fn ask(&mut self, who: usize) {
+        self.machines[who].from_rollout.push_back(Hear::Enrol);
+    }
+
+    /// A person closes the run: it touches the machine no more.
+    pub(crate) fn remove(&mut self, who: usize) {
+        let m = &mut self.machines[who];
+        if m.phase == Phase::Wanting {
+            m.say(Say::Withdraw);
+        }
+        m.say(Say::Left { gap: false, stays: true });
+        m.phase = Phase::Closed;
+    }
+
+    /// The task is ordered once more, while its worker sleeps.
+    pub(crate) fn repeat(&mut self, at: usize) {
+        let worker = Worker { at: Step::ReadMachine, ..self.workers[at] };
+        self.workers.push(worker);
+        self.workers.sort_unstable();
+    }
+
+    /// The upgrade is given up.
+    pub(crate) fn abort(&mut self, who: usize) {
+        self.close(who, Phase::Closing);
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.machines.iter().filter(|m| m.exists && !m.deleting).count()
+    }
+
+    /// More nodes away at once, by our doing, than one.
+    fn judge(&mut self) {
+        let cordoned = self.machines.iter().filter(|m| m.exists && !m.deleting && m.hurt).count();
+        let there = self.machines.iter().filter(|m| m.stays()).count();
+        let owed = self.owed.min(self.replicas.saturating_sub(there));
+        if cordoned + owed > 1 {
+            self.wrong = Some("two nodes away by our doing");
+        }
+    }
+
+    /// Nothing is held, nobody waits, and every machine is as it should be.
+    pub(crate) fn settled(&self) -> bool {
+        let state = &self.rollout.state;
+        let rests = |m: &Machine| match m.phase {
+            Phase::Closed => true,
+            Phase::Serving => m.upgraded && m.serves(),
+            _ => false,
+        };
+        state.slots.is_empty()
+            && state.gaps.is_empty()
+            && state.queue().is_empty()
+            && state.unavailable() == 0
+            && self.machines.iter().all(rests)
+    }
+}
+
+fn said(from: usize, say: Say) -> Input<Rollout> {
+    let from = Sender::Run(work::machine_run(&uid(from)).expect("short"));
+    Input::Signalled { from, signal: work::Signal::Rollout(say.spell()) }
+}
+
+fn observed(fact: Fact) -> Input<Rollout> {
+    let object = ObjectRef { cluster: String::new(), kind: "MachineSet".into(), uid: SET.into() };
+    Input::Observed { object, fact: Some(work::Fact::Rollout(fact)) }
+}
