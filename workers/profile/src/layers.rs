@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 
+use crate::check::check;
 use crate::problem::Problems;
 use crate::profile::Profile;
 
@@ -32,13 +33,19 @@ impl Layer {
     }
 }
 
-/// The profile that the layers make, the first one lowest.
+/// The profile that the layers make, the first one lowest; checked as a whole.
+///
+/// # Errors
+/// What [`check`] finds.
 pub fn stack(layers: &[Layer]) -> Result<Profile, Problems> {
     let mut whole = Value::Object(serde_json::Map::new());
     for layer in layers {
         merge(&mut whole, &layer.value);
     }
-    serde_json::from_value(whole).map_err(|e| Problems::one("layers", e.to_string()))
+    let profile: Profile =
+        serde_json::from_value(whole).map_err(|e| Problems::one("layers", e.to_string()))?;
+    check(&profile)?;
+    Ok(profile)
 }
 
 fn merge(below: &mut Value, patch: &Value) {

@@ -2,6 +2,7 @@
 
 pub mod answer;
 pub mod builtin;
+pub mod check;
 pub mod clixml;
 pub mod document;
 pub mod drift;

@@ -223,6 +223,8 @@ pub struct Mirror {
 pub struct NetworkSpec {
     /// Name of the HNS network.
     pub name: String,
+    /// Further networks that the same service makes: waited for before it, and removed with it.
+    pub also: Vec<String>,
     /// Longest wait for it, in milliseconds.
     pub wait_ms: u64,
     /// How to make it; none: a service makes it.

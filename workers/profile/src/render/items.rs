@@ -294,6 +294,11 @@ impl<'a> Items<'a> {
 
     pub(super) fn network(&mut self, spec: &SectionSpec) {
         let Some(network) = &spec.network else { return };
+        for other in &network.also {
+            let name = self.fill("network.also", other);
+            let what = HnsNetwork { name: name.clone(), wait_ms: network.wait_ms, create: None };
+            self.push(format!("network:{name}"), ChangeClass::Drain, What::HnsNetwork(what));
+        }
         let name = self.fill("network.name", &network.name);
         let what = HnsNetwork {
             name: name.clone(),

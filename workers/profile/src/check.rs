@@ -1,0 +1,291 @@
+//! What is wrong with a layered profile, found before any machine is looked at: each with its place and reason.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::{
+    document::Section,
+    problem::{Problem, Problems},
+    profile::{EvidenceSpec, FileSpec, Profile, SectionSpec, ServiceSpec},
+    variables::{Piece, TAINTS, known, pieces},
+};
+
+/// Checks a layered profile: unknown variables, variables and services that go round in a circle, paths that clash,
+/// files without content, users that are no services.
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn check(profile: &Profile) -> Result<(), Problems> {
+    let mut found = Vec::new();
+    own_variables(profile, &mut found);
+    for (section, spec) in sections(profile) {
+        let value = serde_json::to_value(spec).unwrap_or_default();
+        let texts = Texts { profile, section };
+        texts.walk(&value, section.as_str(), &mut found);
+        shapes(section.as_str(), spec, &mut found);
+        users(profile, section.as_str(), spec, &mut found);
+    }
+    service_circles(profile, &mut found);
+    clashing_paths(profile, &mut found);
+    Problems::check(found)
+}
+
+fn sections(profile: &Profile) -> [(Section, &SectionSpec); 2] {
+    [(Section::Host, &profile.host), (Section::Node, &profile.node)]
+}
+
+/// Every text of a section: does it name what there is, where there is it?
+struct Texts<'a> {
+    profile: &'a Profile,
+    section: Section,
+}
+
+impl Texts<'_> {
+    fn walk(&self, value: &Value, place: &str, found: &mut Vec<Problem>) {
+        match value {
+            Value::String(text) if place.ends_with(".when.set") => self.name(text, place, found),
+            Value::String(text) if text != TAINTS => self.text(text, place, found),
+            Value::Array(all) => {
+                for (n, one) in all.iter().enumerate() {
+                    self.walk(one, &format!("{place}[{n}]"), found);
+                }
+            }
+            Value::Object(all) => {
+                for (key, one) in all {
+                    self.text(key, place, found);
+                    self.walk(one, &format!("{place}.{key}"), found);
+                }
+            }
+            Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn text(&self, text: &str, place: &str, found: &mut Vec<Problem>) {
+        match pieces(text) {
+            Err(reason) => found.push(Problem::new(place, reason)),
+            Ok(pieces) => {
+                for piece in pieces {
+                    if let Piece::Variable(name) = piece {
+                        self.name(name, place, found);
+                    }
+                }
+            }
+        }
+    }
+
+    fn name(&self, name: &str, place: &str, found: &mut Vec<Problem>) {
+        if name.is_empty() || self.profile.variables.contains_key(name) {
+            return;
+        }
+        match known(name) {
+            None => found.push(Problem::new(place, format!("there is no variable `{name}`"))),
+            Some(known) if known.from == Section::Node && self.section == Section::Host => {
+                let reason = format!("`{name}` is known in the node section only");
+                found.push(Problem::new(place, reason));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// The profile's own variables: known names only, and no circle.
+fn own_variables(profile: &Profile, found: &mut Vec<Problem>) {
+    let texts = Texts { profile, section: Section::Node };
+    let mut uses: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (name, text) in &profile.variables {
+        let place = format!("variables.{name}");
+        if known(name).is_some_and(|known| !known.optional) {
+            found.push(Problem::new(&place, "dormer itself sets this one"));
+        }
+        texts.text(text, &place, found);
+        let named = pieces(text).unwrap_or_default().into_iter().filter_map(|piece| match piece {
+            Piece::Variable(other) => Some(other),
+            Piece::Text(_) | Piece::Secret(_) => None,
+        });
+        uses.insert(name, named.collect());
+    }
+    if let Some(circle) = circle(&uses) {
+        found.push(Problem::new("variables", format!("{circle} is a circle")));
+    }
+}
+
+/// Services of both sections: each starts after those that it depends on, so none may wait for itself.
+fn service_circles(profile: &Profile, found: &mut Vec<Problem>) {
+    let mut uses: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (_, spec) in sections(profile) {
+        for (name, service) in &spec.services {
+            uses.entry(name).or_default().extend(service.depends.iter().map(String::as_str));
+        }
+    }
+    if let Some(circle) = circle(&uses) {
+        found.push(Problem::new("services", format!("{circle} is a circle")));
+    }
+}
+
+/// A circle among names, as `a → b → a`, if there is one.
+fn circle(uses: &BTreeMap<&str, Vec<&str>>) -> Option<String> {
+    fn visit<'a>(
+        name: &'a str,
+        uses: &BTreeMap<&'a str, Vec<&'a str>>,
+        path: &mut Vec<&'a str>,
+        done: &mut Vec<&'a str>,
+    ) -> Option<String> {
+        if let Some(at) = path.iter().position(|above| *above == name) {
+            return Some(format!("{} → {name}", path[at..].join(" → ")));
+        }
+        if done.contains(&name) {
+            return None;
+        }
+        path.push(name);
+        let others = uses.get(name).into_iter().flatten();
+        let found = others.into_iter().find_map(|other| visit(other, uses, path, done));
+        path.pop();
+        done.push(name);
+        found
+    }
+    let mut done = Vec::new();
+    uses.keys().find_map(|name| visit(name, uses, &mut Vec::new(), &mut done))
+}
+
+/// What an entry must have, whatever its values are.
+fn shapes(section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
+    let mut wrong = |place: String, reason: &str| {
+        found.push(Problem::new(format!("{section}.{place}"), reason));
+    };
+    for (path, file) in &spec.files {
+        if let Some(reason) = content(file) {
+            wrong(format!("files.{path}"), reason);
+        }
+    }
+    for (path, file) in spec.network.iter().flat_map(|network| &network.files) {
+        if let Some(reason) = content(file) {
+            wrong(format!("network.files.{path}"), reason);
+        }
+    }
+    for (name, ServiceSpec { command, start_timeout_ms, .. }) in &spec.services {
+        if command.is_empty() {
+            wrong(format!("services.{name}"), "has no command");
+        }
+        if *start_timeout_ms == 0 {
+            wrong(format!("services.{name}.start_timeout_ms"), "is 0");
+        }
+    }
+    for (name, EvidenceSpec { service, http, .. }) in &spec.evidence {
+        if service.is_empty() == http.is_empty() {
+            wrong(format!("evidence.{name}"), "has to have either `service` or `http`");
+        }
+    }
+    for (name, rule) in &spec.firewall {
+        if rule.port == 0 {
+            wrong(format!("firewall.{name}.port"), "names no port");
+        }
+    }
+    if !spec.mirrors.is_empty() && spec.mirrors_folder.is_empty() {
+        wrong("mirrors_folder".into(), "is empty, but there are mirrors");
+    }
+    for (name, service) in spec.services.iter().filter(|(_, service)| service.needs_network) {
+        if spec.network.is_none() && service.needs_network {
+            wrong(format!("services.{name}.needs_network"), "the section has no network");
+        }
+    }
+}
+
+fn content(file: &FileSpec) -> Option<&'static str> {
+    let both = file.content.is_some() == file.json.is_some();
+    both.then_some("has to have either `content` or `json`")
+}
+
+/// Services that read a file have to be services of the profile.
+fn users(profile: &Profile, section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
+    let network = spec.network.iter().flat_map(|network| &network.files);
+    for (path, file) in spec.files.iter().chain(network) {
+        for user in &file.users {
+            if !sections(profile).iter().any(|(_, spec)| spec.services.contains_key(user)) {
+                let place = format!("{section}.files.{path}.users");
+                found.push(Problem::new(place, format!("there is no service `{user}`")));
+            }
+        }
+    }
+}
+
+/// Windows does not tell `C:\k\A` from `c:\k\a`: two entries for one path would undo each other.
+fn clashing_paths(profile: &Profile, found: &mut Vec<Problem>) {
+    let mut seen: BTreeMap<String, String> = BTreeMap::new();
+    for (section, spec) in sections(profile) {
+        let network = spec.network.iter().flat_map(|network| network.files.keys());
+        let named = |kind: &'static str| move |path: &String| (kind, path.clone());
+        let paths = (spec.directories.keys().map(named("directories")))
+            .chain(spec.files.keys().map(named("files")))
+            .chain(network.map(named("network.files")));
+        for (kind, path) in paths {
+            let place = format!("{}.{kind}.{path}", section.as_str());
+            let plain = path.to_lowercase().replace('/', "\\");
+            let plain = plain.trim_end_matches('\\').to_owned();
+            if let Some(other) = seen.insert(plain, place.clone()) {
+                found.push(Problem::new(place, format!("is the same path as {other}")));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layers::{Layer, stack};
+
+    fn problems(yaml: &str) -> String {
+        let layer = Layer::parse("user", yaml).expect("it can be read");
+        stack(&[layer]).expect_err("it is refused").to_string()
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_place_and_reason() {
+        let table = [
+            ("host: {hostname: '${NOPE}'}", "host.hostname: there is no variable `NOPE`"),
+            ("host: {hostname: '${NODE_NAME}'}", "`NODE_NAME` is known in the node section only"),
+            ("host: {directories: {'C:\\${X}': {}}}", "there is no variable `X`"),
+            (
+                "host: {routes: {1.1.1.1/32: {when: {set: X}}}}",
+                "when.set: there is no variable `X`",
+            ),
+            ("host: {hostname: 'a${b'}", "`${` without `}`"),
+            ("variables: {A: '${B}', B: '${A}'}", "variables: A → B → A is a circle"),
+            ("variables: {NODE_IP: x}", "variables.NODE_IP: dormer itself sets this one"),
+            (
+                "{host: {services: {a: {command: [x], depends: [b]}}}, \
+                 node: {services: {b: {command: [x], depends: [a]}}}}",
+                "services: a → b → a is a circle",
+            ),
+            ("host: {files: {'C:\\a': {}}}", "files.C:\\a: has to have either"),
+            (
+                "host: {files: {'C:\\a': {content: x, users: [k]}}}",
+                "users: there is no service `k`",
+            ),
+            (
+                "{host: {files: {'C:\\K\\a': {content: x}}}, \
+                 node: {files: {'c:\\k\\A': {content: y}}}}",
+                "node.files.c:\\k\\A: is the same path as host.files.C:\\K\\a",
+            ),
+            (
+                "host: {directories: {'C:\\a\\': {}}, files: {'C:\\a': {content: x}}}",
+                "host.files.C:\\a: is the same path as host.directories.C:\\a\\",
+            ),
+            ("host: {services: {a: {}}}", "host.services.a: has no command"),
+            ("host: {services: {a: {command: [x], needs_network: true}}}", "has no network"),
+            ("host: {firewall: {a: {}}}", "host.firewall.a.port: names no port"),
+            ("host: {evidence: {a: {}}}", "host.evidence.a: has to have either"),
+            ("host: {mirrors: {quay.io: {}}}", "host.mirrors_folder: is empty"),
+        ];
+        for (yaml, wanted) in table {
+            let told = problems(yaml);
+            assert!(told.contains(wanted), "{yaml}\ntold: {told}\nwanted: {wanted}");
+        }
+    }
+
+    #[test]
+    fn several_mistakes_are_told_at_once() {
+        let told = problems("host: {hostname: '${X}', firewall: {a: {}}, services: {s: {}}}");
+        assert_eq!(told.lines().count(), 3, "{told}");
+    }
+}
