@@ -21,7 +21,8 @@ use zeroize::Zeroizing;
 pub struct Settings {
     /// The API server's URL as nodes reach it. `None`: OpenShift's `apiServerInternalURI`.
     pub api_url: Option<String>,
-    /// Namespace and name of the Secret with the bootstrap `token` and the `ca.crt`.
+    /// Namespace and name of the Secret with the bootstrap `token` and the `ca.crt`; or of one of Kubernetes' own, with
+    /// `token-id` and `token-secret`, to which the ConfigMap `kube-system/kube-root-ca.crt` gives the authority.
     pub bootstrap: (String, String),
     /// Namespace, name and key of the ConfigMap with the authority of client certificates. Without it, that of
     /// `ca.crt` is taken, which is right where one authority does both.
@@ -116,16 +117,37 @@ impl KubernetesHands {
         let data = secret.data.unwrap_or_default();
         let field = |key: &str| {
             let text = data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
-            text.filter(|text| !text.is_empty()).ok_or_else(|| {
-                let message = format!("{what} has no text under {key}");
-                Failure::transient("BootstrapUnusable", message)
-            })
+            text.filter(|text| !text.is_empty())
         };
-        Ok((Zeroizing::new(field("token")?), field("ca.crt")?))
+        let lacks = |key: &str| {
+            Failure::transient("BootstrapUnusable", format!("{what} has no text under {key}"))
+        };
+        // Kubernetes' own bootstrap tokens stand in two halves, and without the authority.
+        let halves = || Some(format!("{}.{}", field("token-id")?, field("token-secret")?));
+        let token = field("token").or_else(halves).ok_or_else(|| lacks("token"))?;
+        let ca = match field("ca.crt") {
+            Some(ca) => ca,
+            None => self.root_ca().await?.ok_or_else(|| lacks("ca.crt"))?,
+        };
+        Ok((Zeroizing::new(token), ca))
+    }
+
+    /// The authority of the API server, as every namespace of a cluster has it.
+    async fn root_ca(&self) -> Result<Option<String>, Failure> {
+        self.text_of_map("kube-system", "kube-root-ca.crt", "ca.crt").await
     }
 
     async fn client_ca(&self) -> Result<Option<String>, Failure> {
         let (namespace, name, key) = &self.settings.client_ca;
+        self.text_of_map(namespace, name, key).await
+    }
+
+    async fn text_of_map(
+        &self,
+        namespace: &str,
+        name: &str,
+        key: &str,
+    ) -> Result<Option<String>, Failure> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let what = format!("ConfigMap {namespace}/{name}");
         let map = call_if_there("get", &what, api.get(name)).await?;

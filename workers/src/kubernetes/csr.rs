@@ -6,14 +6,14 @@ use super::{
 };
 use dormer_proto::{
     machine::{CsrExpectation, Outcome},
-    message::Failure,
+    message::{Failure, cut},
 };
 use k8s_openapi::{
     api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::{
-    Api,
+    Api, Resource,
     api::{Patch, PatchParams},
 };
 use serde_json::json;
@@ -33,10 +33,16 @@ const SERVING: &str = "kubernetes.io/kubelet-serving";
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
 const NODES: &str = "system:nodes";
-/// Who asks for a node's first certificate: OpenShift's account, or the holder of a bootstrap token.
-const BOOTSTRAPPER: &str =
-    "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
+/// Who asks for a node's first certificate, and in which group: OpenShift's account, or the holder of a bootstrap token
+/// (the user's name then only begins so).
+const BOOTSTRAPPER: (&str, &str) = (
+    "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper",
+    "system:serviceaccounts:openshift-machine-config-operator",
+);
 const BOOTSTRAP_TOKEN: (&str, &str) = ("system:bootstrap:", "system:bootstrappers");
+/// How much older than its Machine a first request may be: control-plane nodes' clocks differ a little, and OpenShift's
+/// own approver allows as much (field.md §2.5).
+const OLDER_MAX_MS: i64 = 10_000;
 
 impl KubernetesHands {
     pub(super) async fn approve(
@@ -50,14 +56,15 @@ impl KubernetesHands {
             // Expired and collected: the kubelet asks again.
             return Ok(Outcome::CsrApproved { csr: name.to_owned() });
         };
-        let refused = |why| Ok(Outcome::CsrRefused { csr: name.to_owned(), why });
-        match standing(&csr) {
+        let why = match standing(&csr) {
             Some("Approved") => return Ok(Outcome::CsrApproved { csr: name.to_owned() }),
-            Some(other) => return refused(format!("somebody else marked it {other}")),
-            None => {}
-        }
-        if let Err(why) = check(&csr, expect) {
-            return refused(why);
+            Some(other) => Some(format!("somebody else marked it {other}")),
+            None => check(&csr, expect).err(),
+        };
+        if let Some(why) = why {
+            let note = format!("It is not what Node {} has to ask: {why}", expect.node_name);
+            self.events.warn(csr.object_ref(&()), "CertificateRefused", "Approve", note).await;
+            return Ok(Outcome::CsrRefused { csr: name.to_owned(), why: cut(why) });
         }
         let condition = CertificateSigningRequestCondition {
             type_: "Approved".into(),
@@ -144,15 +151,30 @@ fn check_client(
     if user == format!("system:node:{}", expect.node_name) {
         return in_group(&groups, NODES);
     }
-    let (prefix, group) = BOOTSTRAP_TOKEN;
-    let token = user.starts_with(prefix) && groups.contains(&group);
-    if user != BOOTSTRAPPER && !token {
+    let (account, accounts) = BOOTSTRAPPER;
+    let (prefix, holders) = BOOTSTRAP_TOKEN;
+    let account = user == account && groups.contains(&accounts);
+    let token = user.starts_with(prefix) && groups.contains(&holders);
+    if !account && !token {
         return Err(format!("{user} may not ask for a node's first certificate"));
     }
-    match &expect.node_uid {
-        // A Node that exists renews its certificate itself.
-        Some(_) => Err(format!("the Node exists, and {user} asks for its first certificate")),
-        None => Ok(()),
+    // A Node that exists renews its certificate itself.
+    if expect.node_uid.is_some() {
+        return Err(format!("the Node exists, and {user} asks for its first certificate"));
+    }
+    younger(csr, expect)
+}
+
+/// Whether the request was made after the Machine. Both times are the API server's.
+fn younger(csr: &CertificateSigningRequest, expect: &CsrExpectation) -> Result<(), String> {
+    let made = csr.metadata.creation_timestamp.as_ref().map(|time| time.0.as_millisecond());
+    let machine = i64::try_from(expect.machine_created.0).unwrap_or(i64::MAX);
+    match made {
+        None => Err("it does not say when it was made".into()),
+        Some(made) if made < machine.saturating_sub(OLDER_MAX_MS) => {
+            Err("it is older than the Machine".into())
+        }
+        Some(_) => Ok(()),
     }
 }
 
@@ -242,3 +264,7 @@ fn address(bytes: &[u8]) -> Result<String, String> {
 fn join(names: &BTreeSet<String>) -> String {
     names.iter().cloned().collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+#[path = "csr_tests.rs"]
+mod tests;

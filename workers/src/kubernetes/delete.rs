@@ -3,7 +3,7 @@
 use super::{
     ANSWER_MAX, KubernetesHands,
     api::mark_of,
-    error::{failure, is_conflict, is_gone, silent},
+    error::{failure, is_gone, silent},
 };
 use dormer_proto::{
     id::LeaseToken,
@@ -40,8 +40,7 @@ impl KubernetesHands {
             Err(_) => Err(silent("delete", &what)),
             Ok(Ok(_)) => Ok(Outcome::MachineDeleted),
             Ok(Err(error)) if is_gone(&error) => Ok(Outcome::MachineDeleted),
-            // Somebody wrote on it after the read, perhaps the token: read again.
-            Ok(Err(error)) if is_conflict(&error) => Err(failure("delete", &what, &error)),
+            // A conflict: somebody wrote on it after the read, perhaps the token. The task reads again.
             Ok(Err(error)) => Err(failure("delete", &what, &error)),
         }
     }

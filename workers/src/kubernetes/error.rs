@@ -3,6 +3,9 @@
 use dormer_proto::message::Failure;
 use kube::Error;
 
+/// The code of a failure whose task may begin anew at once.
+pub(super) const CONFLICT: &str = "Conflict";
+
 /// Whether the object is not there.
 pub(super) fn is_gone(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 404)
@@ -30,7 +33,7 @@ pub(super) fn failure(verb: &str, what: &str, error: &Error) -> Failure {
         404 => Failure::transient("NotFound", format!("cannot {verb} {what}: it is not there")),
         409 => Failure {
             after_ms: Some(200),
-            ..Failure::transient("Conflict", format!("{what} was changed meanwhile: {said}"))
+            ..Failure::transient(CONFLICT, format!("{what} was changed meanwhile: {said}"))
         },
         422 => Failure::lasting("Invalid", format!("cannot {verb} {what}: {said}")),
         429 => Failure {

@@ -25,6 +25,7 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 enum Fate {
     Evicted,
     Gone,
+    Unclear,
     Blocked(String),
 }
 
@@ -65,6 +66,7 @@ impl KubernetesHands {
             match self.move_off(pod, force).await? {
                 Fate::Evicted => evicted += 1,
                 Fate::Gone => left -= 1,
+                Fate::Unclear => {}
                 Fate::Blocked(why) => block(&mut blockers, pod, why),
             }
         }
@@ -100,11 +102,15 @@ impl KubernetesHands {
         match done {
             Err(_) => Err(silent(verb, &what)),
             Ok(Ok(())) => Ok(Fate::Evicted),
-            // Another pod has its name by now.
-            Ok(Err(error)) if is_gone(&error) || is_conflict(&error) => Ok(Fate::Gone),
-            Ok(Err(Error::Api(status))) if status.code == 429 => Ok(Fate::Blocked(budget(&status))),
-            // Two budgets match one pod: nobody can evict it (field.md §5, 50).
-            Ok(Err(Error::Api(status))) if status.code == 500 => {
+            Ok(Err(error)) if is_gone(&error) => Ok(Fate::Gone),
+            // Another pod has its name by now, perhaps on this node: the next pass will tell.
+            Ok(Err(error)) if is_conflict(&error) => Ok(Fate::Unclear),
+            Ok(Err(Error::Api(status))) if status.code == 429 && by_budget(&status) => {
+                Ok(Fate::Blocked(budget(&status)))
+            }
+            // 500: two budgets match one pod, and nobody can evict it (field.md §5, 50). 403: its namespace ends, or a
+            // budget is overfull. Other pods can go.
+            Ok(Err(Error::Api(status))) if matches!(status.code, 403 | 500) => {
                 Ok(Fate::Blocked(status.message.clone()))
             }
             Ok(Err(error)) => Err(failure(verb, &what, &error)),
@@ -138,6 +144,12 @@ fn leaving(pod: &Pod) -> String {
     } else {
         format!("it waits for its finalizers {}", finalizers.join(", "))
     }
+}
+
+/// Whether a budget refused, and not a server that has too much to do.
+fn by_budget(status: &kube::core::Status) -> bool {
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice());
+    causes.unwrap_or_default().iter().any(|cause| cause.reason == "DisruptionBudget")
 }
 
 /// The budget's name and numbers, as the API server says them.

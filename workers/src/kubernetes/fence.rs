@@ -44,8 +44,11 @@ impl KubernetesHands {
             return refused(FenceRefusal::Gone);
         }
         let Some(found) = found else { return Ok(Outcome::FenceOpened { was_cordoned: false }) };
-        let was_cordoned = was_cordoned(&found, token);
-        let change = opening(&open, was_cordoned, cordon);
+        let noted = noted(&found, token);
+        let was_cordoned = noted.unwrap_or_else(|| cordoned(&found));
+        // What we do not cordon needs no note: a person's cordon that comes meanwhile then outlives the close.
+        let note = (cordon || noted.is_some()).then_some(was_cordoned);
+        let change = opening(&open, note, cordon);
         patch(&self.node_api(), &found, &format!("Node {}", found.name_any()), change).await?;
         Ok(Outcome::FenceOpened { was_cordoned })
     }
@@ -101,19 +104,17 @@ fn cordoned(node: &Node) -> bool {
     node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
 }
 
-/// Whether somebody else had cordoned the node: what an earlier open of ours noted, else what it is now.
-fn was_cordoned(node: &Node, token: LeaseToken) -> bool {
-    let noted = node.annotations().get(keys::WAS_CORDONED);
+/// What an earlier open of ours noted: whether somebody else had cordoned the node.
+fn noted(node: &Node, token: LeaseToken) -> Option<bool> {
     let ours = mark_of(node).is_some_and(|mark| mark.open && mark.token <= token);
-    match noted.filter(|_| ours) {
-        Some(noted) => noted == "true",
-        None => cordoned(node),
-    }
+    let noted = node.annotations().get(keys::WAS_CORDONED).filter(|_| ours)?;
+    Some(noted == "true")
 }
 
-fn opening(open: &str, was_cordoned: bool, cordon: bool) -> Value {
-    let noted = was_cordoned.to_string();
-    let annotations = json!({keys::FENCE: open, keys::WAS_CORDONED: noted});
+fn opening(open: &str, note: Option<bool>, cordon: bool) -> Value {
+    // Null removes what somebody else left there.
+    let note = note.map(|was| was.to_string());
+    let annotations = json!({keys::FENCE: open, keys::WAS_CORDONED: note});
     let mut change = json!({"metadata": {"annotations": annotations}});
     if cordon {
         change["spec"]["unschedulable"] = true.into();

@@ -5,6 +5,7 @@ mod cluster;
 mod csr;
 mod delete;
 mod error;
+pub mod events;
 mod evict;
 mod fence;
 pub mod keys;
@@ -24,11 +25,16 @@ use std::{sync::Arc, time::Duration};
 /// Longest wait for one answer of the API server.
 pub const ANSWER_MAX: Duration = Duration::from_secs(30);
 
+/// How often a task begins anew, from its first read, when somebody else wrote on the object in between. A kubelet
+/// writes on its Node so often that the engine's retries would be dear.
+const ROUNDS_MAX: u32 = 4;
+
 /// Hands for the Kubernetes API. Clones share the connection.
 #[derive(Clone)]
 pub struct KubernetesHands {
     client: Client,
     settings: Arc<Settings>,
+    events: events::Events,
 }
 
 impl KubernetesHands {
@@ -36,14 +42,12 @@ impl KubernetesHands {
     /// belong to the engine.
     #[must_use]
     pub fn new(client: Client, settings: Settings) -> Self {
-        Self { client, settings: Arc::new(settings) }
+        let events = events::Events::new(client.clone(), "dormer-worker");
+        Self { client, settings: Arc::new(settings), events }
     }
-}
 
-impl Execute for KubernetesHands {
-    async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
-        progress.step(order.body.name(), 0, "");
-        match &order.body {
+    async fn once(&self, task: &Task, progress: &Progress) -> Result<Outcome, Failure> {
+        match task {
             Task::ApproveCsr { csr, expect } => self.approve(csr, expect).await,
             Task::MarkNode { machine: _, node, version, pin } => {
                 self.mark(node, version, pin.as_deref()).await
@@ -63,5 +67,19 @@ impl Execute for KubernetesHands {
                 format!("{} is no task for the Kubernetes API", other.name()),
             )),
         }
+    }
+}
+
+impl Execute for KubernetesHands {
+    async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
+        let task = &order.body;
+        progress.step(task.name(), 0, "");
+        for _ in 1..ROUNDS_MAX {
+            match self.once(task, progress).await {
+                Err(failure) if failure.code == error::CONFLICT => progress.advance(0),
+                done => return done,
+            }
+        }
+        self.once(task, progress).await
     }
 }

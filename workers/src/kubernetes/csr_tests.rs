@@ -1,0 +1,285 @@
+//! Every field of a certificate request that must fit, and what an attacker would put there.
+
+use super::*;
+use dormer_proto::id::Timestamp;
+use k8s_openapi::{
+    ByteString,
+    api::certificates::v1::{CertificateSigningRequestSpec, CertificateSigningRequestStatus},
+    jiff,
+};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+
+const NODE: &str = "system:node:win-1";
+const MACHINE_MADE: i64 = 1_700_000_000;
+
+/// What a request says.
+#[derive(Clone)]
+struct Ask {
+    signer: &'static str,
+    user: &'static str,
+    groups: Vec<&'static str>,
+    name: Vec<(DnType, &'static str)>,
+    sans: Vec<SanType>,
+    usages: Vec<&'static str>,
+    made: i64,
+}
+
+fn dns(name: &str) -> SanType {
+    SanType::DnsName(name.try_into().expect("a name"))
+}
+
+fn ip(address: &str) -> SanType {
+    SanType::IpAddress(address.parse().expect("an address"))
+}
+
+fn subject() -> Vec<(DnType, &'static str)> {
+    vec![(DnType::OrganizationName, NODES), (DnType::CommonName, NODE)]
+}
+
+fn first() -> Ask {
+    Ask {
+        signer: CLIENT,
+        user: BOOTSTRAPPER.0,
+        groups: vec!["system:serviceaccounts", BOOTSTRAPPER.1, "system:authenticated"],
+        name: subject(),
+        sans: Vec::new(),
+        usages: vec!["digital signature", "client auth"],
+        made: MACHINE_MADE + 300,
+    }
+}
+
+fn renewal() -> Ask {
+    Ask { user: NODE, groups: vec![NODES, "system:authenticated"], ..first() }
+}
+
+fn serving() -> Ask {
+    Ask {
+        signer: SERVING,
+        sans: vec![dns("win-1"), ip("10.0.0.7")],
+        usages: vec!["digital signature", "server auth"],
+        ..renewal()
+    }
+}
+
+fn upstream() -> Ask {
+    let groups = vec!["system:bootstrappers", "system:authenticated"];
+    Ask { user: "system:bootstrap:abcdef", groups, ..first() }
+}
+
+fn expected(node: Option<&str>) -> CsrExpectation {
+    CsrExpectation {
+        node_name: "win-1".into(),
+        sans: vec!["10.0.0.7".into(), "WIN-1".into(), "win-1.example.com".into()],
+        machine_created: Timestamp(MACHINE_MADE as u64 * 1_000),
+        node_uid: node.map(str::to_owned),
+        provider_id: None,
+    }
+}
+
+fn request(ask: &Ask) -> CertificateSigningRequest {
+    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+    params.distinguished_name = DistinguishedName::new();
+    for (kind, value) in &ask.name {
+        params.distinguished_name.push(kind.clone(), *value);
+    }
+    params.subject_alt_names.clone_from(&ask.sans);
+    let key = KeyPair::generate().expect("a key");
+    let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+    let owned = |all: &[&str]| Some(all.iter().map(|one| (*one).to_owned()).collect());
+    let mut csr = CertificateSigningRequest {
+        spec: CertificateSigningRequestSpec {
+            request: ByteString(pem.into_bytes()),
+            signer_name: ask.signer.into(),
+            username: Some(ask.user.into()),
+            groups: owned(&ask.groups),
+            usages: owned(&ask.usages),
+            ..CertificateSigningRequestSpec::default()
+        },
+        ..CertificateSigningRequest::default()
+    };
+    let made = jiff::Timestamp::from_second(ask.made).expect("a time");
+    csr.metadata.creation_timestamp = Some(Time(made));
+    csr
+}
+
+fn answer(ask: &Ask, node: Option<&str>) -> Result<(), String> {
+    check(&request(ask), &expected(node))
+}
+
+#[test]
+fn what_a_kubelet_asks_fits() {
+    let rsa = |mut ask: Ask| {
+        ask.usages.insert(1, "key encipherment");
+        ask
+    };
+    assert_eq!(answer(&first(), None), Ok(()));
+    assert_eq!(answer(&upstream(), None), Ok(()));
+    assert_eq!(answer(&Ask { made: MACHINE_MADE - 5, ..first() }, None), Ok(()));
+    for node in [None, Some("uid")] {
+        assert_eq!(answer(&renewal(), node), Ok(()));
+        assert_eq!(answer(&serving(), node), Ok(()));
+        assert_eq!(answer(&rsa(renewal()), node), Ok(()));
+        assert_eq!(answer(&rsa(serving()), node), Ok(()));
+    }
+    let fewer = Ask { sans: vec![dns("Win-1.Example.com")], ..serving() };
+    assert_eq!(
+        answer(&fewer, Some("uid")),
+        Ok(()),
+        "any part of what the Machine has, in any case"
+    );
+}
+
+/// Refused, and the answer names the field by this word.
+#[track_caller]
+fn refused(ask: Ask, word: &str) {
+    let why = answer(&ask, None).expect_err(word);
+    assert!(why.contains(word), "{why}: it should speak of {word}");
+}
+
+fn named(name: &'static str) -> Vec<(DnType, &'static str)> {
+    vec![(DnType::OrganizationName, NODES), (DnType::CommonName, name)]
+}
+
+#[test]
+fn another_name_is_refused_however_like() {
+    let like = ["system:node:win-10", "system:node:win-", "system:node:win", "system:node:WIN-1"];
+    let odd =
+        ["win-1", "xsystem:node:win-1", "system:node:win-1 ", "system:node:", "system:node:x"];
+    for name in like.into_iter().chain(odd) {
+        for ask in [first(), renewal(), serving()] {
+            refused(Ask { name: named(name), ..ask }, "common name");
+        }
+    }
+    let longer = ["system:node:win-10", "system:node:win-1.example.com", "system:node:win"];
+    for user in longer {
+        refused(Ask { user, ..serving() }, "serving certificate");
+        refused(Ask { user, ..renewal() }, "may not ask");
+    }
+}
+
+#[test]
+fn a_subject_with_more_or_less_is_refused() {
+    let with = |more: (DnType, &'static str)| {
+        let mut name = subject();
+        name.push(more);
+        Ask { name, ..first() }
+    };
+    refused(with((DnType::CountryName, "XX")), "more than");
+    refused(with((DnType::OrganizationalUnitName, "system:masters")), "more than");
+    for group in ["system:masters", "system:node", "system:nodes2", "System:Nodes"] {
+        let name = vec![(DnType::OrganizationName, group), (DnType::CommonName, NODE)];
+        refused(Ask { name, ..first() }, "organization");
+    }
+    refused(Ask { name: vec![(DnType::CommonName, NODE)], ..first() }, "organization");
+    refused(Ask { name: vec![(DnType::OrganizationName, NODES)], ..first() }, "common name");
+}
+
+#[test]
+fn names_that_the_machine_does_not_have_are_refused() {
+    for foreign in [
+        ip("10.0.0.8"),
+        ip("10.0.0.70"),
+        ip("fe80::1"),
+        dns("win-10"),
+        dns("win-1.evil.com"),
+        dns("example.com"),
+        dns("*.example.com"),
+        dns("kubernetes.default.svc"),
+    ] {
+        let mut sans = serving().sans;
+        sans.push(foreign);
+        refused(Ask { sans, ..serving() }, "does not have");
+    }
+    refused(Ask { sans: Vec::new(), ..serving() }, "names nothing");
+    let mail = SanType::Rfc822Name("a@win-1".try_into().expect("a name"));
+    refused(Ask { sans: vec![dns("win-1"), mail], ..serving() }, "neither");
+    let uri = SanType::URI("spiffe://win-1".try_into().expect("a name"));
+    refused(Ask { sans: vec![dns("win-1"), uri], ..serving() }, "neither");
+    refused(Ask { sans: vec![dns("win-1")], ..first() }, "names win-1");
+}
+
+#[test]
+fn other_usages_and_signers_are_refused() {
+    for usages in [
+        vec![],
+        vec!["digital signature"],
+        vec!["client auth"],
+        vec!["digital signature", "server auth"],
+        vec!["digital signature", "client auth", "server auth"],
+        vec!["digital signature", "client auth", "cert sign"],
+    ] {
+        refused(Ask { usages, ..first() }, "usages");
+    }
+    refused(Ask { usages: first().usages, ..serving() }, "usages");
+    for signer in ["kubernetes.io/kube-apiserver-client", "kubernetes.io/legacy-unknown", ""] {
+        refused(Ask { signer, ..first() }, "signer");
+    }
+    refused(Ask { signer: SERVING, ..first() }, "usages");
+}
+
+#[test]
+fn only_bootstrappers_and_the_node_itself_may_ask() {
+    for user in [
+        "",
+        "kubernetes-admin",
+        "system:serviceaccount:default:node-bootstrapper",
+        "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper2",
+        "system:serviceaccount:openshift-machine-config-operator:node-bootstrappe",
+        "system:bootstrap:abcdef",
+    ] {
+        refused(Ask { user, ..first() }, "may not ask");
+    }
+    refused(Ask { groups: vec!["system:authenticated"], ..first() }, "may not ask");
+    refused(Ask { groups: vec!["system:authenticated"], ..upstream() }, "may not ask");
+    refused(Ask { user: "xsystem:bootstrap:abcdef", ..upstream() }, "may not ask");
+    refused(Ask { groups: vec!["system:authenticated"], ..renewal() }, NODES);
+    refused(Ask { groups: vec!["system:authenticated"], ..serving() }, NODES);
+    refused(Ask { groups: vec![NODES], ..serving() }, "system:authenticated");
+    refused(Ask { user: BOOTSTRAPPER.0, ..serving() }, "serving certificate");
+}
+
+#[test]
+fn a_first_request_for_a_node_that_exists_or_before_its_machine_is_refused() {
+    let why = answer(&first(), Some("uid")).expect_err("it exists");
+    assert!(why.contains("the Node exists"), "{why}");
+    refused(Ask { made: MACHINE_MADE - 11, ..first() }, "older");
+    let mut ageless = request(&first());
+    ageless.metadata.creation_timestamp = None;
+    assert!(check(&ageless, &expected(None)).is_err());
+}
+
+#[test]
+fn what_cannot_be_read_is_refused() {
+    let good = request(&first());
+    let pem = String::from_utf8(good.spec.request.0.clone()).expect("text");
+    let half = pem[..pem.len() / 2].to_owned();
+    for text in ["", "no PEM", &half, &pem.replace("CERTIFICATE REQUEST", "CERTIFICATE")] {
+        let mut csr = good.clone();
+        csr.spec.request = ByteString(text.as_bytes().to_vec());
+        assert!(check(&csr, &expected(None)).is_err(), "{text}");
+    }
+    let mut csr = good;
+    csr.spec.request = ByteString(vec![0xff, 0xfe]);
+    assert!(check(&csr, &expected(None)).is_err());
+}
+
+#[test]
+fn a_decision_of_somebody_else_stands_and_denial_is_stronger() {
+    let with = |kinds: &[(&str, &str)]| {
+        let conditions = kinds.iter().map(|(kind, status)| CertificateSigningRequestCondition {
+            type_: (*kind).into(),
+            status: (*status).into(),
+            ..CertificateSigningRequestCondition::default()
+        });
+        let mut csr = request(&first());
+        let conditions = Some(conditions.collect());
+        let status = CertificateSigningRequestStatus { conditions, ..Default::default() };
+        csr.status = Some(status);
+        standing(&csr)
+    };
+    assert_eq!(with(&[]), None);
+    assert_eq!(with(&[("Approved", "False")]), None);
+    assert_eq!(with(&[("Approved", "True")]), Some("Approved"));
+    assert_eq!(with(&[("Approved", "True"), ("Denied", "True")]), Some("Denied"));
+    assert_eq!(with(&[("Approved", "True"), ("Failed", "True")]), Some("Failed"));
+}

@@ -1,0 +1,67 @@
+//! Kubernetes Events in dormer's name: what a person sees who asks `kubectl describe`.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{
+    Client,
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Longest wait for an Event to be written: it must not hold up what it is about.
+pub const EVENT_MAX: Duration = Duration::from_secs(5);
+/// Longest note of an Event, in bytes; the API server refuses more.
+pub const NOTE_BYTES_MAX: usize = 1_000;
+
+/// Writes Events (`events.k8s.io/v1`). The same one again within some minutes raises a count. Clones share that count.
+#[derive(Clone)]
+pub struct Events(Recorder);
+
+impl Events {
+    /// Events that say they come from `controller`.
+    #[must_use]
+    pub fn new(client: Client, controller: &str) -> Self {
+        Self(Recorder::new(client, Reporter::from(controller)))
+    }
+
+    /// Says that something is wrong with an object. `reason` and `action` are stable words in `PascalCase`.
+    pub async fn warn(&self, about: ObjectReference, reason: &str, action: &str, note: String) {
+        self.write(EventType::Warning, about, reason, action, note).await;
+    }
+
+    /// Says that something was done with an object.
+    pub async fn tell(&self, about: ObjectReference, reason: &str, action: &str, note: String) {
+        self.write(EventType::Normal, about, reason, action, note).await;
+    }
+
+    /// An Event that cannot be written is logged: what it is about goes on.
+    async fn write(
+        &self,
+        type_: EventType,
+        about: ObjectReference,
+        reason: &str,
+        action: &str,
+        note: String,
+    ) {
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(short(note)),
+            action: action.to_owned(),
+            secondary: None,
+        };
+        match timeout(EVENT_MAX, self.0.publish(&event, &about)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(reason, %error, "an Event was not written"),
+            Err(_) => tracing::warn!(reason, "an Event was not written: no answer in 5 s"),
+        }
+    }
+}
+
+fn short(mut note: String) -> String {
+    if note.len() > NOTE_BYTES_MAX {
+        let end = (0..=NOTE_BYTES_MAX).rev().find(|at| note.is_char_boundary(*at)).unwrap_or(0);
+        note.truncate(end);
+    }
+    note
+}
