@@ -6,7 +6,7 @@
 #[path = "rollout_model/world.rs"]
 mod world;
 
-use stateright::{Checker, Model, Property};
+use stateright::{Checker, HasDiscoveries, Model, Property};
 use world::{Faults, Phase, World};
 
 const AWAY: &str = "never more away by our doing";
@@ -230,9 +230,13 @@ impl Model for Lease {
     }
 }
 
+fn explore(lease: Lease, until: HasDiscoveries) -> impl Checker<Lease> {
+    lease.checker().threads(2).finish_when(until).spawn_bfs().join()
+}
+
 /// Checks `lease` in every order of events.
 fn holds(name: &str, lease: Lease) {
-    let checker = lease.checker().threads(2).spawn_bfs().join();
+    let checker = explore(lease, HasDiscoveries::AnyFailures);
     println!("{name}: {} states, {} deep", checker.unique_state_count(), checker.max_depth());
     checker.assert_properties();
 }
@@ -342,7 +346,7 @@ fn without_close_two_nodes_are_away() {
     for lease in [IN_PLACE, RECREATE] {
         let faults = if lease.in_place { faults } else { Faults { aborts: 1, ..faults } };
         let lease = Lease { closes: false, faults, ..lease };
-        let checker = lease.checker().threads(2).spawn_bfs().join();
+        let checker = explore(lease, HasDiscoveries::AnyOf([AWAY].into()));
         let path = checker.discovery(AWAY).expect("the check cannot fail");
         assert_eq!(path.last_state().wrong, Some("two nodes away by our doing"), "{lease:?}");
     }
