@@ -13,10 +13,13 @@ use dormer_proto::{
     subject::{CLASSES, CLOSED_HEADER, HISTORY_SHARDS, Identity, META_IDENTITY, Names, shard},
     work::{FactLetter, Order, Report, ReportLetter, SCHEMA, machine_run},
 };
-use dormer_testkit::{Login as ServerLogin, NatsOptions, NatsServer, await_condition, started};
+use dormer_testkit::{
+    Login as ServerLogin, NatsOptions, NatsServer, NatsTls, TestCa, await_condition, started,
+    test_dir,
+};
 use dormer_workers::{
     execute::Execute,
-    nats::{Login, NatsFacts, NatsLink, NatsOrders, Options},
+    nats::{Login, NatsFacts, NatsLink, NatsOrders, Options, Tls},
     port::{Facts, Orders},
     progress::Progress,
     worker,
@@ -322,4 +325,34 @@ async fn a_worker_logs_in_and_is_told_when_it_may_not() {
     let facts = NatsFacts::new(NatsLink::connect(&ours).await.expect("a connection"));
     let early = facts.begin().await.expect_err("there is no store yet");
     assert!(early.0.contains("engine"), "{early}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_both_ways_works_and_an_unknown_authority_is_refused() {
+    let ca = TestCa::new();
+    let tls = NatsTls {
+        identity: ca.issue("server", &["127.0.0.1", "localhost"]),
+        client_ca: Some(ca.certificate()),
+    };
+    let server =
+        started!(NatsServer::start(NatsOptions { tls: Some(tls), ..NatsOptions::default() }));
+    let folder = test_dir("tls");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path
+    };
+    let client = ca.issue("dormer", &["dormer"]);
+    let identity = (write("c.pem", &client.certificate), write("k.pem", &client.key));
+    let tls = Tls {
+        ca: Some(write("ca.pem", &ca.certificate())),
+        identity: Some(identity),
+        required: true,
+    };
+    let right = Options { tls: tls.clone(), ..options(&server) };
+    NatsLink::connect(&right).await.expect("a connection");
+    let stranger = write("stranger.pem", &TestCa::new().certificate());
+    let wrong = Options { tls: Tls { ca: Some(stranger), ..tls }, ..options(&server) };
+    let refused = NatsLink::connect(&wrong).await.err().expect("a refusal");
+    assert!(refused.to_string().starts_with("cannot connect to tls:"), "{refused}");
 }
