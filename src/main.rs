@@ -1,5 +1,6 @@
 //! The `dormer` command: arguments in, one of the product's jobs out.
 
+mod api;
 mod bench;
 mod cli;
 mod config;

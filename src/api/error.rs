@@ -1,0 +1,95 @@
+//! What the API answers when it cannot do what was asked: one sentence of what, one of what to do.
+
+use axum::{
+    Json,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use dormer_engine::port::StoreError;
+use dormer_proto::envelope::{DecodeError, EncodeError};
+use serde_json::json;
+
+/// Why a request got no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    error: String,
+    what_to_do: String,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
+        Self { status, error: error.into(), what_to_do: what_to_do.into() }
+    }
+
+    /// 404: there is no such thing.
+    pub(crate) fn absent(what: &str, name: &str, where_to_look: &str) -> Self {
+        let what_to_do = format!("{where_to_look} lists what there is");
+        Self::new(StatusCode::NOT_FOUND, format!("there is no {what} {name:?}"), what_to_do)
+    }
+
+    /// 400: the question makes no sense.
+    pub(crate) fn bad(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error, what_to_do)
+    }
+
+    /// 403: a page of somebody else's asks in a person's name.
+    pub(crate) fn foreign(origin: &str) -> Self {
+        let error = format!("requests from pages of {origin:?} are not taken");
+        let what_to_do = "use dormer's own console, or the command line";
+        Self::new(StatusCode::FORBIDDEN, error, what_to_do)
+    }
+
+    /// 415: only JSON is taken, which no form of a foreign page can send.
+    pub(crate) fn not_json() -> Self {
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "the content type is not application/json",
+            "send the body, `{}` at least, as application/json",
+        )
+    }
+
+    /// 409: things are not as the asker thinks.
+    pub(crate) fn conflict(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, error, what_to_do)
+    }
+
+    /// 504: it was put into the inbox, and nobody has taken it yet.
+    pub(crate) fn not_confirmed(id: &str) -> Self {
+        Self::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "no engine has taken the request yet; it stays in the inbox",
+            format!("see whether an engine runs (/readyz); a repeat with the id {id:?} is harmless"),
+        )
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        let what_to_do = match error {
+            StoreError::Unavailable(_) => "try again; /readyz says how the store does",
+            StoreError::Broken(_) => "stop dormer and restore the store from a backup",
+        };
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string(), what_to_do)
+    }
+}
+
+impl From<DecodeError> for ApiError {
+    fn from(error: DecodeError) -> Self {
+        let what_to_do = "ask a process of the newest build; else the store is damaged";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string(), what_to_do)
+    }
+}
+
+impl From<EncodeError> for ApiError {
+    fn from(error: EncodeError) -> Self {
+        Self::bad(error.to_string(), "say it in fewer words")
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let body = json!({"error": self.error, "whatToDo": self.what_to_do});
+        (self.status, Json(body)).into_response()
+    }
+}

@@ -1,0 +1,6 @@
+//! The HTTP API under `/api/v1`: what dormer knows, and what people may ask of it, as JSON.
+
+mod error;
+mod shelf;
+
+pub(crate) use error::ApiError;
