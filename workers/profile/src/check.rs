@@ -231,7 +231,6 @@ fn clashing_paths(profile: &Profile, found: &mut Vec<Problem>) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::layers::{Layer, stack};
 
     fn problems(yaml: &str) -> String {

@@ -159,9 +159,10 @@ fn fill(items: &mut Items<'_>, spec: &SectionSpec) {
     items.payload_files(spec);
     items.files(spec);
     items.mirrors(spec);
-    items.routes(spec);
     items.services(spec, false);
     items.network(spec);
+    // A new HNS network can make Windows forget a route (field.md §5, 33).
+    items.routes(spec);
     items.services(spec, true);
     items.evidence(spec);
     items.lingering(spec);

@@ -255,7 +255,7 @@ impl<'a> Items<'a> {
             let folder = self.path("mirrors_folder", &spec.mirrors_folder);
             let content = self.hosts_toml(&place, mirror);
             // containerd reads these files anew with every pull.
-            let path = format!("{folder}\\{}\\hosts.toml", host.replace(':', "_"));
+            let path = format!("{folder}\\{}\\hosts.toml", mirror_folder(host));
             self.text_file(path, content, ChangeClass::Live, Vec::new(), true);
         }
     }
@@ -478,6 +478,15 @@ fn der(pem: &str) -> Result<Vec<Vec<u8>>, String> {
         rest = &body[end + END.len()..];
     }
     if found.is_empty() { Err("no certificate in it".into()) } else { Ok(found) }
+}
+
+/// containerd's name for a registry's folder: `host:port` is `host_port_`, and `*` stands for every registry.
+fn mirror_folder(host: &str) -> String {
+    match host.rsplit_once(':') {
+        _ if host == "*" => "_default".to_owned(),
+        Some((name, port)) => format!("{name}_{port}_"),
+        None => host.to_owned(),
+    }
 }
 
 /// A basic string of TOML.

@@ -1,0 +1,283 @@
+//! The built-in profiles, rendered and committed: a change of what nodes get is seen in review.
+//!
+//! `UPDATE_EXPECT=1 cargo test -p dormer-profile --test golden` writes the files anew.
+
+use std::fmt::Write as _;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dormer_profile::{
+    builtin,
+    document::{Document, Section},
+    item::{File, FileSource, Item, Service, What},
+    layers::{Layer, stack},
+    payload::{Manifest, PayloadFile},
+    profile::Profile,
+    render::{EXAMPLE_PAYLOAD, Inputs, Rendered, render},
+    values::{Values, join_secrets},
+    variables::Secrets,
+};
+use expect_test::expect_file;
+
+fn values(platform: &str) -> Values {
+    Values {
+        api_server: "https://api-int.example:6443".into(),
+        cluster_dns: "172.30.0.10".into(),
+        cluster_domain: "cluster.local".into(),
+        service_cidr: "172.30.0.0/16".into(),
+        node_ip: "10.0.0.9".into(),
+        platform: platform.into(),
+        windows_build: "10.0.20348".into(),
+        node_name: "win-1".into(),
+        ..Values::default()
+    }
+}
+
+/// The example's payload, with the two files that only some clusters need.
+fn payload() -> Manifest {
+    let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
+    for name in ["windows_exporter.exe", "ecr-credential-provider.exe"] {
+        let sha256 = dormer_profile::sha256_hex(name.as_bytes());
+        let (name, destination) = (name.to_owned(), name.to_owned());
+        manifest.files.push(PayloadFile { name, sha256, size: 1, destination });
+    }
+    manifest
+}
+
+fn profile(name: &str, user: &str) -> Profile {
+    let mut layers = vec![builtin::layer(name).expect("a layer")];
+    if !user.is_empty() {
+        layers.push(Layer::parse("user", user).expect("a layer"));
+    }
+    stack(&layers).expect("a profile")
+}
+
+fn secrets() -> Secrets {
+    join_secrets("https://api-int.example:6443", "API CA\n", "CLIENT CA\n", "t0ken")
+}
+
+fn rendered(profile: &Profile, values: &Values, secrets: &Secrets, section: Section) -> Rendered {
+    let (payload, variables) = (payload(), values.variables());
+    let keep = ["10.20.0-01234567".to_owned()];
+    let inputs = Inputs { profile, payload: &payload, variables: &variables, secrets, keep: &keep };
+    render(&inputs, section, "11.0.0-0123456789ab").expect("it renders")
+}
+
+/// A document for people: one line an item, then what belongs to it.
+fn shown(document: &Document) -> String {
+    let mut text = String::new();
+    for item in &document.items {
+        let change = format!("{:?}", item.change).to_lowercase();
+        let _ = writeln!(text, "{} [{change}]", item.id);
+        details(item, &mut text);
+    }
+    text
+}
+
+fn details(item: &Item, text: &mut String) {
+    let mut say = |line: &str| {
+        let _ = writeln!(text, "    {line}");
+    };
+    match &item.what {
+        What::Service(service) => {
+            say(&service.command);
+            say(&format!("{}; after {:?}", service.description, service.depends));
+            say(&format!("restarts after {:?} ms", service.failure.restart_delays_ms));
+        }
+        What::File(File { source: FileSource::Inline { base64 }, users, private, .. }) => {
+            let bytes = STANDARD.decode(base64).expect("base64");
+            let who = if *private { "private" } else { "readable" };
+            say(&format!("{who}, read by {users:?}"));
+            String::from_utf8(bytes)
+                .expect("text")
+                .lines()
+                .for_each(|line| say(&format!("| {line}")));
+        }
+        What::NetworkFile(file) => {
+            file.template.lines().for_each(|line| say(&format!("| {line}")));
+        }
+        What::File(_) => say("of the payload"),
+        What::Directory(directory) if directory.keep => say("stays"),
+        What::Environment(variable) => say(&format!("{:?}", variable.value)),
+        What::HnsNetwork(network) => say(&format!("waited for {} ms", network.wait_ms)),
+        What::SteadyService(evidence) => say(&format!("{} ms", evidence.steady_ms)),
+        What::Http(evidence) => say(&evidence.url),
+        What::Sweep(sweep) => say(&format!("under {}, keeps {:?}", sweep.under, sweep.keep)),
+        What::Firewall(rule) => say(&format!("{:?} {}", rule.protocol, rule.port)),
+        _ => {}
+    }
+}
+
+#[test]
+fn an_openshift_node() {
+    let (profile, values, secrets) = (profile("openshift", ""), values("aws"), secrets());
+    let host = rendered(&profile, &values, &secrets, Section::Host);
+    let node = rendered(&profile, &values, &secrets, Section::Node);
+    expect_file!["golden/openshift-host.txt"].assert_eq(&shown(&host.document));
+    expect_file!["golden/openshift-node.txt"].assert_eq(&shown(&node.document));
+}
+
+#[test]
+fn an_upstream_node() {
+    let host = rendered(&profile("upstream", ""), &values("none"), &secrets(), Section::Host);
+    expect_file!["golden/upstream-host.txt"].assert_eq(&shown(&host.document));
+}
+
+/// The services of both sections, with paths as if there were no folder per payload.
+fn services(platform: &str, secrets: &Secrets, values: &Values) -> Vec<Service> {
+    let profile = profile("openshift", "");
+    let folder = format!(r"C:\k\{}\", payload().folder());
+    let values = Values { platform: platform.into(), ..values.clone() };
+    let mut found = Vec::new();
+    for section in [Section::Host, Section::Node] {
+        for item in rendered(&profile, &values, secrets, section).document.items {
+            if let What::Service(mut service) = item.what {
+                let bare = folder.trim_end_matches('\\');
+                service.command = service.command.replace(&folder, r"C:\k\").replace(bare, r"C:\k");
+                found.push(service);
+            }
+        }
+    }
+    found
+}
+
+/// wmco.md §3.2, word by word.
+#[test]
+fn the_services_are_those_of_wmco() {
+    const WMCO: [(&str, &str, &str); 7] = [
+        (
+            "containerd",
+            "",
+            r"C:\k\containerd\containerd.exe --config C:\k\containerd\containerd_conf.toml --log-file C:\var\log\containerd\containerd.log --run-service --log-level info",
+        ),
+        (
+            "kubelet",
+            "containerd",
+            r"C:\k\kube-log-runner.exe -log-file=C:\var\log\kubelet\kubelet.log C:\k\kubelet.exe --config=C:\k\kubelet.conf --bootstrap-kubeconfig=C:\k\bootstrap-kubeconfig --kubeconfig=C:\k\kubeconfig --cert-dir=c:\var\lib\kubelet\pki\ --windows-service --node-labels=node.openshift.io/os_id=Windows --windows-priorityclass=ABOVE_NORMAL_PRIORITY_CLASS --v=2 --cloud-provider=external --cloud-config=C:\k\cloud.conf --hostname-override=ip-10-0-0-9 --node-ip=10.0.0.9 --image-credential-provider-bin-dir=C:\k --image-credential-provider-config=C:\k\credential-provider-config.yaml",
+        ),
+        (
+            "windows_exporter",
+            "",
+            r"C:\k\windows_exporter.exe --collectors.enabled cpu,logical_disk,net,os,service,system,container,memory,cpu_info --web.config.file C:\k\tls\windows-exporter-webconfig.yaml --log.level info --log.file C:\var\log\windows_exporter\windows_exporter.log",
+        ),
+        (
+            "hybrid-overlay-node",
+            "kubelet",
+            r"C:\k\hybrid-overlay-node.exe --node win-1 --bootstrap-kubeconfig=C:\k\kubeconfig --cert-dir=C:\k\cni\config --cert-duration=24h --windows-service --logfile C:\var\log\hybrid-overlay\hybrid-overlay.log --k8s-apiserver=https://api-int.example:6443 --k8s-cacert C:\k\bootstrap-ca.crt --hybrid-overlay-vxlan-port 9898",
+        ),
+        (
+            "csi-proxy",
+            "",
+            r"C:\k\csi-proxy.exe -log_file=C:\var\log\csi-proxy\csi-proxy.log -logtostderr=false -windows-service --v=2",
+        ),
+        (
+            "kube-proxy",
+            "hybrid-overlay-node",
+            r"C:\k\kube-log-runner.exe -log-file=C:\var\log\kube-proxy\kube-proxy.log C:\k\kube-proxy.exe --config C:\k\kube-proxy.conf --windows-service",
+        ),
+        (
+            "cloud-node-manager",
+            "",
+            r"C:\k\azure-cloud-node-manager.exe --windows-service --node-name=win-1 --wait-routes=false --kubeconfig=C:\k\kubeconfig",
+        ),
+    ];
+    let mut secrets = secrets();
+    for name in ["cloud-config", "ecr-config", "exporter-tls-crt", "exporter-tls-key"] {
+        secrets.set(name, "x");
+    }
+    let values = Values {
+        cloud_provider: "external".into(),
+        hostname_override: "ip-10-0-0-9".into(),
+        vxlan_port: "9898".into(),
+        ..values("aws")
+    };
+    let found = services("azure", &secrets, &values);
+    assert_eq!(found.len(), WMCO.len());
+    for (name, depends, command) in WMCO {
+        let service = found.iter().find(|service| service.name == name).expect(name);
+        assert_eq!(service.command, command, "{name}");
+        assert_eq!(service.depends.join(","), depends, "{name}");
+    }
+}
+
+#[test]
+fn mirrors_become_hosts_toml_with_their_credentials() {
+    let layer = r#"
+host:
+  mirrors:
+    quay.io:
+      server: https://quay.io
+      mirrors:
+        - { url: "https://mirror.example:5000/quay", resolve_tags: true }
+        - { url: "https://second.example/v2", authorization: "Basic ${secret:second}" }
+    registry.example:5000: { mirrors: [{ url: "https://mirror.example:5000" }] }
+    "*": { mirrors: [{ url: "https://all.example" }] }
+"#;
+    let mut secrets = secrets();
+    secrets.set("second", "dXNlcjpwYXNz");
+    let host = rendered(&profile("openshift", layer), &values("aws"), &secrets, Section::Host);
+    let of_registries =
+        |item: &&Item| item.id.contains("registries") && item.id.starts_with("file");
+    let mut text = String::new();
+    for item in host.document.items.iter().filter(of_registries) {
+        let _ = writeln!(text, "{}", item.id);
+        details(item, &mut text);
+    }
+    expect_file!["golden/mirrors.txt"].assert_eq(&text);
+}
+
+#[test]
+fn a_document_survives_the_way_to_the_host() {
+    for (name, section) in
+        [("openshift", Section::Host), ("openshift", Section::Node), ("upstream", Section::Host)]
+    {
+        let document = rendered(&profile(name, ""), &values("aws"), &secrets(), section).document;
+        let bytes = document.to_bytes().expect("bytes");
+        assert!(bytes.is_ascii());
+        assert_eq!(Document::from_bytes(&bytes), Ok(document), "{name}");
+    }
+}
+
+#[test]
+fn a_secret_changes_the_digest_and_not_the_version_and_is_in_neither() {
+    let (profile, values) = (profile("openshift", ""), values("aws"));
+    let (first, mut other) = (secrets(), secrets());
+    other.set("bootstrap-kubeconfig", "another");
+    let before = rendered(&profile, &values, &first, Section::Host);
+    let after = rendered(&profile, &values, &other, Section::Host);
+    assert_ne!(before.digest(), after.digest());
+    assert_eq!(before.document.version, after.document.version);
+    assert_eq!(before.digest(), rendered(&profile, &values, &first, Section::Host).digest());
+}
+
+#[test]
+fn an_address_touches_the_rendering_of_one_machine_and_no_version() {
+    let (profile, values) = (profile("openshift", ""), values("aws"));
+    let moved = Values { node_ip: "10.0.0.10".into(), ..values.clone() };
+    let before = rendered(&profile, &values, &secrets(), Section::Host).document;
+    let after = rendered(&profile, &moved, &secrets(), Section::Host).document;
+    let differing: Vec<&str> = before
+        .items
+        .iter()
+        .zip(&after.items)
+        .filter(|(one, other)| one != other)
+        .map(|(one, _)| one.id.as_str())
+        .collect();
+    assert_eq!(differing, ["service:kubelet"]);
+}
+
+#[test]
+fn what_a_machine_lacks_is_told_by_its_name() {
+    let (profile, payload, secrets) = (profile("openshift", ""), payload(), Secrets::default());
+    let variables = Values::default().variables();
+    let inputs = Inputs {
+        profile: &profile,
+        payload: &payload,
+        variables: &variables,
+        secrets: &secrets,
+        keep: &[],
+    };
+    let told = render(&inputs, Section::Host, "v").expect_err("it is refused").to_string();
+    for wanted in ["no secret `api-ca`", "`NODE_IP` has no value", "`CLUSTER_DNS` has no value"] {
+        assert!(told.contains(wanted), "{told}");
+    }
+}
