@@ -213,6 +213,17 @@ pub(crate) enum Step {
     WriteNode { fresh: bool },
 }
 
+/// What Close does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Close {
+    /// It writes the token, closed, undoes the cordon, and says if it found the Machine deleted.
+    Tells,
+    /// … and says nothing of that.
+    TellsNothing,
+    /// It only undoes the cordon.
+    WritesNothing,
+}
+
 /// What a worker reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Answer {
@@ -555,6 +566,11 @@ impl World {
             (Phase::Opening | Phase::Deleting, Answer::NotOpened | Answer::NotDeleted) => {
                 self.close(worker.who, Phase::Closing);
             }
+            // It was deleted before the close, by our own order: the slot goes with it.
+            (Phase::Closing, Answer::Deleted) => {
+                m.phase = Phase::Vanishing;
+                m.settle();
+            }
             (Phase::Closing, Answer::Closed) => {
                 m.say(Say::Release { token: m.lease, replaced: false });
                 (m.lease, m.phase) = (0, Phase::Serving);
@@ -573,12 +589,12 @@ impl World {
     // Workers at the API server.
 
     /// The worker at place `at` wakes, makes one call, and sleeps again or is done.
-    pub(crate) fn wake(&mut self, at: usize, in_place: bool, closes: bool) {
+    pub(crate) fn wake(&mut self, at: usize, in_place: bool, close: Close) {
         let worker = self.workers.remove(at);
         let next = match worker.job {
             Job::Open { token, marked } => self.open_call(worker, token, marked),
             Job::Delete { token } => self.delete_call(worker, token),
-            Job::Close { token } => self.close_call(worker, token, closes),
+            Job::Close { token } => self.close_call(worker, token, close),
         };
         match next {
             Ok(at) => self.workers.push(Worker { at, ..worker }),
@@ -633,12 +649,14 @@ impl World {
         }
     }
 
-    /// A read and a write under its precondition that is repeated until it holds are one write. `closes`: whether the
-    /// token is written at all, or only the cordon undone.
-    fn close_call(&mut self, worker: Worker, token: u64, closes: bool) -> Result<Step, Answer> {
+    /// A read and a write under its precondition that is repeated until it holds are one write.
+    fn close_call(&mut self, worker: Worker, token: u64, close: Close) -> Result<Step, Answer> {
+        let closes = close != Close::WritesNothing;
         let m = &mut self.machines[worker.who];
-        if !m.exists {
-            return Err(Answer::Closed);
+        let going = !m.exists || m.deleting;
+        if !m.exists || (going && worker.at == Step::ReadNode && close == Close::Tells) {
+            let tells = close == Close::Tells && m.phase == Phase::Closing;
+            return Err(if tells { Answer::Deleted } else { Answer::Closed });
         }
         if worker.at == Step::ReadMachine {
             if closes && m.on_machine.0 <= token && m.on_machine != (token, false) {
