@@ -12,7 +12,13 @@ use dormer_engine::{
 use dormer_workers::nats::{self as link, NatsLink};
 use dormer_workflows::Dormer;
 use futures::StreamExt;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep};
+
+/// How long a server may take to come up when dormer starts.
+const CONNECT_FOR: Duration = Duration::from_secs(30);
+/// The pause between two tries.
+const CONNECT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The engine's side of the store.
 ///
@@ -34,7 +40,9 @@ pub(crate) async fn open(config: &Config, servers: &str) -> anyhow::Result<Arc<N
             required: servers.contains("tls://"),
         },
     };
-    Ok(Arc::new(NatsStore::open(&options).await?))
+    let passing = |error: &store::OpenError| matches!(error, store::OpenError::Connect { .. });
+    let opened = patiently(async || NatsStore::open(&options).await, passing).await;
+    Ok(Arc::new(opened?))
 }
 
 /// The workers' and the watcher's side of the store.
@@ -53,7 +61,24 @@ pub(crate) async fn connect(config: &Config, servers: &str) -> anyhow::Result<Ar
             required: servers.contains("tls://"),
         },
     };
-    Ok(NatsLink::connect(&options).await?)
+    Ok(patiently(async || NatsLink::connect(&options).await, |_| true).await?)
+}
+
+/// Tries again for a while: in a cluster, NATS and dormer often start at the same time.
+async fn patiently<T, E: std::fmt::Display>(
+    open: impl AsyncFn() -> Result<T, E>,
+    passing: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    let until = Instant::now() + CONNECT_FOR;
+    loop {
+        match open().await {
+            Err(error) if passing(&error) && Instant::now() < until => {
+                tracing::warn!(%error, "NATS does not answer yet");
+                sleep(CONNECT_PAUSE).await;
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Adds an engine on NATS, with what rebuilds lost queues beside it.
@@ -129,7 +154,6 @@ mod tests {
         port::Facts,
         worker,
     };
-    use std::time::Duration;
     use tokio::{sync::mpsc, time::timeout};
 
     const IN_TIME: Duration = Duration::from_secs(60);

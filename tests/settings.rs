@@ -1,0 +1,62 @@
+//! The settings of `dormer run` as a person gives them: flags over variables over the file, and what is refused.
+
+use dormer_testkit::test_dir;
+use std::process::{Command, Output};
+
+fn dormer(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dormer"));
+    command.arg("run").args(arguments).envs(variables.iter().copied()).output().expect("it runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+#[test]
+fn flags_win_over_variables_and_variables_over_the_file() {
+    let folder = test_dir("settings");
+    let file = folder.path().join("dormer.toml");
+    let written =
+        "slots = 1\nssh-port = 2201\npool = 'blue'\n[nats]\nprefix = 'x'\ntoken = 'hush'\n";
+    std::fs::write(&file, written).expect("written");
+    let config = file.display().to_string();
+    let variables =
+        [("DORMER_SLOTS", "2"), ("DORMER_SSH_PORT", "2202"), ("DORMER_NATS_MONITOR", "http://m")];
+    let arguments = ["--config", &*config, "--print-config", "--slots", "3"];
+    let printed = dormer(&arguments, &variables);
+    assert!(printed.status.success(), "{}", text(&printed.stderr));
+    let printed: toml::Table = text(&printed.stdout).parse().expect("TOML");
+    assert_eq!(printed["slots"].as_integer(), Some(3), "the flag");
+    assert_eq!(printed["ssh-port"].as_integer(), Some(2202), "the variable");
+    assert_eq!(printed["pool"].as_str(), Some("blue"), "the file");
+    assert_eq!(printed["private-key-secret"].as_str(), Some("cloud-private-key"), "the default");
+    let nats = &printed["nats"];
+    assert_eq!((nats["prefix"].as_str(), nats["token"].as_str()), (Some("x"), Some("***")));
+    assert_eq!(nats["monitor"].as_str(), Some("http://m"));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason() {
+    let split = text(&dormer(&["--role", "worker"], &[]).stderr);
+    assert!(split.contains("a folder belongs to one process"), "{split}");
+    let store = text(&dormer(&["--store", "mysql://db"], &[]).stderr);
+    assert!(store.contains("nats://HOST:PORT"), "{store}");
+    let missing = text(&dormer(&["--config", "/nowhere/dormer.toml"], &[]).stderr);
+    assert!(missing.contains("/nowhere/dormer.toml"), "{missing}");
+    let lone = text(&dormer(&[], &[("DORMER_NATS_USER", "me")]).stderr);
+    assert!(lone.contains("belong together"), "{lone}");
+}
+
+#[test]
+fn every_flag_is_explained_and_has_its_variable() {
+    let help = text(&dormer(&["--help"], &[]).stdout);
+    let flags: Vec<&str> = help.lines().filter_map(|line| line.trim().strip_prefix("--")).collect();
+    assert!(flags.len() > 25, "{help}");
+    for flag in flags {
+        let name = flag.split([' ', '[', '=']).next().expect("a name");
+        let variable = format!("DORMER_{}", name.to_uppercase().replace('-', "_"));
+        let known = ["print-config", "help"].contains(&name) || help.contains(&variable);
+        assert!(known, "--{name} has no variable {variable}");
+    }
+    assert!(!help.contains("hush"));
+}
