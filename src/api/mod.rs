@@ -2,5 +2,7 @@
 
 mod error;
 mod shelf;
+mod shown;
+mod story;
 
 pub(crate) use error::ApiError;

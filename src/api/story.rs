@@ -1,0 +1,219 @@
+//! A run's history as sentences: what happened at each record, in the words that people use.
+
+use dormer_engine_core::{HistoryEvent, Record, Workflow};
+use dormer_proto::{
+    id::{Attempt, Seq},
+    machine::{self, CsrFact, FenceRefusal, MachineFact, NodeFact, Outcome, Section},
+    message::{Failure, ObjectRef, Refusal},
+    rollout,
+    work::{Fact, Signal},
+};
+use dormer_workflows::{Dormer, State};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// What is told of a run, record after record.
+#[derive(Debug, Default)]
+pub(crate) struct Story {
+    /// Names of the tasks asked for so far: a report names only their place.
+    asked: HashMap<(Seq, u16), &'static str>,
+}
+
+impl Story {
+    /// Learns what a record asks for, without telling it: of the record before the first one that is told.
+    pub(crate) fn learn(&mut self, record: &Record<Dormer>) {
+        for task in &record.run.tasks {
+            self.asked.insert((task.key.seq, task.key.ordinal), task.body.name());
+        }
+    }
+
+    /// One record. Tell them in their order.
+    pub(crate) fn tell(&mut self, record: &Record<Dormer>) -> Value {
+        let events: Vec<String> = record.events.iter().map(|event| self.event(event)).collect();
+        self.learn(record);
+        let phase = match &record.run.state {
+            State::Machine(state) => Some(state.view().phase),
+            _ => None,
+        };
+        json!({
+            "seq": record.run.seq.0,
+            "at": super::shown::time(record.at),
+            "state": Dormer::label(&record.run.state),
+            "phase": phase,
+            "events": events,
+            "asks": self.asks(record),
+        })
+    }
+
+    /// What this record asked of workers.
+    fn asks(&self, record: &Record<Dormer>) -> Vec<&'static str> {
+        let new = record.run.tasks.iter().filter(|task| task.key.seq == record.run.seq);
+        new.map(|task| task.body.name()).collect()
+    }
+
+    fn task(&self, seq: Seq, ordinal: u16, outcome: Option<&Outcome>) -> &'static str {
+        let asked = self.asked.get(&(seq, ordinal)).copied();
+        asked.or_else(|| outcome.map(task_of)).unwrap_or("a task")
+    }
+
+    fn event(&self, event: &HistoryEvent<Dormer>) -> String {
+        match event {
+            HistoryEvent::Started => "the run began".into(),
+            HistoryEvent::Observed { object, fact, .. } => observed(object, fact.as_ref()),
+            HistoryEvent::TaskFinished { seq, ordinal, attempt, outcome, .. } => {
+                let task = self.task(*seq, *ordinal, Some(outcome));
+                format!("{task} succeeded{}{}", after(*attempt), what_came(outcome))
+            }
+            HistoryEvent::TaskFailed { seq, ordinal, attempt, failure, .. } => {
+                failed(self.task(*seq, *ordinal, None), *attempt, failure)
+            }
+            HistoryEvent::Rang => "a deadline came".into(),
+            HistoryEvent::SignalTaken { from, signal, .. } => {
+                format!("{from} says: {}", said(signal))
+            }
+            HistoryEvent::SignalReceipted { to, .. } => format!("{to} has heard it"),
+            HistoryEvent::SignalRefused { to, why, .. } => match why {
+                Refusal::Unknown => format!("{to} was not there to hear it"),
+                Refusal::Closed => format!("{to} had ended and did not hear it"),
+            },
+            HistoryEvent::Requested { who, why, signal, .. } => {
+                format!("{who} asked: {}{}", said(signal), because(why))
+            }
+            HistoryEvent::Reset { who, why, to, .. } => {
+                format!("{who} sent the run back to record {to}{}", because(why))
+            }
+        }
+    }
+}
+
+fn because(why: &str) -> String {
+    if why.is_empty() { String::new() } else { format!(" (“{why}”)") }
+}
+
+fn after(attempt: Attempt) -> String {
+    if attempt.0 > 1 { format!(" at attempt {attempt}") } else { String::new() }
+}
+
+fn failed(task: &str, attempt: Attempt, failure: &Failure) -> String {
+    let Failure { code, message, retry, .. } = failure;
+    let lasting = if *retry { "" } else { "; another attempt would not help" };
+    format!("{task} failed ({code}), attempt {attempt}: {message}{lasting}")
+}
+
+fn observed(object: &ObjectRef, fact: Option<&Fact>) -> String {
+    match fact {
+        None => format!("the {} is gone", object.kind),
+        Some(Fact::Machine(machine::Fact::Machine(fact))) => machine_seen(fact),
+        Some(Fact::Machine(machine::Fact::Node(fact))) => node_seen(fact),
+        Some(Fact::Machine(machine::Fact::Csr(fact))) => csr_seen(fact),
+        Some(Fact::Machine(machine::Fact::Pool(pool)) | Fact::Rollout(rollout::Fact::Pool(pool))) => {
+            let mut versions: Vec<_> = pool.desired.values().map(|it| it.version.as_str()).collect();
+            versions.dedup();
+            let paused = if pool.paused { ", paused" } else { "" };
+            format!("the pool {} wants {}{paused}", pool.pool, versions.join(", "))
+        }
+        Some(Fact::Rollout(rollout::Fact::Owner(owner))) => {
+            let (name, has, wants) = (&owner.name, owner.machines.len(), owner.replicas);
+            format!("the MachineSet {name} is seen: {has} of {wants} Machines")
+        }
+        Some(Fact::Rollout(rollout::Fact::Listed { with_node })) => {
+            format!("all Machines were listed: {} have a Node", with_node.len())
+        }
+    }
+}
+
+fn machine_seen(fact: &MachineFact) -> String {
+    let mut words = vec![fact.phase.clone().unwrap_or_else(|| "no phase yet".into())];
+    words.extend(fact.addresses.first().cloned());
+    words.extend(fact.node.as_ref().map(|node| format!("Node {node}")));
+    words.extend(fact.deleting.then(|| "being deleted".to_owned()));
+    words.extend(fact.ignored.then(|| "to be ignored".to_owned()));
+    words.extend(fact.error.clone());
+    format!("the Machine is seen: {}", words.join(", "))
+}
+
+fn node_seen(fact: &NodeFact) -> String {
+    let mut words = vec![if fact.ready { "Ready" } else { "not Ready" }.to_owned()];
+    words.extend(fact.cordoned.then(|| "cordoned".to_owned()));
+    words.extend(fact.version.as_ref().map(|version| format!("version {version}")));
+    format!("the Node is seen: {}", words.join(", "))
+}
+
+fn csr_seen(fact: &CsrFact) -> String {
+    let pending = if fact.pending { "waits for approval" } else { "is decided" };
+    let kind = fact.signer.rsplit('/').next().unwrap_or_default();
+    format!("the CSR {} ({kind}) {pending}", fact.name)
+}
+
+/// The task that an outcome answers.
+fn task_of(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Probed { .. } => "probe",
+        Outcome::Converged { section: Section::Host, .. } => "converge-host",
+        Outcome::Converged { section: Section::Node, .. } => "converge-node",
+        Outcome::RebootAsked => "reboot",
+        Outcome::Planned { .. } => "plan",
+        Outcome::TornDown => "tear-down",
+        Outcome::CsrApproved { .. } | Outcome::CsrRefused { .. } => "approve-csr",
+        Outcome::NodeMarked => "mark-node",
+        Outcome::FenceOpened { .. } | Outcome::FenceRefused { .. } => "open-fence",
+        Outcome::FenceClosed => "close-fence",
+        Outcome::Evicted { .. } => "evict",
+        Outcome::FenceClosedMeanwhile => "a task under the lease",
+        Outcome::MachineDeleted => "delete-machine",
+    }
+}
+
+/// What there is to say beside that it succeeded.
+fn what_came(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Probed { facts, .. } => format!(": {} ({})", facts.os_name, facts.os_build),
+        Outcome::Converged { changed, reboot, .. } => {
+            let reboot = if *reboot { ", a reboot is needed" } else { "" };
+            format!(": {changed} changed{reboot}")
+        }
+        Outcome::Planned { class: None, .. } => ": nothing differs".into(),
+        Outcome::Planned { differs, .. } => format!(": {} differ", differs.join(", ")),
+        Outcome::CsrApproved { csr } => format!(": {csr} is approved"),
+        Outcome::CsrRefused { csr, why } => format!(": {csr} is not approved: {why}"),
+        Outcome::FenceRefused { why } => match why {
+            FenceRefusal::Superseded => ": refused, a newer token is there".into(),
+            FenceRefusal::NodeServes => ": refused, the Node serves".into(),
+            FenceRefusal::Gone => ": refused, the object is gone".into(),
+        },
+        Outcome::Evicted { evicted, left, blockers } => {
+            let held = blockers.iter().map(|it| format!("; {} stays: {}", it.pod, it.why));
+            format!(": {evicted} evicted, {left} left{}", held.collect::<String>())
+        }
+        Outcome::FenceClosedMeanwhile => ": nothing was done, the fence is closed".into(),
+        _ => String::new(),
+    }
+}
+
+fn said(signal: &Signal) -> String {
+    match signal {
+        Signal::Machine(machine::Signal::Granted { token, marked }) => {
+            let marked = if *marked { ", over the limit" } else { "" };
+            format!("the lease is yours, token {token}{marked}")
+        }
+        Signal::Machine(machine::Signal::Replaced { by: Some(by) }) => {
+            format!("the Machine {by} serves in its place")
+        }
+        Signal::Machine(machine::Signal::Replaced { by: None }) => "no replacement comes".into(),
+        Signal::Machine(signal) => format!("{signal:?}").to_lowercase(),
+        Signal::Rollout(rollout::Signal::Member(report)) => {
+            let how = [(report.joined, "joined"), (report.failed, "failed")];
+            let how = how.iter().find(|(it, _)| *it).map_or("on its way", |(_, how)| how);
+            let away = if report.unavailable { ", unavailable" } else { "" };
+            format!("I am {how}{away}")
+        }
+        Signal::Rollout(rollout::Signal::Request { .. }) => "I want the lease".into(),
+        Signal::Rollout(rollout::Signal::Withdraw) => "I want the lease no more".into(),
+        Signal::Rollout(rollout::Signal::Release { token, .. }) => {
+            format!("the lease is given back, token {token}")
+        }
+        Signal::Rollout(rollout::Signal::Left { .. }) => "I leave".into(),
+        Signal::Rollout(rollout::Signal::Pause) => "pause".into(),
+        Signal::Rollout(rollout::Signal::Resume) => "resume".into(),
+    }
+}
