@@ -3,6 +3,7 @@
 use super::{
     KubernetesHands,
     api::{call, call_if_there, mark_of, patch},
+    error::NOT_FOUND,
     keys,
 };
 use crate::host::cluster::{Bootstrap, Cluster, Standing};
@@ -81,7 +82,11 @@ impl Cluster for KubernetesHands {
     ) -> Result<Standing, Failure> {
         let object = self.machine(machine).await?;
         let mut marks: Vec<_> = object.iter().filter_map(mark_of).collect();
-        let mut standing = Standing::default();
+        let mut standing = Standing {
+            names: object.as_ref().map(internal_names).unwrap_or_default(),
+            noted: object.as_ref().and_then(|m| m.annotations().get(keys::NODE_NAME).cloned()),
+            ..Standing::default()
+        };
         if let Some(name) = node
             && let Some(found) = self.node(name).await?
         {
@@ -188,8 +193,19 @@ impl KubernetesHands {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let what = format!("{}.{group}/cluster", resource.plural);
-        call_if_there("get", &what, api.get("cluster")).await
+        match call_if_there("get", &what, api.get("cluster")).await {
+            // Plain Kubernetes serves nothing of this kind; the settings then have to say it.
+            Err(failure) if failure.code == NOT_FOUND => Ok(None),
+            found => found,
+        }
     }
+}
+
+/// A Machine's InternalDNS names.
+fn internal_names(machine: &DynamicObject) -> Vec<String> {
+    let addresses = machine.data["status"]["addresses"].as_array();
+    let internal = addresses.into_iter().flatten().filter(|one| one["type"] == "InternalDNS");
+    internal.filter_map(|one| one["address"].as_str().map(str::to_owned)).collect()
 }
 
 /// The cluster's DNS: the tenth address of the services' network, by OpenShift's custom.

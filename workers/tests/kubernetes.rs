@@ -1,0 +1,10 @@
+//! Tasks at the Kubernetes API against the simulated cluster: the ordinary way, the repeat, each refusal, and a worker
+//! that sleeps between any two calls.
+
+mod kubernetes {
+    pub(crate) mod bench;
+    mod evict;
+    mod fence;
+    mod join;
+    mod sleep;
+}

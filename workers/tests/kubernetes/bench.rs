@@ -1,0 +1,254 @@
+//! Hands at work on a simulated cluster, and a moment between any two of their calls.
+
+use dormer_fleet::{
+    Pace, World, WorldConfig,
+    api::{Key, Meta, Part, User, WriteOptions, kinds, kinds::Kind, patch::PatchKind},
+    world::BareCloud,
+};
+use dormer_proto::{
+    id::{Attempt, Incarnation, LeaseToken, RunId, Seq, Sum, TaskId, Timestamp},
+    machine::{MachineRef, Outcome, Task, TokenMark},
+    message::Failure,
+    work::Order,
+};
+use dormer_testkit::await_condition;
+use dormer_workers::{
+    execute::Execute,
+    kubernetes::{KubernetesHands, Settings, keys},
+    progress::Progress,
+};
+use kube::{
+    Config,
+    client::ClientBuilder,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+use std::{
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+    time::Duration,
+};
+use tower::{Layer, Service};
+
+/// Longest wait for something that must happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What happens just before a call is sent.
+#[derive(Default)]
+struct Moment {
+    calls: u32,
+    at: u32,
+    act: Option<Box<dyn FnOnce() + Send>>,
+}
+
+/// A client that lets something happen between two calls.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<Mutex<Moment>>);
+
+impl Gate {
+    /// Lets `act` happen before the next call but `skip`.
+    pub(crate) fn before(&self, skip: u32, act: impl FnOnce() + Send + 'static) {
+        *self.0.lock().expect("unpoisoned") =
+            Moment { calls: 0, at: skip, act: Some(Box::new(act)) };
+    }
+
+    /// Calls since then, and whether it has happened.
+    pub(crate) fn passed(&self) -> (u32, bool) {
+        let moment = self.0.lock().expect("unpoisoned");
+        (moment.calls, moment.act.is_none())
+    }
+
+    fn pass(&self) {
+        let mut moment = self.0.lock().expect("unpoisoned");
+        let due = moment.calls == moment.at;
+        moment.calls += 1;
+        let act = if due { moment.act.take() } else { None };
+        drop(moment);
+        if let Some(act) = act {
+            act();
+        }
+    }
+}
+
+/// The service behind a [`Gate`].
+#[derive(Clone)]
+pub(crate) struct Gated<S>(S, Gate);
+
+impl<S> Layer<S> for Gate {
+    type Service = Gated<S>;
+    fn layer(&self, inner: S) -> Gated<S> {
+        Gated(inner, self.clone())
+    }
+}
+
+impl<S: Service<R>, R> Service<R> for Gated<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: R) -> S::Future {
+        self.1.pass();
+        self.0.call(request)
+    }
+}
+
+/// A world with Windows nodes that need nobody, and hands in it.
+#[derive(Clone)]
+pub(crate) struct Bench {
+    pub(crate) world: Arc<World>,
+    pub(crate) hands: KubernetesHands,
+    pub(crate) gate: Gate,
+}
+
+impl Bench {
+    /// So many machines, all with Nodes that are Ready; without workload unless `workload`.
+    pub(crate) async fn new(machines: u32, workload: bool) -> Self {
+        let pace = Pace::times_faster(100.0);
+        let config = WorldConfig { workload, ..WorldConfig::on_loopback(machines, pace) };
+        let made = World::start_with(config, |context, api| BareCloud::new(api, context.pace));
+        let world = Arc::new(made.await.expect("a world"));
+        let gate = Gate::default();
+        let hands = hands(&world.kubeconfig(), &gate, Settings::default()).await;
+        let bench = Self { world, hands, gate };
+        bench.until("the nodes are ready", || bench.machines().len() == machines as usize).await;
+        bench
+    }
+
+    /// Waits until it holds.
+    pub(crate) async fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        await_condition(what, PATIENCE, || std::future::ready(holds())).await;
+    }
+
+    /// The Windows Machines whose Nodes are Ready.
+    pub(crate) fn machines(&self) -> Vec<MachineRef> {
+        let all = self.world.all(&kinds::MACHINE).into_iter();
+        let windows =
+            all.filter(|m| m.value.label("machine.openshift.io/os-id") == Some("Windows"));
+        let ready = windows.filter(|m| {
+            let node = self.world.api.get(&kinds::NODE, &Key::new("", m.value.name()));
+            m.value["status"]["nodeRef"].is_object() && node.is_ok_and(|n| n.value.is("Ready"))
+        });
+        let named = ready.map(|m| MachineRef {
+            namespace: m.value.namespace().into(),
+            name: m.value.name().into(),
+            uid: m.value.uid().into(),
+        });
+        named.collect()
+    }
+
+    /// Does a task.
+    pub(crate) async fn run(&self, body: Task) -> Result<Outcome, Failure> {
+        run(&self.hands, body).await
+    }
+
+    /// The Machine as it is; null when it is gone.
+    pub(crate) fn machine(&self, machine: &MachineRef) -> Value {
+        let key = Key::new(machine.namespace.as_str(), machine.name.as_str());
+        self.world.api.get(&kinds::MACHINE, &key).map_or(Value::Null, |m| m.value.clone())
+    }
+
+    /// The Machine's Node as it is.
+    pub(crate) fn node(&self, machine: &MachineRef) -> Value {
+        let key = Key::new("", machine.name.as_str());
+        self.world.api.get(&kinds::NODE, &key).map_or(Value::Null, |n| n.value.clone())
+    }
+
+    /// The marks on the Machine and on its Node.
+    pub(crate) fn marks(&self, machine: &MachineRef) -> [Option<(u64, bool)>; 2] {
+        [self.machine(machine), self.node(machine)].map(|object| {
+            let mark = keys::fence(object.annotation(keys::FENCE)?)?;
+            Some((mark.token.0, mark.open))
+        })
+    }
+
+    /// Whether the Machine's Node is cordoned.
+    pub(crate) fn cordoned(&self, machine: &MachineRef) -> bool {
+        self.node(machine)["spec"]["unschedulable"] == true
+    }
+
+    /// Patches a Node.
+    pub(crate) fn patch_node(&self, machine: &MachineRef, change: Value) {
+        patch(&self.world, &kinds::NODE, &Key::new("", machine.name.as_str()), change);
+    }
+
+    /// What a run's own close does, in one moment: N closed on both, and no cordon.
+    pub(crate) fn close_at_once(&self, machine: &MachineRef, token: u64) {
+        self.write_mark(machine, token, false);
+    }
+
+    /// What the next holder's open does, in one moment.
+    pub(crate) fn open_at_once(&self, machine: &MachineRef, token: u64) {
+        self.write_mark(machine, token, true);
+    }
+
+    fn write_mark(&self, machine: &MachineRef, token: u64, open: bool) {
+        let mark = keys::fence_text(TokenMark { token: LeaseToken(token), open });
+        let mut change = json!({"metadata": {"annotations": {keys::FENCE: mark}}});
+        let key = Key::new(machine.namespace.as_str(), machine.name.as_str());
+        patch(&self.world, &kinds::MACHINE, &key, change.clone());
+        let (note, cordon) =
+            if open { (json!("false"), json!(true)) } else { (Value::Null, Value::Null) };
+        change["metadata"]["annotations"][keys::WAS_CORDONED] = note;
+        change["spec"]["unschedulable"] = cordon;
+        self.patch_node(machine, change);
+    }
+
+    /// Makes a pod on the Machine's Node that runs; its metadata is completed by `more`.
+    pub(crate) fn pod(&self, machine: &MachineRef, name: &str, more: Value) {
+        let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default", "labels": {"app": name}},
+            "spec": {"nodeName": machine.name, "containers": [{"name": "c", "image": "i"}],
+                "tolerations": [{"operator": "Exists"}]},
+            "status": {"phase": "Running",
+                "conditions": [{"type": "Ready", "status": "True"}]}});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            pod["metadata"][key] = value.clone();
+        }
+        self.world.create(pod).expect("a pod");
+    }
+
+    /// The names of the pods in `default` that stand and are not going.
+    pub(crate) fn standing(&self) -> Vec<String> {
+        let pods = self.world.all(&kinds::POD);
+        let standing = pods.iter().filter(|p| !p.value.deleting());
+        let ours = standing.filter(|p| p.value.namespace() == "default");
+        ours.map(|p| p.value.name().to_owned()).collect()
+    }
+}
+
+/// Hands with somebody's kubeconfig.
+pub(crate) async fn hands(kubeconfig: &Value, gate: &Gate, settings: Settings) -> KubernetesHands {
+    let parsed = Kubeconfig::from_yaml(&kubeconfig.to_string()).expect("a kubeconfig");
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(parsed, &options).await.expect("a config");
+    config.default_retry = false;
+    let builder = ClientBuilder::try_from(config).expect("a client");
+    KubernetesHands::new(builder.with_layer(gate).build(), settings)
+}
+
+/// Does a task with these hands.
+pub(crate) async fn run(hands: &KubernetesHands, body: Task) -> Result<Outcome, Failure> {
+    let run = RunId::new("machine", "m").expect("an id");
+    let order = Order {
+        task: TaskId { run, seq: Seq(1), ordinal: 0 },
+        attempt: Attempt(1),
+        incarnation: Incarnation(1),
+        issued: Sum(1),
+        episode: Seq(0),
+        at: Timestamp(0),
+        limit_ms: 60_000,
+        body,
+    };
+    hands.execute(&order, &Progress::default()).await
+}
+
+/// Patches an object as the administrator.
+pub(crate) fn patch(world: &World, kind: &'static Kind, key: &Key, change: Value) {
+    let (user, options) = (User::admin(), WriteOptions::default());
+    let how = (PatchKind::Merge, &change);
+    world.api.patch(&user, kind, key, Part::Main, how, &options).expect("it is patched");
+}

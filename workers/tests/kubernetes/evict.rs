@@ -1,0 +1,127 @@
+//! Evictions: which pods go, what holds the others, and who is told.
+
+use super::bench::Bench;
+use dormer_proto::{
+    id::LeaseToken,
+    machine::{MachineRef, NAMED_ITEMS_MAX, Outcome, Task},
+};
+use dormer_workers::host::cluster::Cluster;
+use serde_json::{Value, json};
+
+fn evict(machine: &MachineRef, token: u64, force: bool) -> Task {
+    let (node, token) = (machine.name.clone(), LeaseToken(token));
+    Task::Evict { machine: machine.clone(), node, token, force }
+}
+
+async fn opened(machines: u32) -> (Bench, MachineRef) {
+    let bench = Bench::new(machines, false).await;
+    let machine = bench.machines().remove(0);
+    let (node, token) = (Some(machine.name.clone()), LeaseToken(1));
+    let open =
+        Task::OpenFence { machine: machine.clone(), node, token, marked: false, cordon: true };
+    bench.run(open).await.expect("it opens");
+    (bench, machine)
+}
+
+fn pass(outcome: Result<Outcome, dormer_proto::message::Failure>) -> (u32, u32, Vec<String>) {
+    let Ok(Outcome::Evicted { evicted, left, blockers }) = outcome else {
+        panic!("no pass: {outcome:?}")
+    };
+    (evicted, left, blockers.into_iter().map(|b| format!("{}: {}", b.pod, b.why)).collect())
+}
+
+/// A budget that allows nothing, for the pods of this name.
+fn budget(name: &str) -> Value {
+    json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}}})
+}
+
+#[tokio::test]
+async fn what_a_drain_moves_goes_and_the_rest_stays() {
+    let (bench, m) = opened(1).await;
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u",
+        "controller": true}]);
+    bench.pod(&m, "plain", json!({}));
+    bench.pod(&m, "daemon", json!({"ownerReferences": owner}));
+    bench.pod(&m, "mirror", json!({"annotations": {"kubernetes.io/config.mirror": "x"}}));
+    bench.pod(&m, "held", json!({"finalizers": ["example.com/hold"]}));
+    let standing = bench.hands.standing(&m, Some(&m.name)).await.expect("a standing");
+    assert_eq!((standing.token, standing.pods), (LeaseToken(1), 2));
+    let (evicted, left, blockers) = pass(bench.run(evict(&m, 1, false)).await);
+    assert_eq!((evicted, left, blockers.len()), (2, 2, 0), "what is going still counts");
+    bench
+        .until("the plain one is gone", || {
+            let pods = bench.world.all(&dormer_fleet::api::kinds::POD);
+            !pods.iter().any(|p| p.value["metadata"]["name"] == "plain")
+        })
+        .await;
+    let (evicted, left, blockers) = pass(bench.run(evict(&m, 1, false)).await);
+    assert_eq!((evicted, left), (0, 1));
+    assert!(blockers[0].contains("default/held") && blockers[0].contains("example.com/hold"));
+    let mut standing = bench.standing();
+    standing.sort();
+    assert_eq!(standing, ["daemon", "mirror"]);
+}
+
+#[tokio::test]
+async fn a_budget_holds_its_pods_and_force_does_not_ask() {
+    let (bench, m) = opened(1).await;
+    for name in ["guarded", "free"] {
+        bench.pod(&m, name, json!({}));
+    }
+    bench.world.create(budget("guarded")).expect("a budget");
+    let (evicted, left, blockers) = pass(bench.run(evict(&m, 1, false)).await);
+    assert_eq!((evicted, left, blockers.len()), (1, 2, 1));
+    assert!(blockers[0].starts_with("default/guarded: "), "{blockers:?}");
+    assert!(blockers[0].contains("disruption budget guarded"), "{blockers:?}");
+    assert_eq!(bench.standing(), ["guarded"]);
+    let (evicted, _, _) = pass(bench.run(evict(&m, 1, true)).await);
+    assert_eq!(evicted, 1);
+    assert!(bench.standing().is_empty());
+}
+
+#[tokio::test]
+async fn a_pod_that_nobody_can_evict_holds_no_other_up() {
+    let (bench, m) = opened(1).await;
+    for name in ["a", "two", "z"] {
+        bench.pod(&m, name, json!({}));
+    }
+    for name in ["first", "second"] {
+        let mut both = budget("two");
+        both["metadata"]["name"] = name.into();
+        bench.world.create(both).expect("a budget");
+    }
+    let (evicted, left, blockers) = pass(bench.run(evict(&m, 1, false)).await);
+    assert_eq!((evicted, left), (2, 3));
+    assert!(blockers[0].contains("more than one PodDisruptionBudget"), "{blockers:?}");
+}
+
+#[tokio::test]
+async fn many_blockers_are_counted_and_some_are_named() {
+    let (bench, m) = opened(1).await;
+    let labels = json!({"labels": {"app": "many"}});
+    for n in 0..20 {
+        bench.pod(&m, &format!("many-{n}"), labels.clone());
+    }
+    let mut none = budget("many");
+    none["spec"]["minAvailable"] = 20.into();
+    bench.world.create(none).expect("a budget");
+    let (evicted, left, blockers) = pass(bench.run(evict(&m, 1, false)).await);
+    assert_eq!((evicted, left, blockers.len()), (0, 20, NAMED_ITEMS_MAX));
+}
+
+#[tokio::test]
+async fn without_its_open_token_no_pod_is_touched() {
+    let (bench, m) = opened(1).await;
+    bench.pod(&m, "a", json!({}));
+    for force in [false, true] {
+        let outcome = bench.run(evict(&m, 2, force)).await;
+        assert_eq!(outcome, Ok(Outcome::FenceClosedMeanwhile), "another token");
+    }
+    bench.close_at_once(&m, 1);
+    for force in [false, true] {
+        assert_eq!(bench.run(evict(&m, 1, force)).await, Ok(Outcome::FenceClosedMeanwhile));
+    }
+    assert_eq!(bench.standing(), ["a"]);
+}

@@ -1,0 +1,156 @@
+//! Fences: who may open, who may close, and what becomes of the cordon.
+
+use super::bench::Bench;
+use dormer_fleet::api::{DeleteOptions, Key, Meta, User, kinds};
+use dormer_proto::{
+    id::LeaseToken,
+    machine::{FenceRefusal, MachineRef, Outcome, Task},
+};
+use serde_json::json;
+
+fn open(machine: &MachineRef, token: u64) -> Task {
+    opening(machine, token, false, true)
+}
+
+fn opening(machine: &MachineRef, token: u64, marked: bool, cordon: bool) -> Task {
+    let node = Some(machine.name.clone());
+    Task::OpenFence { machine: machine.clone(), node, token: LeaseToken(token), marked, cordon }
+}
+
+fn close(machine: &MachineRef, token: u64) -> Task {
+    let node = Some(machine.name.clone());
+    Task::CloseFence { machine: machine.clone(), node, token: LeaseToken(token) }
+}
+
+fn delete(machine: &MachineRef, token: u64) -> Task {
+    Task::DeleteMachine { machine: machine.clone(), token: LeaseToken(token) }
+}
+
+fn refused(why: FenceRefusal) -> Outcome {
+    Outcome::FenceRefused { why }
+}
+
+const OPENED: Outcome = Outcome::FenceOpened { was_cordoned: false };
+
+#[tokio::test]
+async fn a_fence_opens_cordons_closes_and_never_opens_again() {
+    let bench = Bench::new(1, false).await;
+    let m = &bench.machines()[0];
+    for _ in 0..2 {
+        assert_eq!(bench.run(open(m, 5)).await, Ok(OPENED), "the first, and a repeat");
+        assert_eq!(bench.marks(m), [Some((5, true)); 2]);
+        assert!(bench.cordoned(m));
+    }
+    bench.patch_node(m, json!({"spec": {"unschedulable": null}}));
+    assert_eq!(bench.run(open(m, 5)).await, Ok(OPENED), "a repeat cordons again");
+    assert!(bench.cordoned(m));
+    for _ in 0..2 {
+        assert_eq!(bench.run(close(m, 5)).await, Ok(Outcome::FenceClosed));
+        assert_eq!(bench.marks(m), [Some((5, false)); 2]);
+        assert!(!bench.cordoned(m));
+    }
+    for stale in [5, 4] {
+        assert_eq!(bench.run(open(m, stale)).await, Ok(refused(FenceRefusal::Superseded)));
+        assert_eq!(bench.run(close(m, stale)).await, Ok(Outcome::FenceClosed));
+        assert_eq!(bench.marks(m), [Some((5, false)); 2], "and nothing is written");
+    }
+    assert_eq!(bench.run(open(m, 6)).await, Ok(OPENED));
+    assert_eq!(bench.marks(m), [Some((6, true)); 2]);
+    assert_eq!(bench.run(close(m, 5)).await, Ok(Outcome::FenceClosed));
+    assert_eq!(bench.marks(m), [Some((6, true)); 2], "an old close leaves a newer lease alone");
+}
+
+#[tokio::test]
+async fn a_close_that_comes_first_wins() {
+    let bench = Bench::new(1, false).await;
+    let m = &bench.machines()[0];
+    assert_eq!(bench.run(close(m, 3)).await, Ok(Outcome::FenceClosed));
+    assert_eq!(bench.marks(m), [Some((3, false)); 2]);
+    assert_eq!(bench.run(open(m, 3)).await, Ok(refused(FenceRefusal::Superseded)));
+    assert!(!bench.cordoned(m));
+}
+
+#[tokio::test]
+async fn a_persons_cordon_outlives_the_fence() {
+    let bench = Bench::new(1, false).await;
+    let m = &bench.machines()[0];
+    let cordon = json!({"spec": {"unschedulable": true}});
+    bench.patch_node(m, cordon.clone());
+    let found = Ok(Outcome::FenceOpened { was_cordoned: true });
+    assert_eq!(bench.run(open(m, 1)).await, found);
+    assert_eq!(bench.run(open(m, 1)).await, found, "our own cordon is not taken for a person's");
+    assert_eq!(bench.run(open(m, 2)).await, found, "nor by the next lease");
+    assert_eq!(bench.run(close(m, 2)).await, Ok(Outcome::FenceClosed));
+    assert!(bench.cordoned(m));
+    // A change that needs no cordon: one that a person makes meanwhile stays.
+    bench.patch_node(m, json!({"spec": {"unschedulable": null}}));
+    assert_eq!(bench.run(opening(m, 3, false, false)).await, Ok(OPENED));
+    assert!(!bench.cordoned(m));
+    bench.patch_node(m, cordon);
+    assert_eq!(bench.run(close(m, 3)).await, Ok(Outcome::FenceClosed));
+    assert!(bench.cordoned(m));
+}
+
+#[tokio::test]
+async fn a_grant_over_the_limit_is_refused_by_a_node_that_serves() {
+    let bench = Bench::new(1, false).await;
+    let m = &bench.machines()[0];
+    let marked = opening(m, 1, true, true);
+    assert_eq!(bench.run(marked.clone()).await, Ok(refused(FenceRefusal::NodeServes)));
+    assert_eq!(bench.marks(m), [None, None], "nothing was written");
+    bench.patch_node(m, json!({"spec": {"unschedulable": true}}));
+    assert_eq!(bench.run(marked).await, Ok(Outcome::FenceOpened { was_cordoned: true }));
+}
+
+#[tokio::test]
+async fn a_machine_is_deleted_under_its_open_token_alone() {
+    let bench = Bench::new(1, false).await;
+    let m = &bench.machines()[0];
+    let closed = Ok(Outcome::FenceClosedMeanwhile);
+    assert_eq!(bench.run(delete(m, 1)).await, closed, "never opened");
+    assert_eq!(bench.run(open(m, 1)).await, Ok(OPENED));
+    assert_eq!(bench.run(delete(m, 2)).await, closed, "another token");
+    assert_eq!(bench.run(close(m, 1)).await, Ok(Outcome::FenceClosed));
+    assert_eq!(bench.run(delete(m, 1)).await, closed);
+    assert!(!bench.machine(m).deleting());
+    assert_eq!(bench.run(open(m, 2)).await, Ok(OPENED));
+    let deleted = Ok(Outcome::MachineDeleted);
+    assert_eq!(bench.run(delete(m, 2)).await, deleted);
+    assert_eq!(bench.run(delete(m, 2)).await, deleted, "a repeat");
+    bench.until("it is gone", || bench.machine(m).is_null()).await;
+    assert_eq!(bench.run(delete(m, 2)).await, deleted);
+    assert_eq!(bench.run(open(m, 2)).await, Ok(refused(FenceRefusal::Gone)));
+    assert_eq!(bench.run(close(m, 2)).await, Ok(Outcome::FenceClosed));
+}
+
+#[tokio::test]
+async fn another_machine_of_that_name_is_left_alone() {
+    let bench = Bench::new(1, false).await;
+    let m = bench.machines().remove(0);
+    let old = MachineRef { uid: "another".into(), ..m.clone() };
+    assert_eq!(bench.run(open(&old, 1)).await, Ok(refused(FenceRefusal::Gone)));
+    assert_eq!(bench.run(delete(&old, 1)).await, Ok(Outcome::MachineDeleted));
+    assert_eq!(bench.marks(&m), [None, None]);
+    assert!(!bench.machine(&m).deleting());
+}
+
+#[tokio::test]
+async fn a_fence_without_a_node_stands_on_the_machine() {
+    let bench = Bench::new(1, false).await;
+    let m = &bench.machines()[0];
+    let alone = Task::OpenFence {
+        machine: m.clone(),
+        node: None,
+        token: LeaseToken(1),
+        marked: false,
+        cordon: true,
+    };
+    assert_eq!(bench.run(alone).await, Ok(OPENED));
+    assert_eq!(bench.marks(m), [Some((1, true)), None]);
+    let key = Key::new("", m.name.as_str());
+    let gone = bench.world.api.delete(&User::admin(), &kinds::NODE, &key, &DeleteOptions::now());
+    gone.expect("it is deleted");
+    assert_eq!(bench.run(open(m, 2)).await, Ok(OPENED), "a Node that is gone needs no fence");
+    assert_eq!(bench.run(close(m, 2)).await, Ok(Outcome::FenceClosed));
+    assert_eq!(bench.marks(m)[0], Some((2, false)));
+}
