@@ -51,7 +51,9 @@
 //! # Ok::<(), dormer_profile::problem::Problems>(())
 //! ```
 
+mod files;
 mod items;
+mod services;
 mod text;
 
 use crate::{

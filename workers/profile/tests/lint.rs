@@ -133,3 +133,36 @@ fn the_script_knows_every_kind_of_item() {
         assert!(body.contains(&format!("'{kind}' {{")), "{kind}");
     }
 }
+
+/// What script and worker must agree on, word by word.
+#[test]
+fn the_script_uses_the_names_of_the_contract() {
+    use dormer_profile::{
+        document::{BIN, DOCUMENT_SCHEMA, DOCUMENTS, FENCE_FILE, HOST_ROOT, INSTALLED_FILE},
+        document::{MUTEX, STAGING},
+        frame::FRAME_MARK,
+        invocation::Mode,
+        item::VERSION_MARK,
+    };
+    let below = |path: &str| path.strip_prefix(HOST_ROOT).expect("below our folder").to_owned();
+    let folder = |path: &str| format!("'{}'", below(path).trim_start_matches('\\'));
+    let mut wanted = vec![
+        HOST_ROOT.replace(r"C:\ProgramData", "$env:ProgramData"),
+        format!("$root{}", below(FENCE_FILE)),
+        format!("$root{}", below(INSTALLED_FILE)),
+        format!("'{MUTEX}'"),
+        format!("\\{VERSION_MARK}\""),
+        format!("{FRAME_MARK} $Task $Attempt "),
+        format!("$read['schema'] -ne {DOCUMENT_SCHEMA}"),
+        format!("schema = {DOCUMENT_SCHEMA};"),
+    ];
+    wanted.extend([BIN, DOCUMENTS, STAGING].map(folder));
+    wanted.extend(Mode::ALL.map(|mode| format!("'{mode}'")));
+    for text in wanted {
+        assert!(CONVERGE.contains(&text), "the script does not say {text}");
+    }
+    let changing = "if ('apply', 'remove', 'reboot', 'adopt' -contains $Mode) { Update-Fence }";
+    assert!(CONVERGE.contains(changing), "who may change a host asks the fence");
+    let changes = Mode::ALL.into_iter().filter(|mode| mode.changes()).count();
+    assert_eq!(changes, 4);
+}

@@ -1,0 +1,150 @@
+//! The files of a section: of the payload, of the profile's own, and registries' mirrors.
+
+use std::fmt::Write as _;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+
+use super::{Staged, items::Items};
+use crate::{
+    document::ChangeClass,
+    item::{File, FileSource, VERSION_MARK, What},
+    profile::{FileSpec, MirrorSpec, SectionSpec},
+};
+
+impl Items<'_> {
+    pub(super) fn payload_files(&mut self, spec: &SectionSpec) {
+        for (name, wanted) in &spec.payload {
+            if !self.values.holds(&wanted.when) {
+                continue;
+            }
+            let Some(file) = self.manifest.file(name) else {
+                self.wrong(format!("payload.{name}"), "the payload has no such file".into());
+                continue;
+            };
+            let path = format!("${{PAYLOAD_DIR}}\\{}", file.destination);
+            let path = self.path(&format!("payload.{name}"), &path);
+            let source = FileSource::Staged { name: file.sha256.clone() };
+            self.payload.push(Staged {
+                name: name.clone(),
+                destination: path.clone(),
+                sha256: file.sha256.clone(),
+                size: file.size,
+            });
+            let what = File {
+                path: path.clone(),
+                sha256: file.sha256.clone(),
+                size: file.size,
+                source,
+                users: Vec::new(),
+                private: false,
+            };
+            self.push(format!("file:{path}"), wanted.change, What::File(what));
+        }
+        if !spec.payload.is_empty() {
+            self.version_mark();
+        }
+    }
+
+    /// The mark by which a later sweep knows the payload's folder as one of ours.
+    fn version_mark(&mut self) {
+        let path = self.fill("payload_folder", "${PAYLOAD_DIR}") + "\\" + VERSION_MARK;
+        let content = self.manifest.folder() + "\n";
+        self.text_file(path, content, ChangeClass::Live, Vec::new(), false);
+    }
+
+    pub(super) fn files(&mut self, spec: &SectionSpec) {
+        for (path, file) in &spec.files {
+            if !self.values.holds(&file.when) {
+                continue;
+            }
+            let place = format!("files.{path}");
+            let (path, content) = (self.path(&place, path), self.content(&place, file));
+            self.text_file(path, content, file.change, file.users.clone(), file.private);
+        }
+    }
+
+    pub(super) fn content(&mut self, place: &str, file: &FileSpec) -> String {
+        match (&file.content, &file.json) {
+            (Some(text), None) => self.fill(place, text),
+            (None, Some(json)) => match self.values.fill_json(json) {
+                Ok(json) => serde_json::to_string_pretty(&json).unwrap_or_default() + "\n",
+                Err(reason) => {
+                    self.wrong(place, reason);
+                    String::new()
+                }
+            },
+            _ => {
+                self.wrong(place, "has to have either `content` or `json`".into());
+                String::new()
+            }
+        }
+    }
+
+    fn text_file(
+        &mut self,
+        path: String,
+        content: String,
+        change: ChangeClass,
+        users: Vec<String>,
+        private: bool,
+    ) {
+        let what = File {
+            path: path.clone(),
+            sha256: crate::sha256_hex(content.as_bytes()),
+            size: content.len() as u64,
+            source: FileSource::Inline { base64: STANDARD.encode(content) },
+            users,
+            private,
+        };
+        self.push(format!("file:{path}"), change, What::File(what));
+    }
+
+    pub(super) fn mirrors(&mut self, spec: &SectionSpec) {
+        for (host, mirror) in &spec.mirrors {
+            let place = format!("mirrors.{host}");
+            let folder = self.path("mirrors_folder", &spec.mirrors_folder);
+            let content = self.hosts_toml(&place, mirror);
+            // containerd reads these files anew with every pull.
+            let path = format!("{folder}\\{}\\hosts.toml", mirror_folder(host));
+            self.text_file(path, content, ChangeClass::Live, Vec::new(), true);
+        }
+    }
+
+    fn hosts_toml(&mut self, place: &str, spec: &MirrorSpec) -> String {
+        let mut text = String::new();
+        if !spec.server.is_empty() {
+            let server = self.fill(place, &spec.server);
+            let _ = writeln!(text, "server = {}", toml_string(&server));
+        }
+        for mirror in &spec.mirrors {
+            let url = self.fill(place, &mirror.url);
+            let can = if mirror.resolve_tags { r#""pull", "resolve""# } else { r#""pull""# };
+            let _ = writeln!(text, "\n[host.{}]\n  capabilities = [{can}]", toml_string(&url));
+            let authorization = self.fill(place, &mirror.authorization);
+            if !authorization.is_empty() {
+                let value = toml_string(&authorization);
+                let _ = writeln!(
+                    text,
+                    "  [host.{}.header]\n    Authorization = {value}",
+                    toml_string(&url)
+                );
+            }
+        }
+        text
+    }
+}
+
+/// containerd's name for a registry's folder: `host:port` is `host_port_`, and `*` stands for every registry.
+fn mirror_folder(host: &str) -> String {
+    match host.rsplit_once(':') {
+        _ if host == "*" => "_default".to_owned(),
+        Some((name, port)) => format!("{name}_{port}_"),
+        None => host.to_owned(),
+    }
+}
+
+/// A basic string of TOML.
+fn toml_string(text: &str) -> String {
+    // JSON's escapes are a subset of TOML's.
+    serde_json::to_string(text).unwrap_or_default()
+}

@@ -1,0 +1,164 @@
+//! The services of a section in their order, the network between them, and what proves that they serve.
+
+use std::collections::BTreeMap;
+
+use super::{items::Items, text::quoted};
+use crate::{
+    document::ChangeClass,
+    item::{HnsEndpoint, HnsNetwork, Http, NetworkFile, Service, SteadyService, What},
+    profile::{SectionSpec, ServiceSpec, Word},
+};
+
+impl Items<'_> {
+    pub(super) fn network(&mut self, spec: &SectionSpec) {
+        let Some(network) = &spec.network else { return };
+        for other in &network.also {
+            let name = self.fill("network.also", other);
+            let what = HnsNetwork { name: name.clone(), wait_ms: network.wait_ms, create: None };
+            self.push(format!("network:{name}"), ChangeClass::Drain, What::HnsNetwork(what));
+        }
+        let name = self.fill("network.name", &network.name);
+        let what = HnsNetwork {
+            name: name.clone(),
+            wait_ms: network.wait_ms,
+            create: network.create.clone(),
+        };
+        self.push(format!("network:{name}"), ChangeClass::Drain, What::HnsNetwork(what));
+        let endpoint = (!network.endpoint.is_empty()).then(|| network.endpoint.clone());
+        if let Some(endpoint) = &endpoint {
+            let what = HnsEndpoint { network: name.clone(), name: endpoint.clone() };
+            self.push(
+                format!("endpoint:{endpoint}"),
+                ChangeClass::Restart,
+                What::HnsEndpoint(what),
+            );
+        }
+        for (path, file) in &network.files {
+            if !self.values.holds(&file.when) {
+                continue;
+            }
+            let place = format!("network.files.{path}");
+            let (path, template) = (self.path(&place, path), self.content(&place, file));
+            let what = NetworkFile {
+                path: path.clone(),
+                template,
+                network: name.clone(),
+                endpoint: endpoint.clone(),
+                users: file.users.clone(),
+            };
+            self.push(format!("file:{path}"), file.change, What::NetworkFile(what));
+        }
+    }
+
+    pub(super) fn services(&mut self, spec: &SectionSpec, needs_network: bool) {
+        let order = match in_order(spec) {
+            Ok(order) => order,
+            Err(reason) if !needs_network => return self.wrong("services", reason),
+            Err(_) => return,
+        };
+        for name in order {
+            let service = &spec.services[&name];
+            if service.needs_network == needs_network && self.values.holds(&service.when) {
+                self.service(&name, service);
+            }
+        }
+    }
+
+    fn service(&mut self, name: &str, spec: &ServiceSpec) {
+        let place = format!("services.{name}");
+        let mut words = Vec::new();
+        for word in &spec.command {
+            match word {
+                Word::Always(word) => words.push(self.fill(&place, word)),
+                Word::Maybe(maybe) if self.values.holds(&maybe.when) => {
+                    words.extend(maybe.words.iter().map(|word| self.fill(&place, word)));
+                }
+                Word::Maybe(_) => {}
+            }
+        }
+        if words.is_empty() {
+            self.wrong(place.clone(), "has no command".into());
+        }
+        let mut environment = BTreeMap::new();
+        for (key, value) in &spec.environment {
+            let value = self.fill(&place, value);
+            if !value.is_empty() {
+                environment.insert(key.clone(), value);
+            }
+        }
+        let log = self.fill(&place, &spec.log);
+        let what = Service {
+            name: name.to_owned(),
+            display: name.to_owned(),
+            description: spec.description.clone(),
+            command: words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+            depends: spec.depends.clone(),
+            start: spec.start,
+            failure: spec.failure.clone(),
+            environment,
+            priority: spec.priority.clone(),
+            running: !spec.stopped,
+            start_timeout_ms: spec.start_timeout_ms,
+            log: (!log.is_empty()).then_some(log),
+        };
+        self.push(format!("service:{name}"), spec.change, What::Service(what));
+    }
+
+    pub(super) fn evidence(&mut self, spec: &SectionSpec) {
+        for (name, evidence) in &spec.evidence {
+            if !self.values.holds(&evidence.when) {
+                continue;
+            }
+            let place = format!("evidence.{name}");
+            let log = self.fill(&place, &evidence.log);
+            let log = (!log.is_empty()).then_some(log);
+            let what = match (evidence.service.is_empty(), evidence.http.is_empty()) {
+                (false, true) => What::SteadyService(SteadyService {
+                    service: evidence.service.clone(),
+                    steady_ms: evidence.steady_ms,
+                    log,
+                }),
+                (true, false) => {
+                    let url = self.fill(&place, &evidence.http);
+                    What::Http(Http { url, wait_ms: evidence.wait_ms, log })
+                }
+                _ => {
+                    self.wrong(place, "has to have either `service` or `http`".into());
+                    continue;
+                }
+            };
+            self.push(format!("evidence:{name}"), ChangeClass::Live, what);
+        }
+    }
+}
+
+/// The services of a section, each after those that it depends on.
+fn in_order(spec: &SectionSpec) -> Result<Vec<String>, String> {
+    fn visit(
+        name: &str,
+        spec: &SectionSpec,
+        path: &mut Vec<String>,
+        order: &mut Vec<String>,
+    ) -> Result<(), String> {
+        if order.iter().any(|done| done == name) {
+            return Ok(());
+        }
+        if path.iter().any(|above| above == name) {
+            return Err(format!("{} → {name} is a circle", path.join(" → ")));
+        }
+        // A service of the other section, or of Windows itself, is there already.
+        let Some(service) = spec.services.get(name) else { return Ok(()) };
+        path.push(name.to_owned());
+        for needed in &service.depends {
+            visit(needed, spec, path, order)?;
+        }
+        path.pop();
+        order.push(name.to_owned());
+        Ok(())
+    }
+    let mut order = Vec::new();
+    for name in spec.services.keys() {
+        visit(name, spec, &mut Vec::new(), &mut order)?;
+    }
+    Ok(order)
+}
