@@ -32,6 +32,10 @@ pub struct Standing {
     pub pods: u32,
     /// The subnet that hybrid-overlay was given, once it is.
     pub subnet: Option<String>,
+    /// Its Machine's InternalDNS names, in the object's order.
+    pub names: Vec<String>,
+    /// The Node's name as noted on its Machine, once it is.
+    pub noted: Option<String>,
 }
 
 /// The cluster, as tasks on a host need it.

@@ -3,6 +3,7 @@
 mod ask;
 pub mod cluster;
 mod facts;
+mod platform;
 mod prepare;
 mod sent;
 
@@ -120,8 +121,10 @@ impl<C: Cluster> HostHands<C> {
         progress.step("read facts", 0, "");
         let answer = self.bootstrap(order, host, &session, progress).await?;
         let host_key = session.host_key().to_owned();
-        let node_name = facts::node_name(&answer.facts);
         progress.step("note the node's name", 0, "");
+        let standing = self.cluster.standing(&host.machine, None).await?;
+        let node_name = platform::node_name(host, &standing);
+        let node_name = node_name.unwrap_or_else(|| facts::node_name(&answer.facts));
         self.cluster.note(&host.machine, &node_name, &host_key).await?;
         Ok(Outcome::Probed { facts: facts::of(&answer.facts), host_key, node_name })
     }

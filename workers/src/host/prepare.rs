@@ -1,16 +1,16 @@
 //! What has to be on a host before the script is called: the document, the script, and payload files.
 
-use super::{HostHands, Wanted, ask::names, cluster::Cluster, facts::section};
+use super::{HostHands, Wanted, ask::names, cluster::Cluster, facts::section, platform};
 use crate::{
     catalog::Payload,
     progress::Progress,
-    ssh::{Session, Sftp, SshError},
+    ssh::{Session, Sftp, SshError, Upload},
 };
 use dormer_profile::{
     document::{STAGING, Section},
     invocation::{DocumentRef, document_path, document_ref, script_path},
     render::{Inputs, Rendered, Staged, render},
-    script,
+    script, sha256_hex,
     values::{Values, join_secrets},
 };
 use dormer_proto::{
@@ -63,11 +63,18 @@ impl<C: Cluster> HostHands<C> {
             cluster_domain: bootstrap.cluster_domain.clone(),
             service_cidr: bootstrap.service_cidr.clone(),
             node_ip: host.address.clone(),
-            platform: host.platform.to_lowercase(),
+            platform: platform::word(host),
+            hostname: platform::hostname(host).unwrap_or_default(),
+            cloud_provider: platform::cloud_provider(host).to_owned(),
             ..Values::default()
         };
+        let standing = self.cluster.standing(&host.machine, wanted.node).await?;
+        // A Node keeps its name; before there is one, its certificates are routed by what was noted.
+        let named = wanted.node.map(str::to_owned).or(standing.noted);
+        if platform::overrides(host) {
+            values.hostname_override = named.unwrap_or_default();
+        }
         if let (machine::Section::Node, Some(node)) = (wanted.section, wanted.node) {
-            let standing = self.cluster.standing(&host.machine, Some(node)).await?;
             node.clone_into(&mut values.node_name);
             values.subnet = standing.subnet.unwrap_or_default();
         }
@@ -175,7 +182,8 @@ impl<C: Cluster> HostHands<C> {
                 Failure::transient("PayloadUnreadable", message)
             })?;
             let part = part(order, &path);
-            let sent = sftp.upload(&path, &part, file.size, from, |more| progress.advance(more));
+            let what = Upload { path: &path, part: &part, size: file.size, sha256: &file.sha256 };
+            let sent = sftp.upload(what, from, |more| progress.advance(more));
             sent.await.map_err(|error| self.failed(host, error))?;
         }
         Ok(())
@@ -194,5 +202,6 @@ async fn put(order: &Order, sftp: &Sftp, path: &str, bytes: &[u8]) -> Result<(),
     if sftp.size(path).await? == Some(size) {
         return Ok(());
     }
-    sftp.upload(path, &part(order, path), size, bytes, |_| {}).await
+    let (part, sha256) = (part(order, path), sha256_hex(bytes));
+    sftp.upload(Upload { path, part: &part, size, sha256: &sha256 }, bytes, |_| {}).await
 }

@@ -59,9 +59,15 @@ pub enum SshError {
         path: String,
         /// Why not.
         why: String,
-        /// No room on the disk.
-        full: bool,
     },
+    /// A file cannot be written for lack of room.
+    #[error("{1} cannot be written on {0}: its disk C: is full, by all signs; free space there")]
+    Full(String, String),
+    /// What was to be sent is not what it should be; nothing wrong was left on the host.
+    #[error(
+        "the payload file with SHA-256 {0} has another content here ({1}): copy the payload anew"
+    )]
+    Source(String, String),
 }
 
 impl SshError {
@@ -79,7 +85,7 @@ impl SshError {
     /// Whether the connection itself is of no more use.
     #[must_use]
     pub fn breaks(&self) -> bool {
-        !matches!(self, Self::File { .. })
+        !matches!(self, Self::File { .. } | Self::Full(..) | Self::Source(..))
     }
 
     fn code(&self) -> &'static str {
@@ -93,8 +99,9 @@ impl SshError {
             Self::Broken(..) => "ConnectionLost",
             Self::Silent(..) => "NoAnswer",
             Self::Sftp(..) => "SftpUnusable",
-            Self::File { full: true, .. } => "DiskFull",
             Self::File { .. } => "UploadFailed",
+            Self::Full(..) => "DiskFull",
+            Self::Source(..) => "PayloadDamaged",
         }
     }
 }
@@ -108,9 +115,7 @@ impl From<SshError> for Failure {
                 Self::lasting(code, text)
             }
             // A full disk is not asked again at full speed (field.md §5, 18).
-            SshError::File { full: true, .. } => {
-                Self { after_ms: Some(60_000), ..Self::transient(code, text) }
-            }
+            SshError::Full(..) => Self { after_ms: Some(60_000), ..Self::transient(code, text) },
             _ => Self::transient(code, text),
         }
     }

@@ -10,7 +10,7 @@ pub use dial::{BoxIo, Dial, Dialer, Io, TcpDial};
 pub use error::SshError;
 pub use pool::Pool;
 pub use session::{Output, Session};
-pub use sftp::Sftp;
+pub use sftp::{Sftp, Upload};
 
 use russh::keys::{PrivateKey, decode_secret_key};
 use std::{sync::Arc, time::Duration};

@@ -6,6 +6,7 @@ use russh_sftp::{
     client::{RawSftpSession, error::Error},
     protocol::{FileAttributes, OpenFlags, StatusCode},
 };
+use sha2::{Digest, Sha256};
 use std::time::Duration;
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
@@ -20,6 +21,19 @@ const IN_FLIGHT: usize = 16;
 const INIT_MAX: Duration = Duration::from_secs(20);
 /// Longest wait for any later answer, in seconds.
 const ANSWER_MAX_S: u64 = 60;
+
+/// A file on its way to a host.
+#[derive(Debug, Clone, Copy)]
+pub struct Upload<'a> {
+    /// Where it goes.
+    pub path: &'a str,
+    /// Its name until it is whole: one that no other attempt uses.
+    pub part: &'a str,
+    /// Its size in bytes.
+    pub size: u64,
+    /// SHA-256 of its content, 64 lower-case hex digits.
+    pub sha256: &'a str,
+}
 
 /// One SFTP session.
 pub struct Sftp {
@@ -51,47 +65,53 @@ impl Sftp {
         }
     }
 
-    /// Writes `size` bytes of `from` to `path`, by way of `part`: a name that no other attempt uses. `path` is there
-    /// whole or not at all.
+    /// Writes `from` to `what.path`, by way of `what.part`. The file is there whole and right, or not at all.
     ///
     /// # Errors
-    /// The file cannot be written, or the session broke; then `part` may lie about and is swept by the script.
+    /// `from` is not what was promised, the file cannot be written, or the session broke; then the part may lie about
+    /// and is swept by the script.
     pub async fn upload(
         &self,
-        path: &str,
-        part: &str,
-        size: u64,
+        what: Upload<'_>,
         mut from: impl AsyncRead + Unpin,
         moved: impl Fn(u64),
     ) -> Result<(), SshError> {
+        let Upload { path, part, size, .. } = what;
         let flags = OpenFlags::CREATE | OpenFlags::WRITE | OpenFlags::TRUNCATE;
         let opened = self.raw.open(part, flags, FileAttributes::empty()).await;
         let handle = opened.map_err(|error| self.file(part, &error))?.handle;
-        let written = self.write_all(&handle, part, size, &mut from, &moved).await;
+        let written = self.write_all(&handle, what, &mut from, &moved).await;
+        if let Err(error) = &written
+            && error.breaks()
+        {
+            // Nobody is there who could close or remove anything.
+            return written;
+        }
         let closed = self.raw.close(handle).await;
         if let Err(error) = written {
             // Best effort: a sweep finds what stays.
             let _ = self.raw.remove(part).await;
             return Err(error);
         }
-        closed.map_err(|error| self.file(part, &error))?;
+        closed.map_err(|error| self.unwritten(part, &error))?;
         self.promote(part, path, size).await
     }
 
     async fn write_all(
         &self,
         handle: &str,
-        part: &str,
-        size: u64,
+        Upload { part, size, sha256, .. }: Upload<'_>,
         from: &mut (impl AsyncRead + Unpin),
         moved: &impl Fn(u64),
     ) -> Result<(), SshError> {
         let mut writes = FuturesUnordered::new();
-        let mut at = 0;
+        let (mut at, mut sum) = (0, Sha256::new());
+        let wrong = |why: &str| SshError::Source(sha256.to_owned(), why.to_owned());
         while at < size {
             let mut piece = vec![0; PIECE.min(usize::try_from(size - at).unwrap_or(PIECE))];
             let read = from.read_exact(&mut piece).await;
-            read.map_err(|error| self.unwritable(part, error.to_string(), false))?;
+            read.map_err(|error| wrong(&error.to_string()))?;
+            sum.update(&piece);
             let (offset, length) = (at, piece.len() as u64);
             at += length;
             writes.push(async move {
@@ -100,13 +120,14 @@ impl Sftp {
             if writes.len() >= IN_FLIGHT
                 && let Some(done) = writes.next().await
             {
-                moved(done.map_err(|error| self.file(part, &error))?);
+                moved(done.map_err(|error| self.unwritten(part, &error))?);
             }
         }
         while let Some(done) = writes.next().await {
-            moved(done.map_err(|error| self.file(part, &error))?);
+            moved(done.map_err(|error| self.unwritten(part, &error))?);
         }
-        Ok(())
+        let found = hex(&sum.finalize());
+        if found == sha256 { Ok(()) } else { Err(wrong(&format!("SHA-256 {found}"))) }
     }
 
     /// A rename never replaces a file on Windows: one that is there already was put by another attempt.
@@ -130,17 +151,30 @@ impl Sftp {
 
     fn file(&self, path: &str, error: &Error) -> SshError {
         match error {
-            // OpenSSH for Windows says `Failure` for a full disk, and says so in words (field.md §1.5).
             Error::Status(status) if status.status_code != StatusCode::ConnectionLost => {
-                let said = status.error_message.to_lowercase();
-                let full = said.contains("space") || said.contains("disk full");
-                self.unwritable(path, error.to_string(), full)
+                let (address, path) = (self.address.clone(), path.to_owned());
+                SshError::File { address, path, why: error.to_string() }
             }
             error => self.broken(error),
         }
     }
 
-    fn unwritable(&self, path: &str, why: String, full: bool) -> SshError {
-        SshError::File { address: self.address.clone(), path: path.to_owned(), why, full }
+    /// A write into (or the close of) a new file that only we have open. OpenSSH for Windows says no more than `Failure` when the disk is
+    /// full, and other words for what else may go wrong here (field.md §1.6).
+    fn unwritten(&self, path: &str, error: &Error) -> SshError {
+        match error {
+            Error::Status(status) if status.status_code == StatusCode::Failure => {
+                SshError::Full(self.address.clone(), path.to_owned())
+            }
+            error => self.file(path, error),
+        }
     }
+}
+
+fn hex(sum: &[u8]) -> String {
+    use std::fmt::Write as _;
+    sum.iter().fold(String::with_capacity(64), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

@@ -1,5 +1,6 @@
 //! Commands that come in by SSH: the shell, the few texts that a host knows, and the process that runs them.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ const CLIXML: &str = "#< CLIXML\r\n<Objs Version=\"1.1.0.1\" xmlns=\"http://sche
 const SCRIPT_GOES_ON: Duration = Duration::from_secs(90);
 /// When that cut comes.
 const DROP_AFTER: Duration = Duration::from_secs(2);
+/// How often a script that works says so.
+const SIGN_EVERY: Duration = Duration::from_secs(10);
 
 /// What a command leaves behind.
 struct Ended {
@@ -51,12 +54,25 @@ impl Host {
         let Some(host) = self.me.upgrade() else { return false };
         self.spawn_powered(async move {
             let pid = host.begin_process(&command);
-            let ended = host.run_command(&command, seen, &link, pid).await;
+            let mut running = pin!(host.run_command(&command, seen, &link, pid));
+            let ended = loop {
+                tokio::select! {
+                    ended = &mut running => break ended,
+                    () = host.sleep(SIGN_EVERY) => host.sign(&command, &handle, channel).await,
+                }
+            };
             host.end_process(pid);
             let status = host.image.shell.exit_status(&command, ended.code);
             host.send(ended, status, &handle, channel).await;
         });
         true
+    }
+
+    /// The script's sign of life. Once the connection is lost, nobody hears it.
+    async fn sign(&self, command: &str, handle: &Handle, channel: ChannelId) {
+        if matches!(parse(command), Some(Invocation::Script(_))) {
+            let _ = handle.data(channel, &b"dormer: working\r\n"[..]).await;
+        }
     }
 
     fn begin_process(&self, command: &str) -> u32 {

@@ -1,0 +1,75 @@
+//! What the platform decides: the computer's name, the Node's name, and who tells the cloud's facts of a Node.
+
+use super::cluster::Standing;
+use dormer_proto::machine::HostRef;
+
+/// Longest Node name: GCP's own names may be longer, and are cut to their first label (wmco.md §3.2).
+const NODE_NAME_CHARS_MAX: usize = 63;
+
+/// The name that this computer has to bear: on vSphere and Nutanix its Machine's, elsewhere the one it has.
+pub(super) fn hostname(host: &HostRef) -> Option<String> {
+    matches!(word(host).as_str(), "vsphere" | "nutanix").then(|| host.machine.name.to_lowercase())
+}
+
+/// Whether the kubelet is told its Node's name, since the cloud's name for it is not the computer's.
+pub(super) fn overrides(host: &HostRef) -> bool {
+    matches!(word(host).as_str(), "aws" | "gcp")
+}
+
+/// The name that the Node will have, unless it is the present computer name in lower case.
+pub(super) fn node_name(host: &HostRef, standing: &Standing) -> Option<String> {
+    if !overrides(host) {
+        return hostname(host);
+    }
+    let name = standing.names.first()?.to_lowercase();
+    if name.len() <= NODE_NAME_CHARS_MAX {
+        return Some(name);
+    }
+    name.split('.').next().map(str::to_owned)
+}
+
+/// The kubelet's `--cloud-provider`: where a cloud controller manager tells addresses and provider id, `external`.
+pub(super) fn cloud_provider(host: &HostRef) -> &'static str {
+    match word(host).as_str() {
+        "aws" | "azure" | "gcp" | "vsphere" | "nutanix" | "openstack" | "ibmcloud" | "powervs" => {
+            "external"
+        }
+        _ => "",
+    }
+}
+
+/// The platform's name as profiles write it.
+pub(super) fn word(host: &HostRef) -> String {
+    host.platform.to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_proto::machine::MachineRef;
+
+    fn named(platform: &str, dns: &str) -> Option<String> {
+        let machine = MachineRef { name: "Win-A".into(), ..MachineRef::default() };
+        let host = HostRef { machine, platform: platform.into(), ..HostRef::default() };
+        let names = (!dns.is_empty()).then(|| dns.to_owned()).into_iter().collect();
+        node_name(&host, &Standing { names, ..Standing::default() })
+    }
+
+    #[test]
+    fn each_platform_names_its_nodes() {
+        let long = format!("win-a.{}.internal", "x".repeat(60));
+        let table = [
+            ("AWS", "IP-10-0-0-9.ec2.internal", Some("ip-10-0-0-9.ec2.internal")),
+            ("AWS", "", None),
+            ("GCP", "win-a.zone.c.project.internal", Some("win-a.zone.c.project.internal")),
+            ("GCP", long.as_str(), Some("win-a")),
+            ("VSphere", "other.example", Some("win-a")),
+            ("Nutanix", "", Some("win-a")),
+            ("Azure", "win-a.internal.cloudapp.net", None),
+            ("None", "win-a.example", None),
+        ];
+        for (platform, dns, name) in table {
+            assert_eq!(named(platform, dns).as_deref(), name, "{platform} {dns}");
+        }
+    }
+}

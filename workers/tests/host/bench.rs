@@ -1,0 +1,269 @@
+//! A simulated Windows host, and the hands of a worker that are to bring it up.
+
+use bytes::Bytes;
+use dormer_fleet::{
+    World, WorldConfig,
+    api::{Key as ObjectKey, User, kinds},
+    cluster::client::Client as Admin,
+    host::{HostCounts, Phase},
+    net,
+};
+use dormer_profile::{payload::Manifest, payload::PayloadFile, render::EXAMPLE_PAYLOAD};
+use dormer_proto::{
+    id::{Attempt, Incarnation, LeaseToken, RunId, Seq, Sum, TaskId, Timestamp},
+    machine::{HostRef, MachineRef, Outcome, Section, Task},
+    message::Failure,
+    pool::Desired,
+    work::Order,
+};
+use dormer_workers::{
+    catalog::{Catalog, Payload},
+    execute::Execute,
+    host::{
+        HostHands,
+        cluster::{Bootstrap, Cluster, Standing},
+    },
+    pool::Installed,
+    progress::Progress,
+    ssh::{BoxIo, Dial, Key, Limits},
+};
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+struct Reach(net::Dialer);
+
+impl Dial for Reach {
+    fn dial(&self, address: &str) -> BoxFuture<'static, io::Result<BoxIo>> {
+        let dialled = self.0.dial(&format!("{address}:22"));
+        Box::pin(async move { Ok(Box::new(dialled.await?) as BoxIo) })
+    }
+}
+
+/// The cluster as far as hosts need it.
+pub(crate) struct Plain {
+    bootstrap: Bootstrap,
+    pub(crate) noted: Mutex<Vec<String>>,
+}
+
+impl Cluster for Plain {
+    async fn note(&self, _: &MachineRef, node_name: &str, _: &str) -> Result<(), Failure> {
+        self.noted.lock().expect("notes").push(node_name.to_owned());
+        Ok(())
+    }
+
+    async fn standing(&self, _: &MachineRef, _: Option<&str>) -> Result<Standing, Failure> {
+        let noted = self.noted.lock().expect("notes").last().cloned();
+        let names = vec!["ip-10-0-0-9.ec2.internal".to_owned()];
+        Ok(Standing { token: LeaseToken(3), pods: 2, subnet: None, names, noted })
+    }
+
+    async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
+        Ok(self.bootstrap.clone())
+    }
+}
+
+pub(crate) struct Bench {
+    pub(crate) world: World,
+    pub(crate) hands: HostHands<Plain>,
+    pub(crate) cluster: Arc<Plain>,
+    pub(crate) desired: Desired,
+    pub(crate) seq: u64,
+}
+
+fn payload() -> Payload {
+    let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
+    let mut files = BTreeMap::new();
+    for file in &mut manifest.files {
+        let bytes = format!("MZ {} v1.33.4 {}", file.name, "x".repeat(300_000)).into_bytes();
+        *file = PayloadFile {
+            sha256: dormer_profile::sha256_hex(&bytes),
+            size: bytes.len() as u64,
+            ..file.clone()
+        };
+        files.insert(file.name.clone(), Bytes::from(bytes));
+    }
+    Payload::in_memory(manifest, files)
+}
+
+fn bootstrap(world: &World) -> Bootstrap {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    let secrets = world.all(&kinds::SECRET);
+    let secret = secrets
+        .iter()
+        .find(|secret| secret.value["metadata"]["name"] == "node-bootstrapper-token")
+        .expect("the bootstrap token");
+    let token = STANDARD.decode(secret.value["data"]["token"].as_str().expect("text"));
+    Bootstrap {
+        api_url: world.api_url.to_string(),
+        api_ca: world.api.ca().pem().to_string(),
+        client_ca: world.api.ca().pem().to_string(),
+        token: String::from_utf8(token.expect("base64")).expect("text").into(),
+        cluster_dns: "172.30.0.10".into(),
+        cluster_domain: "cluster.local".into(),
+        service_cidr: "172.30.0.0/16".into(),
+    }
+}
+
+impl Bench {
+    pub(crate) async fn start(faults: &[&str]) -> Self {
+        let faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
+        let config =
+            WorldConfig { faults, linux: false, workload: false, ..WorldConfig::in_memory(1) };
+        let world = World::start(config).await.expect("a world");
+        let catalog = Catalog::new(&[]).expect("a catalog");
+        catalog.add(payload());
+        let desired = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
+        let cluster = Arc::new(Plain { bootstrap: bootstrap(&world), noted: Mutex::default() });
+        let key = Key::read(&world.ssh_key.private_pem).expect("a key");
+        let reach = Arc::new(Reach(world.host_dialer()));
+        let hands = HostHands::new(reach, key, Limits::default(), catalog, Arc::clone(&cluster));
+        let bench = Self { world, hands, cluster, desired, seq: 0 };
+        bench.until("a host", |bench| bench.phase().is_some()).await;
+        bench
+    }
+
+    pub(crate) fn counts(&self) -> HostCounts {
+        self.world.hosts.as_ref().expect("hosts").counts().pop().expect("a host").1
+    }
+
+    fn phase(&self) -> Option<Phase> {
+        let host = self.world.hosts.as_ref()?.all().pop()?;
+        Some(*host.watch_phase().borrow())
+    }
+
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let mut look_again = tokio::time::interval(Duration::from_millis(500));
+        for _ in 0..9_000 {
+            look_again.tick().await;
+            if holds(self) {
+                return;
+            }
+        }
+        panic!("never: {what}");
+    }
+
+    pub(crate) fn host(&self) -> HostRef {
+        let host = self.world.hosts.as_ref().expect("hosts").all().pop().expect("a host");
+        HostRef {
+            machine: MachineRef { namespace: "ns".into(), name: "a".into(), uid: "u".into() },
+            address: host.internal_ip(),
+            user: host.image().user.clone(),
+            pin: None,
+            platform: "AWS".into(),
+        }
+    }
+
+    pub(crate) async fn attempt(&mut self, attempt: u64, body: Task) -> Result<Outcome, Failure> {
+        let task = TaskId {
+            run: RunId::new("machine", "u").expect("a run"),
+            seq: Seq(self.seq),
+            ordinal: 0,
+        };
+        let order = Order {
+            task,
+            attempt: Attempt(attempt),
+            incarnation: Incarnation(1),
+            issued: Sum(1),
+            episode: Seq(0),
+            at: Timestamp(0),
+            limit_ms: 3_600_000,
+            body,
+        };
+        let progress = Progress::default();
+        let mut look = tokio::time::interval(Duration::from_secs(5));
+        let mut execution = std::pin::pin!(self.hands.execute(&order, &progress));
+        loop {
+            tokio::select! {
+                answer = &mut execution => return answer,
+                // As a worker does (design.md §4).
+                _ = look.tick() => if progress.still_for() > Duration::from_secs(60) {
+                    let message = format!("nothing moves in {}", progress.step_name());
+                    return Err(Failure::transient("NoProgress", message));
+                }
+            }
+        }
+    }
+
+    /// The engine's delay between two attempts.
+    pub(crate) async fn pause(&self) {
+        let mut pause = tokio::time::interval(Duration::from_secs(10));
+        pause.tick().await;
+        pause.tick().await;
+    }
+
+    /// Attempts until the host is up and gives another answer.
+    pub(crate) async fn once_up(&mut self, body: Task) -> Result<Outcome, Failure> {
+        self.seq += 1;
+        for attempt in 1..200 {
+            match self.attempt(attempt, body.clone()).await {
+                Err(failure) if failure.retry => self.pause().await,
+                other => return other,
+            }
+        }
+        panic!("it never comes up");
+    }
+
+    pub(crate) async fn does(&mut self, body: Task) -> Outcome {
+        self.seq += 1;
+        let mut last = None;
+        for attempt in 1..60 {
+            match self.attempt(attempt, body.clone()).await {
+                Ok(outcome) => return outcome,
+                // The host is still booting.
+                Err(failure) if failure.code.starts_with("Connect") => self.pause().await,
+                Err(failure) => {
+                    assert!(failure.retry, "{failure:?}");
+                    last = Some(failure);
+                    self.pause().await;
+                }
+            }
+        }
+        panic!("never done: {last:?}");
+    }
+
+    pub(crate) fn converge(&self, section: Section, node_name: Option<String>) -> Task {
+        Task::Converge {
+            host: self.host(),
+            section,
+            desired: self.desired.clone(),
+            generation: 1,
+            node_name,
+        }
+    }
+
+    pub(crate) fn plan(&self, node_name: Option<String>, adopt: bool) -> Task {
+        let (host, desired) = (self.host(), self.desired.clone());
+        Task::Plan { host, desired, node_name, adopt, generation: 1 }
+    }
+
+    pub(crate) fn approve(&self) {
+        let admin = Admin::new(&self.world.api, User::admin());
+        for csr in self.world.all(&kinds::CSR) {
+            if csr.value["status"]["conditions"].is_null() {
+                let mut value = csr.value.clone();
+                value["status"]["conditions"] = json!([{"type": "Approved", "status": "True",
+                    "reason": "Test", "message": "", "lastUpdateTime": admin.stamp()}]);
+                let key = ObjectKey::of(&value);
+                let approving = admin.approve(&key, value);
+                futures::executor::block_on(approving).expect("it is approved");
+            }
+        }
+    }
+
+    pub(crate) fn ready_node(&self) -> Option<String> {
+        self.approve();
+        let ready = |node: &Value| {
+            let conditions = node["status"]["conditions"].as_array()?;
+            conditions.iter().find(|c| c["type"] == "Ready" && c["status"] == "True").map(drop)
+        };
+        let nodes = self.world.all(&kinds::NODE);
+        let node = nodes.iter().find(|node| ready(&node.value).is_some())?;
+        node.value["metadata"]["name"].as_str().map(str::to_owned)
+    }
+}
