@@ -59,7 +59,9 @@ impl ApiError {
         Self::new(
             StatusCode::GATEWAY_TIMEOUT,
             "no engine has taken the request yet; it stays in the inbox",
-            format!("see whether an engine runs (/readyz); a repeat with the id {id:?} is harmless"),
+            format!(
+                "see whether an engine runs (/readyz); a repeat with the id {id:?} is harmless"
+            ),
         )
     }
 }

@@ -1,8 +1,64 @@
 //! The HTTP API under `/api/v1`: what dormer knows, and what people may ask of it, as JSON.
 
+mod ask;
+mod dead;
 mod error;
+mod reads;
 mod shelf;
 mod shown;
 mod story;
+mod writes;
 
 pub(crate) use error::ApiError;
+
+use crate::live::Live;
+use axum::{
+    Router,
+    routing::{get, post},
+};
+use dormer_engine::port::Ports;
+use shelf::Shelf;
+use std::sync::Arc;
+
+/// What the API answers from.
+pub(crate) struct Api<P> {
+    ports: Arc<P>,
+    live: Arc<Live>,
+    shelf: Shelf<P>,
+}
+
+impl<P: Ports> Api<P> {
+    /// An API over a store, with the heartbeats that this process hears.
+    pub(crate) fn new(ports: Arc<P>, live: Arc<Live>) -> Arc<Self> {
+        Arc::new(Self { shelf: Shelf::new(Arc::clone(&ports)), ports, live })
+    }
+}
+
+/// Every endpoint.
+pub(crate) fn router<P: Ports>(api: Arc<Api<P>>) -> Router {
+    let v1 = Router::new()
+        .route("/machines", get(reads::machines))
+        .route("/machines/{machine}", get(reads::machine))
+        .route("/machines/{machine}/history", get(reads::machine_history))
+        .route("/machines/{machine}/actions/{action}", post(writes::machine))
+        .route("/runs", get(reads::runs))
+        .route("/runs/{workflow}/{key}", get(reads::run))
+        .route("/runs/{workflow}/{key}/history", get(reads::run_history))
+        .route("/runs/{workflow}/{key}/reset", post(writes::reset))
+        .route("/rollouts", get(reads::rollouts))
+        .route("/rollouts/{pool}", get(reads::rollout))
+        .route("/rollouts/{pool}/history", get(reads::rollout_history))
+        .route("/rollouts/{pool}/actions/{action}", post(writes::rollout))
+        .route("/pools", get(reads::pools))
+        .route("/pools/{pool}", get(reads::pool))
+        .route("/tasks", get(reads::tasks))
+        .route("/dead", get(reads::dead))
+        .route("/dead/{id}", get(reads::dead_letter))
+        .route("/dead/{id}/requeue", post(writes::requeue))
+        .fallback(nowhere);
+    Router::new().nest("/api/v1", v1).with_state(api)
+}
+
+async fn nowhere(uri: axum::http::Uri) -> ApiError {
+    ApiError::absent("endpoint", uri.path(), "dormer help")
+}

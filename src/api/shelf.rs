@@ -120,7 +120,7 @@ fn is_called(run: &Run<Dormer>, called: &str) -> bool {
     }
     let machine = state.machine_ref();
     machine.name == called
-        || called.split_once('/').is_some_and(|(namespace, name)| {
-            machine.namespace == namespace && machine.name == name
-        })
+        || called
+            .split_once('/')
+            .is_some_and(|(namespace, name)| machine.namespace == namespace && machine.name == name)
 }

@@ -3,10 +3,7 @@
 use super::shelf::Shown;
 use crate::live::Live;
 use dormer_engine_core::{OpenTask, Run, TaskPhase, Workflow};
-use dormer_proto::{
-    id::{TaskId, Timestamp},
-    message::Heartbeat,
-};
+use dormer_proto::id::{TaskId, Timestamp};
 use dormer_workflows::{Dormer, State};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -69,6 +66,8 @@ pub(crate) fn names(runs: &[Shown]) -> BTreeMap<String, String> {
 pub(crate) fn run(run: &Run<Dormer>, now: Timestamp) -> Value {
     let mut shown = standing(run, now);
     shown.insert("workflow".into(), run.id.workflow().into());
+    let called = name(&run.state).unwrap_or_else(|| run.id.key().to_owned());
+    shown.insert("name".into(), called.into());
     shown.insert("state".into(), Dormer::label(&run.state).into());
     shown.insert("tasks".into(), run.tasks.len().into());
     shown.insert("deadline".into(), run.deadline().map(time).into());
@@ -78,24 +77,24 @@ pub(crate) fn run(run: &Run<Dormer>, now: Timestamp) -> Value {
 /// A run's tasks that are not finished, with what is heard of them.
 pub(crate) fn tasks(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Vec<Value> {
     let beats = live.of(&run.id);
-    let named = |state: &State| match state {
-        State::Machine(state) => Some(state.machine_ref().name),
-        _ => None,
-    };
     let one = |task: &OpenTask<Dormer>| {
         let id = run.task_id(task.key);
         let beat = beats.iter().find(|beat| beat.task == id && beat.attempt == task.attempt);
         let mut shown = open_task(&id, task, now);
-        shown["machine"] = named(&run.state).into();
-        shown["heartbeat"] = beat.map_or(Value::Null, heartbeat);
+        shown["machine"] = name(&run.state).into();
+        shown["worker"] = beat.map(|beat| beat.worker.as_str()).into();
+        shown["step"] = beat.map(|beat| beat.step.as_str()).into();
+        shown["done"] = beat.map(|beat| beat.done).into();
+        shown["of"] = beat.map(|beat| beat.of).filter(|of| *of > 0).into();
+        shown["unit"] = beat.map(|beat| beat.unit.as_str()).into();
         shown
     };
     run.tasks.iter().map(one).collect()
 }
 
 fn open_task(id: &TaskId, task: &OpenTask<Dormer>, now: Timestamp) -> Value {
-    let (phase, since, until, failure) = match &task.phase {
-        TaskPhase::InFlight { at, .. } => ("inFlight", Some(*at), task.deadline(), None),
+    let (state, since, until, failure) = match &task.phase {
+        TaskPhase::InFlight { at, .. } => ("in flight", Some(*at), task.deadline(), None),
         TaskPhase::Waiting { until, failure } => ("waiting", None, *until, Some(failure)),
     };
     json!({
@@ -104,19 +103,33 @@ fn open_task(id: &TaskId, task: &OpenTask<Dormer>, now: Timestamp) -> Value {
         "name": task.body.name(),
         "attempt": task.attempt.0,
         "attemptsMax": task.policy.attempts_max,
-        "phase": phase,
+        "state": state,
         "since": since.map(time),
         "sinceSeconds": since.map(|since| now.since_ms(since) / 1_000),
         "until": time(until),
-        "failure": failure.map(|failure| json!({"code": failure.code, "message": failure.message})),
+        "failure": failure.map(|failure| format!("{}: {}", failure.code, failure.message)),
     })
 }
 
-fn heartbeat(beat: &Heartbeat) -> Value {
-    json!({
-        "worker": beat.worker, "step": beat.step,
-        "done": beat.done, "of": beat.of, "unit": beat.unit,
-    })
+/// What people call a run: a machine's name, a rollout's pool.
+fn name(state: &State) -> Option<String> {
+    match state {
+        State::Machine(state) => Some(state.machine_ref().name),
+        _ => None,
+    }
+}
+
+/// A pool's settings, as its rollout knows them. `None`: the run is not a rollout's.
+pub(crate) fn pool(run: &Run<Dormer>) -> Option<Value> {
+    let State::Rollout(state) = &run.state else { return None };
+    let view = state.view();
+    Some(json!({
+        "pool": run.id.key(),
+        "maxUnavailable": view.max_unavailable,
+        "approval": if view.manual_approval { "manual" } else { "automatic" },
+        "paused": view.paused,
+        "members": view.members,
+    }))
 }
 
 /// What the engine knows of every run.

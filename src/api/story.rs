@@ -106,8 +106,11 @@ fn observed(object: &ObjectRef, fact: Option<&Fact>) -> String {
         Some(Fact::Machine(machine::Fact::Machine(fact))) => machine_seen(fact),
         Some(Fact::Machine(machine::Fact::Node(fact))) => node_seen(fact),
         Some(Fact::Machine(machine::Fact::Csr(fact))) => csr_seen(fact),
-        Some(Fact::Machine(machine::Fact::Pool(pool)) | Fact::Rollout(rollout::Fact::Pool(pool))) => {
-            let mut versions: Vec<_> = pool.desired.values().map(|it| it.version.as_str()).collect();
+        Some(
+            Fact::Machine(machine::Fact::Pool(pool)) | Fact::Rollout(rollout::Fact::Pool(pool)),
+        ) => {
+            let mut versions: Vec<_> =
+                pool.desired.values().map(|it| it.version.as_str()).collect();
             versions.dedup();
             let paused = if pool.paused { ", paused" } else { "" };
             format!("the pool {} wants {}{paused}", pool.pool, versions.join(", "))

@@ -1,0 +1,221 @@
+//! What people ask of runs: put into the inbox as a letter, and confirmed once it is in the run's history.
+
+use super::{
+    ApiError,
+    shelf::{Shelf, Shown},
+};
+use axum::http::{HeaderMap, header};
+use dormer_engine::port::{Inbox, Ports};
+use dormer_proto::{
+    envelope,
+    id::Seq,
+    machine,
+    message::{Ask, Inbound, Letter, Request, cut},
+    rollout,
+    work::{RequestLetter, SCHEMA, Signal},
+};
+use dormer_workflows::State;
+use serde::Deserialize;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The header in which the command line says who asks.
+const USER_HEADER: &str = "x-dormer-user";
+/// How long a request waits for an engine to take it.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(5);
+/// How often it is looked for meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Longest id of a request, and longest name of who asks, in bytes.
+const NAME_BYTES_MAX: usize = 200;
+
+/// The body of a request. All of it may be left away.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Body {
+    /// Chosen by the asker, so that a repeat is confirmed rather than repeated.
+    id: Option<String>,
+    /// Who asks.
+    who: Option<String>,
+    /// Why, in their words.
+    why: Option<String>,
+    /// The seq at which the state was entered that it is made against (`enteredSeq`).
+    against: Option<u64>,
+    /// The record that a reset goes back to.
+    to: Option<u64>,
+}
+
+impl Body {
+    /// Reads a request's body, if it comes from where a request may come from.
+    ///
+    /// # Errors
+    /// 403, 415 or 400, with what to do.
+    pub(crate) fn read(headers: &HeaderMap, bytes: &[u8]) -> Result<Self, ApiError> {
+        guard(headers)?;
+        let body: Self = serde_json::from_slice(bytes).map_err(|error| {
+            ApiError::bad(
+                format!("the body cannot be read: {error}"),
+                "send an object of id, who, why and against; {} will do",
+            )
+        })?;
+        for (field, text) in [("id", &body.id), ("who", &body.who)] {
+            let fits = text.as_ref().is_none_or(|it| (1..=NAME_BYTES_MAX).contains(&it.len()));
+            if !fits {
+                let error = format!("{field} is empty, or longer than {NAME_BYTES_MAX} bytes");
+                return Err(ApiError::bad(error, "say it shorter, or leave it away"));
+            }
+        }
+        let user = headers.get(USER_HEADER).and_then(|value| value.to_str().ok());
+        let user = user.filter(|name| (1..=NAME_BYTES_MAX).contains(&name.len()));
+        Ok(Self { who: body.who.or_else(|| user.map(str::to_owned)), ..body })
+    }
+
+    /// The record that a reset goes back to.
+    pub(crate) fn reset(&self) -> Option<Seq> {
+        self.to.map(Seq)
+    }
+
+    fn request(self, ask: Ask<Signal>) -> Request<Signal> {
+        Request {
+            id: self.id.unwrap_or_else(|| format!("api-{:016x}", rand::random::<u64>())),
+            who: self.who.unwrap_or_else(|| "somebody".into()),
+            why: cut(self.why.unwrap_or_default()),
+            against: Seq(self.against.unwrap_or(0)),
+            ask,
+        }
+    }
+}
+
+/// A foreign page can send neither our content type nor our origin without the browser asking us first.
+fn guard(headers: &HeaderMap) -> Result<(), ApiError> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(origin) = text(header::ORIGIN) {
+        let authority = origin.split_once("://").map(|(_, authority)| authority);
+        if authority.is_none() || authority != text(header::HOST) {
+            return Err(ApiError::foreign(origin));
+        }
+    }
+    let content = text(header::CONTENT_TYPE).unwrap_or_default();
+    let essence = content.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        Ok(())
+    } else {
+        Err(ApiError::not_json())
+    }
+}
+
+/// What may be asked of a machine, by the word in the path.
+pub(crate) fn of_machine(word: &str) -> Option<Signal> {
+    use machine::Signal as Wish;
+    Some(Signal::Machine(match word {
+        "retry" => Wish::Retry,
+        "pause" => Wish::Pause,
+        "resume" => Wish::Resume,
+        "hold" => Wish::Hold,
+        "drain" => Wish::Drain,
+        "recreate" => Wish::Recreate,
+        "approve" => Wish::Approve,
+        "abort" => Wish::Abort,
+        "remove" => Wish::Remove,
+        _ => return None,
+    }))
+}
+
+/// What may be asked of a rollout.
+pub(crate) fn of_rollout(word: &str) -> Option<Signal> {
+    Some(Signal::Rollout(match word {
+        "pause" => rollout::Signal::Pause,
+        "resume" => rollout::Signal::Resume,
+        _ => return None,
+    }))
+}
+
+/// Asks `wish` of `run`, and answers the run once it has taken it.
+///
+/// # Errors
+/// 409: it has ended, left the state asked about, or there is nothing to retry. 504: no engine took it in time.
+pub(crate) async fn ask<P: Ports>(
+    ports: &P,
+    shelf: &Shelf<P>,
+    run: Shown,
+    wish: Ask<Signal>,
+    body: Body,
+) -> Result<Shown, ApiError> {
+    let retry = Ask::Signal(Signal::Machine(machine::Signal::Retry));
+    let nothing_to_retry = wish == retry && !failed(&run);
+    let request = body.request(wish);
+    let against = request.against;
+    if let Some(run) = taken(&run, &request.id, against)? {
+        return Ok(run);
+    }
+    if nothing_to_retry {
+        let error = "it has not failed: there is nothing to retry";
+        return Err(ApiError::conflict(error, "dormer why says what it waits for"));
+    }
+    let (id, to) = (request.id.clone(), run.id.clone());
+    let letter: RequestLetter =
+        Letter { run: to.clone(), incarnation: None, body: Inbound::Requested(request) };
+    let (bytes, _) = envelope::encode(&letter, SCHEMA)?;
+    ports.inbox().put(vec![(to.clone(), bytes)]).await?;
+    let deadline = Instant::now() + CONFIRMED_WITHIN;
+    while Instant::now() < deadline {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if let Some(now) = shelf.one(&to).await?
+            && let Some(run) = taken(&now, &id, against)?
+        {
+            return Ok(run);
+        }
+    }
+    Err(ApiError::not_confirmed(&id))
+}
+
+/// The run, if the request is in its history.
+fn taken(run: &Shown, id: &str, against: Seq) -> Result<Option<Shown>, ApiError> {
+    if run.requests.iter().any(|known| known == id) {
+        return Ok(Some(Shown::clone(run)));
+    }
+    if run.closed.is_some() {
+        return Err(ApiError::conflict(format!("{} has ended", run.id), "nothing is left to do"));
+    }
+    if against.0 != 0 && against != run.entered.seq {
+        return Err(ApiError::conflict(
+            format!(
+                "it has left the state of record {against} since; now it is {}",
+                run.entered.seq
+            ),
+            "look again, and ask again if it still makes sense",
+        ));
+    }
+    Ok(None)
+}
+
+fn failed(run: &Shown) -> bool {
+    matches!(&run.state, State::Machine(state) if state.view().state == "Failed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(of: &[(&'static str, &str)]) -> HeaderMap {
+        of.iter().map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_request_is_json_from_nowhere_or_from_our_own_pages() {
+        let json = ("content-type", "application/json; charset=utf-8");
+        let (host, own) = (("host", "h:1"), ("origin", "http://h:1"));
+        assert!(Body::read(&headers(&[json]), b"{}").is_ok());
+        assert!(Body::read(&headers(&[json, host, own]), b"{\"why\":\"x\"}").is_ok());
+        for refused in [
+            &headers(&[]),
+            &headers(&[("content-type", "text/plain")]),
+            &headers(&[json, host, ("origin", "http://evil:1")]),
+            &headers(&[json, host, ("origin", "null")]),
+        ] {
+            assert!(Body::read(refused, b"{}").is_err(), "{refused:?}");
+        }
+        for nonsense in ["", "[]", "{\"whom\":1}", "{\"id\":\"\"}"] {
+            assert!(Body::read(&headers(&[json]), nonsense.as_bytes()).is_err(), "{nonsense}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The endpoints that only read.
+
+use super::{
+    Api, ApiError, dead,
+    shelf::Shown,
+    shown::{self, names},
+    story::Story,
+};
+use axum::{
+    Json,
+    extract::{Path, Query, State as Of},
+};
+use dormer_engine::port::{Clock, HistoryReader, Ports};
+use dormer_engine_core::Record;
+use dormer_proto::{
+    envelope,
+    id::{RunId, Seq, Timestamp},
+    work::{ROLLOUT, SCHEMA, rollout_run},
+};
+use dormer_workflows::Dormer;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Records answered when nobody says how many.
+const RECORDS: usize = 100;
+/// Most records in one answer.
+const RECORDS_MAX: usize = 1_000;
+
+type Answer = Result<Json<Value>, ApiError>;
+type Asked<P> = Of<Arc<Api<P>>>;
+
+fn items(items: Vec<Value>) -> Answer {
+    Ok(Json(json!({"items": items})))
+}
+
+impl<P: Ports> Api<P> {
+    pub(super) fn now(&self) -> Timestamp {
+        self.ports.clock().now()
+    }
+
+    /// A machine as JSON.
+    pub(super) fn shown_machine(&self, run: &Shown) -> Answer {
+        let shown = shown::machine(run, &self.live, self.now());
+        let absent = || ApiError::absent("machine", run.id.as_str(), "dormer get machines");
+        shown.map(Json).ok_or_else(absent)
+    }
+
+    /// A rollout as JSON.
+    pub(super) async fn shown_rollout(&self, run: &Shown) -> Answer {
+        let names = names(&self.shelf.all().await?);
+        let shown = shown::rollout(run, &names, self.now());
+        let absent = || ApiError::absent("rollout", run.id.key(), "dormer get rollouts");
+        shown.map(Json).ok_or_else(absent)
+    }
+
+    /// The run of that name.
+    pub(super) async fn found(&self, run: &RunId) -> Result<Shown, ApiError> {
+        let found = self.shelf.one(run).await?;
+        found.ok_or_else(|| ApiError::absent("run", run.as_str(), "dormer get runs"))
+    }
+
+    /// The rollout of that pool.
+    pub(super) async fn found_rollout(&self, pool: &str) -> Result<Shown, ApiError> {
+        let absent = || ApiError::absent("rollout", pool, "dormer get rollouts");
+        let run = rollout_run(pool).map_err(|_| absent())?;
+        self.shelf.one(&run).await?.ok_or_else(absent)
+    }
+}
+
+/// The id of a run, from a path.
+pub(super) fn run_id(workflow: &str, key: &str) -> Result<RunId, ApiError> {
+    RunId::new(workflow, key)
+        .map_err(|error| ApiError::bad(error.to_string(), "name a run as WORKFLOW/KEY"))
+}
+
+/// Which runs are listed.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Which {
+    /// Those that have ended, too.
+    #[serde(default)]
+    all: bool,
+}
+
+pub(super) async fn machines<P: Ports>(Of(api): Asked<P>, Query(which): Query<Which>) -> Answer {
+    let (runs, now) = (api.shelf.all().await?, api.now());
+    let listed = runs.iter().filter(|run| which.all || run.closed.is_none());
+    items(listed.filter_map(|run| shown::machine(run, &api.live, now)).collect())
+}
+
+pub(super) async fn machine<P: Ports>(Of(api): Asked<P>, Path(called): Path<String>) -> Answer {
+    let run = api.shelf.machine(&called).await?;
+    api.shown_machine(&run)
+}
+
+pub(super) async fn runs<P: Ports>(Of(api): Asked<P>) -> Answer {
+    let (runs, now) = (api.shelf.all().await?, api.now());
+    items(runs.iter().map(|run| shown::run(run, now)).collect())
+}
+
+pub(super) async fn run<P: Ports>(
+    Of(api): Asked<P>,
+    Path((workflow, key)): Path<(String, String)>,
+) -> Answer {
+    let run = api.found(&run_id(&workflow, &key)?).await?;
+    Ok(Json(shown::run(&run, api.now())))
+}
+
+pub(super) async fn rollouts<P: Ports>(Of(api): Asked<P>) -> Answer {
+    let (runs, now) = (api.shelf.all().await?, api.now());
+    let names = names(&runs);
+    items(runs.iter().filter_map(|run| shown::rollout(run, &names, now)).collect())
+}
+
+pub(super) async fn rollout<P: Ports>(Of(api): Asked<P>, Path(pool): Path<String>) -> Answer {
+    let run = api.found_rollout(&pool).await?;
+    api.shown_rollout(&run).await
+}
+
+pub(super) async fn pools<P: Ports>(Of(api): Asked<P>) -> Answer {
+    let runs = api.shelf.all().await?;
+    let rollouts = runs.iter().filter(|run| run.id.workflow() == ROLLOUT);
+    items(rollouts.filter_map(|run| shown::pool(run)).collect())
+}
+
+pub(super) async fn pool<P: Ports>(Of(api): Asked<P>, Path(pool): Path<String>) -> Answer {
+    let run = api.found_rollout(&pool).await?;
+    Ok(Json(shown::pool(&run).unwrap_or_default()))
+}
+
+pub(super) async fn tasks<P: Ports>(Of(api): Asked<P>) -> Answer {
+    let (runs, now) = (api.shelf.all().await?, api.now());
+    items(runs.iter().flat_map(|run| shown::tasks(run, &api.live, now)).collect())
+}
+
+pub(super) async fn dead<P: Ports>(Of(api): Asked<P>) -> Answer {
+    items(dead::all(api.ports.as_ref()).await?)
+}
+
+pub(super) async fn dead_letter<P: Ports>(Of(api): Asked<P>, Path(id): Path<u64>) -> Answer {
+    dead::one(api.ports.as_ref(), id).await.map(Json)
+}
+
+/// Which part of a history.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Part {
+    /// The first record.
+    from: Option<u64>,
+    /// How many records.
+    limit: Option<usize>,
+}
+
+pub(super) async fn machine_history<P: Ports>(
+    Of(api): Asked<P>,
+    Path(called): Path<String>,
+    Query(part): Query<Part>,
+) -> Answer {
+    let run = api.shelf.machine(&called).await?;
+    history(&api, &run.id, &part).await
+}
+
+pub(super) async fn rollout_history<P: Ports>(
+    Of(api): Asked<P>,
+    Path(pool): Path<String>,
+    Query(part): Query<Part>,
+) -> Answer {
+    let run = api.found_rollout(&pool).await?;
+    history(&api, &run.id, &part).await
+}
+
+pub(super) async fn run_history<P: Ports>(
+    Of(api): Asked<P>,
+    Path((workflow, key)): Path<(String, String)>,
+    Query(part): Query<Part>,
+) -> Answer {
+    let run = api.found(&run_id(&workflow, &key)?).await?;
+    history(&api, &run.id, &part).await
+}
+
+async fn history<P: Ports>(api: &Api<P>, run: &RunId, part: &Part) -> Answer {
+    let from = part.from.unwrap_or(1).max(1);
+    let limit = part.limit.unwrap_or(RECORDS).clamp(1, RECORDS_MAX);
+    // The record before names the tasks that these finish; one more says whether there are more.
+    let stored = api.ports.reader().records(run, Seq(from - 1), limit + 2).await?;
+    let (mut story, mut told, mut next) = (Story::default(), Vec::new(), None);
+    for bytes in stored {
+        let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA)?;
+        let seq = record.run.seq.0;
+        if seq < from {
+            story.learn(&record);
+        } else if told.len() < limit {
+            told.push(story.tell(&record));
+        } else {
+            next = next.or(Some(seq));
+        }
+    }
+    Ok(Json(json!({"run": run.as_str(), "items": told, "next": next})))
+}

@@ -1,0 +1,73 @@
+//! The endpoints by which people ask for something.
+
+use super::{
+    Api, ApiError,
+    ask::{self, Body},
+    dead,
+    reads::run_id,
+};
+use axum::{
+    Json,
+    body::Bytes,
+    extract::{Path, State as Of},
+    http::HeaderMap,
+};
+use dormer_engine::port::Ports;
+use dormer_proto::{message::Ask, work::MACHINE};
+use serde_json::Value;
+use std::sync::Arc;
+
+type Answer = Result<Json<Value>, ApiError>;
+
+pub(super) async fn machine<P: Ports>(
+    Of(api): Of<Arc<Api<P>>>,
+    Path((called, action)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let body = Body::read(&headers, &body)?;
+    let wish = ask::of_machine(&action)
+        .ok_or_else(|| ApiError::absent("action on machines", &action, "dormer help"))?;
+    let run = api.shelf.machine(&called).await?;
+    let run = ask::ask(api.ports.as_ref(), &api.shelf, run, Ask::Signal(wish), body).await?;
+    api.shown_machine(&run)
+}
+
+pub(super) async fn rollout<P: Ports>(
+    Of(api): Of<Arc<Api<P>>>,
+    Path((pool, action)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let body = Body::read(&headers, &body)?;
+    let wish = ask::of_rollout(&action)
+        .ok_or_else(|| ApiError::absent("action on rollouts", &action, "dormer help"))?;
+    let run = api.found_rollout(&pool).await?;
+    let run = ask::ask(api.ports.as_ref(), &api.shelf, run, Ask::Signal(wish), body).await?;
+    api.shown_rollout(&run).await
+}
+
+pub(super) async fn reset<P: Ports>(
+    Of(api): Of<Arc<Api<P>>>,
+    Path((workflow, key)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let body = Body::read(&headers, &body)?;
+    let to = body.reset().ok_or_else(|| {
+        ApiError::bad("`to` is missing", "say which record to go back to: dormer history")
+    })?;
+    let run = api.found(&run_id(&workflow, &key)?).await?;
+    let run = ask::ask(api.ports.as_ref(), &api.shelf, run, Ask::Reset { to }, body).await?;
+    if workflow == MACHINE { api.shown_machine(&run) } else { api.shown_rollout(&run).await }
+}
+
+pub(super) async fn requeue<P: Ports>(
+    Of(api): Of<Arc<Api<P>>>,
+    Path(id): Path<u64>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    Body::read(&headers, &body)?;
+    dead::requeue(api.ports.as_ref(), id).await.map(Json)
+}
