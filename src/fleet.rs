@@ -2,8 +2,14 @@
 
 use anyhow::Context;
 use clap::Args;
-use dormer_fleet::{Fault, Pace, World, WorldConfig, manifest};
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use dormer_fleet::{Fault, Pace, World, WorldConfig, manifest, world::SSH_PORT};
+use dormer_profile::payload::MANIFEST_FILE;
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+use tokio::io::AsyncWriteExt;
 
 /// What world is simulated.
 #[derive(Debug, Args)]
@@ -35,6 +41,9 @@ pub(crate) struct Options {
     /// Where the kubeconfig is written
     #[arg(long, default_value = "dormer-fleet.kubeconfig")]
     kubeconfig: PathBuf,
+    /// A folder in which stand-ins of payloads are written, for `dormer run --payload`
+    #[arg(long, value_name = "DIR")]
+    payload: Option<PathBuf>,
 }
 
 /// Runs the world until Ctrl-C.
@@ -71,10 +80,38 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
         "\n  kubectl --kubeconfig {} get machinesets,machines,nodes -A\n",
         options.kubeconfig.display()
     );
+    if let Some(folder) = &options.payload {
+        write_payload(&folder.join("11.0.0"), 0).await?;
+        write_payload(&folder.join("later").join("11.1.0"), 1).await?;
+        let (kubeconfig, folder) = (options.kubeconfig.display(), folder.display());
+        println!(
+            "dormer makes nodes of them, and upgrades them once the second payload is there:\n"
+        );
+        println!(
+            "  dormer run --kubeconfig {kubeconfig} --payload {folder} --ssh-port {SSH_PORT}\n  \
+             mv {folder}/later/11.1.0 {folder}/\n"
+        );
+    }
     println!("Ctrl-C ends it.");
     tokio::signal::ctrl_c().await?;
     world.stop();
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the demonstration's payload number `n` as a folder; what is there already is replaced.
+async fn write_payload(folder: &Path, n: usize) -> anyhow::Result<()> {
+    let payload = crate::demo::payload::payload(n);
+    let failed = || format!("cannot write the payload {}", folder.display());
+    tokio::fs::create_dir_all(folder).await.with_context(failed)?;
+    for file in &payload.manifest.files {
+        let mut bytes = payload.open(&file.name).await?;
+        let mut written = tokio::fs::File::create(folder.join(&file.name)).await?;
+        tokio::io::copy(&mut bytes, &mut written).await.with_context(failed)?;
+        written.flush().await.with_context(failed)?;
+    }
+    // The manifest comes last: a folder without one is no payload yet.
+    let text = serde_yaml_ng::to_string(&payload.manifest)?;
+    tokio::fs::write(folder.join(MANIFEST_FILE), text).await.with_context(failed)
 }
 
 pub(crate) fn list_faults() {

@@ -4,7 +4,7 @@
 mod board;
 mod clock;
 mod outcome;
-mod payload;
+pub(crate) mod payload;
 mod script;
 mod show;
 mod stage;

@@ -83,7 +83,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     }
     let stopped = tokio::select! {
         stopped = running.stop() => stopped,
-        _ = outside::told_to_stop() => Err(anyhow::anyhow!("ended at once, at a second signal")),
+        _ = outside::told_again() => Err(anyhow::anyhow!("ended at once, at a second signal")),
     };
     why.and(stopped.map(|()| ExitCode::SUCCESS))
 }

@@ -14,6 +14,9 @@ use tokio::signal::unix::{SignalKind, signal};
 /// How long a connection to the API server may take to come about.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
+/// Signals within this time are one.
+const ECHO: Duration = Duration::from_secs(1);
+
 /// A client for the cluster's API, as the configuration says.
 ///
 /// # Errors
@@ -50,6 +53,16 @@ pub(crate) fn catalog(config: &Config) -> anyhow::Result<Catalog> {
         layers.push(Layer::parse(&path.display().to_string(), &text)?);
     }
     Ok(Catalog::new(&layers)?)
+}
+
+/// As [`told_to_stop`], but not by an echo of a first signal: a terminal, or a program that starts others, tells a
+/// process and its group at once.
+///
+/// # Errors
+/// The system takes no handlers.
+pub(crate) async fn told_again() -> std::io::Result<&'static str> {
+    tokio::time::sleep(ECHO).await;
+    told_to_stop().await
 }
 
 /// Waits for SIGTERM or SIGINT, and says which came.
