@@ -151,6 +151,26 @@ async fn apply_through_the_cut(bench: &Bench, peer: Peer, rest: &Rendered) -> (P
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_teardown_leaves_nothing_but_logs_and_the_next_apply_starts_anew() {
+    let bench = Bench::start(&[]).await;
+    let peer = bench.ready().await;
+    let site = Site::new(&bench, "openshift");
+    let host = site.render(&bench, Section::Host, "");
+    converge_host(&peer, &host).await;
+    let gone = peer.call(Mode::Remove, "machine/a@30.0", 30, Some(&host.document)).await;
+    assert!(gone.failure.is_none() && gone.facts.installed.is_empty(), "{gone:?}");
+    let there = |path: &str| bench.host().state().disk.read_text_path(path).is_ok();
+    for path in [r"C:\k\bootstrap-kubeconfig", r"C:\k\kubelet.conf"] {
+        assert!(!there(path), "{path}");
+    }
+    let plan = peer.call(Mode::Plan, "machine/a@31.0", 31, Some(&host.document)).await;
+    assert_eq!(plan.missing_files.len(), host.payload.len());
+    upload_missing(&peer, &host, &plan).await;
+    let again = peer.call(Mode::Apply, "machine/a@32.0", 32, Some(&host.document)).await;
+    assert!(again.converged(), "{again:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_upstream_node_joins_with_the_host_section_alone() {
     let bench = Bench::start(&[]).await;
     let peer = bench.ready().await;
