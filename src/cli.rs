@@ -17,6 +17,9 @@ pub(crate) struct Cli {
 enum Command {
     /// Run dormer for a cluster: all roles in this process, or some of them
     Run(Box<crate::run::Options>),
+    /// Commands to a running dormer
+    #[command(flatten)]
+    Ask(crate::client::Ask),
     /// Measure dormer on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -55,6 +58,7 @@ pub(crate) fn log_to_stderr(cli: &Cli) {
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(options) => crate::run::run(*options).await,
+        Command::Ask(ask) => Ok(crate::client::run(ask).await),
         Command::Bench(bench) => bench::run(bench).await,
         #[cfg(feature = "demo")]
         Command::Demo(options) => crate::demo::run(options).await,

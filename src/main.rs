@@ -3,6 +3,7 @@
 mod api;
 mod bench;
 mod cli;
+mod client;
 mod config;
 #[cfg(feature = "demo")]
 mod demo;

@@ -1,0 +1,198 @@
+//! The commands that change something: each says who asks and why, and is answered when it is in the history.
+
+use super::{
+    Failure, To,
+    output::plain,
+    server::{Server, segment},
+};
+use clap::Args;
+use serde_json::{Value, json};
+use std::io::{BufRead, IsTerminal, Write};
+
+/// What may come of an action.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Risk {
+    /// Nothing that cannot be taken back.
+    None,
+    /// Something that a person should have meant.
+    Moves(&'static str),
+}
+
+/// How something is asked for.
+#[derive(Debug, Args)]
+pub(crate) struct Wish {
+    /// Why, in your words: it stands in the history
+    #[arg(long, default_value = "")]
+    why: String,
+    /// The request's id: a repeat with the same one is confirmed, not repeated [default: drawn]
+    #[arg(long)]
+    id: Option<String>,
+    /// Only if the state was entered at this record; `dormer describe` shows it
+    #[arg(long, value_name = "SEQ")]
+    against: Option<u64>,
+    /// Ask no questions
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    to: To,
+}
+
+impl Wish {
+    fn body(&self) -> Value {
+        let id = self.id.clone().unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
+        let mut body = json!({"id": id, "who": user(), "why": self.why});
+        if let Some(against) = self.against {
+            body["against"] = against.into();
+        }
+        body
+    }
+
+    async fn post(&self, server: &Server, path: &str, body: &Value) -> Result<String, Failure> {
+        let answer = server.post(path, body).await?;
+        match self.to.output.for_programs(&answer)? {
+            Some(text) => Ok(text),
+            None => Ok(told(&answer)),
+        }
+    }
+
+    /// Asks the person before something that cannot be taken back.
+    fn confirm(&self, what: &str, risk: Risk) -> Result<(), Failure> {
+        let Risk::Moves(consequence) = risk else { return Ok(()) };
+        if self.yes {
+            return Ok(());
+        }
+        let question = format!("{what}: {consequence}.");
+        if !std::io::stdin().is_terminal() {
+            return Err(Failure::Usage(format!("{question} Say --yes if that is meant")));
+        }
+        eprint!("{question} Go on? [y/N] ");
+        let _ = std::io::stderr().flush();
+        let mut said = String::new();
+        let _ = std::io::stdin().lock().read_line(&mut said);
+        match said.trim() {
+            "y" | "Y" | "yes" => Ok(()),
+            _ => Err(Failure::Usage("nothing was done".into())),
+        }
+    }
+}
+
+/// Who asks: the name of this machine's user.
+fn user() -> String {
+    let named = ["USER", "LOGNAME", "USERNAME"].iter().filter_map(|name| std::env::var(name).ok());
+    named.into_iter().find(|name| !name.is_empty()).unwrap_or_else(|| "somebody".into())
+}
+
+/// An answer in one line: who is now where, and what it waits for.
+fn told(answer: &Value) -> String {
+    let thing = ["machine", "rollout", "run"]
+        .iter()
+        .map(|key| &answer[*key])
+        .find(|thing| thing.is_object());
+    let thing = thing.unwrap_or(answer);
+    let name = ["name", "pool", "run"].iter().find_map(|key| thing[*key].as_str()).unwrap_or("it");
+    let mut line = format!("{name}: {}", plain(&thing["state"]));
+    if let Some(phase) = thing["phase"].as_str() {
+        line += &format!(" ({phase})");
+    }
+    if let Some(waits) = thing["waitingFor"].as_str() {
+        line += &format!(", waits for {waits}");
+    }
+    line
+}
+
+/// A machine, and how something is asked of it.
+#[derive(Debug, Args)]
+pub(crate) struct Machine {
+    /// The machine: its name, NAMESPACE/NAME, or its UID
+    machine: String,
+    #[command(flatten)]
+    wish: Wish,
+}
+
+impl Machine {
+    pub(crate) async fn run(self, action: &str, risk: Risk) -> Result<String, Failure> {
+        self.wish.confirm(&format!("{action} {}", self.machine), risk)?;
+        let server = self.wish.to.server()?;
+        let path = format!("/machines/{}/actions/{action}", segment(&self.machine));
+        self.wish.post(&server, &path, &self.wish.body()).await
+    }
+}
+
+/// A machine or a pool, and how something is asked of it.
+#[derive(Debug, Args)]
+pub(crate) struct MachineOrPool {
+    /// The machine: its name, NAMESPACE/NAME, or its UID
+    #[arg(required_unless_present = "pool", conflicts_with = "pool")]
+    machine: Option<String>,
+    /// The pool, instead of a machine
+    #[arg(long)]
+    pool: Option<String>,
+    #[command(flatten)]
+    wish: Wish,
+}
+
+impl MachineOrPool {
+    pub(crate) async fn run(self, action: &str) -> Result<String, Failure> {
+        let server = self.wish.to.server()?;
+        let (things, name) = match (&self.machine, &self.pool) {
+            (Some(machine), _) => ("machines", machine),
+            (None, Some(pool)) => ("rollouts", pool),
+            (None, None) => return Err(Failure::Usage("name a machine, or --pool".into())),
+        };
+        let path = format!("/{things}/{}/actions/{action}", segment(name));
+        self.wish.post(&server, &path, &self.wish.body()).await
+    }
+}
+
+/// A run, and the record to go back to.
+#[derive(Debug, Args)]
+pub(crate) struct Reset {
+    /// The machine: its name, NAMESPACE/NAME, or its UID
+    machine: String,
+    /// The record to go back to; `dormer history` numbers them
+    #[arg(long, value_name = "SEQ")]
+    to_record: u64,
+    #[command(flatten)]
+    wish: Wish,
+}
+
+impl Reset {
+    pub(crate) async fn run(self) -> Result<String, Failure> {
+        let what = format!("reset {} to record {}", self.machine, self.to_record);
+        self.wish.confirm(&what, Risk::Moves("steps since then are done again"))?;
+        let server = self.wish.to.server()?;
+        let run = run_of(&server, &self.machine).await?;
+        let mut body = self.wish.body();
+        body["to"] = self.to_record.into();
+        self.wish.post(&server, &format!("{run}/reset"), &body).await
+    }
+}
+
+/// Where the run of a machine is, by its name, UID or `rollout/POOL`.
+///
+/// # Errors
+/// There is none, or nobody answers.
+pub(crate) async fn run_of(server: &Server, called: &str) -> Result<String, Failure> {
+    let path = |run: &str| {
+        let (workflow, key) = run.split_once('/').unwrap_or((run, ""));
+        format!("/runs/{}/{}", segment(workflow), segment(key))
+    };
+    if called.starts_with("rollout/") || called.starts_with("machine/") {
+        return Ok(path(called));
+    }
+    let machine = server.get(&format!("/machines/{}", segment(called))).await?;
+    Ok(path(machine["run"].as_str().unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_says_who_is_now_where() {
+        let answer = json!({"id": "x", "machine": {"name": "win-1", "state": "Reachable",
+            "phase": "probing", "waitingFor": "SSH at 10.0.0.9"}});
+        assert_eq!(told(&answer), "win-1: Reachable (probing), waits for SSH at 10.0.0.9");
+        assert_eq!(told(&json!({"pool": "windows", "state": "Paused"})), "windows: Paused");
+    }
+}
