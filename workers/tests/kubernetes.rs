@@ -7,4 +7,5 @@ mod kubernetes {
     mod fence;
     mod join;
     mod sleep;
+    mod unserved;
 }

@@ -1,0 +1,43 @@
+//! An address where nothing is served: what cannot be found there was not done.
+
+use super::bench::{Bench, Gate, hands, run};
+use dormer_proto::{
+    id::LeaseToken,
+    machine::{CsrExpectation, MachineRef, Task},
+};
+use dormer_workers::{host::cluster::Cluster, kubernetes::Settings};
+
+fn tasks(machine: &MachineRef) -> Vec<Task> {
+    let (machine, node, token) = (machine.clone(), machine.name.clone(), LeaseToken(3));
+    let at = Some(node.clone());
+    vec![
+        Task::OpenFence {
+            machine: machine.clone(),
+            node: at.clone(),
+            token,
+            marked: false,
+            cordon: true,
+        },
+        Task::CloseFence { machine: machine.clone(), node: at, token },
+        Task::Evict { machine: machine.clone(), node, token, force: false },
+        Task::DeleteMachine { machine, token },
+        Task::ApproveCsr { csr: "csr-1".into(), expect: CsrExpectation::default() },
+    ]
+}
+
+#[tokio::test]
+async fn a_404_that_names_no_object_is_no_answer() {
+    let bench = Bench::new(1, false).await;
+    let machine = &bench.machines()[0];
+    let mut kubeconfig = bench.world.kubeconfig();
+    kubeconfig["clusters"][0]["cluster"]["server"] =
+        format!("{}/nowhere", bench.world.api_url).into();
+    let lost = hands(&kubeconfig, &Gate::default(), Settings::default()).await;
+    for task in tasks(machine) {
+        let name = task.name();
+        let failure = run(&lost, task).await.expect_err(name);
+        assert!(failure.retry && failure.code == "NotFound", "{name}: {failure:?}");
+    }
+    let failure = lost.note(machine, "win-1", "k").await.expect_err("nothing was noted");
+    assert!(failure.retry && failure.code == "NotFound", "{failure:?}");
+}
