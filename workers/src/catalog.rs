@@ -136,7 +136,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The built-in profiles with the users' layers on top of each, and no payload yet.
+    /// The built-in profiles with the users' layers on top of each (of one, where a layer names it), and no payload yet.
     ///
     /// # Errors
     /// A layer has mistakes.
@@ -144,8 +144,9 @@ impl Catalog {
         let mut profiles = BTreeMap::new();
         for name in builtin::NAMES {
             let mut all = vec![builtin::layer(name)?];
-            all.extend(layers.iter().cloned());
-            profiles.insert(name.to_owned(), Arc::new(stack(&all)?));
+            all.extend(layers.iter().filter(|layer| layer.fits(name)).cloned());
+            let profile = stack(&all).map_err(|problems| problems.below(name))?;
+            profiles.insert(name.to_owned(), Arc::new(profile));
         }
         let inner = Inner { profiles, ..Inner::default() };
         Ok(Self { inner: Arc::new(RwLock::new(inner)), changed: watch::Sender::new(0) })

@@ -31,6 +31,12 @@ impl Layer {
         let value: Value = serde_yaml_ng::from_str(text).map_err(yaml)?;
         Ok(Self { name: name.to_owned(), value })
     }
+
+    /// Whether it may lie on that profile: a layer with a `name` is for the profile of that name only.
+    #[must_use]
+    pub fn fits(&self, profile: &str) -> bool {
+        self.value.get("name").and_then(Value::as_str).is_none_or(|name| name == profile)
+    }
 }
 
 /// The profile that the layers make, the first one lowest; checked as a whole.
@@ -80,6 +86,14 @@ mod tests {
         let profile = stack(&[base, user]).expect("a profile");
         assert_eq!(profile.host.firewall.len(), 1);
         assert_eq!(profile.host.firewall["a"].port, 9);
+    }
+
+    #[test]
+    fn a_layer_with_a_name_is_for_one_profile() {
+        let named = Layer::parse("user", "name: openshift").expect("a layer");
+        assert!(named.fits("openshift") && !named.fits("upstream"));
+        let any = Layer::parse("user", BASE).expect("a layer");
+        assert!(any.fits("openshift") && any.fits("upstream"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Everything that can be there more than once is a map with a name that means something (a path,
 //! a service's name), so that a later layer can change one entry without repeating the rest; see
-//! layers (to come). Texts may hold `${NAME}`; see [`crate::variables`].
+//! [`crate::layers`]. Texts may hold `${NAME}`; see [`crate::variables`].
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub type Named<T> = BTreeMap<String, T>;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Profile {
-    /// What people call it.
+    /// What people call it. In a user's layer: the one profile that the layer is for; without it, every profile.
     pub name: String,
     /// Folder of the payload on the host; `${PAYLOAD}` in it keeps versions side by side.
     pub payload_folder: String,
