@@ -134,11 +134,19 @@ pub(crate) struct Get {
     /// Those in this state only, such as Failed
     #[arg(long)]
     state: Option<String>,
+    /// Machines that are gone, too
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     to: To,
 }
 
 impl Get {
+    fn path(&self) -> String {
+        let ended = if self.all && self.kind == Kind::Machines { "?all=true" } else { "" };
+        format!("{}{ended}", self.kind.path())
+    }
+
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
         let found = match &self.name {
@@ -151,7 +159,7 @@ impl Get {
             }
             Some(name) => server.get(&self.kind.one(name)).await?,
             None => {
-                let mut all = list(server.get(self.kind.path()).await?);
+                let mut all = list(server.get(&self.path()).await?);
                 all.retain(|item| {
                     fits(&self.pool, &item["pool"]) && fits(&self.state, &item["state"])
                 });

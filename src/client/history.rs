@@ -42,17 +42,13 @@ async fn records(
     limit: usize,
 ) -> Result<Vec<Value>, Failure> {
     let mut records: Vec<Value> = Vec::new();
-    let mut next = from;
-    while records.len() < limit {
+    let mut next = Some(from);
+    while let Some(from) = next.filter(|_| records.len() < limit) {
         let asked = PAGE.min(limit - records.len());
-        let page = list(server.get(&format!("{run}/history?from={next}&limit={asked}")).await?);
-        let Some(last) = page.last().and_then(|record| record["seq"].as_u64()) else { break };
-        let ended = page.len() < asked || last < next;
-        next = last + 1;
-        records.extend(page);
-        if ended {
-            break;
-        }
+        let page = server.get(&format!("{run}/history?from={from}&limit={asked}")).await?;
+        // A page that does not lead on would be asked for over and over.
+        next = page["next"].as_u64().filter(|next| *next > from);
+        records.extend(list(page));
     }
     Ok(records)
 }
