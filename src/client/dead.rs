@@ -51,11 +51,10 @@ impl Dead {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         match self {
             Self::List(List { to }) => {
-                let found = to.server()?.get("/dead").await?;
-                if let Some(text) = to.output.for_programs(&found)? {
+                let letters = list(to.server()?.get("/dead").await?);
+                if let Some(text) = to.output.for_programs(&json!(letters))? {
                     return Ok(text);
                 }
-                let letters = list(found);
                 if letters.is_empty() {
                     return Ok("There are none.".into());
                 }

@@ -1,0 +1,208 @@
+//! The commands over the API of a running dormer, as a person on call uses them: what is stuck, why, and mended.
+#![cfg(feature = "demo")]
+
+use dormer_fleet::{Pace, World, WorldConfig};
+use dormer_profile::{
+    payload::{MANIFEST_FILE, Manifest, PayloadFile},
+    render::EXAMPLE_PAYLOAD,
+    sha256_hex,
+};
+use dormer_testkit::{Process, ProcessSpec, TempDir, await_some, free_port, test_dir};
+use serde_json::{Value, json};
+use std::{
+    path::Path,
+    process::{Command, Output},
+    time::Duration,
+};
+
+/// A bring-up takes seconds; a busy machine gets this much.
+const IN_TIME: Duration = Duration::from_secs(180);
+/// Where WMCO's Secret with the key is, and so dormer's settings.
+const NAMESPACE: &str = "openshift-windows-machine-config-operator";
+
+/// A running dormer on a simulated cluster of two machines, of which one fails until it is retried.
+struct Site {
+    _folder: TempDir,
+    _world: World,
+    dormer: Process,
+    url: String,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let (folder, ssh_port, port) = (test_dir("api"), free_port(), free_port());
+        let config = WorldConfig {
+            ssh_port,
+            faults: vec!["configure-fails=1".into()],
+            ..WorldConfig::on_loopback(2, Pace::times_faster(20.0))
+        };
+        let world = World::start(config).await.expect("a world");
+        world.write_kubeconfig(&folder.path().join("kubeconfig")).expect("written");
+        let settings = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "dormer-pool-windows", "namespace": NAMESPACE},
+            "data": {"soakSeconds": "1"},
+        });
+        world.create(settings).expect("settings of the pool");
+        write_payload(&folder.path().join("payloads").join("11.0.0"), "11.0.0");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let flags = [
+            ("--kubeconfig", path("kubeconfig")),
+            ("--payload", path("payloads")),
+            ("--store", path("store")),
+            ("--ssh-port", ssh_port.to_string()),
+            ("--listen", format!("127.0.0.1:{port}")),
+        ];
+        let flags = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let spec = ProcessSpec {
+            program: env!("CARGO_BIN_EXE_dormer").into(),
+            args: std::iter::once("run".to_owned()).chain(flags).collect(),
+            env: Vec::new(),
+            log: folder.path().join("log"),
+            folder: None,
+        };
+        let dormer = Process::start(&spec).expect("dormer starts");
+        let url = format!("http://127.0.0.1:{port}");
+        Self { _folder: folder, _world: world, dormer, url }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        asked(&self.url, arguments)
+    }
+
+    /// What a command prints.
+    fn say(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let said = text(&output.stdout);
+        assert!(output.status.success(), "{arguments:?}: {said}{}", text(&output.stderr));
+        said
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let arguments: Vec<&str> = arguments.iter().copied().chain(["-o", "json"]).collect();
+        serde_json::from_str(&self.say(&arguments)).expect("JSON")
+    }
+
+    /// The first machine of which `is` holds, once there is one.
+    async fn await_machine(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        await_some(what, IN_TIME, || async {
+            let output = self.run(&["get", "machines", "-o", "json"]);
+            let machines: Vec<Value> = serde_json::from_slice(&output.stdout).ok()?;
+            machines.into_iter().find(&is)
+        })
+        .await
+    }
+}
+
+fn asked(url: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dormer"));
+    let command = command.args(arguments).env("DORMER_SERVER", url).env("USER", "ada");
+    command.output().expect("it runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A payload of small files under the real ones' names.
+fn write_payload(folder: &Path, version: &str) {
+    let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
+    manifest.version = version.into();
+    for file in &mut manifest.files {
+        let bytes = format!("MZ {} {version}", file.name).into_bytes();
+        let path = folder.join(&file.name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, &bytes).expect("written");
+        let (sha256, size) = (sha256_hex(&bytes), bytes.len() as u64);
+        *file = PayloadFile { sha256, size, ..file.clone() };
+    }
+    let text = serde_json::to_string(&manifest).expect("json");
+    std::fs::write(folder.join(MANIFEST_FILE), text).expect("written");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
+    let mut site = Site::new().await;
+    let failed = site.await_machine("a failure", |machine| machine["state"] == "Failed").await;
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "state",
+        "reason",
+        "waitingFor",
+        "version",
+        "desiredVersion",
+        "attempt",
+        "since",
+        "node",
+        "address",
+        "pool",
+        "run",
+    ] {
+        assert!(failed.get(field).is_some(), "{field} is missing in {failed}");
+    }
+    let name = failed["name"].as_str().expect("a name");
+
+    let listed = site.say(&["get", "machines", "--state", "failed"]);
+    assert!(listed.contains(name) && listed.starts_with("NAME"), "{listed}");
+    assert_eq!(site.json(&["get", "machines", failed["uid"].as_str().unwrap()])["name"], name);
+    let why = site.say(&["why", name]);
+    assert!(why.starts_with(&format!("{name} is Failed")), "{why}");
+    assert!(why.contains(&format!("dormer retry {name}")), "{why}");
+
+    let left = site.run(&["retry", name, "--against", "1"]);
+    assert_eq!(left.status.code(), Some(1), "it was not entered at record 1");
+    let retry = ["retry", name, "--why", "the disk has room again", "--id", "ticket-7"];
+    let answer = site.say(&retry);
+    assert!(answer.starts_with(name), "{answer}");
+    site.say(&retry);
+
+    site.await_machine("the mended machine", |machine| {
+        machine["name"] == name && machine["state"] == "Joined" && machine["waitingFor"].is_null()
+    })
+    .await;
+    let story = site.say(&["history", name]);
+    assert_eq!(story.matches("the disk has room again").count(), 1, "once: {story}");
+    assert!(story.contains("ada asked: retry"), "{story}");
+    assert!(story.contains("Failed"), "{story}");
+    let records = site.json(&["history", name, "--from", "2", "--limit", "3"]);
+    let seqs: Vec<_> = records.as_array().unwrap().iter().map(|it| it["seq"].clone()).collect();
+    assert_eq!(seqs, [2, 3, 4]);
+    assert!(site.say(&["describe", "machine", name]).contains("Desired version:"));
+
+    site.say(&["pause", "--pool", "windows", "--why", "a freeze"]);
+    let rollout = site.json(&["get", "rollouts", "windows"]);
+    assert!(rollout["paused"].as_str().is_some_and(|by| by.contains("ada")), "{rollout}");
+    assert_eq!(site.json(&["get", "rollouts"]).as_array().map(Vec::len), Some(1));
+    site.say(&["resume", "--pool", "windows"]);
+    site.say(&["get", "tasks"]);
+    assert!(site.say(&["get", "runs", "-o", "yaml"]).contains("run: rollout/windows"));
+    assert_eq!(site.json(&["dead", "list"]), json!([]));
+    site.dormer.terminate().expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
+    let mut site = Site::new().await;
+    let machine = site.await_machine("a machine", |_| true).await;
+    let name = machine["name"].as_str().expect("a name");
+    let code = |arguments: &[&str]| {
+        let output = site.run(arguments);
+        (output.status.code().unwrap_or(-1), text(&output.stderr))
+    };
+    let (missing, said) = code(&["why", "nobody"]);
+    assert!(missing == 3 && said.contains("dormer get machines"), "{missing}: {said}");
+    let (dangerous, said) = code(&["recreate", name]);
+    assert!(dangerous == 2 && said.contains("--yes"), "{dangerous}: {said}");
+    let (unknown, said) = code(&["get", "planets"]);
+    assert!(unknown == 2 && said.contains("machines"), "{unknown}: {said}");
+    let (dead, said) = code(&["dead", "show", "77"]);
+    assert!(dead == 3 && said.contains("dormer dead list"), "{dead}: {said}");
+    let (kept, said) = code(&["reset", name, "--to-record", "4000", "--yes"]);
+    assert!(kept == 2 && said.contains("not kept"), "{kept}: {said}");
+    let nobody = asked(&format!("http://127.0.0.1:{}", free_port()), &["get", "machines"]);
+    assert_eq!(nobody.status.code(), Some(4), "{}", text(&nobody.stderr));
+    assert!(text(&nobody.stderr).contains("DORMER_SERVER"), "{}", text(&nobody.stderr));
+    site.dormer.terminate().expect("it ends");
+}
