@@ -163,6 +163,12 @@ async fn machines_become_nodes_and_a_second_start_changes_nothing() {
     site.await_served(2, "11.0.0-", &[&dormer]).await;
     let (status, roles) = get(dormer.port, "/healthz").expect("an answer");
     assert_eq!(status, 200, "{roles}");
+    await_condition("the console to show both", IN_TIME, || async {
+        let (status, machines) = get(dormer.port, "/api/v1/machines").expect("an answer");
+        assert_eq!(status, 200, "{machines}");
+        machines.matches("\"Joined\"").count() == 2
+    })
+    .await;
     dormer.process.terminate().expect("it ends");
 
     let (nodes, converges) = (site.served(""), site.world.record.converges());

@@ -12,7 +12,7 @@ use std::{
 
 /// The port that health, readiness and the console listen on.
 pub(crate) const LISTEN: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7340);
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7080);
 /// The folder of the embedded store, unless told otherwise.
 const STORE: &str = "dormer-store";
 /// The Secret with the key for Windows hosts, as WMCO has it (wmco.md §2.3).
@@ -140,7 +140,7 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) slots: Option<usize>,
 
-    /// Where health, readiness and the console listen [default: 127.0.0.1:7340]
+    /// Where health, readiness and the console listen [default: 127.0.0.1:7080]
     #[arg(long, env = "DORMER_LISTEN", value_name = "ADDRESS:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) listen: Option<SocketAddr>,

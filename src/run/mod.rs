@@ -9,12 +9,19 @@ pub(crate) mod roles;
 mod serve;
 
 use crate::{
+    api::{self, Api},
     config::{Config, Role, Settings, Store},
     health,
     live::Live,
 };
+use axum::Router;
 use clap::Args;
-use dormer_engine::{embedded::EmbeddedStore, engine, local::Local, port::SystemClock};
+use dormer_engine::{
+    embedded::EmbeddedStore,
+    engine,
+    local::Local,
+    port::{Ports, SystemClock},
+};
 use dormer_proto::subject::CLASSES;
 use dormer_workers::{
     catalog::Catalog,
@@ -96,7 +103,7 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
     let payloads = Payloads::load(&config.payloads, &catalog)?;
     let cluster = Cluster { config, client, catalog: Arc::clone(&catalog) };
     let live = Arc::<Live>::default();
-    let mut running = match &config.store {
+    let (mut running, people) = match &config.store {
         Store::Folder(folder) => cluster.on_folder(folder, &live).await?,
         Store::Nats(servers) => cluster.on_nats(servers, &live).await?,
     };
@@ -104,7 +111,7 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
         payloads.follow(catalog.as_ref().clone()).await;
         Ok(())
     });
-    let router = health::router(running.health());
+    let router = health::router(running.health()).merge(people);
     serve::serve(&mut running, listener, router);
     tracing::info!(%address, roles = ?config.roles, store = ?config.store, "dormer runs");
     Ok(running)
@@ -119,7 +126,11 @@ struct Cluster<'a> {
 
 impl Cluster<'_> {
     /// All of it in this process, on a store that no other process may open.
-    async fn on_folder(&self, folder: &Path, live: &Arc<Live>) -> anyhow::Result<Running> {
+    async fn on_folder(
+        &self,
+        folder: &Path,
+        live: &Arc<Live>,
+    ) -> anyhow::Result<(Running, Router)> {
         let store = EmbeddedStore::open(folder)?;
         let ports = Arc::new(Local::new(Arc::new(store), SystemClock));
         let mut running = roles::start(Parts {
@@ -130,17 +141,18 @@ impl Cluster<'_> {
             worker: self.worker(),
         });
         self.watch(&mut running, roles::facts(&ports), None);
-        Ok(running)
+        Ok((running, self.people(ports, live)))
     }
 
     /// The roles that were asked for, on a store that other processes share.
-    async fn on_nats(&self, servers: &str, live: &Arc<Live>) -> anyhow::Result<Running> {
-        let mut running = Running::default();
+    async fn on_nats(&self, servers: &str, live: &Arc<Live>) -> anyhow::Result<(Running, Router)> {
+        let (mut running, mut people) = (Running::default(), Router::new());
         if nats::needs_store(self.config) {
             let store = nats::open(self.config, servers).await?;
             if self.config.is(Role::Engine) {
                 nats::engine(&mut running, &store, engine::Options::default());
             }
+            people = self.people(store, live);
         }
         let link = nats::connect(self.config, servers).await?;
         if self.config.is(Role::Worker) {
@@ -155,7 +167,16 @@ impl Cluster<'_> {
         if self.config.is(Role::Console) {
             nats::hear(&mut running, &link, Arc::clone(live)).await?;
         }
-        Ok(running)
+        Ok((running, people))
+    }
+
+    /// What people are answered, where that is one of our roles.
+    fn people<P: Ports>(&self, ports: Arc<P>, live: &Arc<Live>) -> Router {
+        if self.config.is(Role::Console) {
+            api::router(Api::new(ports, Arc::clone(live)))
+        } else {
+            Router::new()
+        }
     }
 
     fn worker(&self) -> worker::Options {
