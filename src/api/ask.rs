@@ -16,6 +16,7 @@ use dormer_proto::{
 };
 use dormer_workflows::State;
 use serde::Deserialize;
+use serde_json::Value;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -51,7 +52,9 @@ impl Body {
     /// 403, 415 or 400, with what to do.
     pub(crate) fn read(headers: &HeaderMap, bytes: &[u8]) -> Result<Self, ApiError> {
         guard(headers)?;
-        let body: Self = serde_json::from_slice(bytes).map_err(|error| {
+        // A struct may come as a list, too, which nobody means.
+        let object = serde_json::from_slice(bytes).map(Value::Object);
+        let body: Self = object.and_then(serde_json::from_value).map_err(|error| {
             ApiError::bad(
                 format!("the body cannot be read: {error}"),
                 "send an object of id, who, why and against; {} will do",

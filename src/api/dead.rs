@@ -54,7 +54,7 @@ fn head(letter: &DeadLetter) -> Value {
         "reason": letter.reason,
         "at": time(letter.at),
         "origin": letter.origin,
-        "size": letter.bytes.len(),
+        "bytes": letter.bytes.len(),
     })
 }
 

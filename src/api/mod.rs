@@ -7,6 +7,8 @@ mod reads;
 mod shelf;
 mod shown;
 mod story;
+#[cfg(test)]
+mod tests;
 mod writes;
 
 pub(crate) use error::ApiError;

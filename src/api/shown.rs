@@ -3,7 +3,10 @@
 use super::shelf::Shown;
 use crate::live::Live;
 use dormer_engine_core::{OpenTask, Run, TaskPhase, Workflow};
-use dormer_proto::id::{TaskId, Timestamp};
+use dormer_proto::{
+    id::{TaskId, Timestamp},
+    message::Heartbeat,
+};
 use dormer_workflows::{Dormer, State};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -82,19 +85,15 @@ pub(crate) fn tasks(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Vec<Value
         let beat = beats.iter().find(|beat| beat.task == id && beat.attempt == task.attempt);
         let mut shown = open_task(&id, task, now);
         shown["machine"] = name(&run.state).into();
-        shown["worker"] = beat.map(|beat| beat.worker.as_str()).into();
-        shown["step"] = beat.map(|beat| beat.step.as_str()).into();
-        shown["done"] = beat.map(|beat| beat.done).into();
-        shown["of"] = beat.map(|beat| beat.of).filter(|of| *of > 0).into();
-        shown["unit"] = beat.map(|beat| beat.unit.as_str()).into();
+        shown["heartbeat"] = beat.map_or(Value::Null, heartbeat);
         shown
     };
     run.tasks.iter().map(one).collect()
 }
 
 fn open_task(id: &TaskId, task: &OpenTask<Dormer>, now: Timestamp) -> Value {
-    let (state, since, until, failure) = match &task.phase {
-        TaskPhase::InFlight { at, .. } => ("in flight", Some(*at), task.deadline(), None),
+    let (phase, since, until, failure) = match &task.phase {
+        TaskPhase::InFlight { at, .. } => ("inFlight", Some(*at), task.deadline(), None),
         TaskPhase::Waiting { until, failure } => ("waiting", None, *until, Some(failure)),
     };
     json!({
@@ -103,11 +102,18 @@ fn open_task(id: &TaskId, task: &OpenTask<Dormer>, now: Timestamp) -> Value {
         "name": task.body.name(),
         "attempt": task.attempt.0,
         "attemptsMax": task.policy.attempts_max,
-        "state": state,
+        "phase": phase,
         "since": since.map(time),
         "sinceSeconds": since.map(|since| now.since_ms(since) / 1_000),
         "until": time(until),
-        "failure": failure.map(|failure| format!("{}: {}", failure.code, failure.message)),
+        "failure": failure.map(|failure| json!({"code": failure.code, "message": failure.message})),
+    })
+}
+
+fn heartbeat(beat: &Heartbeat) -> Value {
+    json!({
+        "worker": beat.worker, "step": beat.step,
+        "done": beat.done, "of": beat.of, "unit": beat.unit,
     })
 }
 

@@ -12,7 +12,7 @@ use axum::{
     extract::{Path, State as Of},
     http::HeaderMap,
 };
-use dormer_engine::port::Ports;
+use dormer_engine::port::{HistoryReader, Ports};
 use dormer_proto::{message::Ask, work::MACHINE};
 use serde_json::Value;
 use std::sync::Arc;
@@ -58,6 +58,11 @@ pub(super) async fn reset<P: Ports>(
         ApiError::bad("`to` is missing", "say which record to go back to: dormer history")
     })?;
     let run = api.found(&run_id(&workflow, &key)?).await?;
+    // The engine drops such a wish; here a person waits for an answer.
+    if api.ports.reader().records(&run.id, to, 1).await?.is_empty() || to > run.seq {
+        let error = format!("record {to} of {} is not kept", run.id);
+        return Err(ApiError::bad(error, "dormer history shows which records are"));
+    }
     let run = ask::ask(api.ports.as_ref(), &api.shelf, run, Ask::Reset { to }, body).await?;
     if workflow == MACHINE { api.shown_machine(&run) } else { api.shown_rollout(&run).await }
 }
