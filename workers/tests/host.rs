@@ -5,12 +5,14 @@ mod bench;
 #[path = "host/faults.rs"]
 mod faults;
 
-use bench::Bench;
+use bench::{Bench, damaged, payload};
 use dormer_fleet::api::kinds;
 use dormer_proto::{
     id::LeaseToken,
     machine::{ChangeClass, HostRef, Outcome, Section, Task},
 };
+use dormer_workers::ssh::Limits;
+use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
 async fn a_fresh_host_becomes_a_node_and_is_torn_down() {
@@ -25,7 +27,7 @@ async fn a_fresh_host_becomes_a_node_and_is_torn_down() {
     // AWS calls its computers otherwise than they do themselves, and kubelets follow AWS.
     assert_eq!(node_name, "ip-10-0-0-9.ec2.internal");
     assert_ne!(node_name, facts.hostname);
-    assert_eq!(*bench.cluster.noted.lock().expect("notes"), [node_name.clone()]);
+    assert_eq!(bench.cluster.noted.lock().expect("notes").last(), Some(&node_name));
 
     let task = bench.converge(Section::Host, None);
     let Outcome::Converged { changed, reboot, .. } = bench.does(task).await else {
@@ -128,4 +130,35 @@ async fn an_older_task_is_refused_by_the_host() {
     bench.seq = 4;
     let failure = bench.attempt(1, task).await.expect_err("stale");
     assert_eq!((failure.code.as_str(), failure.retry), ("fence_too_old", false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_is_closed_when_nobody_uses_it_or_its_user_was_dropped() {
+    let mut bench = Bench::start(&[]).await;
+    let probe = Task::Probe { host: bench.host() };
+    bench.does(probe.clone()).await;
+    bench.does(probe.clone()).await;
+    assert_eq!(bench.counts().logins, 1, "one connection serves two tasks");
+
+    bench.pass(Limits::default().idle * 2).await;
+    bench.does(probe.clone()).await;
+    assert_eq!(bench.counts().logins, 2, "an idle one was closed");
+
+    bench.seq += 1;
+    let dropped = tokio::time::timeout(Duration::from_millis(1), bench.attempt(1, probe.clone()));
+    assert!(dropped.await.is_err(), "it is dropped in the middle");
+    bench.does(probe).await;
+    assert_eq!(bench.counts().logins, 3, "nobody knows what would still come on that one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payload_that_was_damaged_here_never_reaches_a_host() {
+    let mut bench = Bench::start_with(&[], damaged(payload())).await;
+    let host = bench.host();
+    bench.does(Task::Probe { host }).await;
+    let task = bench.converge(Section::Host, None);
+    bench.seq += 1;
+    let failure = bench.attempt(1, task).await.expect_err("damaged");
+    assert_eq!((failure.code.as_str(), failure.retry), ("PayloadDamaged", true));
+    assert!(bench.counts().executions.iter().all(|run| run.mode == "probe"));
 }

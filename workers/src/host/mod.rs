@@ -69,31 +69,25 @@ impl<C: Cluster> HostHands<C> {
 
 impl<C: Cluster> Execute for HostHands<C> {
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
-        match &order.body {
-            Task::Probe { host } => self.probe(order, host, progress).await,
-            Task::Converge { host, section, desired, generation, node_name } => {
-                let fence = fence(order, *generation);
-                let wanted = Wanted { desired, section: *section, node: node_name.as_deref() };
-                self.converge(order, host, wanted, fence, progress).await
-            }
-            Task::Plan { host, desired, node_name, adopt, generation } => {
-                let fence = fence(order, *generation);
-                let node = node_name.as_deref();
-                self.plan(order, host, desired, node, *adopt, fence, progress).await
-            }
-            Task::Reboot { host, boot_id, generation } => {
-                let fence = fence(order, *generation);
-                self.reboot(order, host, boot_id, fence, progress).await
-            }
-            Task::TearDown { host, generation } => {
-                let fence = fence(order, *generation);
-                self.tear_down(order, host, fence, progress).await
-            }
-            other => Err(Failure::lasting(
-                "WrongQueue",
-                format!("{} is no task for a Windows host", other.name()),
-            )),
-        }
+        let Some(host) = host_of(&order.body) else {
+            let message = format!("{} is no task for a Windows host", order.body.name());
+            return Err(Failure::lasting("WrongQueue", message));
+        };
+        let held = self.pool.hold(host);
+        let answer = self.perform(order, host, progress).await;
+        held.done();
+        answer
+    }
+}
+
+fn host_of(task: &Task) -> Option<&HostRef> {
+    match task {
+        Task::Probe { host }
+        | Task::Converge { host, .. }
+        | Task::Plan { host, .. }
+        | Task::Reboot { host, .. }
+        | Task::TearDown { host, .. } => Some(host),
+        _ => None,
     }
 }
 
@@ -110,6 +104,31 @@ fn fence(order: &Order, generation: u64) -> HostFence {
 }
 
 impl<C: Cluster> HostHands<C> {
+    async fn perform(
+        &self,
+        order: &Order,
+        host: &HostRef,
+        progress: &Progress,
+    ) -> Result<Outcome, Failure> {
+        match &order.body {
+            Task::Converge { section, desired, generation, node_name, .. } => {
+                let wanted = Wanted { desired, section: *section, node: node_name.as_deref() };
+                self.converge(order, host, wanted, fence(order, *generation), progress).await
+            }
+            Task::Plan { desired, node_name, adopt, generation, .. } => {
+                let (node, fence) = (node_name.as_deref(), fence(order, *generation));
+                self.plan(order, host, desired, node, *adopt, fence, progress).await
+            }
+            Task::Reboot { boot_id, generation, .. } => {
+                self.reboot(order, host, boot_id, fence(order, *generation), progress).await
+            }
+            Task::TearDown { generation, .. } => {
+                self.tear_down(order, host, fence(order, *generation), progress).await
+            }
+            _ => self.probe(order, host, progress).await,
+        }
+    }
+
     async fn probe(
         &self,
         order: &Order,

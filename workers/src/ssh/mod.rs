@@ -55,7 +55,6 @@ impl Default for Limits {
         Self {
             dial: Duration::from_secs(10),
             login: Duration::from_secs(30),
-            // Three without an answer: a host that vanished is noticed after 45 s (field.md §5, 13).
             keepalive: Duration::from_secs(15),
             // Longer than a Node usually takes to appear: one bring-up, one connection.
             idle: Duration::from_secs(600),

@@ -4,7 +4,8 @@ use super::{Dialer, Key, Limits, Session, SshError};
 use dormer_proto::machine::HostRef;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
 };
 
 /// Whom a connection is for. A Machine that was made anew, or another address, is another one.
@@ -47,7 +48,8 @@ impl Pool {
         let whom = whom(host);
         let place = Arc::clone(self.places().entry(whom).or_default());
         let mut session = place.lock().await;
-        if let Some(open) = session.as_ref().filter(|open| !open.is_closed()) {
+        let usable = |open: &&Arc<Session>| !open.is_closed() && open.idle_for() < self.limits.idle;
+        if let Some(open) = session.as_ref().filter(usable) {
             check_pin(host, open)?;
             return Ok(Arc::clone(open));
         }
@@ -57,7 +59,15 @@ impl Pool {
             Session::open(dialer, &host.address, &host.user, pin, key, self.limits).await?;
         let opened = Arc::new(opened);
         *session = Some(Arc::clone(&opened));
+        tokio::spawn(close_when_idle(Arc::downgrade(&place), self.limits.idle));
         Ok(opened)
+    }
+
+    /// A connection that is dropped from the pool unless its user says that he is [done](Held::done): whoever was
+    /// dropped in the middle of a call cannot tell what still comes on it.
+    #[must_use]
+    pub fn hold<'a>(&'a self, host: &'a HostRef) -> Held<'a> {
+        Held { pool: self, host, done: false }
     }
 
     /// A connection that failed its user is not given to the next one.
@@ -65,15 +75,11 @@ impl Pool {
         self.places().remove(&whom(host));
     }
 
-    /// Closes what nobody has used for long.
+    /// Forgets places without a connection, unless somebody connects just now.
     fn sweep(&self) {
-        let idle = self.limits.idle;
-        self.places().retain(|_, place| match place.try_lock() {
-            Ok(session) => {
-                session.as_ref().is_none_or(|open| !open.is_closed() && open.idle_for() < idle)
-            }
-            // Somebody connects just now.
-            Err(_) => true,
+        self.places().retain(|_, place| {
+            let kept = || place.try_lock().is_ok_and(|session| session.is_some());
+            Arc::strong_count(place) > 1 || kept()
         });
     }
 
@@ -87,6 +93,45 @@ impl Pool {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places().is_empty()
+    }
+}
+
+/// A connection in use; see [`Pool::hold`].
+pub struct Held<'a> {
+    pool: &'a Pool,
+    host: &'a HostRef,
+    done: bool,
+}
+
+impl Held<'_> {
+    /// The use has ended by itself, well or not.
+    pub fn done(mut self) {
+        self.done = true;
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.pool.drop_session(self.host);
+        }
+    }
+}
+
+/// Takes the connection out of its place once nobody has used it for so long, or it has ended.
+async fn close_when_idle(place: Weak<tokio::sync::Mutex<Option<Arc<Session>>>>, idle: Duration) {
+    let mut wait = idle;
+    loop {
+        tokio::time::sleep(wait).await;
+        let Some(place) = place.upgrade() else { return };
+        let mut session = place.lock().await;
+        match session.as_ref().filter(|open| !open.is_closed()).map(|open| open.idle_for()) {
+            Some(still) if still < idle => wait = idle - still,
+            _ => {
+                *session = None;
+                return;
+            }
+        }
     }
 }
 

@@ -3,9 +3,9 @@
 use super::{Dialer, Key, Limits, Sftp, SshError};
 use dormer_profile::frame::OUTPUT_BYTES_MAX;
 use russh::{
-    ChannelMsg,
+    ChannelMsg, Preferred,
     client::{self, AuthResult},
-    keys::{PrivateKeyWithHashAlg, PublicKeyOrCertificate},
+    keys::{Algorithm, PrivateKeyWithHashAlg, PublicKeyOrCertificate},
 };
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,6 +15,11 @@ use tokio::{
     sync::OnceCell,
     time::{Instant, timeout},
 };
+
+/// Keepalives without an answer that end a connection: with 15 s between them, after 45 s (field.md §5, 13).
+const KEEPALIVES_MAX: usize = 2;
+/// Keepalive intervals in which nothing at all arrives that end a connection, before its login too.
+const SILENT_KEEPALIVES: u32 = 5;
 
 /// What a command said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -84,8 +89,11 @@ impl Session {
         let guard = Guard { pin: pin.map(str::to_owned), shown: Arc::clone(&shown) };
         let config = client::Config {
             keepalive_interval: Some(limits.keepalive),
-            keepalive_max: 3,
+            keepalive_max: KEEPALIVES_MAX,
+            // What ends a host that says nothing before the login, when no keepalive is sent.
+            inactivity_timeout: Some(limits.keepalive * SILENT_KEEPALIVES),
             nodelay: true,
+            preferred: preferred(pin),
             ..client::Config::default()
         };
         let login = async {
@@ -119,7 +127,12 @@ impl Session {
                 sftp: OnceCell::new(),
                 used: Mutex::new(Instant::now()),
             }),
-            _ => Err(SshError::Auth(address.to_owned(), user.to_owned())),
+            // sshd always names what may be tried next; russh says so little when the connection ends.
+            AuthResult::Failure { remaining_methods, .. } if remaining_methods.is_empty() => {
+                let said = "it was cut during the login".to_owned();
+                Err(SshError::Handshake(address.to_owned(), said))
+            }
+            AuthResult::Failure { .. } => Err(SshError::Auth(address.to_owned(), user.to_owned())),
         }
     }
 
@@ -195,8 +208,43 @@ impl Session {
     }
 }
 
+/// A host has several keys. It shows the one of the kind that was pinned if it is asked for that kind first: another
+/// default of ours, or a kind that it was given since, is no changed key.
+fn preferred(pin: Option<&str>) -> Preferred {
+    let mut order = Preferred::DEFAULT.key.into_owned();
+    let kind = pin.and_then(|pin| pin.split(' ').next()).unwrap_or_default();
+    let fits = |algorithm: &Algorithm| match algorithm {
+        Algorithm::Rsa { .. } => kind == "ssh-rsa",
+        other => other.as_str() == kind,
+    };
+    // Stable: among those that fit, and among the others, the order stays.
+    order.sort_by_key(|algorithm| !fits(algorithm));
+    Preferred { key: order.into(), ..Preferred::DEFAULT }
+}
+
 fn keep(buffer: &mut Vec<u8>, data: &[u8], heard: &impl Fn(usize)) {
     let room = OUTPUT_BYTES_MAX.saturating_sub(buffer.len());
     buffer.extend_from_slice(&data[..data.len().min(room)]);
     heard(data.len());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_of_the_pinned_key_is_asked_for_first() {
+        let first = |pin| preferred(pin).key.first().map(|key| key.as_str().to_owned());
+        assert_eq!(first(None).as_deref(), Some("ssh-ed25519"));
+        let table = [
+            ("ssh-ed25519 AAAA", "ssh-ed25519"),
+            ("ecdsa-sha2-nistp384 AAAA", "ecdsa-sha2-nistp384"),
+            ("ssh-rsa AAAA", "rsa-sha2-512"),
+            ("nonsense", "ssh-ed25519"),
+        ];
+        for (pin, kind) in table {
+            assert_eq!(first(Some(pin)).as_deref(), Some(kind), "{pin}");
+        }
+        assert_eq!(preferred(Some("ssh-rsa AAAA")).key.len(), Preferred::DEFAULT.key.len());
+    }
 }

@@ -76,7 +76,8 @@ pub(crate) struct Bench {
     pub(crate) seq: u64,
 }
 
-fn payload() -> Payload {
+/// The example payload, with bodies of 300 kB.
+pub(crate) fn payload() -> (Manifest, BTreeMap<String, Bytes>) {
     let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
     let mut files = BTreeMap::new();
     for file in &mut manifest.files {
@@ -88,7 +89,19 @@ fn payload() -> Payload {
         };
         files.insert(file.name.clone(), Bytes::from(bytes));
     }
-    Payload::in_memory(manifest, files)
+    (manifest, files)
+}
+
+/// The same, with one bit of each file turned.
+pub(crate) fn damaged(
+    (manifest, mut files): (Manifest, BTreeMap<String, Bytes>),
+) -> (Manifest, BTreeMap<String, Bytes>) {
+    for bytes in files.values_mut() {
+        let mut turned = bytes.to_vec();
+        turned[9] ^= 1;
+        *bytes = turned.into();
+    }
+    (manifest, files)
 }
 
 fn bootstrap(world: &World) -> Bootstrap {
@@ -112,12 +125,19 @@ fn bootstrap(world: &World) -> Bootstrap {
 
 impl Bench {
     pub(crate) async fn start(faults: &[&str]) -> Self {
+        Self::start_with(faults, payload()).await
+    }
+
+    pub(crate) async fn start_with(
+        faults: &[&str],
+        (manifest, files): (Manifest, BTreeMap<String, Bytes>),
+    ) -> Self {
         let faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
         let config =
             WorldConfig { faults, linux: false, workload: false, ..WorldConfig::in_memory(1) };
         let world = World::start(config).await.expect("a world");
         let catalog = Catalog::new(&[]).expect("a catalog");
-        catalog.add(payload());
+        catalog.add(Payload::in_memory(manifest, files));
         let desired = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
         let cluster = Arc::new(Plain { bootstrap: bootstrap(&world), noted: Mutex::default() });
         let key = Key::read(&world.ssh_key.private_pem).expect("a key");
@@ -192,7 +212,12 @@ impl Bench {
 
     /// The engine's delay between two attempts.
     pub(crate) async fn pause(&self) {
-        let mut pause = tokio::time::interval(Duration::from_secs(10));
+        self.pass(Duration::from_secs(10)).await;
+    }
+
+    /// Lets the world's time pass.
+    pub(crate) async fn pass(&self, time: Duration) {
+        let mut pause = tokio::time::interval(time);
         pause.tick().await;
         pause.tick().await;
     }

@@ -94,10 +94,12 @@ impl Tale {
     }
 }
 
+/// The faults, how it ends, and what has to be met on the way.
+type Row = (&'static [&'static str], Result<(), &'static str>, &'static [&'static str]);
+
 #[tokio::test(start_paused = true)]
 async fn each_fault_of_a_host_is_outlived_or_named() {
-    // The faults, how it ends, and what has to be met on the way.
-    let table: &[(&[&str], Result<(), &str>, &[&str])] = &[
+    let table: &[Row] = &[
         (&["ssh-reset-in-kex"], Ok(()), &["HandshakeFailed"]),
         (&["auth-refused-a-while"], Ok(()), &["AuthRejected"]),
         (&["shell-varies"], Ok(()), &[]),
