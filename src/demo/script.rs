@@ -61,6 +61,8 @@ impl<'a> Script<'a> {
     pub(crate) async fn play(&mut self) -> anyhow::Result<Outcome> {
         let machines = self.stage.machines();
         self.say(&format!("{machines} Windows machines are being made; dormer configures them."));
+        let address = self.stage.address();
+        self.say(&format!("Look on meanwhile: dormer get machines --server http://{address}"));
         let first = self.stage.version(0).to_owned();
         self.until(&first, "come up").await?;
         self.say("All serve. A new payload is installed: the rollout upgrades one machine after another.");

@@ -2,8 +2,13 @@
 
 use super::{Options, Strategy, clock::PacedClock, payload::payload};
 use crate::{
+    api::{self, Api as PeopleApi},
+    health,
     live::Live,
-    run::roles::{self, Parts, Running},
+    run::{
+        roles::{self, Parts, Running},
+        serve,
+    },
 };
 use anyhow::Context;
 use dormer_engine::{embedded::EmbeddedStore, engine, local::Local};
@@ -23,7 +28,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::json;
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tokio::sync::Mutex;
 
 /// dormer's namespace in the simulated cluster.
@@ -54,6 +59,7 @@ pub(crate) struct Stage {
     seed: u64,
     folder: PathBuf,
     own_folder: bool,
+    address: SocketAddr,
 }
 
 impl Stage {
@@ -61,6 +67,7 @@ impl Stage {
     pub(crate) async fn set(options: &Options, sets: Sets) -> anyhow::Result<Self> {
         // Every user of TLS here brings ring; whichever comes second finds it installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = serve::listen(options.listen).await?;
         let world = World::start(config(options, sets)).await?;
         let client = client(&world).await?;
         let (folder, own_folder) = folder(options)?;
@@ -81,14 +88,19 @@ impl Stage {
             seed: options.seed,
             folder,
             own_folder,
+            address: listener.local_addr()?,
         };
         stage.make_pool(options).await?;
-        let running = stage.start_roles()?;
+        let live = Arc::<Live>::default();
+        let mut running = stage.start_roles(&live)?;
+        let people = api::router(PeopleApi::new(stage.ports(), live));
+        let router = health::router(running.health()).merge(people);
+        serve::serve(&mut running, listener, router);
         *stage.running.lock().await = Some(running);
         Ok(stage)
     }
 
-    fn start_roles(&self) -> anyhow::Result<Running> {
+    fn start_roles(&self, live: &Arc<Live>) -> anyhow::Result<Running> {
         let key = Key::read(&self.world.ssh_key.private_pem)?;
         let dialer = Arc::new(TcpDial { port: dormer_fleet::world::SSH_PORT });
         let kubernetes = KubernetesHands::new(self.client.clone(), Settings::default());
@@ -103,7 +115,7 @@ impl Stage {
         let mut running = roles::start(Parts {
             ports: Arc::clone(&self.ports),
             hands,
-            live: Arc::new(Live::default()),
+            live: Arc::clone(live),
             engine: engine::Options::default(),
             worker: worker::Options { time_factor: self.speed, ..worker::Options::named("demo") },
         });
@@ -200,13 +212,20 @@ impl Stage {
         }
     }
 
+    /// Where the API and the console answer.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// How to look around while it is held.
     pub(crate) fn invitation(&self) -> anyhow::Result<String> {
         let path = self.folder.join("kubeconfig");
         self.world.write_kubeconfig(&path)?;
         Ok(format!(
-            "\nThe world goes on; Ctrl-C ends it.\n  kubectl --kubeconfig {} get machines,nodes -A",
-            path.display()
+            "\nThe world goes on; Ctrl-C ends it.\n  kubectl --kubeconfig {} get machines,nodes -A\n  \
+             dormer get machines --server http://{address}\n  the console: http://{address}/",
+            path.display(),
+            address = self.address,
         ))
     }
 

@@ -6,7 +6,7 @@ mod nats;
 mod outside;
 mod payloads;
 pub(crate) mod roles;
-mod serve;
+pub(crate) mod serve;
 
 use crate::{
     api::{self, Api},
