@@ -147,7 +147,7 @@ mod tests {
         config::Settings,
         embedded::tests::{Telling, machine_seen},
     };
-    use dormer_proto::subject::CLASSES;
+    use dormer_proto::{subject::CLASSES, work::machine_run};
     use dormer_testkit::{NatsOptions, NatsServer, await_condition, started};
     use dormer_workers::{
         nats::{NatsFacts, NatsOrders},
@@ -199,7 +199,8 @@ mod tests {
         facts.publish(vec![machine_seen("u1", &first, false)]).await.expect("published");
         let task = timeout(IN_TIME, tasks.recv()).await.expect("in time");
         assert_eq!(task.as_deref(), Some("machine/u1 probe"));
-        await_condition("a heartbeat", IN_TIME, || async { !live.all().is_empty() }).await;
+        let run = machine_run("u1").expect("a run");
+        await_condition("a heartbeat", IN_TIME, || async { !live.of(&run).is_empty() }).await;
         assert_eq!(facts.begin().await.expect("an epoch").live, ["u1"]);
 
         server.kill();
