@@ -1,6 +1,7 @@
 //! The HTTP API under `/api/v1`: what dormer knows, and what people may ask of it, as JSON.
 
 mod ask;
+mod changes;
 mod dead;
 mod error;
 mod reads;
@@ -27,12 +28,14 @@ pub(crate) struct Api<P> {
     ports: Arc<P>,
     live: Arc<Live>,
     shelf: Shelf<P>,
+    changes: changes::Changes,
 }
 
 impl<P: Ports> Api<P> {
     /// An API over a store, with the heartbeats that this process hears.
     pub(crate) fn new(ports: Arc<P>, live: Arc<Live>) -> Arc<Self> {
-        Arc::new(Self { shelf: Shelf::new(Arc::clone(&ports)), ports, live })
+        let shelf = Shelf::new(Arc::clone(&ports));
+        Arc::new(Self { shelf, ports, live, changes: changes::Changes::default() })
     }
 }
 
@@ -54,6 +57,7 @@ pub(crate) fn router<P: Ports>(api: Arc<Api<P>>) -> Router {
         .route("/pools", get(reads::pools))
         .route("/pools/{pool}", get(reads::pool))
         .route("/tasks", get(reads::tasks))
+        .route("/changes", get(changes::changes))
         .route("/dead", get(reads::dead))
         .route("/dead/{id}", get(reads::dead_letter))
         .route("/dead/{id}/requeue", post(writes::requeue))

@@ -199,3 +199,29 @@ async fn a_dead_letter_is_shown_and_goes_back_to_the_inbox() {
     refused(site.get(&format!("/dead/{id}")).await, 404, "dead letter");
     site.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_of_changes_hears_every_run_and_then_what_changes() {
+    let site = Site::new().await;
+    let request = Request::get("/api/v1/changes").body(Body::empty()).expect("a request");
+    let answer = site.router.clone().oneshot(request).await.expect("an answer");
+    assert_eq!(answer.headers()["content-type"], "text/event-stream");
+    let mut stream = answer.into_body();
+    let mut heard = String::new();
+    hear_until(&mut stream, &mut heard, "event: complete").await;
+    assert!(heard.starts_with("event: reset\n"), "{heard}");
+    assert!(heard.contains("\"name\":\"win-u1\""), "{heard}");
+    site.post("/machines/win-u1/actions/pause", &json!({"why": "a freeze"})).await;
+    hear_until(&mut stream, &mut heard, "paused by ann: a freeze").await;
+    site.end().await;
+}
+
+/// Reads a stream until `word` was in it.
+async fn hear_until(stream: &mut Body, heard: &mut String, word: &str) {
+    use http_body_util::BodyExt;
+    while !heard.contains(word) {
+        let frame = timeout(IN_TIME, stream.frame()).await.expect("in time");
+        let frame = frame.expect("the stream goes on").expect("a frame");
+        heard.push_str(&String::from_utf8_lossy(&frame.into_data().unwrap_or_default()));
+    }
+}

@@ -48,6 +48,7 @@ const RUNS: &[Column] = &[
     ("RUN", "run", false),
     ("STATE", "state", false),
     ("SINCE", "since", false),
+    ("NAME", "name", false),
     ("SEQ", "seq", false),
     ("TASKS", "tasks", false),
     ("BEGAN", "began", true),
@@ -169,7 +170,12 @@ impl Get {
         if let Some(text) = self.to.output.for_programs(&found)? {
             return Ok(text);
         }
-        let items = list(found);
+        let mut items = list(found);
+        if self.kind == Kind::Machines {
+            items.sort_by_cached_key(|machine| {
+                (plain(&machine["namespace"]), plain(&machine["name"]))
+            });
+        }
         if items.is_empty() {
             return Ok("There are none.".into());
         }

@@ -1,8 +1,17 @@
 //! `dormer why`: one paragraph about one machine, for a person on call.
 
-use super::{Failure, To, output::span, server::segment};
+use super::{
+    Failure, To,
+    act::run_of,
+    get::list,
+    output::span,
+    server::{Server, segment},
+};
 use clap::Args;
 use serde_json::{Value, json};
+
+/// How many records are searched for what was tried last.
+const LOOK_BACK: u64 = 30;
 
 /// Of which machine.
 #[derive(Debug, Args)]
@@ -17,19 +26,50 @@ impl Why {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
         let machine = server.get(&format!("/machines/{}", segment(&self.machine))).await?;
-        let why = paragraph(&machine);
+        let last = last_failure(&server, &machine).await?;
+        let why = paragraph(&machine, last.as_deref());
         let told = json!({"name": machine["name"], "uid": machine["uid"], "why": why});
         Ok(self.to.output.for_programs(&told)?.unwrap_or(why))
     }
 }
 
+/// The last thing that failed among the latest records, with its time. What serves has got over it.
+async fn last_failure(server: &Server, machine: &Value) -> Result<Option<String>, Failure> {
+    let (Some(run), Some(seq)) = (word(machine, "run"), machine["seq"].as_u64()) else {
+        return Ok(None);
+    };
+    let from = seq.saturating_sub(LOOK_BACK).max(1);
+    let run = run_of(server, run).await?;
+    let page = server.get(&format!("{run}/history?from={from}&limit={}", LOOK_BACK + 1)).await?;
+    Ok(failure_in(&list(page), machine))
+}
+
+fn failure_in(records: &[Value], machine: &Value) -> Option<String> {
+    if word(machine, "state") == Some("Joined") && word(machine, "waitingFor").is_none() {
+        return None;
+    }
+    let mut told = records.iter().rev().flat_map(|record| {
+        let events = record["events"].as_array().into_iter().flatten().rev();
+        events.filter_map(Value::as_str).map(|event| (event, word(record, "at")))
+    });
+    let (event, at) = told.find(|(event, _)| event.contains(" failed ("))?;
+    Some(sentence(&format!("Last, at {}, {event}", at.unwrap_or("some time"))))
+}
+
 /// The whole paragraph.
-fn paragraph(machine: &Value) -> String {
+fn paragraph(machine: &Value, last_failure: Option<&str>) -> String {
     let mut sentences = vec![where_it_is(machine)];
     sentences.extend(word(machine, "waitingFor").map(|what| format!("It waits for {what}.")));
     sentences.extend(word(machine, "reason").map(|why| sentence(&format!("Reason: {why}"))));
     for task in machine["tasks"].as_array().into_iter().flatten() {
         sentences.extend(tried(task));
+    }
+    // A task that waits for its next attempt, and a machine that failed, have told it already.
+    if !sentences
+        .iter()
+        .any(|said| said.contains(" failed at attempt ") || said.starts_with("Reason:"))
+    {
+        sentences.extend(last_failure.map(str::to_owned));
     }
     if let Some(phase) = word(machine, "machinePhase").filter(|phase| *phase != "Running") {
         sentences.push(format!("Its Machine is in phase {phase}."));
@@ -186,7 +226,7 @@ mod tests {
             "waitingFor": "a retry (dormer retry), or a change that gives a reason", "tasks": [],
         });
         assert_eq!(
-            paragraph(&machine),
+            paragraph(&machine, None),
             "win-1 is Failed since 5m12s, 2026-11-21T07:00:00.000Z, and is to carry v2. \
              It waits for a retry (dormer retry), or a change that gives a reason. \
              Reason: AuthRejected while probing: the key is not accepted. \
@@ -215,6 +255,22 @@ mod tests {
               2026-11-21T07:00:00.000Z."
             ]
         );
+    }
+
+    #[test]
+    fn what_failed_last_is_told_until_the_machine_serves() {
+        let records = [
+            json!({"at": "t1", "events": ["probe failed (NoAnswer), attempt 1: nobody"]}),
+            json!({"at": "t2", "events": ["the Machine is seen: Provisioned"]}),
+        ];
+        let probing = json!({"name": "m", "state": "Provisioned", "waitingFor": "SSH"});
+        let last = failure_in(&records, &probing);
+        assert_eq!(
+            last.as_deref(),
+            Some("Last, at t1, probe failed (NoAnswer), attempt 1: nobody.")
+        );
+        assert!(paragraph(&probing, last.as_deref()).contains("NoAnswer"));
+        assert_eq!(failure_in(&records, &json!({"state": "Joined"})), None);
     }
 
     #[test]
