@@ -334,7 +334,7 @@ pub enum Outcome {
         /// Why.
         why: FenceRefusal,
     },
-    /// To [`Task::CloseFence`]: closed on each object, or its UID is gone.
+    /// To [`Task::CloseFence`]: closed on each object, and the Machine stays.
     FenceClosed,
     /// To [`Task::Evict`].
     Evicted {
@@ -347,7 +347,7 @@ pub enum Outcome {
     },
     /// To [`Task::Evict`] or [`Task::DeleteMachine`]: the token read was not open; nothing was done.
     FenceClosedMeanwhile,
-    /// To [`Task::DeleteMachine`]: deletion is under way, or the UID is gone.
+    /// To [`Task::DeleteMachine`], or to [`Task::CloseFence`] after closing: deletion is under way, or the UID is gone.
     MachineDeleted,
 }
 

@@ -23,7 +23,7 @@ use std::{
 /// How often the board is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Nothing moves for so long: the demonstration has failed.
-const STILL_MAX: Duration = Duration::from_secs(120);
+const STILL_MAX: Duration = Duration::from_secs(40);
 /// How often one machine is retried.
 const RETRIES_MAX: u32 = 3;
 /// Real time for which a failure stands, so that a person sees it.

@@ -42,6 +42,8 @@ const SOAK_S: u32 = 10;
 
 /// The least that a connection to a host may take, in real time.
 const DIAL_LEAST: Duration = Duration::from_millis(200);
+/// The least silence after which a host is asked for a sign of life, in real time.
+const KEEPALIVE_LEAST: Duration = Duration::from_secs(1);
 
 /// The store and its queues.
 pub(crate) type Ports = Local<EmbeddedStore, PacedClock>;
@@ -259,7 +261,12 @@ fn config(options: &Options, sets: Sets) -> WorldConfig {
 /// A packet that a booting host drops is waited for in the world's time, too.
 fn limits(speed: f64) -> Limits {
     let usual = Limits::default();
-    Limits { dial: usual.dial.div_f64(speed).max(DIAL_LEAST), ..usual }
+    let scaled = |wait: Duration, least| wait.div_f64(speed).max(least).min(wait);
+    Limits {
+        dial: scaled(usual.dial, DIAL_LEAST),
+        keepalive: scaled(usual.keepalive, KEEPALIVE_LEAST),
+        ..usual
+    }
 }
 
 async fn client(world: &World) -> anyhow::Result<Client> {

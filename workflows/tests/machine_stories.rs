@@ -258,6 +258,18 @@ fn a_budget_that_never_allows_an_eviction() {
     expect_file!["stories/drain_overdue.txt"].assert_eq(&text);
 }
 
+/// field.md §5, 54.
+#[test]
+fn a_person_uncordons_in_the_middle_of_a_drain() {
+    let mut story = draining(wanting("v2"));
+    story
+        .tell("the Node is cordoned", node_is(NodeFact { cordoned: true, ..carrying("v1") }))
+        .tell("a person uncordons it", node_is(carrying("v1")))
+        .done("open-fence", Outcome::FenceOpened { was_cordoned: false })
+        .tell("five seconds later", Input::Fired(Timer::Again));
+    holds(&story, expect_file!["stories/uncordoned.txt"]);
+}
+
 /// field.md §5, 56: the run holds the lease, so that whoever works for it goes on with the same node.
 /// field.md §5, 57: a token closed meanwhile stops the work.
 #[test]

@@ -7,6 +7,7 @@ use crate::{
 };
 use dormer_profile::{
     answer::{self, Answer},
+    clixml,
     frame,
     invocation::{Call, Mode, command_line},
     script,
@@ -18,8 +19,8 @@ use dormer_proto::{
 };
 use std::sync::Arc;
 
-/// Longest piece of a host's own words in a failure, in bytes.
-const SAID_BYTES_MAX: usize = 400;
+/// Longest piece of a host's own words in a failure.
+const SAID_CHARS_MAX: usize = 400;
 
 /// The code of a call that ended without an answer.
 const NO_FRAME: &str = "NoFrame";
@@ -137,7 +138,9 @@ fn of_script(failure: &answer::Failure) -> Failure {
 
 fn said(output: &Output) -> String {
     let text = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
-    let text = String::from_utf8_lossy(&text[..text.len().min(SAID_BYTES_MAX)]).trim().to_owned();
+    // PowerShell writes its errors as XML when nobody sits before it (field.md §1.4).
+    let text = clixml::readable(&String::from_utf8_lossy(text));
+    let text: String = text.trim().chars().take(SAID_CHARS_MAX).collect();
     let status = output.status.map(|status| format!(" (exit {status})")).unwrap_or_default();
     if text.is_empty() { status } else { format!("{status}, but: {text}") }
 }

@@ -62,12 +62,19 @@ impl KubernetesHands {
         token: LeaseToken,
     ) -> Result<Outcome, Failure> {
         let closed = keys::fence_text(TokenMark { token, open: false });
-        if let Some(object) = self.machine(machine).await?
-            && may_close(mark_of(&object), token)
-        {
-            let change = json!({"metadata": {"annotations": {keys::FENCE: closed}}});
-            let what = format!("Machine {}/{}", machine.namespace, machine.name);
-            patch(&self.machine_api(machine), &object, &what, change).await?;
+        let mut leaves = true;
+        if let Some(object) = self.machine(machine).await? {
+            let mut standing = Some(object);
+            if standing.as_ref().is_some_and(|object| may_close(mark_of(object), token)) {
+                let change = json!({"metadata": {"annotations": {keys::FENCE: closed}}});
+                let what = format!("Machine {}/{}", machine.namespace, machine.name);
+                let api = self.machine_api(machine);
+                let read = standing.take();
+                if let Some(read) = &read {
+                    standing = patch(&api, read, &what, change).await?;
+                }
+            }
+            leaves = standing.is_none_or(|object| object.metadata.deletion_timestamp.is_some());
         }
         let found = match node {
             Some(name) => self.node(name).await?,
@@ -79,7 +86,8 @@ impl KubernetesHands {
             let change = closing(&found, &closed);
             patch(&self.node_api(), &found, &format!("Node {}", found.name_any()), change).await?;
         }
-        Ok(Outcome::FenceClosed)
+        // A deletion of ours that was asleep has landed: the slot waits for the replacement.
+        Ok(if leaves { Outcome::MachineDeleted } else { Outcome::FenceClosed })
     }
 }
 

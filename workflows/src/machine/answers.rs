@@ -46,7 +46,9 @@ impl Draft<'_> {
                 self.planned(&phase, Found { class, differs, pods });
             }
             (Phase::Opening(change), Outcome::FenceOpened { .. }) => self.opened(change),
-            (Phase::Opening(_), Outcome::FenceRefused { why }) => self.not_opened(why),
+            (Phase::Opening(_) | Phase::Evicting(..), Outcome::FenceRefused { why }) => {
+                self.not_opened(why);
+            }
             (Phase::Evicting(change, drain), Outcome::Evicted { evicted, left, blockers }) => {
                 self.evicted(change, drain, evicted, left, blockers);
             }
@@ -62,7 +64,11 @@ impl Draft<'_> {
                 self.closed("upgraded");
             }
             (Phase::Undoing, Outcome::FenceClosed) => self.closed("given up"),
-            (Phase::ClosingGone, Outcome::FenceClosed) => {
+            // A deletion that was asleep landed before the token was closed: the slot waits for the replacement.
+            (Phase::Closing | Phase::Undoing, Outcome::MachineDeleted) => {
+                self.enter(Phase::Vanishing);
+            }
+            (Phase::ClosingGone, Outcome::FenceClosed | Outcome::MachineDeleted) => {
                 self.release(true);
                 self.end_episode("recreated");
                 self.enter(Phase::ReplacementWait);
@@ -358,7 +364,7 @@ fn asked(phase: &Phase, task: &Task) -> bool {
         Phase::Rebooting { .. } => matches!(task, Task::Reboot { .. }),
         Phase::Marking => matches!(task, Task::MarkNode { .. }),
         Phase::Opening(_) => matches!(task, Task::OpenFence { .. }),
-        Phase::Evicting(..) => matches!(task, Task::Evict { .. }),
+        Phase::Evicting(..) => matches!(task, Task::Evict { .. } | Task::OpenFence { .. }),
         Phase::Deleting => matches!(task, Task::DeleteMachine { .. }),
         Phase::TearingDown => matches!(task, Task::TearDown { .. }),
         Phase::Closing | Phase::Undoing | Phase::ClosingGone => {

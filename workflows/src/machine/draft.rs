@@ -292,6 +292,7 @@ impl<'a> Draft<'a> {
         if let Some(token) = self.s.lease.token() {
             let deleted = self.s.machine.as_ref().and_then(|machine| machine.deleted);
             self.s.lease = Lease::None;
+            self.s.closed = self.s.closed.max(token);
             self.tell_rollout(rollout::Signal::Release { token, replaced, deleted });
             if self.s.halt == Some(Halt::Ignored) {
                 self.leave_rollout(false, true);
@@ -367,7 +368,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn open(&mut self, change: &Change) {
+    pub(super) fn open(&mut self, change: &Change) {
         let marked = matches!(self.s.lease, Lease::Held { marked: true, .. });
         self.run(Task::OpenFence {
             machine: self.s.machine_ref(),

@@ -164,13 +164,18 @@ impl Draft<'_> {
             self.s.note = Some(format!("the Node {} belongs to {theirs}, not {ours}", node.name));
             return;
         }
-        let (ready, boot) = (node.ready, node.boot_id.clone());
+        let (ready, cordoned, boot) = (node.ready, node.cordoned, node.boot_id.clone());
         let before = self.s.node.replace(node);
         let rebooted = before.as_ref().is_some_and(|n| !n.boot_id.is_empty() && n.boot_id != boot);
         match self.s.phase.clone() {
             Phase::NodeWait => self.enter(Phase::ConvergingNode),
             Phase::ReadyWait if ready => self.enter(Phase::Soaking),
             Phase::Soaking if !ready => self.enter(Phase::ReadyWait),
+            // A repeat of Open: there is no other way to cordon (design.md §3).
+            Phase::Evicting(change, _) if !cordoned => {
+                self.s.note = Some("somebody uncordoned the Node; it is cordoned again".into());
+                self.open(&change);
+            }
             // The host rebooted by itself: whether everything still stands is found by looking.
             Phase::Serving if rebooted && !self.halted() => self.enter(Phase::Checking),
             Phase::Failed { from, .. } if rebooted => self.go_on_from(*from),

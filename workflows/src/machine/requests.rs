@@ -175,6 +175,11 @@ impl Draft<'_> {
 
     /// The rollout lost its history: it hears everything again.
     fn enrol(&mut self) {
+        if self.s.halt == Some(Halt::Ignored) {
+            // Nobody waits for a machine that is not to be touched.
+            self.s.told.get_or_insert_default();
+            return self.leave_rollout(false, true);
+        }
         self.s.told = None;
         if self.s.lease == Lease::Wanted {
             self.request();

@@ -38,6 +38,8 @@ pub struct State {
     pub target: Desired,
     /// Its standing with the rollout's lease.
     pub lease: Lease,
+    /// The highest token that this run gave back.
+    pub closed: LeaseToken,
     /// Whether its node has served: from then on nothing that disturbs it happens without the lease.
     pub served: bool,
     /// Why nothing new is started on it, if so.
@@ -425,14 +427,19 @@ impl State {
         manual && !self.approved && self.wish.is_none()
     }
 
-    /// A token of ours that stands open on its Machine or Node though we do not hold the lease: an upgrade that a
-    /// lost store began.
+    /// The highest token on its Machine and Node that is none of this run's: an earlier store's.
     #[must_use]
-    pub fn stray_token(&self) -> Option<TokenMark> {
+    pub fn found_token(&self) -> Option<TokenMark> {
         let machine = self.machine.as_ref().and_then(|machine| machine.token);
         let node = self.node.as_ref().and_then(|node| node.token);
         let highest = machine.max(node)?;
-        (highest.open && self.lease.token().is_none()).then_some(highest)
+        (highest.token > self.closed && self.lease.token().is_none()).then_some(highest)
+    }
+
+    /// Such a token that stands open: an upgrade that an earlier store began.
+    #[must_use]
+    pub fn stray_token(&self) -> Option<TokenMark> {
+        self.found_token().filter(|mark| mark.open)
     }
 
     /// Whether its node serves: Ready and schedulable.
@@ -457,7 +464,7 @@ impl State {
             failed,
             deleting: machine.deleting,
             deleted: machine.deleted,
-            token: stray,
+            token: self.found_token(),
         }
     }
 }

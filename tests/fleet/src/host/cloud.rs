@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
@@ -23,7 +23,8 @@ pub const HOSTS_MAX: usize = 60_000;
 pub enum Reach {
     /// By pipes in memory, through [`Hosts::dial`]; addresses are `10.0.x.y`, the port is not looked at.
     Memory,
-    /// By real sockets: each host has an address `127.80.x.y` of its own and listens on this port, so that a worker
+    /// By real sockets: each host has an address `127.n.x.y` of its own (`n` is 80, or the next that no other world on this
+    /// computer has) and listens on this port, so that a worker
     /// in another process dials a Machine's InternalIP as it stands.
     Loopback {
         /// The port that stands for 22.
@@ -37,7 +38,29 @@ pub struct Hosts {
     context: HostContext,
     reach: Reach,
     image: Image,
+    network: Arc<Network>,
     inner: Arc<Mutex<Inner>>,
+}
+
+/// The two front parts of every address, ours as long as this lives.
+struct Network {
+    front: String,
+    _claim: Option<TcpListener>,
+}
+
+impl Network {
+    /// Two worlds on one computer must not answer for each other's hosts: a network is claimed by listening on its
+    /// last address.
+    fn of(reach: Reach) -> Self {
+        let Reach::Loopback { port } = reach else {
+            return Self { front: "10.0".into(), _claim: None };
+        };
+        let claimed = (80..=250).find_map(|n| {
+            let claim = TcpListener::bind((Ipv4Addr::new(127, n, 255, 254), port)).ok()?;
+            Some(Self { front: format!("127.{n}"), _claim: Some(claim) })
+        });
+        claimed.unwrap_or_else(|| Self { front: "127.80".into(), _claim: None })
+    }
 }
 
 #[derive(Default)]
@@ -52,7 +75,8 @@ struct Inner {
 impl Hosts {
     /// A cloud without hosts; they are made from `image`.
     pub fn new(context: HostContext, reach: Reach, image: Image) -> Self {
-        Self { context, reach, image, inner: Arc::default() }
+        let network = Arc::new(Network::of(reach));
+        Self { context, reach, image, network, inner: Arc::default() }
     }
 
     /// The host of a Machine.
@@ -85,11 +109,7 @@ impl Hosts {
     fn next_address(&self, inner: &mut Inner) -> String {
         inner.addresses += 1;
         let n = inner.addresses;
-        let front = match self.reach {
-            Reach::Memory => "10.0",
-            Reach::Loopback { .. } => "127.80",
-        };
-        format!("{front}.{}.{}", n / 250, n % 250 + 2)
+        format!("{}.{}.{}", self.network.front, n / 250, n % 250 + 2)
     }
 
     fn make(&self, order: HostOrder) -> Result<Instance, CloudError> {
