@@ -139,7 +139,7 @@ fn of_script(failure: &answer::Failure) -> Failure {
 fn said(output: &Output) -> String {
     let text = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
     // PowerShell writes its errors as XML when nobody sits before it (field.md §1.4).
-    let text = clixml::readable(&String::from_utf8_lossy(text));
+    let text = clixml::readable(text);
     let text: String = text.trim().chars().take(SAID_CHARS_MAX).collect();
     let status = output.status.map(|status| format!(" (exit {status})")).unwrap_or_default();
     if text.is_empty() { status } else { format!("{status}, but: {text}") }
