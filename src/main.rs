@@ -5,6 +5,7 @@ mod bench;
 mod cli;
 mod client;
 mod config;
+mod console;
 #[cfg(feature = "demo")]
 mod demo;
 mod embedded;

@@ -22,6 +22,16 @@ impl ApiError {
         Self { status, error: error.into(), what_to_do: what_to_do.into() }
     }
 
+    /// The status of the answer.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// What went wrong, and what to do.
+    pub(crate) fn told(&self) -> (&str, &str) {
+        (&self.error, &self.what_to_do)
+    }
+
     /// 404: there is no such thing.
     pub(crate) fn absent(what: &str, name: &str, where_to_look: &str) -> Self {
         let what_to_do = format!("{where_to_look} lists what there is");

@@ -4,7 +4,7 @@ mod ask;
 mod changes;
 mod dead;
 mod error;
-mod reads;
+pub(crate) mod reads;
 mod shelf;
 mod shown;
 mod story;

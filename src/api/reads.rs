@@ -76,19 +76,19 @@ pub(super) fn run_id(workflow: &str, key: &str) -> Result<RunId, ApiError> {
 
 /// Which runs are listed.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Which {
+pub(crate) struct Which {
     /// Those that have ended, too.
     #[serde(default)]
     all: bool,
 }
 
-pub(super) async fn machines<P: Ports>(Of(api): Asked<P>, Query(which): Query<Which>) -> Answer {
+pub(crate) async fn machines<P: Ports>(Of(api): Asked<P>, Query(which): Query<Which>) -> Answer {
     let (runs, now) = (api.shelf.all().await?, api.now());
     let listed = runs.iter().filter(|run| which.all || run.closed.is_none());
     items(listed.filter_map(|run| shown::machine(run, &api.live, now)).collect())
 }
 
-pub(super) async fn machine<P: Ports>(Of(api): Asked<P>, Path(called): Path<String>) -> Answer {
+pub(crate) async fn machine<P: Ports>(Of(api): Asked<P>, Path(called): Path<String>) -> Answer {
     let run = api.shelf.machine(&called).await?;
     api.shown_machine(&run)
 }
@@ -106,13 +106,13 @@ pub(super) async fn run<P: Ports>(
     Ok(Json(shown::run(&run, api.now())))
 }
 
-pub(super) async fn rollouts<P: Ports>(Of(api): Asked<P>) -> Answer {
+pub(crate) async fn rollouts<P: Ports>(Of(api): Asked<P>) -> Answer {
     let (runs, now) = (api.shelf.all().await?, api.now());
     let names = names(&runs);
     items(runs.iter().filter_map(|run| shown::rollout(run, &names, now)).collect())
 }
 
-pub(super) async fn rollout<P: Ports>(Of(api): Asked<P>, Path(pool): Path<String>) -> Answer {
+pub(crate) async fn rollout<P: Ports>(Of(api): Asked<P>, Path(pool): Path<String>) -> Answer {
     let run = api.found_rollout(&pool).await?;
     api.shown_rollout(&run).await
 }
@@ -133,7 +133,7 @@ pub(super) async fn tasks<P: Ports>(Of(api): Asked<P>) -> Answer {
     items(runs.iter().flat_map(|run| shown::tasks(run, &api.live, now)).collect())
 }
 
-pub(super) async fn dead<P: Ports>(Of(api): Asked<P>) -> Answer {
+pub(crate) async fn dead<P: Ports>(Of(api): Asked<P>) -> Answer {
     items(dead::all(api.ports.as_ref()).await?)
 }
 
@@ -143,14 +143,21 @@ pub(super) async fn dead_letter<P: Ports>(Of(api): Asked<P>, Path(id): Path<u64>
 
 /// Which part of a history.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Part {
+pub(crate) struct Part {
     /// The first record.
     from: Option<u64>,
     /// How many records.
     limit: Option<usize>,
 }
 
-pub(super) async fn machine_history<P: Ports>(
+impl Part {
+    /// `limit` records from `from` on.
+    pub(crate) fn new(from: u64, limit: usize) -> Self {
+        Self { from: Some(from), limit: Some(limit) }
+    }
+}
+
+pub(crate) async fn machine_history<P: Ports>(
     Of(api): Asked<P>,
     Path(called): Path<String>,
     Query(part): Query<Part>,
@@ -159,7 +166,7 @@ pub(super) async fn machine_history<P: Ports>(
     history(&api, &run.id, &part).await
 }
 
-pub(super) async fn rollout_history<P: Ports>(
+pub(crate) async fn rollout_history<P: Ports>(
     Of(api): Asked<P>,
     Path(pool): Path<String>,
     Query(part): Query<Part>,

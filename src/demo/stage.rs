@@ -2,8 +2,8 @@
 
 use super::{Options, Strategy, clock::PacedClock, payload::payload};
 use crate::{
-    api::{self, Api as PeopleApi},
-    health,
+    api::Api as PeopleApi,
+    console, health,
     live::Live,
     run::{
         roles::{self, Parts, Running},
@@ -95,7 +95,7 @@ impl Stage {
         stage.make_pool(options).await?;
         let live = Arc::<Live>::default();
         let mut running = stage.start_roles(&live)?;
-        let people = api::router(PeopleApi::new(stage.ports(), live));
+        let people = console::with_api(PeopleApi::new(stage.ports(), live));
         let router = health::router(running.health()).merge(people);
         serve::serve(&mut running, listener, router);
         *stage.running.lock().await = Some(running);

@@ -9,9 +9,9 @@ pub(crate) mod roles;
 pub(crate) mod serve;
 
 use crate::{
-    api::{self, Api},
+    api::Api,
     config::{Config, Role, Settings, Store},
-    health,
+    console, health,
     live::Live,
 };
 use axum::Router;
@@ -173,7 +173,7 @@ impl Cluster<'_> {
     /// What people are answered, where that is one of our roles.
     fn people<P: Ports>(&self, ports: Arc<P>, live: &Arc<Live>) -> Router {
         if self.config.is(Role::Console) {
-            api::router(Api::new(ports, Arc::clone(live)))
+            console::with_api(Api::new(ports, Arc::clone(live)))
         } else {
             Router::new()
         }

@@ -1,0 +1,127 @@
+//! The console: the fleet in a browser, rendered here from what the API answers, and live.
+
+mod board;
+mod machine;
+mod page;
+mod rollout;
+
+use crate::api::{self, Api, ApiError, reads};
+use axum::{
+    Router,
+    extract::{Path, Query, State as Of},
+    http::{
+        HeaderName, HeaderValue,
+        header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
+    },
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use dormer_engine::port::Ports;
+use maud::Markup;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Records that a page shows, the newest.
+const RECORDS_SHOWN: u64 = 200;
+/// Nothing but what this process serves: no script in the page, nothing from elsewhere, in nobody's frame.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+    img-src 'self' data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
+
+type Asked<P> = Of<Arc<Api<P>>>;
+
+/// The pages, and the API that they ask.
+pub(crate) fn with_api<P: Ports>(api: Arc<Api<P>>) -> Router {
+    api::router(Arc::clone(&api)).merge(router(api))
+}
+
+/// The pages.
+fn router<P: Ports>(api: Arc<Api<P>>) -> Router {
+    Router::new()
+        .route("/", get(fleet))
+        .route("/machines/{machine}", get(one))
+        .route("/rollouts/{pool}", get(pool))
+        .route("/dead", get(dead))
+        .route("/console.css", get(|| async { asset("text/css", page::STYLE) }))
+        .route("/console.js", get(|| async { asset("text/javascript", page::SCRIPT) }))
+        .with_state(api)
+}
+
+fn asset(kind: &'static str, text: &'static str) -> Response {
+    guarded([(CONTENT_TYPE, HeaderValue::from_static(kind))], text)
+}
+
+fn guarded(
+    more: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+    body: impl IntoResponse,
+) -> Response {
+    let mut response = body.into_response();
+    let headers = response.headers_mut();
+    headers.extend(more);
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+/// A page, or the page that says why there is none.
+fn shown(page: Result<Markup, ApiError>) -> Response {
+    match page {
+        Ok(page) => guarded([], page),
+        Err(error) => {
+            let status = error.status();
+            let (what, advice) = error.told();
+            guarded([], (status, page::failed(what, advice)))
+        }
+    }
+}
+
+async fn fleet<P: Ports>(Of(api): Asked<P>) -> Response {
+    shown(fleet_page(api).await)
+}
+
+async fn fleet_page<P: Ports>(api: Arc<Api<P>>) -> Result<Markup, ApiError> {
+    let machines = reads::machines(Of(Arc::clone(&api)), Query::default()).await?.0;
+    let rollouts = reads::rollouts(Of(Arc::clone(&api))).await?.0;
+    let dead = reads::dead(Of(api)).await?.0;
+    let content = board::fleet(items(&machines), items(&rollouts), items(&dead).len());
+    Ok(page::page("Windows nodes", content))
+}
+
+async fn one<P: Ports>(Of(api): Asked<P>, Path(called): Path<String>) -> Response {
+    shown(machine_page(api, called).await)
+}
+
+async fn machine_page<P: Ports>(api: Arc<Api<P>>, called: String) -> Result<Markup, ApiError> {
+    let machine = reads::machine(Of(Arc::clone(&api)), Path(called)).await?.0;
+    let uid = machine["uid"].as_str().unwrap_or_default().to_owned();
+    let part = newest(&machine);
+    let history = reads::machine_history(Of(api), Path(uid), Query(part)).await?.0;
+    let name = machine["name"].as_str().unwrap_or("a machine");
+    Ok(page::page(name, machine::machine(&machine, items(&history))))
+}
+
+async fn pool<P: Ports>(Of(api): Asked<P>, Path(pool): Path<String>) -> Response {
+    shown(rollout_page(api, pool).await)
+}
+
+async fn rollout_page<P: Ports>(api: Arc<Api<P>>, pool: String) -> Result<Markup, ApiError> {
+    let rollout = reads::rollout(Of(Arc::clone(&api)), Path(pool.clone())).await?.0;
+    let part = newest(&rollout);
+    let history = reads::rollout_history(Of(api), Path(pool.clone()), Query(part)).await?.0;
+    Ok(page::page(&format!("Rollout {pool}"), rollout::rollout(&rollout, items(&history))))
+}
+
+async fn dead<P: Ports>(Of(api): Asked<P>) -> Response {
+    let letters = reads::dead(Of(api)).await;
+    shown(letters.map(|letters| page::page("Dead letters", board::dead(items(&letters.0)))))
+}
+
+/// The part of a run's history that a page shows.
+fn newest(run: &Value) -> reads::Part {
+    let seq = run["seq"].as_u64().unwrap_or(1);
+    reads::Part::new(seq.saturating_sub(RECORDS_SHOWN - 1).max(1), RECORDS_SHOWN as usize)
+}
+
+fn items(list: &Value) -> &[Value] {
+    list["items"].as_array().map_or(&[], Vec::as_slice)
+}
