@@ -7,8 +7,7 @@ use crate::{
 };
 use dormer_profile::{
     answer::{self, Answer},
-    clixml,
-    frame,
+    clixml, frame,
     invocation::{Call, Mode, command_line},
     script,
 };
