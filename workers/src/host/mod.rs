@@ -199,8 +199,7 @@ impl<C: Cluster> HostHands<C> {
         }
         let facts = facts.unwrap_or_default();
         if adopt {
-            fence =
-                HostFence { generation: facts::fence(&facts).generation + 1, seq: order.task.seq };
+            fence = adopting(facts::fence(&facts), order.task.seq);
             let asked = Asked { mode: Mode::Adopt, fence, boot: None, rendered: None };
             self.ask(order, host, &session, asked, progress).await?;
         }
@@ -264,6 +263,12 @@ impl<C: Cluster> HostHands<C> {
         self.sent.forget(host);
         Ok(Outcome::TornDown)
     }
+}
+
+/// The next generation; where an earlier attempt of this very task took it already, that one.
+fn adopting(found: HostFence, seq: Seq) -> HostFence {
+    let again = found.generation > 0 && found.seq == seq;
+    HostFence { generation: found.generation + u64::from(!again), seq }
 }
 
 fn sections(node: Option<&str>) -> Vec<Section> {
