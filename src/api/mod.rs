@@ -9,7 +9,7 @@ mod shelf;
 mod shown;
 mod story;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod writes;
 
 pub(crate) use error::ApiError;

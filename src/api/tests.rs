@@ -1,7 +1,8 @@
 //! The API over a store in memory, with an engine at work and hands that fail: what people see, ask, and are refused.
 
-use super::{Api, router};
+use super::Api;
 use crate::{
+    console,
     embedded::tests::{Telling, machine_seen},
     run::roles::{self, Parts, Running},
 };
@@ -31,7 +32,7 @@ const IN_TIME: Duration = Duration::from_secs(20);
 type Memory = Local<MemoryStore, SystemClock>;
 
 /// A dormer with one machine, `win-u1`, that cannot be probed.
-struct Site {
+pub(crate) struct Site {
     ports: Arc<Memory>,
     router: Router,
     running: Running,
@@ -39,7 +40,7 @@ struct Site {
 }
 
 impl Site {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let ports = Arc::new(Local::new(Arc::new(MemoryStore::new(Incarnation(3))), SystemClock));
         let (told, mut tasks) = mpsc::unbounded_channel();
         let live = Arc::default();
@@ -54,7 +55,7 @@ impl Site {
         let first = facts.begin().await.expect("an epoch");
         facts.publish(vec![machine_seen("u1", &first, false)]).await.expect("published");
         timeout(IN_TIME, tasks.recv()).await.expect("in time").expect("a task");
-        let router = router(Api::new(Arc::clone(&ports), live));
+        let router = console::with_api(Api::new(Arc::clone(&ports), live));
         Self { ports, router, running, _tasks: tasks }
     }
 
@@ -65,12 +66,24 @@ impl Site {
         (status, serde_json::from_slice(&body).expect("JSON"))
     }
 
+    /// A page of the console: status, policy and text.
+    pub(crate) async fn page(&self, path: &str) -> (StatusCode, String, String) {
+        let request = Request::get(path).body(Body::empty()).expect("a request");
+        let answer = self.router.clone().oneshot(request).await.expect("an answer");
+        let policy = answer.headers().get("content-security-policy").cloned();
+        let policy = policy.and_then(|policy| Some(policy.to_str().ok()?.to_owned()));
+        let status = answer.status();
+        let body = to_bytes(answer.into_body(), usize::MAX).await.expect("a body");
+        let text = String::from_utf8(body.to_vec()).expect("text");
+        (status, policy.unwrap_or_default(), text)
+    }
+
     async fn get(&self, path: &str) -> (StatusCode, Value) {
         let request = Request::get(format!("/api/v1{path}")).body(Body::empty());
         self.ask(request.expect("a request")).await
     }
 
-    async fn post(&self, path: &str, body: &Value) -> (StatusCode, Value) {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> (StatusCode, Value) {
         let request = Request::post(format!("/api/v1{path}"))
             .header("content-type", "application/json")
             .header("x-dormer-user", "ann")
@@ -78,7 +91,7 @@ impl Site {
         self.ask(request.expect("a request")).await
     }
 
-    async fn end(self) {
+    pub(crate) async fn end(self) {
         self.running.stop().await.expect("an orderly end");
     }
 }

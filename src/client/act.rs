@@ -121,7 +121,7 @@ impl Machine {
 /// A machine or a pool, and how something is asked of it.
 #[derive(Debug, Args)]
 pub(crate) struct MachineOrPool {
-    /// The machine: its name, NAMESPACE/NAME, or its UID
+    /// The machine: its name, NAMESPACE/NAME, or its UID; or rollout/POOL
     #[arg(required_unless_present = "pool", conflicts_with = "pool")]
     machine: Option<String>,
     /// The pool, instead of a machine
@@ -134,9 +134,10 @@ pub(crate) struct MachineOrPool {
 impl MachineOrPool {
     pub(crate) async fn run(self, action: &str) -> Result<String, Failure> {
         let server = self.wish.to.server()?;
-        let (things, name) = match (&self.machine, &self.pool) {
-            (Some(machine), _) => ("machines", machine),
-            (None, Some(pool)) => ("rollouts", pool),
+        let pool = self.machine.as_ref().and_then(|name| name.strip_prefix("rollout/"));
+        let (things, name) = match (&self.machine, pool.or(self.pool.as_deref())) {
+            (_, Some(pool)) => ("rollouts", pool),
+            (Some(machine), None) => ("machines", machine.as_str()),
             (None, None) => return Err(Failure::Usage("name a machine, or --pool".into())),
         };
         let path = format!("/{things}/{}/actions/{action}", segment(name));

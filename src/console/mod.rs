@@ -125,3 +125,45 @@ fn newest(run: &Value) -> reads::Part {
 fn items(list: &Value) -> &[Value] {
     list["items"].as_array().map_or(&[], Vec::as_slice)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::api::tests::Site;
+    use serde_json::json;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_board_leads_to_machines_and_these_tell_their_story() {
+        let site = Site::new().await;
+        let (status, policy, board) = site.page("/").await;
+        assert_eq!(status, 200);
+        assert!(policy.contains("default-src 'none'"), "{policy}");
+        assert!(board.contains("<a href=\"/machines/u1\">win-u1</a>"), "{board}");
+        assert!(board.contains("data-state=\"Provisioned\""), "{board}");
+        let (status, _, machine) = site.page("/machines/win-u1").await;
+        assert_eq!(status, 200);
+        for expected in ["the run began", "→ probe", "machines/u1/actions/pause", "SSH at 10.0.0.9"]
+        {
+            assert!(machine.contains(expected), "{expected}: {machine}");
+        }
+        let (status, _, rollout) = site.page("/rollouts/windows").await;
+        assert!(status == 404 || rollout.contains("rollouts/windows/actions/pause"), "{rollout}");
+        assert_eq!(site.page("/console.js").await.0, 200);
+        assert_eq!(site.page("/console.css").await.0, 200);
+        let (status, _, nobody) = site.page("/machines/nobody").await;
+        assert!(status == 404 && nobody.contains("there is no machine"), "{nobody}");
+        assert!(site.page("/dead").await.2.contains("There are none."));
+        site.end().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_people_write_is_text_on_a_page_and_nothing_more() {
+        let site = Site::new().await;
+        let why = json!({"who": "<b>ann</b>", "why": "<script>alert(1)</script>"});
+        site.post("/machines/u1/actions/pause", &why).await;
+        let (_, _, page) = site.page("/machines/u1").await;
+        assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
+        assert!(!page.contains("<script>alert") && !page.contains("<b>ann"), "{page}");
+        assert!(page.contains("machines/u1/actions/resume"), "{page}");
+        site.end().await;
+    }
+}
