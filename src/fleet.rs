@@ -1,10 +1,19 @@
 //! `dormer fleet`: the simulated cluster as its own process, for `kubectl` and for dormer's roles.
 
+use crate::run::outside::told_to_stop;
 use anyhow::Context;
 use clap::Args;
-use dormer_fleet::{Fault, Pace, World, WorldConfig, manifest, world::SSH_PORT};
+use dormer_fleet::{
+    Fault, Pace, World, WorldConfig,
+    api::kinds,
+    manifest,
+    world::{SSH_PORT, Tally},
+};
 use dormer_profile::payload::MANIFEST_FILE;
+use dormer_workers::kubernetes::keys::VERSION;
+use serde::Serialize;
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -46,7 +55,55 @@ pub(crate) struct Options {
     payload: Option<PathBuf>,
 }
 
-/// Runs the world until Ctrl-C.
+/// The world's own account of its life, printed at its end as one line of JSON.
+#[derive(Debug, Serialize)]
+struct Account {
+    /// Most nodes that did not serve at one moment once they had.
+    max_unavailable_observed: usize,
+    /// Which those were.
+    max_unavailable_nodes: Vec<String>,
+    /// Nodes that serve at the end.
+    serving: usize,
+    /// Nodes at the end by the version that dormer wrote on them.
+    versions: BTreeMap<String, usize>,
+    /// By Machine, what more than one attempt of the same task changed on its host, as `TASK ITEM`: empty is right.
+    changed_twice: BTreeMap<String, Vec<String>>,
+    /// Commands sent to hosts which no Windows host knows.
+    unknown_commands: u64,
+    /// How often what happened.
+    #[serde(flatten)]
+    tally: Tally,
+}
+
+impl Account {
+    fn of(world: &World) -> Self {
+        let mut account = Self {
+            max_unavailable_observed: world.record.max_unavailable_observed(),
+            max_unavailable_nodes: world.record.max_unavailable_nodes(),
+            serving: world.record.serving_now(),
+            versions: BTreeMap::new(),
+            changed_twice: BTreeMap::new(),
+            unknown_commands: 0,
+            tally: world.record.tally(),
+        };
+        for node in world.all(&kinds::NODE) {
+            if let Some(version) = node.value["metadata"]["annotations"][VERSION].as_str() {
+                *account.versions.entry(version.to_owned()).or_default() += 1;
+            }
+        }
+        for (machine, counts) in world.hosts.iter().flat_map(|hosts| hosts.counts()) {
+            account.unknown_commands += counts.unknown_commands;
+            let twice = counts.changed_twice();
+            if !twice.is_empty() {
+                let twice = twice.into_iter().map(|(task, item)| format!("{task} {item}"));
+                account.changed_twice.entry(machine).or_default().extend(twice);
+            }
+        }
+        account
+    }
+}
+
+/// Runs the world until Ctrl-C or SIGTERM, and ends with its own account of what happened.
 pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     if options.list_faults {
         list_faults();
@@ -92,9 +149,11 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
              mv {folder}/later/11.1.0 {folder}/\n"
         );
     }
-    println!("Ctrl-C ends it.");
-    tokio::signal::ctrl_c().await?;
+    println!("Ctrl-C ends it, with one line of JSON about what truly happened.");
+    told_to_stop().await?;
+    let account = Account::of(&world);
     world.stop();
+    println!("{}", serde_json::to_string(&account)?);
     Ok(ExitCode::SUCCESS)
 }
 

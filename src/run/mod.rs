@@ -3,7 +3,7 @@
 mod hands;
 mod key;
 mod nats;
-mod outside;
+pub(crate) mod outside;
 mod payloads;
 pub(crate) mod roles;
 pub(crate) mod serve;
@@ -173,7 +173,7 @@ impl Cluster<'_> {
     /// What people are answered, where that is one of our roles.
     fn people<P: Ports>(&self, ports: Arc<P>, live: &Arc<Live>) -> Router {
         if self.config.is(Role::Console) {
-            console::with_api(Api::new(ports, Arc::clone(live)))
+            console::with_api(Api::new(ports, Arc::clone(live)), self.config.actions_from)
         } else {
             Router::new()
         }
