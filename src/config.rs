@@ -5,6 +5,7 @@ mod settings;
 
 pub(crate) use settings::{NatsSettings, Role, Settings};
 
+use crate::api::ActionsFrom;
 use anyhow::{Context, bail, ensure};
 use dormer_workers::kubernetes::Settings as Join;
 use settings::{JoinSettings, LISTEN};
@@ -60,6 +61,8 @@ pub(crate) struct Config {
     pub(crate) slots: usize,
     /// Where the endpoints listen.
     pub(crate) listen: SocketAddr,
+    /// From where actions are taken.
+    pub(crate) actions_from: ActionsFrom,
     /// This process' name.
     pub(crate) name: String,
     /// How kubelets join.
@@ -105,6 +108,7 @@ impl Config {
             ssh_port: all.ssh_port.unwrap_or_default(),
             slots,
             listen: all.listen.unwrap_or(LISTEN),
+            actions_from: all.actions_from.unwrap_or_default(),
             name: all.name.unwrap_or_default(),
             join: settled(join)?,
             nats,

@@ -50,6 +50,16 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, error, what_to_do)
     }
 
+    /// 403: actions are not taken from there.
+    pub(crate) fn far(from: &str) -> Self {
+        Self::new(
+            StatusCode::FORBIDDEN,
+            format!("actions are taken from this machine alone, not from {from}"),
+            "come through kubectl port-forward; or put something before dormer that knows who may, \
+             and start it with --actions-from anywhere",
+        )
+    }
+
     /// 415: only JSON is taken, which no form of a foreign page can send.
     pub(crate) fn not_json() -> Self {
         Self::new(

@@ -4,6 +4,7 @@ mod ask;
 mod changes;
 mod dead;
 mod error;
+mod guard;
 pub(crate) mod reads;
 mod shelf;
 mod shown;
@@ -13,10 +14,11 @@ pub(crate) mod tests;
 mod writes;
 
 pub(crate) use error::ApiError;
+pub(crate) use guard::ActionsFrom;
 
 use crate::live::Live;
 use axum::{
-    Router,
+    Router, middleware,
     routing::{get, post},
 };
 use dormer_engine::port::Ports;
@@ -39,8 +41,8 @@ impl<P: Ports> Api<P> {
     }
 }
 
-/// Every endpoint.
-pub(crate) fn router<P: Ports>(api: Arc<Api<P>>) -> Router {
+/// Every endpoint; actions are taken `from` there.
+pub(crate) fn router<P: Ports>(api: Arc<Api<P>>, from: ActionsFrom) -> Router {
     let v1 = Router::new()
         .route("/machines", get(reads::machines))
         .route("/machines/{machine}", get(reads::machine))
@@ -61,7 +63,8 @@ pub(crate) fn router<P: Ports>(api: Arc<Api<P>>) -> Router {
         .route("/dead", get(reads::dead))
         .route("/dead/{id}", get(reads::dead_letter))
         .route("/dead/{id}/requeue", post(writes::requeue))
-        .fallback(nowhere);
+        .fallback(nowhere)
+        .layer(middleware::from_fn_with_state(from, guard::guard));
     Router::new().nest("/api/v1", v1).with_state(api)
 }
 

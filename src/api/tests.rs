@@ -1,6 +1,6 @@
 //! The API over a store in memory, with an engine at work and hands that fail: what people see, ask, and are refused.
 
-use super::Api;
+use super::{ActionsFrom, Api};
 use crate::{
     console,
     embedded::tests::{Telling, machine_seen},
@@ -9,6 +9,7 @@ use crate::{
 use axum::{
     Router,
     body::{Body, to_bytes},
+    extract::ConnectInfo,
     http::{Request, StatusCode},
 };
 use dormer_engine::{
@@ -23,7 +24,7 @@ use dormer_proto::{
 };
 use dormer_workers::{port::Facts, worker};
 use serde_json::{Value, json};
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{sync::mpsc, time::timeout};
 use tower::ServiceExt;
 
@@ -55,11 +56,13 @@ impl Site {
         let first = facts.begin().await.expect("an epoch");
         facts.publish(vec![machine_seen("u1", &first, false)]).await.expect("published");
         timeout(IN_TIME, tasks.recv()).await.expect("in time").expect("a task");
-        let router = console::with_api(Api::new(Arc::clone(&ports), live));
+        let router = console::with_api(Api::new(Arc::clone(&ports), live), ActionsFrom::default());
         Self { ports, router, running, _tasks: tasks }
     }
 
-    async fn ask(&self, request: Request<Body>) -> (StatusCode, Value) {
+    async fn ask(&self, mut request: Request<Body>) -> (StatusCode, Value) {
+        let near: SocketAddr = ([127, 0, 0, 1], 5_000).into();
+        request.extensions_mut().insert(ConnectInfo(near));
         let answer = self.router.clone().oneshot(request).await.expect("an answer");
         let status = answer.status();
         let body = to_bytes(answer.into_body(), usize::MAX).await.expect("a body");

@@ -1,5 +1,6 @@
 //! Every setting by its flag, its variable and its place in the file, and how they are laid over each other.
 
+use crate::api::ActionsFrom;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -144,6 +145,11 @@ pub(crate) struct Settings {
     #[arg(long, env = "DORMER_LISTEN", value_name = "ADDRESS:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) listen: Option<SocketAddr>,
+
+    /// From where actions of people are taken; anybody who reaches the address may look [default: loopback]
+    #[arg(long, env = "DORMER_ACTIONS_FROM", value_enum, value_name = "WHERE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) actions_from: Option<ActionsFrom>,
 
     /// This process' name among all of dormer's, such as its pod's name [default: host name and process id]
     #[arg(long, env = "DORMER_NAME", value_name = "NAME")]
@@ -327,7 +333,7 @@ impl Settings {
     pub(crate) fn over(self, lower: Self) -> Self {
         over!(self, lower;
             kubeconfig, context, store, namespace, machine_namespace, pool, private_key, private_key_secret,
-            ssh_port, slots, listen, name;
+            ssh_port, slots, listen, actions_from, name;
             role, payload, profile_layer)
     }
 
@@ -345,6 +351,7 @@ impl Settings {
             ssh_port: Some(22),
             slots: Some(256),
             listen: Some(LISTEN),
+            actions_from: Some(ActionsFrom::default()),
             name: Some(process_name()),
             ..Self::default()
         })

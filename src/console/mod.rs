@@ -5,7 +5,7 @@ mod machine;
 mod page;
 mod rollout;
 
-use crate::api::{self, Api, ApiError, reads};
+use crate::api::{self, ActionsFrom, Api, ApiError, reads};
 use axum::{
     Router,
     extract::{Path, Query, State as Of},
@@ -29,9 +29,9 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; c
 
 type Asked<P> = Of<Arc<Api<P>>>;
 
-/// The pages, and the API that they ask.
-pub(crate) fn with_api<P: Ports>(api: Arc<Api<P>>) -> Router {
-    api::router(Arc::clone(&api)).merge(router(api))
+/// The pages, and the API that they ask; actions are taken `from` there.
+pub(crate) fn with_api<P: Ports>(api: Arc<Api<P>>, from: ActionsFrom) -> Router {
+    api::router(Arc::clone(&api), from).merge(router(api))
 }
 
 /// The pages.

@@ -2,7 +2,7 @@
 
 use super::{Options, Strategy, clock::PacedClock, payload::payload};
 use crate::{
-    api::Api as PeopleApi,
+    api::{ActionsFrom, Api as PeopleApi},
     console, health,
     live::Live,
     run::{
@@ -95,7 +95,7 @@ impl Stage {
         stage.make_pool(options).await?;
         let live = Arc::<Live>::default();
         let mut running = stage.start_roles(&live)?;
-        let people = console::with_api(PeopleApi::new(stage.ports(), live));
+        let people = console::with_api(PeopleApi::new(stage.ports(), live), ActionsFrom::default());
         let router = health::router(running.health()).merge(people);
         serve::serve(&mut running, listener, router);
         *stage.running.lock().await = Some(running);

@@ -22,5 +22,7 @@ pub(crate) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
 /// Answers on `listener` until the roles end.
 pub(crate) fn serve(running: &mut Running, listener: TcpListener, router: Router) {
     running.health().tell(CONSOLE, Standing::Up);
-    running.beside(CONSOLE, async move { Ok(axum::serve(listener, router).await?) });
+    // With who asks, since not everybody may.
+    let app = router.into_make_service_with_connect_info::<SocketAddr>();
+    running.beside(CONSOLE, async move { Ok(axum::serve(listener, app).await?) });
 }

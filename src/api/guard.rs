@@ -1,0 +1,87 @@
+//! Who may ask for something: people on this machine, and those who come through `kubectl port-forward`, which
+//! Kubernetes lets through by name. The API itself knows nobody; so a pod next door may look, and change nothing.
+
+use super::ApiError;
+use axum::{
+    extract::{ConnectInfo, Request, State},
+    http::{Method, header::HOST},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+
+/// From where actions are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ActionsFrom {
+    /// This machine or pod, which includes kubectl port-forward
+    #[default]
+    Loopback,
+    /// Anywhere: something in front of dormer must know who may
+    Anywhere,
+}
+
+/// Lets questions through, and actions from where they are taken.
+pub(super) async fn guard(
+    State(from): State<ActionsFrom>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let asks = matches!(*request.method(), Method::GET | Method::HEAD);
+    if !asks
+        && from == ActionsFrom::Loopback
+        && let Err(error) = near(&request)
+    {
+        return error.into_response();
+    }
+    next.run(request).await
+}
+
+/// Whether a request comes from this machine, and under one of its own names: a page elsewhere can give its own name
+/// our address, but not our name to itself.
+fn near(request: &Request) -> Result<(), ApiError> {
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
+    if !peer.is_some_and(|peer| peer.to_canonical().is_loopback()) {
+        let peer = peer.map_or_else(|| "an unknown address".to_owned(), |peer| peer.to_string());
+        return Err(ApiError::far(&peer));
+    }
+    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    if is_own_name(host) { Ok(()) } else { Err(ApiError::far(host)) }
+}
+
+/// `localhost` or an address, with a port or without; and nothing, as programs may have it.
+fn is_own_name(host: &str) -> bool {
+    let port = |port: &str| port.parse::<u16>().is_ok();
+    let name = host.rsplit_once(':').filter(|it| port(it.1)).map_or(host, |(name, _)| name);
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    host.is_empty() || name.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    fn from(peer: Option<&str>, host: &str) -> bool {
+        let mut request = Request::post("/x").header(HOST, host).body(Body::empty()).unwrap();
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(ConnectInfo::<SocketAddr>(peer.parse().unwrap()));
+        }
+        near(&request).is_ok()
+    }
+
+    #[test]
+    fn actions_are_taken_from_this_machine_under_its_own_names() {
+        for host in ["localhost:7080", "127.0.0.1:7080", "[::1]:7080", "127.0.0.1", ""] {
+            assert!(from(Some("127.0.0.1:5000"), host), "{host}");
+        }
+        assert!(from(Some("[::ffff:127.0.0.1]:5000"), "localhost"));
+        assert!(!from(Some("10.128.0.7:5000"), "localhost:7080"));
+        assert!(!from(None, "localhost:7080"), "who is not known is not near");
+        for host in ["evil.example:7080", "localhost.evil.example", "127.0.0.1.evil.example:1"] {
+            assert!(!from(Some("127.0.0.1:5000"), host), "{host}");
+        }
+    }
+}
