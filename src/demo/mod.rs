@@ -1,6 +1,8 @@
 //! `dormer demo`: the whole product on a laptop. A simulated fleet comes up, a machine fails and is retried, and all
 //! are upgraded one by one; engine, worker and watcher are the very ones that `dormer run` runs.
 
+#[cfg(test)]
+mod acts;
 mod board;
 mod clock;
 mod outcome;

@@ -204,6 +204,46 @@ impl Stage {
         self.seed
     }
 
+    /// The world's administrator, as dormer is one here.
+    #[cfg(test)]
+    pub(super) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The world that dormer works in.
+    #[cfg(test)]
+    pub(super) fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// dormer stops, forgets all it ever knew, and starts again in the same world; nobody serves its API then.
+    #[cfg(test)]
+    pub(super) async fn start_again_without_store(&mut self) -> anyhow::Result<()> {
+        self.stop_dormer().await?;
+        std::fs::remove_dir_all(&self.folder)?;
+        self.start_again()
+    }
+
+    /// dormer stops; the world goes on.
+    #[cfg(test)]
+    pub(super) async fn stop_dormer(&self) -> anyhow::Result<()> {
+        match self.running.lock().await.take() {
+            Some(running) => running.stop().await,
+            None => Ok(()),
+        }
+    }
+
+    #[cfg(test)]
+    fn start_again(&mut self) -> anyhow::Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        let store = EmbeddedStore::open(&self.folder)?;
+        let clock = PacedClock::times_faster(self.speed);
+        self.ports = Arc::new(Local::new(Arc::new(store), clock));
+        let running = self.start_roles(&Arc::default())?;
+        *self.running.get_mut() = Some(running);
+        Ok(())
+    }
+
     /// Waits for `pause`; ends early, with the reason, if a role of dormer does.
     pub(crate) async fn pause(&self, pause: Duration) -> anyhow::Result<()> {
         let mut running = self.running.lock().await;

@@ -1,0 +1,80 @@
+//! dormer takes over nodes that serve: ones that it configured and forgot, and ones that another operator configured.
+
+use super::{Act, short_or_long};
+use dormer_fleet::world::{Happened, Tally};
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::{Map, Value, json};
+
+/// What adoption must not do.
+fn disturbed(before: Tally, after: Tally) -> [u64; 5] {
+    [
+        after.pods_evicted - before.pods_evicted,
+        after.pods_deleted - before.pods_deleted,
+        after.kubelet_restarts - before.kubelet_restarts,
+        after.machines_deleted - before.machines_deleted,
+        after.converges_with_change - before.converges_with_change,
+    ]
+}
+
+impl Act {
+    /// Nodes that went away since the record had `since` lines.
+    fn went_away(&self, since: usize) -> Vec<Happened> {
+        let entries = self.stage.record().entries().into_iter().skip(since);
+        let happened = entries.map(|entry| entry.happened);
+        happened.filter(|h| matches!(h, Happened::NodeUnavailable { .. })).collect()
+    }
+
+    /// dormer's marks on the Nodes give way to those of the Windows Machine Config Operator.
+    async fn marked_by_wmco(&self) {
+        let nodes = self.nodes();
+        for node in nodes.list(&ListParams::default()).await.expect("Nodes") {
+            let name = node.metadata.name.unwrap_or_default();
+            let marks = node.metadata.annotations.unwrap_or_default();
+            let ours = marks.keys().filter(|key| key.starts_with("dormer.io/"));
+            let mut patch: Map<String, Value> =
+                ours.map(|key| (key.clone(), Value::Null)).collect();
+            if patch.is_empty() {
+                continue;
+            }
+            let version = "windowsmachineconfig.openshift.io/version";
+            patch.insert(version.into(), "10.18.1-abcdef".into());
+            let patch = Patch::Merge(json!({"metadata": {"annotations": patch}}));
+            nodes.patch(&name, &PatchParams::default(), &patch).await.expect("a Node is patched");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_its_store_dormer_finds_all_joined_and_disturbs_nobody() {
+    let mut act = Act::all_joined(short_or_long(5, 20)).await;
+    let (before, lines) = (act.stage.record().tally(), act.stage.record().entries().len());
+    act.start_again_without_store().await;
+    act.until_all_serve(0).await;
+    assert_eq!(disturbed(before, act.stage.record().tally()), [0; 5]);
+    assert_eq!(act.went_away(lines), []);
+    act.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_of_another_operator_are_joined_and_what_differs_waits() {
+    let mut act = Act::all_joined(short_or_long(5, 20)).await;
+    act.set("approval", "manual").await;
+    let (before, lines) = (act.stage.record().tally(), act.stage.record().entries().len());
+    act.stage.stop_dormer().await.expect("dormer stops");
+    act.marked_by_wmco().await;
+    act.stage.install(1).await.expect("a payload");
+    act.start_again_without_store().await;
+    let machines = act.stage.machines();
+    act.until("every machine is Joined and waits for approval", |act| {
+        let waits = act.board.live().filter(|seen| seen.view.state == "Joined");
+        let waits = waits.filter(|seen| seen.view.phase == "waiting for approval");
+        waits.count() == machines
+    })
+    .await;
+    assert_eq!(disturbed(before, act.stage.record().tally()), [0; 5]);
+    assert_eq!(act.went_away(lines), []);
+    act.set("approval", "automatic").await;
+    act.until_all_serve(1).await;
+    assert_eq!(act.stage.record().max_unavailable_observed(), 1);
+    act.end().await;
+}
