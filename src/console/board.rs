@@ -8,21 +8,34 @@ use serde_json::Value;
 const STATES: [&str; 8] =
     ["Failed", "Provisioned", "Reachable", "Configured", "Joined", "Draining", "Recreated", "Gone"];
 
-/// The fleet.
-pub(super) fn fleet(machines: &[Value], rollouts: &[Value], dead: usize) -> Markup {
+/// Most machines in the table: a browser lays it out anew at each change.
+const ROWS_MAX: usize = 500;
+
+/// The fleet; its table has those in the state `only`, if one is chosen.
+pub(super) fn fleet(
+    machines: &[Value],
+    rollouts: &[Value],
+    dead: usize,
+    only: Option<&str>,
+) -> Markup {
     let in_state = |name: &str| machines.iter().filter(|m| m["state"] == name).count();
     html! {
         h1 { "Windows nodes" }
         ul.counts {
             @for name in STATES.into_iter().filter(|name| in_state(name) > 0) {
-                li { b { (in_state(name)) } (state(name)) }
+                li.here[only == Some(name)] {
+                    b { (in_state(name)) } a href=(format!("/?state={name}")) { (state(name)) }
+                }
             }
             @if dead > 0 { li { b { (dead) } a.bad href="/dead" { "dead letters" } } }
         }
         @for rollout in rollouts { (line(rollout)) }
-        h2 { "Machines" }
+        h2 {
+            @if let Some(only) = only { "Machines: " (only) " (" a href="/" { "show all" } ")" }
+            @else { "Machines" }
+        }
         @if machines.is_empty() { p.quiet { "None yet: dormer has seen no Windows Machine." } }
-        @else { (table(machines)) }
+        @else { (table(machines, only)) }
     }
 }
 
@@ -44,17 +57,21 @@ fn line(rollout: &Value) -> Markup {
     }
 }
 
-fn table(machines: &[Value]) -> Markup {
+fn table(machines: &[Value], only: Option<&str>) -> Markup {
     let place = |machine: &Value| STATES.iter().position(|name| machine["state"] == *name);
-    let mut sorted: Vec<&Value> = machines.iter().collect();
+    let chosen = |machine: &&Value| only.is_none_or(|only| machine["state"] == only);
+    let mut sorted: Vec<&Value> = machines.iter().filter(chosen).collect();
     sorted.sort_by_key(|machine| (place(machine), word(machine, "name").to_owned()));
     html! {
         div.wide { table {
             thead { tr {
                 th { "Machine" } th { "State" } th { "Since" } th { "Version" } th { "Node" } th { "What it is at" }
             } }
-            tbody { @for machine in sorted { (row(machine)) } }
+            tbody { @for machine in sorted.iter().take(ROWS_MAX) { (row(machine)) } }
         } }
+        @if sorted.len() > ROWS_MAX {
+            p.quiet { "and " (sorted.len() - ROWS_MAX) " more; dormer get machines lists all" }
+        }
     }
 }
 
@@ -130,4 +147,31 @@ fn letter_row(letter: &Value) -> Markup {
 /// Names, as a sentence has them.
 pub(super) fn names(list: &Value) -> String {
     texts(list).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn machines(count: usize) -> Vec<Value> {
+        let state = |at| if at == 700 { "Failed" } else { "Joined" };
+        (0..count)
+            .map(
+                |at| json!({"name": format!("m{at}"), "uid": format!("u{at}"), "state": state(at)}),
+            )
+            .collect()
+    }
+
+    #[test]
+    fn a_large_fleet_shows_what_needs_a_person_first_and_counts_the_rest() {
+        let page = fleet(&machines(1_000), &[], 0, None).into_string();
+        assert_eq!(page.matches("<tr>").count(), ROWS_MAX + 1);
+        let first = page.split("<tbody>").nth(1).unwrap_or_default();
+        assert!(first.starts_with("<tr><td><a href=\"/machines/u700\">m700</a>"), "{first:.200}");
+        assert!(page.contains("<b>999</b>") && page.contains("and 500 more"));
+        let page = fleet(&machines(1_000), &[], 0, Some("Failed")).into_string();
+        assert_eq!(page.matches("<tr>").count(), 2);
+        assert!(page.contains("<b>999</b>"), "the counts are of all");
+    }
 }

@@ -15,6 +15,7 @@ let again = false;
 async function load() {
   if (loading) { again = true; return; }
   loading = true;
+  const begun = performance.now();
   try {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -22,7 +23,9 @@ async function load() {
     const selecting = String(getSelection()) !== "";
     if (fresh && !selecting) document.querySelector("main").replaceWith(fresh);
   } catch { /* the stream below says when the server is back */ }
-  setTimeout(() => { loading = false; if (again) { again = false; load(); } }, 400);
+  // A large fleet takes a while to fetch and to lay out: at most a fifth of the time is spent on it.
+  const pause = Math.max(500, 4 * (performance.now() - begun));
+  setTimeout(() => { loading = false; if (again) { again = false; load(); } }, pause);
 }
 
 function follow() {

@@ -18,6 +18,7 @@ use axum::{
 };
 use dormer_engine::port::Ports;
 use maud::Markup;
+use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -75,15 +76,21 @@ fn shown(page: Result<Markup, ApiError>) -> Response {
     }
 }
 
-async fn fleet<P: Ports>(Of(api): Asked<P>) -> Response {
-    shown(fleet_page(api).await)
+/// Which machines the board has.
+#[derive(Debug, Deserialize)]
+struct Only {
+    state: Option<String>,
 }
 
-async fn fleet_page<P: Ports>(api: Arc<Api<P>>) -> Result<Markup, ApiError> {
+async fn fleet<P: Ports>(Of(api): Asked<P>, Query(only): Query<Only>) -> Response {
+    shown(fleet_page(api, only.state.as_deref()).await)
+}
+
+async fn fleet_page<P: Ports>(api: Arc<Api<P>>, only: Option<&str>) -> Result<Markup, ApiError> {
     let machines = reads::machines(Of(Arc::clone(&api)), Query::default()).await?.0;
     let rollouts = reads::rollouts(Of(Arc::clone(&api))).await?.0;
     let dead = reads::dead(Of(api)).await?.0;
-    let content = board::fleet(items(&machines), items(&rollouts), items(&dead).len());
+    let content = board::fleet(items(&machines), items(&rollouts), items(&dead).len(), only);
     Ok(page::page("Windows nodes", content))
 }
 
