@@ -3,8 +3,13 @@
 mod calibration;
 mod desk;
 mod engine;
+#[cfg(feature = "demo")]
+mod fleet;
 mod idle;
 mod steps;
+
+#[cfg(feature = "demo")]
+pub(crate) use engine::{cpu_seconds, rss_mib};
 
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -14,6 +19,9 @@ use std::process::ExitCode;
 pub(crate) enum Bench {
     /// Durable steps a second: runs of six steps each (decide, task, report), tasks that do nothing
     Engine(engine::Options),
+    /// How long a simulated fleet takes to come up, on a virtual clock: the ratios measure waiting
+    #[cfg(feature = "demo")]
+    Fleet(fleet::Options),
     /// What an idle run costs in memory, and how soon an engine with many of them works
     Idle(idle::Options),
 }
@@ -22,6 +30,8 @@ pub(crate) enum Bench {
 pub(crate) async fn run(bench: Bench) -> anyhow::Result<ExitCode> {
     match bench {
         Bench::Engine(options) => engine::run(options).await,
+        #[cfg(feature = "demo")]
+        Bench::Fleet(options) => fleet::run(options).await,
         Bench::Idle(options) => idle::run(options).await,
     }
 }

@@ -314,7 +314,7 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
 }
 
 /// Processor seconds of this process, user and system (`/proc/self/stat`; 100 ticks a second on Linux).
-fn cpu_seconds() -> f64 {
+pub(crate) fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let field = |at: usize| -> f64 {
@@ -324,7 +324,7 @@ fn cpu_seconds() -> f64 {
 }
 
 /// Resident memory of this process, in MiB.
-pub(super) fn rss_mib() -> f64 {
+pub(crate) fn rss_mib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
     line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0) / 1_024.0

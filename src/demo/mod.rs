@@ -11,6 +11,8 @@ mod script;
 mod show;
 mod stage;
 
+pub(crate) use clock::PacedClock;
+
 use crate::fleet;
 use anyhow::Context;
 use clap::{Args, ValueEnum};

@@ -37,6 +37,10 @@ pub(crate) struct Outcome {
     pub(crate) speed: f64,
     /// Where chance came from.
     pub(crate) seed: u64,
+    /// Processor seconds of this process, the simulated world's included.
+    pub(crate) cpu_s: f64,
+    /// Resident memory of this process in MiB, the simulated world's included.
+    pub(crate) rss_mib: f64,
     /// Real seconds from the first line to the last.
     pub(crate) seconds: f64,
 }

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 /// Messages asked for at once.
 const PULL_MAX: usize = 512;
 /// A claim on a message: it comes again when it was not settled for so long.
-const CLAIM: Duration = Duration::from_secs(30);
+const CLAIM: Duration = Duration::from_secs(10);
 /// The server tells that it is there when it has nothing else to say; two misses end the pull.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// After so long without a message the consumer is looked at: one that holds back what is pending is made anew.

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::certs::Identity;
 use crate::process::{Process, ProcessSpec};
 use crate::program::{Program, Release};
-use crate::skip::Start;
+use crate::skip::{Skipped, Start};
 use crate::{block_until, free_port, test_dir};
 
 const NATS_SERVER: Program = Program {
@@ -156,6 +156,14 @@ impl NatsServer {
             }
         }
         panic!("nats-server did not start: {:#}", last.expect("at least one try"));
+    }
+
+    /// Where the program is, found or made, for those who start it themselves.
+    ///
+    /// # Errors
+    /// It cannot be had here.
+    pub fn program(version: NatsVersion) -> Result<PathBuf, Skipped> {
+        NATS_SERVER.find(&version.release())
     }
 
     /// `nats://127.0.0.1:<port>`, or `tls://…`.

@@ -29,7 +29,7 @@ use tokio::{
 
 /// A claim that no heartbeat extends for so long lapses, and its order is delivered again. Heartbeats come several
 /// times as often.
-pub const CLAIM: Duration = Duration::from_secs(30);
+pub const CLAIM: Duration = Duration::from_secs(10);
 /// A report that is not receipted for so long is repeated.
 const REPEAT_AFTER: Duration = Duration::from_secs(3);
 /// An order that only a newer build can read is left to one for so long.
