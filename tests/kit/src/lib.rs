@@ -14,7 +14,7 @@
 //! }
 //! ```
 //!
-//! A further server (etcd, kube-apiserver, sshd, …) is one [`Program`] constant and one file like
+//! A further server (etcd, kube-apiserver, …) is one [`Program`] constant and one file like
 //! `nats.rs`; finding, building, starting, skipping and cleaning up are shared.
 
 mod certs;
@@ -24,6 +24,7 @@ mod process;
 mod program;
 mod skip;
 mod source;
+mod sshd;
 mod wait;
 
 pub use certs::{Identity, TestCa};
@@ -32,6 +33,7 @@ pub use port::free_port;
 pub use process::{Process, ProcessSpec};
 pub use program::{Program, Release};
 pub use skip::{Skipped, Start};
+pub use sshd::{KeyKind, SshKey, Sshd, SshdOptions};
 pub use tempfile::TempDir;
 pub use wait::{await_condition, await_some, block_until};
 
