@@ -3,6 +3,7 @@
 use crate::{
     lane::{Arrived, Lane, Tally},
     port::{Clock, History, HistoryReader, Inbox, Ports, Settle, StoreError},
+    witness::Witness,
 };
 use dormer_engine_core::Workflow;
 use dormer_proto::id::{RunId, Timestamp, hash64};
@@ -57,6 +58,19 @@ impl Default for Options {
 pub async fn run<W: Workflow, P: Ports>(
     ports: Arc<P>,
     options: Options,
+    stop: watch::Receiver<bool>,
+) -> Result<Tally, StoreError> {
+    run_seen::<W, P, ()>(ports, options, Arc::default(), stop).await
+}
+
+/// As [`run`], and tells `witness` what is done.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_seen<W: Workflow, P: Ports, E: Witness<W>>(
+    ports: Arc<P>,
+    options: Options,
+    witness: Arc<E>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<Tally, StoreError> {
     let lanes = options.lanes.max(1);
@@ -64,10 +78,12 @@ pub async fn run<W: Workflow, P: Ports>(
     let mut mouths = Vec::with_capacity(lanes);
     for _ in 0..lanes {
         let (mouth, letters) = mpsc::channel(options.batch_max * 2);
-        let lane = Lane::<W, P>::new(
+        let (build, cached_max) = (options.build.clone(), options.cached_max / lanes);
+        let lane = Lane::<W, P, E>::seen_by(
             Arc::clone(&ports),
-            options.build.clone(),
-            options.cached_max / lanes,
+            build,
+            cached_max,
+            Arc::clone(&witness),
         );
         tasks.spawn(lane_loop(lane, letters, options.batch_max));
         mouths.push(mouth);
@@ -115,8 +131,8 @@ async fn told(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-async fn lane_loop<W: Workflow, P: Ports>(
-    mut lane: Lane<W, P>,
+async fn lane_loop<W: Workflow, P: Ports, E: Witness<W>>(
+    mut lane: Lane<W, P, E>,
     mut letters: mpsc::Receiver<Arrived<W>>,
     batch_max: usize,
 ) -> Result<Tally, StoreError> {

@@ -9,9 +9,12 @@ mod cache;
 mod carry;
 mod intake;
 
-use crate::port::{
-    Append, AppendError, Clock, DeadLetter, DeadLetters, Expected, History, HistoryReader, Inbox,
-    Ports, Settle, StoreError,
+use crate::{
+    port::{
+        Append, AppendError, Clock, DeadLetter, DeadLetters, Expected, History, HistoryReader,
+        Inbox, Ports, Settle, StoreError,
+    },
+    witness::{Appended, Witness},
 };
 use cache::{Cache, Cached};
 use carry::Work;
@@ -28,6 +31,7 @@ use dormer_proto::{
 pub use intake::Arrived;
 use intake::{Mail, sort};
 use std::{collections::BTreeMap, sync::Arc};
+use tokio::time::Instant;
 
 /// How long a letter waits that a newer build has to read, in milliseconds.
 const NEWER_AGAIN_MS: u64 = 60_000;
@@ -56,10 +60,11 @@ pub struct Tally {
 }
 
 /// One lane of an engine.
-pub struct Lane<W: Workflow, P: Ports> {
+pub struct Lane<W: Workflow, P: Ports, E: Witness<W> = ()> {
     ports: Arc<P>,
     build: String,
     cache: Cache<W>,
+    witness: Arc<E>,
     /// What this lane has done so far.
     pub tally: Tally,
 }
@@ -74,9 +79,11 @@ struct Open<W: Workflow> {
 }
 
 /// What one run's letters led to, before the append.
-struct Plan<W: Workflow> {
+struct Plan<W: Workflow, G> {
     run: RunId,
     expected: Expected,
+    /// What the witness saw of the run before.
+    before: Option<G>,
     record: Option<(Record<W>, Effects)>,
     /// The run, when nothing was taken.
     unchanged: Option<Cached<W>>,
@@ -90,7 +97,20 @@ struct Plan<W: Workflow> {
 impl<W: Workflow, P: Ports> Lane<W, P> {
     /// A lane that keeps at most `cached_max` runs in memory; `build` is written into its records.
     pub fn new(ports: Arc<P>, build: impl Into<String>, cached_max: usize) -> Self {
-        Self { ports, build: build.into(), cache: Cache::new(cached_max), tally: Tally::default() }
+        Lane::seen_by(ports, build, cached_max, Arc::default())
+    }
+}
+
+impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
+    /// A lane of which `witness` is told what it does.
+    pub fn seen_by(
+        ports: Arc<P>,
+        build: impl Into<String>,
+        cached_max: usize,
+        witness: Arc<E>,
+    ) -> Self {
+        let (cache, tally) = (Cache::new(cached_max), Tally::default());
+        Self { ports, build: build.into(), cache, witness, tally }
     }
 
     /// Works off a batch of deliveries.
@@ -149,6 +169,7 @@ impl<W: Workflow, P: Ports> Lane<W, P> {
         match self.ports.dead().put(letter).await {
             Ok(()) => {
                 self.tally.dead += 1;
+                self.witness.buried();
                 Settle::Done
             }
             Err(_) => Settle::Again(UNAVAILABLE_AGAIN_MS),
@@ -193,7 +214,7 @@ impl<W: Workflow, P: Ports> Lane<W, P> {
     async fn confirm(
         &mut self,
         doubtful: BTreeMap<RunId, Vec<Mail<W>>>,
-        plans: &mut Vec<Plan<W>>,
+        plans: &mut Vec<Plan<W, E::Glance>>,
         fates: &mut Vec<(u64, Settle)>,
     ) -> Result<(), StoreError> {
         if doubtful.is_empty() {
@@ -279,13 +300,20 @@ impl<W: Workflow, P: Ports> Lane<W, P> {
     }
 
     /// Step 2: decide in memory.
-    async fn decide(&mut self, id: &RunId, open: Open<W>, letters: &mut [Mail<W>]) -> Plan<W> {
+    async fn decide(
+        &mut self,
+        id: &RunId,
+        open: Open<W>,
+        letters: &mut [Mail<W>],
+    ) -> Plan<W, E::Glance> {
         let at = self.ports.clock().now();
         let expected = expectation(open.revision);
+        let before = open.run.as_ref().map(|run| self.witness.glance(run));
         let mut transition = open.run.map(|run| Transition::of(run, at));
         let mut plan = Plan {
             run: id.clone(),
             expected,
+            before,
             record: None,
             unchanged: None,
             answers: Vec::new(),
@@ -370,7 +398,7 @@ impl<W: Workflow, P: Ports> Lane<W, P> {
     /// Steps 3 to 5: append, carry out, and say which letters are settled.
     async fn store(
         &mut self,
-        plans: Vec<Plan<W>>,
+        plans: Vec<Plan<W, E::Glance>>,
         fates: &mut Vec<(u64, Settle)>,
     ) -> Result<(), StoreError> {
         let mut work = Work::new(self.ports.history().incarnation());
@@ -380,6 +408,9 @@ impl<W: Workflow, P: Ports> Lane<W, P> {
         for mut plan in plans {
             self.tally.dropped += plan.dropped;
             self.tally.unknown += plan.unknown;
+            if plan.dropped > 0 {
+                self.witness.dropped(plan.dropped, plan.unknown);
+            }
             let Some((record, effects)) = plan.record.take() else {
                 work.answers(plan.answers);
                 if let Some(cached) = plan.unchanged {
@@ -418,7 +449,7 @@ impl<W: Workflow, P: Ports> Lane<W, P> {
             }
             early.carry_out(self.ports.as_ref()).await?;
         }
-        let results = self.ports.history().append(batch).await;
+        let results = self.append(batch).await;
         for ((plan, record, effects, sum), result) in appended.into_iter().zip(results) {
             self.after_append(plan, record, effects, sum, result, &mut work, &mut settled, fates);
         }
@@ -443,10 +474,20 @@ impl<W: Workflow, P: Ports> Lane<W, P> {
         Ok(())
     }
 
+    async fn append(&self, batch: Vec<Append>) -> Vec<Result<Revision, AppendError>> {
+        if batch.is_empty() {
+            return Vec::new();
+        }
+        let begun = Instant::now();
+        let results = self.ports.history().append(batch).await;
+        self.witness.appended(begun.elapsed(), tallied(&results));
+        results
+    }
+
     #[expect(clippy::too_many_arguments, reason = "one record's whole fate, in one place")]
     fn after_append(
         &mut self,
-        plan: Plan<W>,
+        plan: Plan<W, E::Glance>,
         record: Record<W>,
         effects: Effects,
         sum: Sum,
@@ -463,6 +504,7 @@ impl<W: Workflow, P: Ports> Lane<W, P> {
                     run = %plan.run, seq = %record.run.seq, state = W::label(&record.run.state),
                     events = record.events.len(), "transition"
                 );
+                self.witness.stored(plan.before, &record);
                 let mut run = record.run;
                 run.sealed(sum);
                 work.add(&run, effects);
@@ -483,6 +525,18 @@ impl<W: Workflow, P: Ports> Lane<W, P> {
             }
         }
     }
+}
+
+fn tallied(results: &[Result<Revision, AppendError>]) -> Appended {
+    results.iter().fold(Appended::default(), |mut tally, result| {
+        match result {
+            Ok(_) => tally.stored += 1,
+            Err(AppendError::Conflict) => tally.conflicts += 1,
+            Err(AppendError::Unknown(_)) => tally.unknown += 1,
+            Err(AppendError::Refused(_)) => tally.refused += 1,
+        }
+        tally
+    })
 }
 
 fn expectation(revision: Option<Revision>) -> Expected {

@@ -11,3 +11,4 @@ pub mod local;
 pub mod memory;
 pub mod nats;
 pub mod port;
+pub mod witness;

@@ -11,4 +11,5 @@ pub mod port;
 pub mod progress;
 pub mod ssh;
 pub mod watcher;
+pub mod witness;
 pub mod worker;

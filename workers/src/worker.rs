@@ -4,6 +4,7 @@ use crate::{
     execute::Execute,
     port::{Claimed, Orders, PortError},
     progress::Progress,
+    witness::{Attempting, Seen},
 };
 use backon::{ExponentialBuilder, Retryable};
 use dormer_proto::{
@@ -50,6 +51,8 @@ pub struct Options {
     pub time_factor: f64,
     /// How long attempts under way may go on after the stop.
     pub grace: Duration,
+    /// Who is told what it does.
+    pub seen: Seen,
 }
 
 impl Options {
@@ -63,6 +66,7 @@ impl Options {
             heartbeat_every: Duration::from_secs(5),
             time_factor: 1.0,
             grace: Duration::from_secs(10),
+            seen: Seen::default(),
         }
     }
 
@@ -190,7 +194,9 @@ impl<O: Orders, X: Execute> Worker<O, X> {
     async fn carry_out(&self, claim: &O::Claim, order: &Order, newer: &CancellationToken) {
         let progress = Progress::default();
         let work = async {
-            let result = self.execute(order, &progress, newer).await;
+            let attempting = Attempting::begin(&self.options.seen, order, &self.options.name);
+            let result = attempting.scope(self.execute(order, &progress, newer)).await;
+            attempting.ended(&result);
             match &result {
                 Ok(_) => tracing::debug!("done"),
                 Err(failure) => {

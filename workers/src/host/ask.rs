@@ -4,6 +4,7 @@ use super::{HostHands, cluster::Cluster, prepare::Prepared, script_fence};
 use crate::{
     progress::Progress,
     ssh::{Output, Session, SshError},
+    witness::{self, Deed},
 };
 use dormer_profile::{
     answer::{self, Answer},
@@ -98,7 +99,8 @@ impl<C: Cluster> HostHands<C> {
         line: &str,
         progress: &Progress,
     ) -> Result<Output, Failure> {
-        let output = session.exec(line, |_| progress.advance(0)).await;
+        let deed = witness::begin(Deed::Command);
+        let output = deed.ended(session.exec(line, |_| progress.advance(0)).await);
         output.map_err(|error| self.failed(host, error))
     }
 }

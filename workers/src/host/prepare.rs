@@ -5,6 +5,7 @@ use crate::{
     catalog::Payload,
     progress::Progress,
     ssh::{Session, Sftp, SshError, Upload},
+    witness::{self, Deed},
 };
 use dormer_profile::{
     document::{STAGING, Section},
@@ -183,8 +184,9 @@ impl<C: Cluster> HostHands<C> {
             })?;
             let part = part(order, &path);
             let what = Upload { path: &path, part: &part, size: file.size, sha256: &file.sha256 };
-            let sent = sftp.upload(what, from, |more| progress.advance(more));
-            sent.await.map_err(|error| self.failed(host, error))?;
+            let deed = witness::begin(Deed::Upload { bytes: file.size });
+            let sent = sftp.upload(what, from, |more| progress.advance(more)).await;
+            deed.ended(sent).map_err(|error| self.failed(host, error))?;
         }
         Ok(())
     }
@@ -203,5 +205,8 @@ async fn put(order: &Order, sftp: &Sftp, path: &str, bytes: &[u8]) -> Result<(),
         return Ok(());
     }
     let (part, sha256) = (part(order, path), sha256_hex(bytes));
-    sftp.upload(Upload { path, part: &part, size, sha256: &sha256 }, bytes, |_| {}).await
+    let deed = witness::begin(Deed::Upload { bytes: size });
+    deed.ended(
+        sftp.upload(Upload { path, part: &part, size, sha256: &sha256 }, bytes, |_| {}).await,
+    )
 }

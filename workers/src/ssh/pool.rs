@@ -1,6 +1,7 @@
 //! One connection a host, shared by this worker's tasks and kept while it is of use.
 
 use super::{Dialer, Key, Limits, Session, SshError};
+use crate::witness::{self, Counted, Deed};
 use dormer_proto::machine::HostRef;
 use std::{
     collections::HashMap,
@@ -16,7 +17,13 @@ struct Whom {
     user: String,
 }
 
-type Place = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
+type Place = Arc<tokio::sync::Mutex<Option<Kept>>>;
+
+/// A connection, counted while it is kept.
+struct Kept {
+    open: Arc<Session>,
+    _counted: Counted,
+}
 
 /// This worker's connections.
 pub struct Pool {
@@ -49,16 +56,17 @@ impl Pool {
         let place = Arc::clone(self.places().entry(whom).or_default());
         let mut session = place.lock().await;
         let usable = |open: &&Arc<Session>| !open.is_closed() && open.idle_for() < self.limits.idle;
-        if let Some(open) = session.as_ref().filter(usable) {
+        if let Some(open) = session.as_ref().map(|kept| &kept.open).filter(usable) {
             check_pin(host, open)?;
             return Ok(Arc::clone(open));
         }
         let pin = host.pin.as_deref();
         let (dialer, key) = (&self.dialer, &self.key);
+        let deed = witness::begin(Deed::Connect);
         let opened =
-            Session::open(dialer, &host.address, &host.user, pin, key, self.limits).await?;
-        let opened = Arc::new(opened);
-        *session = Some(Arc::clone(&opened));
+            Session::open(dialer, &host.address, &host.user, pin, key, self.limits).await;
+        let opened = Arc::new(deed.ended(opened)?);
+        *session = Some(Kept { open: Arc::clone(&opened), _counted: Counted::begin() });
         tokio::spawn(close_when_idle(Arc::downgrade(&place), self.limits.idle));
         Ok(opened)
     }
@@ -119,13 +127,14 @@ impl Drop for Held<'_> {
 }
 
 /// Takes the connection out of its place once nobody has used it for so long, or it has ended.
-async fn close_when_idle(place: Weak<tokio::sync::Mutex<Option<Arc<Session>>>>, idle: Duration) {
+async fn close_when_idle(place: Weak<tokio::sync::Mutex<Option<Kept>>>, idle: Duration) {
     let mut wait = idle;
     loop {
         tokio::time::sleep(wait).await;
         let Some(place) = place.upgrade() else { return };
         let mut session = place.lock().await;
-        match session.as_ref().filter(|open| !open.is_closed()).map(|open| open.idle_for()) {
+        let open = session.as_ref().map(|kept| &kept.open);
+        match open.filter(|open| !open.is_closed()).map(|open| open.idle_for()) {
             Some(still) if still < idle => wait = idle - still,
             _ => {
                 *session = None;
