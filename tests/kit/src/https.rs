@@ -1,0 +1,70 @@
+//! The least of an HTTPS client: what a server answers to a GET, to know when it is ready.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream};
+
+use crate::certs::Identity;
+
+/// A server that is starting may accept and then be silent.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// What is read of an answer: its head, and some of its body.
+const ANSWER_BYTES_MAX: u64 = 16 << 10;
+
+/// A client of one server on 127.0.0.1, with a certificate of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct Https {
+    config: Arc<ClientConfig>,
+    port: u16,
+}
+
+impl Https {
+    /// A client that trusts `ca` alone and shows `identity`.
+    pub(crate) fn new(port: u16, ca: &str, identity: &Identity) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(ca.as_bytes())?)?;
+        let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes())?];
+        let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)?;
+        Ok(Self { config: Arc::new(config), port })
+    }
+
+    /// The status of the answer to `GET path`.
+    pub(crate) fn status(&self, path: &str) -> Result<u16> {
+        let mut socket = TcpStream::connect(("127.0.0.1", self.port))?;
+        socket.set_read_timeout(Some(ANSWER_MAX))?;
+        socket.set_write_timeout(Some(ANSWER_MAX))?;
+        let name = ServerName::try_from("127.0.0.1")?;
+        let mut session = ClientConnection::new(Arc::clone(&self.config), name)?;
+        let mut stream = Stream::new(&mut session, &mut socket);
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")?;
+        status_of(&mut stream)
+    }
+}
+
+/// The status of the answer to `GET path` without TLS, on a port of 127.0.0.1.
+pub(crate) fn plain_status(port: u16, path: &str) -> Result<u16> {
+    let mut socket = TcpStream::connect(("127.0.0.1", port))?;
+    socket.set_read_timeout(Some(ANSWER_MAX))?;
+    write!(socket, "GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")?;
+    status_of(&mut socket)
+}
+
+fn status_of(stream: &mut impl Read) -> Result<u16> {
+    let mut answer = Vec::new();
+    // A server that closes without a TLS farewell has answered nonetheless.
+    let _ = stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer);
+    let head = String::from_utf8_lossy(&answer);
+    let status = head.split(' ').nth(1).context("no HTTP answer")?;
+    Ok(status.parse()?)
+}

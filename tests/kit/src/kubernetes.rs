@@ -1,0 +1,349 @@
+//! A real control plane of Kubernetes: etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
+//!
+//! As strict as a cluster in use: RBAC and the Node authorizer decide, `NodeRestriction` is on, every client
+//! shows a certificate or a token, and the controller manager signs what is approved. Nodes are made by tests.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+use crate::certs::{Identity, TestCa};
+use crate::etcd::Etcd;
+use crate::https::Https;
+use crate::process::{Process, ProcessSpec};
+use crate::program::{Program, Release};
+use crate::skip::{Skipped, Start};
+use crate::{block_until, free_port, source, test_dir};
+
+/// The folder under `tests/servers` of the module that etcd, too, is built from.
+pub(crate) const MODULE: &str = "kubernetes-1.36.3";
+/// The folder under `tests/servers` that pins OpenShift's API, and so its CRDs.
+const OPENSHIFT: &str = "openshift-api-20260511";
+
+/// A control plane is up in about ten seconds; a busy machine gets this much for each of its servers.
+const START_MAX: Duration = Duration::from_secs(120);
+/// Tries at a port that somebody else took between our look and the server's bind.
+const PORT_TRIES: usize = 3;
+
+/// What of the controller manager runs: what dormer meets, and nothing that would change nodes without a kubelet.
+const CONTROLLERS: &str = "bootstrap-signer-controller,certificatesigningrequest-approving-controller,\
+certificatesigningrequest-signing-controller,daemonset-controller,deployment-controller,\
+disruption-controller,garbage-collector-controller,namespace-controller,replicaset-controller,\
+root-ca-certificate-publisher-controller,serviceaccount-controller,statefulset-controller";
+
+const fn program(name: &'static str, package: &'static str) -> Program {
+    Program {
+        name,
+        version_arg: "--version",
+        go_package: Some(package),
+        go_module: Some(MODULE),
+        go_version_variable: Some("k8s.io/component-base/version.gitVersion"),
+        wheel: None,
+    }
+}
+
+const API_SERVER: Program = program("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver");
+const CONTROLLER_MANAGER: Program =
+    program("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager");
+const SCHEDULER: Program = program("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler");
+
+const fn release(variable: &'static str) -> Release {
+    Release { version: "1.36.3", wheel_version: "", variable, newer_will_do: true }
+}
+
+/// Who speaks to the API server.
+#[derive(Debug, Clone)]
+pub enum Speaker {
+    /// Whoever holds this certificate.
+    Certificate(Identity),
+    /// Whoever holds this token: an account's, or a kubelet's bootstrap token.
+    Token(String),
+}
+
+/// A running control plane. Dropping it kills all of it and removes its folders.
+#[derive(Debug)]
+pub struct ControlPlane {
+    // In the order in which they end: whoever speaks to another first.
+    _scheduler: Process,
+    _manager: Process,
+    api: Mutex<Process>,
+    _etcd: Etcd,
+    plan: Plan,
+}
+
+/// What the servers are started with.
+#[derive(Debug)]
+struct Plan {
+    programs: [PathBuf; 3],
+    ca: TestCa,
+    admin: Identity,
+    etcd: String,
+    port: u16,
+    folder: TempDir,
+}
+
+impl ControlPlane {
+    /// Finds (or makes) the programs, and starts them on free ports. Blocks until all of them work.
+    ///
+    /// # Panics
+    /// When there are programs but they do not come up: the log is in the message.
+    pub fn start() -> Start<Self> {
+        let programs = match programs() {
+            Ok(programs) => programs,
+            Err(skipped) => return Start::Skipped(skipped),
+        };
+        let etcd = match Etcd::start() {
+            Start::Started(etcd) => etcd,
+            Start::Skipped(skipped) => return Start::Skipped(skipped),
+        };
+        let started = Plan::new(programs, etcd.url()).and_then(|plan| Self::begin(plan, etcd));
+        Start::Started(started.unwrap_or_else(|error| panic!("no control plane: {error:#}")))
+    }
+
+    fn begin(mut plan: Plan, etcd: Etcd) -> Result<Self> {
+        let api = plan.api_on_a_free_port()?;
+        let manager = plan.manager()?;
+        let scheduler = plan.scheduler()?;
+        Ok(Self {
+            _scheduler: scheduler,
+            _manager: manager,
+            api: Mutex::new(api),
+            _etcd: etcd,
+            plan,
+        })
+    }
+
+    /// `https://127.0.0.1:<port>`, the same after a restart.
+    pub fn url(&self) -> String {
+        self.plan.url()
+    }
+
+    /// The one authority of servers and clients, PEM.
+    pub fn ca(&self) -> String {
+        self.plan.ca.certificate()
+    }
+
+    /// Who may do everything.
+    pub fn admin(&self) -> Speaker {
+        Speaker::Certificate(self.plan.admin.clone())
+    }
+
+    /// Somebody with a certificate of this name and, if any, this group.
+    pub fn user(&self, name: &str, group: Option<&str>) -> Speaker {
+        Speaker::Certificate(self.plan.ca.user(name, group))
+    }
+
+    /// A kubeconfig for a speaker (its files stay as long as the control plane).
+    ///
+    /// # Panics
+    /// When the folder cannot be written.
+    pub fn kubeconfig(&self, speaker: &Speaker) -> String {
+        self.plan.kubeconfig(speaker).expect("the folder can be written")
+    }
+
+    /// Kills the API server; its clients are refused until [`ControlPlane::restart_api`].
+    pub fn kill_api(&self) {
+        self.api().kill();
+    }
+
+    /// Starts the API server again on its port, after a kill if it still runs.
+    ///
+    /// # Panics
+    /// When it does not come back.
+    pub fn restart_api(&self) {
+        let mut api = self.api();
+        api.kill();
+        *api = self.plan.api().unwrap_or_else(|error| panic!("it did not come back: {error:#}"));
+    }
+
+    /// What the API server said last, for messages.
+    pub fn log_tail(&self) -> String {
+        self.api().log_tail()
+    }
+
+    fn api(&self) -> MutexGuard<'_, Process> {
+        self.api.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// One of OpenShift's CRDs as its module has it, by its path there.
+///
+/// # Errors
+/// The module cannot be had here.
+pub fn openshift_crd(path: &str) -> Result<String, Skipped> {
+    let read = || {
+        let folder = source::module_files(OPENSHIFT)?;
+        std::fs::read_to_string(folder.join(path)).with_context(|| format!("no {path}"))
+    };
+    read().map_err(|error| Skipped {
+        server: "openshift-api".to_owned(),
+        reason: format!("{error:#}"),
+    })
+}
+
+fn programs() -> Result<[PathBuf; 3], Skipped> {
+    Ok([
+        API_SERVER.find(&release("DORMER_KUBE_APISERVER"))?,
+        CONTROLLER_MANAGER.find(&release("DORMER_KUBE_CONTROLLER_MANAGER"))?,
+        SCHEDULER.find(&release("DORMER_KUBE_SCHEDULER"))?,
+    ])
+}
+
+impl Plan {
+    /// Writes certificates and keys.
+    fn new(programs: [PathBuf; 3], etcd: String) -> Result<Self> {
+        let ca = TestCa::new();
+        let admin = ca.user("admin", Some("system:masters"));
+        let plan = Self { programs, ca, admin, etcd, port: 0, folder: test_dir("kubernetes") };
+        let server = plan.ca.issue("kube-apiserver", &["127.0.0.1", "localhost"]);
+        // The accounts' keys are any key pair; this one comes with a certificate that nobody needs.
+        let accounts = plan.ca.user("accounts", None);
+        for (name, text) in [
+            ("ca.pem", plan.ca.certificate()),
+            ("ca.key", plan.ca.key()),
+            ("server.pem", server.certificate),
+            ("server.key", server.key),
+            ("accounts.pem", accounts.certificate),
+            ("accounts.key", accounts.key),
+        ] {
+            std::fs::write(plan.path(name), text)?;
+        }
+        Ok(plan)
+    }
+
+    fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    fn kubeconfig(&self, speaker: &Speaker) -> Result<String> {
+        let user = match speaker {
+            Speaker::Token(token) => format!(r#"{{"token":"{token}"}}"#),
+            Speaker::Certificate(identity) => {
+                let name = format!("{:032x}", rand::random::<u128>());
+                let (pem, key) =
+                    (self.path(&format!("{name}.pem")), self.path(&format!("{name}.key")));
+                std::fs::write(&pem, &identity.certificate)?;
+                std::fs::write(&key, &identity.key)?;
+                format!(r#"{{"client-certificate":{pem:?},"client-key":{key:?}}}"#)
+            }
+        };
+        let (url, ca) = (self.url(), self.path("ca.pem"));
+        Ok(format!(
+            r#"{{"apiVersion":"v1","kind":"Config","current-context":"test","clusters":[{{"name":"test","cluster":{{"server":"{url}","certificate-authority":{ca:?}}}}}],"contexts":[{{"name":"test","context":{{"cluster":"test","user":"test"}}}}],"users":[{{"name":"test","user":{user}}}]}}"#
+        ))
+    }
+
+    fn https(&self) -> Result<Https> {
+        Https::new(self.port, &self.ca.certificate(), &self.admin)
+    }
+
+    fn api_on_a_free_port(&mut self) -> Result<Process> {
+        let mut last = None;
+        for _ in 0..PORT_TRIES {
+            self.port = free_port();
+            match self.api() {
+                Ok(api) => return Ok(api),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.context("no try")?)
+    }
+
+    fn api(&self) -> Result<Process> {
+        let args = [
+            ("etcd-servers", self.etcd.clone()),
+            ("bind-address", "127.0.0.1".into()),
+            ("secure-port", self.port.to_string()),
+            // Nobody could reach an endpoint on the loopback address, so none is published.
+            ("endpoint-reconciler-type", "none".into()),
+            ("advertise-address", "127.0.0.1".into()),
+            ("tls-cert-file", self.file("server.pem")),
+            ("tls-private-key-file", self.file("server.key")),
+            ("client-ca-file", self.file("ca.pem")),
+            ("authorization-mode", "Node,RBAC".into()),
+            ("enable-admission-plugins", "NodeRestriction".into()),
+            ("enable-bootstrap-token-auth", "true".into()),
+            ("service-account-issuer", "https://kubernetes.default.svc".into()),
+            ("service-account-key-file", self.file("accounts.pem")),
+            ("service-account-signing-key-file", self.file("accounts.key")),
+            ("service-cluster-ip-range", "10.96.0.0/16".into()),
+        ];
+        let https = self.https()?;
+        self.launch(0, &args, || https.status("/readyz").is_ok_and(|status| status == 200))
+    }
+
+    /// Ready once accounts and authorities of namespaces are made, which its controllers do.
+    fn manager(&self) -> Result<Process> {
+        let args = [
+            ("kubeconfig", self.agent("system:kube-controller-manager")?),
+            ("use-service-account-credentials", "true".into()),
+            ("service-account-private-key-file", self.file("accounts.key")),
+            ("root-ca-file", self.file("ca.pem")),
+            ("cluster-signing-cert-file", self.file("ca.pem")),
+            ("cluster-signing-key-file", self.file("ca.key")),
+            ("controllers", CONTROLLERS.into()),
+            ("leader-elect", "false".into()),
+            ("bind-address", "127.0.0.1".into()),
+            ("secure-port", "0".into()),
+        ];
+        let https = self.https()?;
+        self.launch(1, &args, || {
+            ["serviceaccounts/default", "configmaps/kube-root-ca.crt"].iter().all(|what| {
+                let path = format!("/api/v1/namespaces/kube-system/{what}");
+                https.status(&path).is_ok_and(|status| status == 200)
+            })
+        })
+    }
+
+    fn scheduler(&self) -> Result<Process> {
+        let args = [
+            ("kubeconfig", self.agent("system:kube-scheduler")?),
+            ("leader-elect", "false".into()),
+            ("bind-address", "127.0.0.1".into()),
+            ("secure-port", "0".into()),
+        ];
+        // Pods wait for it, and so do tests with pods; nobody else does.
+        self.launch(2, &args, || true)
+    }
+
+    /// The kubeconfig's file of one of Kubernetes' own servers.
+    fn agent(&self, user: &str) -> Result<String> {
+        let speaker = Speaker::Certificate(self.ca.user(user, None));
+        let file = self.path(&format!("{}.conf", user.trim_start_matches("system:")));
+        std::fs::write(&file, self.kubeconfig(&speaker)?)?;
+        Ok(file.display().to_string())
+    }
+
+    fn launch(
+        &self,
+        which: usize,
+        args: &[(&str, String)],
+        ready: impl Fn() -> bool,
+    ) -> Result<Process> {
+        let program = &self.programs[which];
+        let mut process = Process::start(&ProcessSpec {
+            program: program.clone(),
+            args: args.iter().map(|(flag, value)| format!("--{flag}={value}")).collect(),
+            env: vec![],
+            log: self.path(&format!("{which}.log")),
+            // The first of them takes the folder away if we cannot.
+            folder: (which == 0).then(|| self.folder.path().to_path_buf()),
+        })?;
+        let comes = block_until(START_MAX, || !process.is_running() || ready());
+        if comes && process.is_running() {
+            return Ok(process);
+        }
+        anyhow::bail!("{} does not come up:\n{}", program.display(), process.log_tail())
+    }
+}
