@@ -4,7 +4,7 @@ use super::{HostHands, Wanted, ask::names, cluster::Cluster, facts::section, pla
 use crate::{
     catalog::Payload,
     progress::Progress,
-    ssh::{Session, Sftp, SshError, Upload},
+    ssh::{FILES_AT_ONCE, Session, Sftp, SshError, Upload, at_once},
     witness::{self, Deed},
 };
 use dormer_profile::{
@@ -123,7 +123,7 @@ impl<C: Cluster> HostHands<C> {
         files.retain(|(path, _)| !self.sent.has(host, path));
         for (path, bytes) in files {
             let sftp = session.sftp().await.map_err(|error| self.failed(host, error))?;
-            let put = put(order, sftp, &path, bytes).await;
+            let put = put(order, &sftp, &path, bytes).await;
             put.map_err(|error| self.failed(host, error))?;
             self.sent.put(host, path);
         }
@@ -171,24 +171,56 @@ impl<C: Cluster> HostHands<C> {
         }
         progress.step("upload", files.iter().map(|file| file.size).sum(), "bytes");
         let sftp = session.sftp().await.map_err(|error| self.failed(host, error))?;
+        let mut works = Vec::with_capacity(files.len());
         for file in files {
-            let path = format!(r"{STAGING}\{}", file.sha256);
-            let staged = sftp.size(&path).await.map_err(|error| self.failed(host, error))?;
-            if staged == Some(file.size) {
-                progress.advance(file.size);
-                continue;
-            }
-            let from = prepared.payload.open(&file.name).await.map_err(|error| {
-                let message = format!("the payload's {} cannot be read: {error}", file.name);
-                Failure::transient("PayloadUnreadable", message)
-            })?;
-            let part = part(order, &path);
-            let what = Upload { path: &path, part: &part, size: file.size, sha256: &file.sha256 };
-            let deed = witness::begin(Deed::Upload { bytes: file.size });
-            let sent = sftp.upload(what, from, |more| progress.advance(more)).await;
-            deed.ended(sent).map_err(|error| self.failed(host, error))?;
+            works.push(async {
+                let sent = self.send(order, &sftp, prepared, file, progress).await;
+                sent.map_err(|error| self.unsent(host, error))
+            });
         }
-        Ok(())
+        at_once(FILES_AT_ONCE, works).await
+    }
+
+    async fn send(
+        &self,
+        order: &Order,
+        sftp: &Sftp,
+        prepared: &Prepared,
+        file: &Staged,
+        progress: &Progress,
+    ) -> Result<(), Unsent> {
+        let path = format!(r"{STAGING}\{}", file.sha256);
+        if sftp.size(&path).await? == Some(file.size) {
+            progress.advance(file.size);
+            return Ok(());
+        }
+        let opened = prepared.payload.open(&file.name).await;
+        let from = opened.map_err(|error| Unsent::Unread(file.name.clone(), error.to_string()))?;
+        let (part, size) = (part(order, &path), file.size);
+        let what = Upload { path: &path, part: &part, size, sha256: &file.sha256 };
+        Ok(sftp.upload(what, from, |more| progress.advance(more)).await?)
+    }
+
+    fn unsent(&self, host: &HostRef, error: Unsent) -> Failure {
+        match error {
+            Unsent::Host(error) => self.failed(host, error),
+            Unsent::Unread(name, why) => {
+                let message = format!("the payload's {name} cannot be read: {why}");
+                Failure::transient("PayloadUnreadable", message)
+            }
+        }
+    }
+}
+
+/// Why a payload file did not reach its host.
+enum Unsent {
+    Host(SshError),
+    Unread(String, String),
+}
+
+impl From<SshError> for Unsent {
+    fn from(error: SshError) -> Self {
+        Self::Host(error)
     }
 }
 

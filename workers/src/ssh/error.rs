@@ -1,6 +1,7 @@
 //! What goes wrong on the way to a host, in words that a person can act on.
 
 use dormer_proto::message::Failure;
+use russh::keys::{HashAlg, PublicKey};
 use std::io;
 
 /// Why a host could not be asked.
@@ -9,6 +10,12 @@ pub enum SshError {
     /// The private key cannot be read.
     #[error("the SSH private key cannot be read: {0}")]
     Key(String),
+    /// The private key has a passphrase.
+    #[error("the SSH private key is encrypted: store it without a passphrase")]
+    KeyEncrypted,
+    /// The private key is none that we use.
+    #[error("the SSH private key is {0}: make another (ssh-keygen -t ed25519, or -t rsa -b 3072)")]
+    KeyWeak(String),
     /// Nothing listens.
     #[error(
         "port 22 of {0} refuses connections: sshd does not run (yet), or the host is still booting"
@@ -30,8 +37,10 @@ pub enum SshError {
     Auth(String, String),
     /// Another host key than the pinned one.
     #[error(
-        "{address} shows the host key {shown}, not the pinned {pinned}: nothing was sent to it; if the host was \
-         reinstalled, recreate the Machine"
+        "{address} shows the host key {}, not the pinned {}: nothing was sent to it; if the host was reinstalled, \
+         recreate the Machine",
+        fingerprint(shown),
+        fingerprint(pinned)
     )]
     HostKey {
         /// Where.
@@ -41,15 +50,39 @@ pub enum SshError {
         /// What it shows.
         shown: String,
     },
+    /// A host key that proves nothing.
+    #[error(
+        "{0} shows a host key that is {1}: delete C:\\ProgramData\\ssh\\ssh_host_rsa_key and restart sshd"
+    )]
+    HostKeyWeak(String, String),
+    /// Both sides speak SSH, and not the same.
+    #[error("{0} and dormer have no common {1}: dormer takes ed25519, ECDSA, and RSA with SHA-2")]
+    NoCommon(String, String),
+    /// No further channel on a connection that is logged in.
+    #[error(
+        "{0} opens no further session on this connection: MaxSessions in its sshd_config is too low"
+    )]
+    Sessions(String),
+    /// It talks without end.
+    #[error("{0} ends no {1}: cut after {2} bytes")]
+    Endless(String, &'static str, u64),
     /// The connection broke.
     #[error("the connection to {0} broke: {1}")]
     Broken(String, String),
     /// The host does not answer in time.
     #[error("{0} does not answer in time: {1}")]
     Silent(String, String),
-    /// Something printed into SFTP's stream, or no SFTP there.
-    #[error("SFTP of {0} does not answer as it should: {1}; does a shell profile write output?")]
+    /// SFTP does not answer, or ends at once.
+    #[error("SFTP of {0} does not answer as it should: {1}")]
     Sftp(String, String),
+    /// There is no SFTP.
+    #[error("{0} has no SFTP: its sshd_config lacks the line 'Subsystem sftp sftp-server.exe'")]
+    SftpMissing(String),
+    /// Something is printed into SFTP's stream.
+    #[error(
+        "SFTP of {0} begins with the text {1:?}: a profile of its default shell writes output; let it write none"
+    )]
+    SftpNoise(String, String),
     /// A file cannot be written.
     #[error("{path} cannot be written on {address}: {why}")]
     File {
@@ -85,20 +118,30 @@ impl SshError {
     /// Whether the connection itself is of no more use.
     #[must_use]
     pub fn breaks(&self) -> bool {
-        !matches!(self, Self::File { .. } | Self::Full(..) | Self::Source(..))
+        !matches!(
+            self,
+            Self::File { .. } | Self::Full(..) | Self::Source(..) | Self::SftpMissing(_)
+        )
     }
 
     fn code(&self) -> &'static str {
         match self {
             Self::Key(_) => "KeyUnreadable",
+            Self::KeyEncrypted => "KeyEncrypted",
+            Self::KeyWeak(_) => "KeyTooWeak",
             Self::Refused(_) => "ConnectRefused",
             Self::NoAnswer(_) => "ConnectTimeout",
             Self::Handshake(..) => "HandshakeFailed",
             Self::Auth(..) => "AuthRejected",
             Self::HostKey { .. } => "HostKeyChanged",
+            Self::HostKeyWeak(..) => "HostKeyTooWeak",
+            Self::NoCommon(..) => "NoCommonAlgorithm",
+            Self::Sessions(_) => "SessionRefused",
+            Self::Endless(..) => "OutputEndless",
             Self::Broken(..) => "ConnectionLost",
             Self::Silent(..) => "NoAnswer",
-            Self::Sftp(..) => "SftpUnusable",
+            Self::Sftp(..) | Self::SftpNoise(..) => "SftpUnusable",
+            Self::SftpMissing(_) => "SftpMissing",
             Self::File { .. } => "UploadFailed",
             Self::Full(..) => "DiskFull",
             Self::Source(..) => "PayloadDamaged",
@@ -111,12 +154,26 @@ impl From<SshError> for Failure {
         let (code, text) = (error.code(), error.to_string());
         match error {
             // What no further attempt will mend. A refused key is the workflow's to judge: it knows since when.
-            SshError::Key(_) | SshError::Auth(..) | SshError::HostKey { .. } => {
-                Self::lasting(code, text)
-            }
+            SshError::Key(_)
+            | SshError::KeyEncrypted
+            | SshError::KeyWeak(_)
+            | SshError::Auth(..)
+            | SshError::HostKey { .. }
+            | SshError::HostKeyWeak(..)
+            | SshError::NoCommon(..)
+            | SshError::Endless(..)
+            | SshError::SftpMissing(_)
+            | SshError::SftpNoise(..) => Self::lasting(code, text),
             // A full disk is not asked again at full speed (field.md §5, 18).
             SshError::Full(..) => Self { after_ms: Some(60_000), ..Self::transient(code, text) },
             _ => Self::transient(code, text),
         }
     }
+}
+
+/// A public key as people compare it; what is none stays as it is.
+fn fingerprint(public: &str) -> String {
+    let Ok(key) = PublicKey::from_openssh(public) else { return public.to_owned() };
+    let kind = public.split(' ').next().unwrap_or_default();
+    format!("{kind} {}", key.fingerprint(HashAlg::Sha256))
 }

@@ -2,6 +2,8 @@
 
 mod dial;
 mod error;
+mod guard;
+mod heard;
 mod pool;
 mod session;
 mod sftp;
@@ -10,9 +12,9 @@ pub use dial::{BoxIo, Dial, Dialer, Io, TcpDial};
 pub use error::SshError;
 pub use pool::Pool;
 pub use session::{Output, Session};
-pub use sftp::{Sftp, Upload};
+pub use sftp::{FILES_AT_ONCE, Sftp, Upload, at_once};
 
-use russh::keys::{PrivateKey, decode_secret_key};
+use russh::keys::{self, PrivateKey, decode_secret_key};
 use std::{sync::Arc, time::Duration};
 
 /// The private key that opens the hosts. It is printed nowhere.
@@ -26,14 +28,19 @@ impl std::fmt::Debug for Key {
 }
 
 impl Key {
-    /// Reads a key in OpenSSH's or PEM's form, without a passphrase.
+    /// Reads a key in OpenSSH's or PEM's form, without a passphrase: ed25519, ECDSA, or RSA of at least 2048 bits.
     ///
     /// # Errors
     /// It is no such key; the text is not repeated in the error.
     pub fn read(pem: &str) -> Result<Self, SshError> {
-        decode_secret_key(pem, None)
-            .map(|key| Self(Arc::new(key)))
-            .map_err(|error| SshError::Key(error.to_string()))
+        let key = decode_secret_key(pem, None).map_err(|error| match error {
+            keys::Error::KeyIsEncrypted => SshError::KeyEncrypted,
+            error => SshError::Key(error.to_string()),
+        })?;
+        match guard::weakness(key.public_key().key_data()) {
+            Some(weakness) => Err(SshError::KeyWeak(weakness)),
+            None => Ok(Self(Arc::new(key))),
+        }
     }
 }
 
@@ -48,6 +55,8 @@ pub struct Limits {
     pub keepalive: Duration,
     /// A connection that nobody has used for so long is closed.
     pub idle: Duration,
+    /// Bytes that one command may say; what says more is mad, and cut.
+    pub output: u64,
 }
 
 impl Default for Limits {
@@ -58,6 +67,8 @@ impl Default for Limits {
             keepalive: Duration::from_secs(15),
             // Longer than a Node usually takes to appear: one bring-up, one connection.
             idle: Duration::from_secs(600),
+            // A thousand times what the script answers.
+            output: 256 << 20,
         }
     }
 }

@@ -63,8 +63,7 @@ impl Pool {
         let pin = host.pin.as_deref();
         let (dialer, key) = (&self.dialer, &self.key);
         let deed = witness::begin(Deed::Connect);
-        let opened =
-            Session::open(dialer, &host.address, &host.user, pin, key, self.limits).await;
+        let opened = Session::open(dialer, &host.address, &host.user, pin, key, self.limits).await;
         let opened = Arc::new(deed.ended(opened)?);
         *session = Some(Kept { open: Arc::clone(&opened), _counted: Counted::begin() });
         tokio::spawn(close_when_idle(Arc::downgrade(&place), self.limits.idle));

@@ -1,32 +1,38 @@
 //! One connection to a host: log in, run a command, open SFTP once.
 
-use super::{Dialer, Key, Limits, Sftp, SshError};
+use super::{
+    Dialer, Key, Limits, Sftp, SshError,
+    guard::{Cut, Guard, Sight, refused},
+};
 use dormer_profile::frame::OUTPUT_BYTES_MAX;
 use russh::{
-    ChannelMsg, Preferred,
+    Channel, ChannelMsg, Preferred,
     client::{self, AuthResult},
-    keys::{Algorithm, PrivateKeyWithHashAlg, PublicKeyOrCertificate},
+    keys::{Algorithm, HashAlg, PrivateKeyWithHashAlg},
 };
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tokio::{
-    sync::OnceCell,
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, interval, timeout};
 
 /// Keepalives without an answer that end a connection: with 15 s between them, after 45 s (field.md §5, 13).
 const KEEPALIVES_MAX: usize = 2;
 /// Keepalive intervals in which nothing at all arrives that end a connection, before its login too.
 const SILENT_KEEPALIVES: u32 = 5;
+/// Looks, a tenth of a second apart, at whether sshd has room for a session after SFTP's was ended.
+const ROOM_LOOKS_MAX: usize = 30;
+/// Longest wait for sshd's word on SFTP.
+const SUBSYSTEM_MAX: Duration = Duration::from_secs(20);
+/// Pause between two such looks.
+const ROOM_LOOK: Duration = Duration::from_millis(100);
 
 /// What a command said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Output {
-    /// Standard output, cut at a limit.
+    /// Standard output, the last 4 MiB of it.
     pub stdout: Vec<u8>,
-    /// Standard error, cut at a limit.
+    /// Standard error, the last 4 MiB of it.
     pub stderr: Vec<u8>,
     /// The exit status, if one came. A hint, never evidence (design.md §4).
     pub status: Option<u32>,
@@ -36,36 +42,12 @@ pub struct Output {
 pub struct Session {
     address: String,
     handle: client::Handle<Guard>,
+    sight: Sight,
     host_key: String,
-    sftp: OnceCell<Sftp>,
+    output_max: u64,
+    /// Held while SFTP is opened, so that two tasks do not open it twice.
+    sftp: tokio::sync::Mutex<Option<Arc<Sftp>>>,
     used: Mutex<Instant>,
-}
-
-/// Compares the host key.
-struct Guard {
-    pin: Option<String>,
-    shown: Arc<Mutex<String>>,
-}
-
-impl client::Handler for Guard {
-    type Error = russh::Error;
-
-    async fn check_server_key(
-        &mut self,
-        key: &PublicKeyOrCertificate,
-    ) -> Result<bool, russh::Error> {
-        let text = match key {
-            PublicKeyOrCertificate::PublicKey { key, .. } => key.to_openssh().unwrap_or_default(),
-            PublicKeyOrCertificate::Certificate(certificate) => {
-                certificate.to_openssh().unwrap_or_default()
-            }
-        };
-        // The comment is nobody's identity.
-        let text = text.split(' ').take(2).collect::<Vec<_>>().join(" ");
-        let fits = self.pin.as_ref().is_none_or(|pin| *pin == text);
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = text;
-        Ok(fits)
-    }
 }
 
 impl Session {
@@ -85,8 +67,8 @@ impl Session {
         let io = dialled
             .map_err(|_| SshError::NoAnswer(address.to_owned()))?
             .map_err(|error| SshError::of_dial(address, &error))?;
-        let shown = Arc::new(Mutex::new(String::new()));
-        let guard = Guard { pin: pin.map(str::to_owned), shown: Arc::clone(&shown) };
+        let sight = Sight::default();
+        let guard = Guard::new(pin, sight.clone());
         let config = client::Config {
             keepalive_interval: Some(limits.keepalive),
             keepalive_max: KEEPALIVES_MAX,
@@ -98,39 +80,44 @@ impl Session {
         };
         let login = async {
             let mut handle = client::connect_stream(Arc::new(config), io, guard).await?;
-            let hash = handle.best_supported_rsa_hash().await?.flatten();
-            let key = PrivateKeyWithHashAlg::new(Arc::clone(&key.0), hash);
+            let key = key.signing(&handle).await?;
             let result = handle.authenticate_publickey(user, key).await?;
-            Ok::<_, russh::Error>((handle, result))
+            Ok::<_, Cut>((handle, result))
         };
-        let shown = || shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let login = timeout(limits.login, login).await;
+        let ended = |cut| refused(address, cut, pin, sight.look().key.clone());
         let (handle, result) = match login {
             Err(_) => {
                 let said = "the login took too long".to_owned();
                 return Err(SshError::Silent(address.to_owned(), said));
             }
-            Ok(Err(russh::Error::UnknownKey)) => {
-                let (pinned, shown) = (pin.unwrap_or_default().to_owned(), shown());
-                return Err(SshError::HostKey { address: address.to_owned(), pinned, shown });
-            }
-            Ok(Err(error)) => {
-                return Err(SshError::Handshake(address.to_owned(), error.to_string()));
+            Ok(Err(cut)) => {
+                let first = sight.look().ended.take();
+                return Err(ended(first.unwrap_or(cut)));
             }
             Ok(Ok(done)) => done,
         };
+        let host_key = sight.look().key.clone();
         match result {
             AuthResult::Success => Ok(Self {
                 address: address.to_owned(),
                 handle,
-                host_key: shown(),
-                sftp: OnceCell::new(),
+                host_key,
+                sight,
+                output_max: limits.output,
+                sftp: tokio::sync::Mutex::default(),
                 used: Mutex::new(Instant::now()),
             }),
             // sshd always names what may be tried next; russh says so little when the connection ends.
             AuthResult::Failure { remaining_methods, .. } if remaining_methods.is_empty() => {
-                let said = "it was cut during the login".to_owned();
-                Err(SshError::Handshake(address.to_owned(), said))
+                let cut = sight.look().ended.take();
+                Err(cut.map_or_else(
+                    || {
+                        let said = "it was cut during the login".to_owned();
+                        SshError::Handshake(address.to_owned(), said)
+                    },
+                    ended,
+                ))
             }
             AuthResult::Failure { .. } => Err(SshError::Auth(address.to_owned(), user.to_owned())),
         }
@@ -157,54 +144,137 @@ impl Session {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
+    /// The connection broke; why it did is worth more than what was noticed of it.
     fn broken(&self, error: impl std::fmt::Display) -> SshError {
-        SshError::Broken(self.address.clone(), error.to_string())
+        let seen = self.sight.look();
+        let why = seen.ended.as_ref().map_or_else(|| error.to_string(), ToString::to_string);
+        SshError::Broken(self.address.clone(), why)
     }
 
     /// Runs a command to its end; `heard` is called with each piece of output.
     ///
     /// # Errors
-    /// The connection broke: the command may still be running on the host.
+    /// The connection broke: the command may still be running on the host. Or it talks without end.
     pub async fn exec(&self, line: &str, heard: impl Fn(usize)) -> Result<Output, SshError> {
         self.touch();
-        let mut channel =
-            self.handle.channel_open_session().await.map_err(|error| self.broken(error))?;
+        let mut channel = self.channel_for_exec().await?;
         channel.exec(true, line).await.map_err(|error| self.broken(error))?;
         // Windows' sshd waits for the end of the input of some commands.
         channel.eof().await.map_err(|error| self.broken(error))?;
-        let (mut output, mut ended) = (Output::default(), false);
+        let (mut output, mut ended, mut said) = (Output::default(), false, 0);
         while let Some(message) = channel.wait().await {
-            match message {
+            said += match message {
                 ChannelMsg::Data { data } => keep(&mut output.stdout, &data, &heard),
                 ChannelMsg::ExtendedData { data, .. } => keep(&mut output.stderr, &data, &heard),
-                ChannelMsg::ExitStatus { exit_status } => output.status = Some(exit_status),
-                ChannelMsg::Close | ChannelMsg::Eof => ended = true,
+                ChannelMsg::ExitStatus { exit_status } => {
+                    output.status = Some(exit_status);
+                    0
+                }
+                ChannelMsg::Close | ChannelMsg::Eof => {
+                    ended = true;
+                    0
+                }
                 ChannelMsg::Failure => return Err(self.broken("sshd refuses to run commands")),
-                _ => {}
+                _ => 0,
+            };
+            if said > self.output_max {
+                let address = self.address.clone();
+                return Err(SshError::Endless(address, "output", self.output_max));
             }
         }
         self.touch();
         if ended || output.status.is_some() {
+            cut(&mut output.stdout);
+            cut(&mut output.stderr);
             Ok(output)
         } else {
             Err(self.broken("it ended in the middle of a command"))
         }
     }
 
+    async fn channel(&self) -> Result<Channel<client::Msg>, SshError> {
+        self.handle.channel_open_session().await.map_err(|error| match error {
+            russh::Error::ChannelOpenFailure(_) => SshError::Sessions(self.address.clone()),
+            error => self.broken(error),
+        })
+    }
+
+    /// Where sshd allows one session a connection, SFTP's makes room.
+    async fn channel_for_exec(&self) -> Result<Channel<client::Msg>, SshError> {
+        let mut opened = self.channel().await;
+        if matches!(opened, Err(SshError::Sessions(_))) && self.end_sftp().await {
+            let mut looks = interval(ROOM_LOOK);
+            for _ in 0..ROOM_LOOKS_MAX {
+                looks.tick().await;
+                opened = self.channel().await;
+                if !matches!(opened, Err(SshError::Sessions(_))) {
+                    break;
+                }
+            }
+        }
+        opened
+    }
+
+    /// Ends SFTP's session unless somebody uses it; whether it did.
+    async fn end_sftp(&self) -> bool {
+        let mut place = self.sftp.lock().await;
+        let unused = place.as_ref().is_some_and(|sftp| Arc::strong_count(sftp) == 1);
+        if unused {
+            *place = None;
+        }
+        unused
+    }
+
     /// The connection's one SFTP session.
     ///
     /// # Errors
-    /// SFTP does not answer as it should.
-    pub async fn sftp(&self) -> Result<&Sftp, SshError> {
+    /// SFTP does not answer as it should, or is not there.
+    pub async fn sftp(&self) -> Result<Arc<Sftp>, SshError> {
         self.touch();
-        self.sftp.get_or_try_init(|| self.open_sftp()).await
+        let mut place = self.sftp.lock().await;
+        if let Some(sftp) = place.as_ref() {
+            return Ok(Arc::clone(sftp));
+        }
+        let sftp = Arc::new(self.open_sftp().await?);
+        Ok(Arc::clone(place.insert(sftp)))
     }
 
     async fn open_sftp(&self) -> Result<Sftp, SshError> {
-        let channel =
-            self.handle.channel_open_session().await.map_err(|error| self.broken(error))?;
+        let mut channel = self.channel().await?;
         channel.request_subsystem(true, "sftp").await.map_err(|error| self.broken(error))?;
-        Sftp::open(channel.into_stream(), &self.address).await
+        match timeout(SUBSYSTEM_MAX, subsystem(&mut channel)).await {
+            Ok(Some(true)) => Sftp::open(channel.into_stream(), &self.address).await,
+            Ok(Some(false)) => Err(SshError::SftpMissing(self.address.clone())),
+            Ok(None) => Err(self.broken("it ended when SFTP was asked for")),
+            Err(_) => {
+                let said = "whether it has SFTP".to_owned();
+                Err(SshError::Silent(self.address.clone(), said))
+            }
+        }
+    }
+}
+
+/// Whether sshd starts the subsystem; `None`: the channel ended.
+async fn subsystem(channel: &mut Channel<client::Msg>) -> Option<bool> {
+    loop {
+        match channel.wait().await? {
+            ChannelMsg::Success => return Some(true),
+            ChannelMsg::Failure => return Some(false),
+            ChannelMsg::Close => return None,
+            _ => {}
+        }
+    }
+}
+
+impl Key {
+    /// The key with the hash to sign with. SHA-1 is not among those: whatever sshd we meet, 7.7 and later, knows SHA-2.
+    async fn signing(&self, handle: &client::Handle<Guard>) -> Result<PrivateKeyWithHashAlg, Cut> {
+        let mut hash = None;
+        if self.0.algorithm().is_rsa() {
+            let named = handle.best_supported_rsa_hash().await?.flatten();
+            hash = Some(named.unwrap_or(HashAlg::Sha256));
+        }
+        Ok(PrivateKeyWithHashAlg::new(Arc::clone(&self.0), hash))
     }
 }
 
@@ -212,6 +282,8 @@ impl Session {
 /// default of ours, or a kind that it was given since, is no changed key.
 fn preferred(pin: Option<&str>) -> Preferred {
     let mut order = Preferred::DEFAULT.key.into_owned();
+    // Its signature is made over SHA-1.
+    order.retain(|algorithm| !matches!(algorithm, Algorithm::Rsa { hash: None }));
     let kind = pin.and_then(|pin| pin.split(' ').next()).unwrap_or_default();
     let fits = |algorithm: &Algorithm| match algorithm {
         Algorithm::Rsa { .. } => kind == "ssh-rsa",
@@ -222,10 +294,20 @@ fn preferred(pin: Option<&str>) -> Preferred {
     Preferred { key: order.into(), ..Preferred::DEFAULT }
 }
 
-fn keep(buffer: &mut Vec<u8>, data: &[u8], heard: &impl Fn(usize)) {
-    let room = OUTPUT_BYTES_MAX.saturating_sub(buffer.len());
-    buffer.extend_from_slice(&data[..data.len().min(room)]);
+/// Keeps the end of what is said: the answer stands there.
+fn keep(buffer: &mut Vec<u8>, data: &[u8], heard: &impl Fn(usize)) -> u64 {
+    buffer.extend_from_slice(data);
+    // Twice the limit, so that bytes are moved once each and not with every piece.
+    if buffer.len() >= 2 * OUTPUT_BYTES_MAX {
+        cut(buffer);
+    }
     heard(data.len());
+    data.len() as u64
+}
+
+/// Leaves no more than the last bytes that are read.
+fn cut(buffer: &mut Vec<u8>) {
+    buffer.drain(..buffer.len().saturating_sub(OUTPUT_BYTES_MAX));
 }
 
 #[cfg(test)]
@@ -245,6 +327,8 @@ mod tests {
         for (pin, kind) in table {
             assert_eq!(first(Some(pin)).as_deref(), Some(kind), "{pin}");
         }
-        assert_eq!(preferred(Some("ssh-rsa AAAA")).key.len(), Preferred::DEFAULT.key.len());
+        assert_eq!(preferred(Some("ssh-rsa AAAA")).key.len(), preferred(None).key.len());
+        let sha_1 = |algorithm: &Algorithm| algorithm.as_str() == "ssh-rsa";
+        assert!(!preferred(None).key.iter().any(sha_1));
     }
 }

@@ -1,22 +1,26 @@
 //! Uploads: under a temporary name, several writes in flight, then renamed.
 
-use super::{Io, SshError};
+use super::{Io, SshError, heard::Heard};
 use futures::{StreamExt, stream::FuturesUnordered};
 use russh_sftp::{
     client::{RawSftpSession, error::Error},
     protocol::{FileAttributes, OpenFlags, StatusCode},
 };
 use sha2::{Digest, Sha256};
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
+    sync::Semaphore,
     time::timeout,
 };
 
 /// Bytes of one write: below the 256 KiB packets that every OpenSSH takes.
 const PIECE: usize = 128 << 10;
-/// Writes in flight.
-const IN_FLIGHT: usize = 16;
+/// Writes in flight, of all files together: 4 MiB. sshd lets 2 MiB be under way, the rest is at hand when it wants
+/// more. At 70 kB/s the last of them is still answered within [`ANSWER_MAX_S`].
+const IN_FLIGHT: usize = 32;
+/// Files under way at once: enough that the answers of some (open, close, rename) are waited for while others move.
+pub const FILES_AT_ONCE: usize = 6;
 /// Longest wait for SFTP's first answer.
 const INIT_MAX: Duration = Duration::from_secs(20);
 /// Longest wait for any later answer, in seconds.
@@ -39,18 +43,27 @@ pub struct Upload<'a> {
 pub struct Sftp {
     raw: RawSftpSession,
     address: String,
+    room: Semaphore,
 }
 
 impl Sftp {
     pub(super) async fn open(stream: impl Io, address: &str) -> Result<Self, SshError> {
+        let (stream, heard) = Heard::new(stream);
         let raw = RawSftpSession::new(stream);
         raw.set_timeout(ANSWER_MAX_S);
-        let odd = |why: String| SshError::Sftp(address.to_owned(), why);
-        match timeout(INIT_MAX, raw.init()).await {
-            Ok(Ok(_)) => Ok(Self { raw, address: address.to_owned() }),
-            Ok(Err(error)) => Err(odd(error.to_string())),
-            Err(_) => Err(odd("it says nothing".into())),
-        }
+        let why = match timeout(INIT_MAX, raw.init()).await {
+            Ok(Ok(_)) => {
+                let (address, room) = (address.to_owned(), Semaphore::new(IN_FLIGHT));
+                return Ok(Self { raw, address, room });
+            }
+            Ok(Err(_)) if heard.nothing() => "it ends without a word".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it says nothing".to_owned(),
+        };
+        Err(match heard.text() {
+            Some(text) => SshError::SftpNoise(address.to_owned(), text),
+            None => SshError::Sftp(address.to_owned(), why),
+        })
     }
 
     /// Size of a file; `None` when it is not there.
@@ -108,6 +121,14 @@ impl Sftp {
         let (mut at, mut sum) = (0, Sha256::new());
         let wrong = |why: &str| SshError::Source(sha256.to_owned(), why.to_owned());
         while at < size {
+            let room = tokio::select! {
+                room = self.room.acquire() => room,
+                // Ours may be what fills it.
+                Some(done) = writes.next() => {
+                    moved(done?);
+                    continue;
+                }
+            };
             let mut piece = vec![0; PIECE.min(usize::try_from(size - at).unwrap_or(PIECE))];
             let read = from.read_exact(&mut piece).await;
             read.map_err(|error| wrong(&error.to_string()))?;
@@ -115,16 +136,13 @@ impl Sftp {
             let (offset, length) = (at, piece.len() as u64);
             at += length;
             writes.push(async move {
-                self.raw.write(handle.to_owned(), offset, piece).await.map(|_| length)
+                let _room = room;
+                let written = self.raw.write(handle.to_owned(), offset, piece).await;
+                written.map(|_| length).map_err(|error| self.unwritten(part, &error))
             });
-            if writes.len() >= IN_FLIGHT
-                && let Some(done) = writes.next().await
-            {
-                moved(done.map_err(|error| self.unwritten(part, &error))?);
-            }
         }
         while let Some(done) = writes.next().await {
-            moved(done.map_err(|error| self.unwritten(part, &error))?);
+            moved(done?);
         }
         let found = hex(&sum.finalize());
         if found == sha256 { Ok(()) } else { Err(wrong(&format!("SHA-256 {found}"))) }
@@ -159,8 +177,8 @@ impl Sftp {
         }
     }
 
-    /// A write into (or the close of) a new file that only we have open. OpenSSH for Windows says no more than `Failure` when the disk is
-    /// full, and other words for what else may go wrong here (field.md §1.6).
+    /// A write into (or the close of) a new file that only we have open. OpenSSH for Windows says no more than
+    /// `Failure` when the disk is full, and other words for what else may go wrong here (field.md §1.6).
     fn unwritten(&self, path: &str, error: &Error) -> SshError {
         match error {
             Error::Status(status) if status.status_code == StatusCode::Failure => {
@@ -169,6 +187,29 @@ impl Sftp {
             error => self.file(path, error),
         }
     }
+}
+
+/// Does several things at once, `limit` at most. After an error no other begins, and those under way come to their own
+/// end: what is dropped in the middle leaves an open file on the host, which nobody can remove.
+///
+/// # Errors
+/// The first one.
+pub async fn at_once<E, F: Future<Output = Result<(), E>>>(
+    limit: usize,
+    works: impl IntoIterator<Item = F>,
+) -> Result<(), E> {
+    let mut waiting = works.into_iter();
+    let mut running: FuturesUnordered<F> = waiting.by_ref().take(limit).collect();
+    let mut outcome = Ok(());
+    while let Some(done) = running.next().await {
+        outcome = outcome.and(done);
+        if outcome.is_ok()
+            && let Some(next) = waiting.next()
+        {
+            running.push(next);
+        }
+    }
+    outcome
 }
 
 fn hex(sum: &[u8]) -> String {

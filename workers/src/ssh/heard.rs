@@ -1,0 +1,105 @@
+//! A stream that remembers its first bytes: what came in place of SFTP tells who wrote it.
+
+use super::Io;
+use std::{
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// So many bytes are remembered: a line.
+const FIRST_BYTES_MAX: usize = 120;
+/// The kind of the packet that SFTP begins with, after four bytes of length.
+const VERSION: u8 = 2;
+
+/// What a stream began with.
+#[derive(Debug, Clone, Default)]
+pub(super) struct First(Arc<Mutex<Vec<u8>>>);
+
+impl First {
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nothing came.
+    pub(super) fn nothing(&self) -> bool {
+        self.bytes().is_empty()
+    }
+
+    /// What came, if it is not how SFTP begins.
+    pub(super) fn text(&self) -> Option<String> {
+        let bytes = self.bytes();
+        let proper = bytes.get(4) == Some(&VERSION) && bytes.first() == Some(&0);
+        let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+        (!proper && !bytes.is_empty()).then_some(text)
+    }
+}
+
+/// A stream whose first bytes are remembered.
+pub(super) struct Heard<S> {
+    stream: S,
+    first: First,
+    full: bool,
+}
+
+impl<S> Heard<S> {
+    pub(super) fn new(stream: S) -> (Self, First) {
+        let first = First::default();
+        (Self { stream, first: first.clone(), full: false }, first)
+    }
+}
+
+impl<S: Io> AsyncRead for Heard<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if !self.full {
+            let first = self.first.clone();
+            let mut bytes = first.bytes();
+            let room = FIRST_BYTES_MAX - bytes.len();
+            bytes.extend(buffer.filled()[before..].iter().take(room));
+            self.full = bytes.len() == FIRST_BYTES_MAX;
+        }
+        polled
+    }
+}
+
+impl<S: Io> AsyncWrite for Heard<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_how_sftp_begins_is_quoted() {
+        let first = First::default();
+        assert!(first.nothing() && first.text().is_none());
+        first.bytes().extend(b"Loading personal profile\r\n");
+        assert_eq!(first.text().as_deref(), Some("Loading personal profile"));
+        let first = First::default();
+        first.bytes().extend([0, 0, 0, 5, VERSION, 0, 0, 0, 3]);
+        assert_eq!(first.text(), None);
+    }
+}
