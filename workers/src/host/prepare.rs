@@ -198,7 +198,9 @@ impl<C: Cluster> HostHands<C> {
         let from = opened.map_err(|error| Unsent::Unread(file.name.clone(), error.to_string()))?;
         let (part, size) = (part(order, &path), file.size);
         let what = Upload { path: &path, part: &part, size, sha256: &file.sha256 };
-        Ok(sftp.upload(what, from, |more| progress.advance(more)).await?)
+        let deed = witness::begin(Deed::Upload { bytes: file.size });
+        let sent = sftp.upload(what, from, |more| progress.advance(more)).await;
+        Ok(deed.ended(sent)?)
     }
 
     fn unsent(&self, host: &HostRef, error: Unsent) -> Failure {
