@@ -79,12 +79,8 @@ pub async fn run_seen<W: Workflow, P: Ports, E: Witness<W>>(
     for _ in 0..lanes {
         let (mouth, letters) = mpsc::channel(options.batch_max * 2);
         let (build, cached_max) = (options.build.clone(), options.cached_max / lanes);
-        let lane = Lane::<W, P, E>::seen_by(
-            Arc::clone(&ports),
-            build,
-            cached_max,
-            Arc::clone(&witness),
-        );
+        let lane =
+            Lane::<W, P, E>::seen_by(Arc::clone(&ports), build, cached_max, Arc::clone(&witness));
         tasks.spawn(lane_loop(lane, letters, options.batch_max));
         mouths.push(mouth);
     }

@@ -8,6 +8,7 @@
 mod cache;
 mod carry;
 mod intake;
+mod newer;
 
 use crate::{
     port::{
@@ -19,8 +20,8 @@ use crate::{
 use cache::{Cache, Cached};
 use carry::Work;
 use dormer_engine_core::{
-    Answer, Dropped, EVENTS_PER_RECORD_MAX, Effects, LetterOf, Record, Run, Transition, Verdict,
-    Workflow,
+    Answer, Dropped, EVENTS_PER_RECORD_MAX, Effects, LetterOf, Offer, Record, Run, Transition,
+    Verdict, Workflow,
     unfenced::{Fence, stands},
 };
 use dormer_proto::{
@@ -30,11 +31,12 @@ use dormer_proto::{
 };
 pub use intake::Arrived;
 use intake::{Mail, sort};
+use newer::Left;
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::Instant;
 
-/// How long a letter waits that a newer build has to read, in milliseconds.
-const NEWER_AGAIN_MS: u64 = 60_000;
+/// How long letters wait whose record the store will not take, in milliseconds: a person has to act.
+const REFUSED_AGAIN_MS: u64 = 60_000;
 /// How long letters wait when the store did not answer, in milliseconds.
 const UNAVAILABLE_AGAIN_MS: u64 = 1_000;
 /// How long letters wait for a run whose outbox is full, in milliseconds.
@@ -65,6 +67,7 @@ pub struct Lane<W: Workflow, P: Ports, E: Witness<W> = ()> {
     build: String,
     cache: Cache<W>,
     witness: Arc<E>,
+    left: Left,
     /// What this lane has done so far.
     pub tally: Tally,
 }
@@ -109,8 +112,8 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         cached_max: usize,
         witness: Arc<E>,
     ) -> Self {
-        let (cache, tally) = (Cache::new(cached_max), Tally::default());
-        Self { ports, build: build.into(), cache, witness, tally }
+        let (cache, left, tally) = (Cache::new(cached_max), Left::default(), Tally::default());
+        Self { ports, build: build.into(), cache, witness, left, tally }
     }
 
     /// Works off a batch of deliveries.
@@ -151,7 +154,7 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
     async fn unreadable(&mut self, delivery: crate::port::Delivery, error: &DecodeError) -> Settle {
         if matches!(error, DecodeError::Newer { .. }) {
             self.tally.newer += 1;
-            return Settle::Again(NEWER_AGAIN_MS);
+            return self.left.unreadable(&delivery.cause, error);
         }
         self.bury(None, delivery.cause, delivery.bytes, error.to_string()).await
     }
@@ -195,8 +198,7 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         let mut doubtful: BTreeMap<RunId, Vec<Mail<W>>> = BTreeMap::new();
         for (run, mut letters) in mail {
             let Some(opened) = open.remove(&run) else {
-                // Its record cannot be read by this build.
-                fates.extend(letters.iter().map(|m| (m.token, Settle::Again(NEWER_AGAIN_MS))));
+                fates.extend(self.left.fates(&run, &letters));
                 continue;
             };
             let plan = self.decide(&run, opened, &mut letters).await;
@@ -232,9 +234,7 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         for (run, mut letters) in doubtful {
             match open.remove(&run) {
                 Some(opened) => plans.push(self.decide(&run, opened, &mut letters).await),
-                None => {
-                    fates.extend(letters.iter().map(|m| (m.token, Settle::Again(NEWER_AGAIN_MS))))
-                }
+                None => fates.extend(self.left.fates(&run, &letters)),
             }
         }
         Ok(())
@@ -276,6 +276,7 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
             };
             match envelope::decode::<Record<W>>(&stored.bytes, W::SCHEMA) {
                 Ok((record, sum)) => {
+                    self.left.readable(run);
                     let mut read = record.run;
                     read.sealed(sum);
                     if stands(Fence::Outstanding) {
@@ -364,7 +365,7 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         at: Timestamp,
         transition: &mut Option<Transition<W>>,
         letter: LetterOf<W>,
-    ) -> dormer_engine_core::Offer {
+    ) -> Offer {
         let ours = self.ports.history().incarnation();
         let Some(transition) = transition else {
             return match Transition::begin(at, ours, &letter) {
@@ -381,18 +382,23 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
                 let Ask::Reset { to } = request.ask else {
                     return transition.offer_reset(request, None);
                 };
-                let then = self.state_at(id, to).await;
-                transition.offer_reset(request, then)
+                match self.state_at(id, to).await {
+                    Ok(then) => transition.offer_reset(request, then),
+                    // The wish stands; the store does not answer just now.
+                    Err(_) => Offer { verdict: Verdict::Later, answer: None },
+                }
             }
             _ => transition.offer(ours, letter),
         }
     }
 
-    /// The state of a kept record, for a reset.
-    async fn state_at(&self, run: &RunId, seq: Seq) -> Option<W::State> {
-        let bytes = self.ports.reader().records(run, seq, 1).await.ok()?.pop()?;
-        let (record, _) = envelope::decode::<Record<W>>(&bytes, W::SCHEMA).ok()?;
-        (record.run.seq == seq).then_some(record.run.state)
+    /// The state of a kept record, for a reset; `None` where it is not kept or not readable.
+    async fn state_at(&self, run: &RunId, seq: Seq) -> Result<Option<W::State>, StoreError> {
+        let Some(bytes) = self.ports.reader().records(run, seq, 1).await?.pop() else {
+            return Ok(None);
+        };
+        let record = envelope::decode::<Record<W>>(&bytes, W::SCHEMA).map(|(record, _)| record);
+        Ok(record.ok().filter(|record| record.run.seq == seq).map(|record| record.run.state))
     }
 
     /// Steps 3 to 5: append, carry out, and say which letters are settled.
@@ -434,7 +440,9 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
                 Err(error) => {
                     tracing::error!(run = %plan.run, %error, "a record cannot be written");
                     fates.extend(
-                        plan.fates.iter().map(|(token, _)| (*token, Settle::Again(NEWER_AGAIN_MS))),
+                        plan.fates
+                            .iter()
+                            .map(|(token, _)| (*token, Settle::Again(REFUSED_AGAIN_MS))),
                     );
                 }
             }
@@ -516,7 +524,7 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
                 let wait = match &error {
                     AppendError::Conflict => 0,
                     AppendError::Unknown(_) => UNAVAILABLE_AGAIN_MS,
-                    AppendError::Refused(_) => NEWER_AGAIN_MS,
+                    AppendError::Refused(_) => REFUSED_AGAIN_MS,
                 };
                 self.tally.conflicts += u64::from(error == AppendError::Conflict);
                 tracing::debug!(run = %plan.run, %error, "not appended; the letters come again");

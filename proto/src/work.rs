@@ -14,7 +14,7 @@ pub const MACHINE: &str = "machine";
 pub const ROLLOUT: &str = "rollout";
 
 /// The number of these words, as every envelope around them says it: raised when an older build could not read a
-/// newer one's.
+/// newer one's, or would lose a part of them by reading and writing them back.
 pub const SCHEMA: u16 = 1;
 
 /// A fact that some run may be told.

@@ -24,7 +24,8 @@ pub type LetterOf<W> =
 
 /// A state machine. See the crate's example.
 pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
-    /// Raised when an older build could not read what a newer one writes: a new variant, a field without default.
+    /// Raised when an older build could not read what a newer one writes (a new variant, a field without default), or
+    /// would lose a part of it by reading it and writing it back (any new field of the state, a task or a signal).
     const SCHEMA: u16;
     /// Where it is.
     type State: Data + Default;
@@ -32,7 +33,8 @@ pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
     type Task: Data;
     /// What a worker may answer.
     type Outcome: Data;
-    /// What may be observed about the world.
+    /// What may be observed about the world. Its digest is that of its bytes: a new field is left out while it says
+    /// nothing (`skip_serializing_if`), or every fact on record looks changed to the build that has it.
     type Fact: Data;
     /// What it may wait for. The number of different timers is the limit on timers.
     type Timer: Data + Ord + Copy;

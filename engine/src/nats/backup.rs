@@ -13,7 +13,7 @@ use crate::port::{
 use async_nats::jetstream::context::ContextBuilder;
 use dormer_engine_core::{Record, Workflow};
 use dormer_proto::{
-    envelope,
+    envelope::{self, DecodeError},
     id::{Epoch, Incarnation, Revision, RunId, Seq, Sum, Timestamp},
     subject::{CLOSED_HEADER, DEADLINE_HEADER, Names, RECORDS_PER_RUN_MAX, SEQ_HEADER, shard},
 };
@@ -65,6 +65,8 @@ pub struct Checked {
     pub runs: usize,
     /// Records looked at.
     pub records: usize,
+    /// Of those, records that a newer build wrote: whole, as far as this one can tell.
+    pub newer: usize,
     /// What is wrong, a sentence each.
     pub faults: Vec<String>,
 }
@@ -110,7 +112,7 @@ impl<C: Clock> NatsStore<C> {
                 let records = self.reader().records(&head.run, Seq(0), PAGE).await?;
                 checked.runs += 1;
                 checked.records += records.len();
-                checked.faults.extend(chain::<W>(&head.run, &records));
+                chain::<W>(&head.run, &records, &mut checked);
             }
         }
     }
@@ -202,12 +204,17 @@ async fn begin(options: &Options, epoch: Epoch) -> Result<NatsStore, BackupError
 }
 
 /// What is wrong with one run's kept records.
-fn chain<W: Workflow>(run: &RunId, records: &[Vec<u8>]) -> Vec<String> {
-    let mut faults = Vec::new();
+fn chain<W: Workflow>(run: &RunId, records: &[Vec<u8>], checked: &mut Checked) {
+    let faults = &mut checked.faults;
     let mut before: Option<(Seq, Sum)> = None;
     for bytes in records {
         let (record, sum) = match envelope::decode::<Record<W>>(bytes, W::SCHEMA) {
             Ok(read) => read,
+            Err(DecodeError::Newer { .. }) => {
+                checked.newer += 1;
+                before = None;
+                continue;
+            }
             Err(error) => {
                 faults.push(format!(
                     "{run}: a record after seq {:?}: {error}",
@@ -227,7 +234,6 @@ fn chain<W: Workflow>(run: &RunId, records: &[Vec<u8>]) -> Vec<String> {
         }
         before = Some((seq, sum));
     }
-    faults
 }
 
 async fn lines_of(link: &Link, run: &RunId) -> Result<Vec<DumpLine>, StoreError> {

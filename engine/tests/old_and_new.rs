@@ -1,0 +1,261 @@
+//! Old and new builds on one store: what the older cannot read it leaves to the newer, goes on with the rest, and
+//! nothing healthy becomes a dead letter or is lost.
+
+mod builds;
+
+use builds::{Build, FETCHES, awaited::Awaited, new, new::New, old, old::Old, run};
+use dormer_engine::{
+    embedded::EmbeddedStore,
+    engine::{self, Options},
+    lane::Tally,
+    local::{Local, ring_for_ever},
+    memory::MemoryStore,
+    port::{Clock, DeadLetters, History, HistoryReader, Inbox, OrderOut},
+};
+use dormer_engine_core::{LetterOf, Record, Workflow, replay_record};
+use dormer_proto::{
+    envelope::{self, DecodeError},
+    id::{Epoch, Incarnation, Revision, RunId, Seq, Timestamp},
+    message::{
+        Ask, Inbound, Letter, ObjectRef, Observation, Request, TaskOrder, TaskReport, Version,
+    },
+};
+use dormer_testkit::await_condition;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::{sync::watch, time::Instant};
+
+const RUNS: usize = 8;
+/// Longer than a letter waits for a newer build.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The runtime's clock, which skips what nobody waits for.
+#[derive(Clone, Copy)]
+struct Skipping(Instant);
+
+impl Clock for Skipping {
+    fn now(&self) -> Timestamp {
+        Timestamp(1_000_000).plus_ms(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(0))
+    }
+}
+
+type Ports<S> = Arc<Local<S, Skipping>>;
+
+/// Answers orders, but for checks while `checks` is false; what it may not or cannot do it gives back at the end.
+async fn worker<B: Build, S>(
+    ports: Ports<S>,
+    ours: Incarnation,
+    checks: bool,
+    mut halt: watch::Receiver<bool>,
+) where
+    S: Send + Sync + 'static,
+{
+    let mut held: Vec<OrderOut> = Vec::new();
+    loop {
+        let orders = tokio::select! {
+            _ = halt.wait_for(|halt| *halt) => break,
+            orders = ports.tasks.take(64) => orders,
+        };
+        for order in orders {
+            let read = envelope::decode::<TaskOrder<B::Task>>(&order.bytes, B::SCHEMA);
+            match read {
+                Ok((read, _)) if checks || B::answer(&read.body) < FETCHES => {
+                    let result = Ok(B::answer(&read.body));
+                    let TaskOrder { task, attempt, issued, .. } = read;
+                    let run = task.run.clone();
+                    let report = TaskReport { task, attempt, issued, worker: "w".into(), result };
+                    let letter = letter::<B>(&run, Some(ours), Inbound::Reported(report));
+                    ports.inbox.put(vec![letter]).await.expect("put");
+                }
+                Ok(_) | Err(DecodeError::Newer { .. }) => held.push(order),
+                Err(error) => panic!("an order that no build wrote: {error}"),
+            }
+        }
+        ports.tasks.receipts();
+    }
+    held.into_iter().for_each(|order| ports.tasks.give_back(order));
+}
+
+type Body<B> = Inbound<<B as Workflow>::Fact, <B as Workflow>::Outcome, <B as Workflow>::Signal>;
+
+fn letter<B: Workflow>(
+    run: &RunId,
+    incarnation: Option<Incarnation>,
+    body: Body<B>,
+) -> (RunId, Vec<u8>) {
+    let letter: LetterOf<B> = Letter { run: run.clone(), incarnation, body };
+    (run.clone(), envelope::encode(&letter, B::SCHEMA).expect("a letter").0)
+}
+
+fn seen<F>(run: &RunId, resource: u64, fact: F) -> Observation<F> {
+    let object =
+        ObjectRef { cluster: String::new(), kind: "Page".into(), uid: run.key().to_owned() };
+    let version = Version { epoch: Epoch(1), resource };
+    Observation { object, version, fact: Some(fact), may_start: true }
+}
+
+fn wish<S>(id: &str, signal: S) -> Request<S> {
+    let (who, why) = ("someone".to_owned(), "because".to_owned());
+    Request { id: id.to_owned(), who, why, against: Seq(0), ask: Ask::Signal(signal) }
+}
+
+/// One build at work on these ports, until `done`. It then stops as on a SIGTERM.
+async fn life<B: Build, S>(ports: &Ports<S>, checks: bool, done: impl AsyncFn() -> bool) -> Tally
+where
+    S: History + HistoryReader + DeadLetters,
+{
+    let ours = ports.store.incarnation();
+    let (halt, halted) = watch::channel(false);
+    let (alarms, inbox) = (Arc::clone(&ports.alarms), Arc::clone(&ports.inbox));
+    let ringing = tokio::spawn(ring_for_ever(alarms, inbox, ports.clock, ours));
+    let working = tokio::spawn(worker::<B, S>(Arc::clone(ports), ours, checks, halted.clone()));
+    let options = Options { build: format!("schema {}", B::SCHEMA), ..Options::default() };
+    let running = tokio::spawn(engine::run::<B, _>(Arc::clone(ports), options, halted));
+    await_condition("a build to get on", PATIENCE, || done()).await;
+    halt.send_replace(true);
+    let tally = running.await.expect("no panic").expect("a sound store");
+    working.await.expect("no panic");
+    ringing.abort();
+    tally
+}
+
+async fn last<S: HistoryReader>(store: &S, run: &RunId) -> Option<Record<New>> {
+    let records = store.records(run, Seq(0), 1_000).await.expect("records");
+    let (record, _) = envelope::decode(records.last()?, New::SCHEMA).expect("a record");
+    Some(record)
+}
+
+async fn revisions<S: HistoryReader>(store: &S) -> BTreeMap<RunId, Revision> {
+    let heads = store.heads(None, 1_000).await.expect("heads");
+    heads.into_iter().map(|head| (head.run, head.revision)).collect()
+}
+
+async fn closed<S: HistoryReader>(store: &S, runs: &[RunId]) -> bool {
+    let heads = store.heads(None, 1_000).await.expect("heads");
+    runs.iter().all(|run| heads.iter().any(|head| head.run == *run && head.closed.is_some()))
+}
+
+fn named(prefix: &str) -> Vec<RunId> {
+    (0..RUNS).map(|n| run(&format!("{prefix}{n}"))).collect()
+}
+
+async fn begin<B: Workflow, S: History>(ports: &Ports<S>, runs: &[RunId], fact: B::Fact) {
+    let ours = Some(ports.store.incarnation());
+    let body = |run| Inbound::Observed(seen(run, 1, fact.clone()));
+    let letters = runs.iter().map(|run| letter::<B>(run, ours, body(run))).collect();
+    ports.inbox.put(letters).await.expect("put");
+}
+
+/// The older begins, the newer goes on and leaves half of the runs in its new state, the older comes back (a rollback),
+/// and at last the newer takes over.
+async fn back_and_forth<S>(store: Arc<S>)
+where
+    S: History + HistoryReader + DeadLetters,
+{
+    let ports: Ports<S> = Arc::new(Local::new(store, Skipping(Instant::now())));
+    let store = Arc::clone(&ports.store);
+    let (first, second) = (named("a"), named("b"));
+    begin::<Old, _>(&ports, &first, old::Fact { size: 1 }).await;
+    let begun = async || revisions(store.as_ref()).await.len() == RUNS;
+    life::<Old, _>(&ports, true, begun).await;
+
+    let checking = async || {
+        for run in &first {
+            let record = last(store.as_ref(), run).await;
+            if record.is_none_or(|record| record.run.state.phase != new::Phase::Checking) {
+                return false;
+            }
+        }
+        true
+    };
+    life::<New, _>(&ports, false, checking).await;
+
+    rolled_back(&ports, &first, &second).await;
+
+    let taken = async || ports.inbox.depth() == 0;
+    let tally = life::<New, _>(&ports, false, taken).await;
+    assert_eq!((tally.newer, tally.dead), (0, 0));
+    let ended = async || closed(store.as_ref(), &first).await;
+    life::<New, _>(&ports, true, ended).await;
+    let dead = store.list(0, 10).await.expect("dead letters");
+    assert!(dead.is_empty(), "{dead:?}");
+    for run in &first {
+        let state = last(store.as_ref(), run).await.expect("a record").run.state;
+        assert_eq!((state.done, state.size, state.hellos), (FETCHES, 7, 1), "{run}");
+        assert_eq!(state.notes, ["noted", "red"], "{run}");
+    }
+    for run in first.iter().chain(&second) {
+        replayed(store.as_ref(), run).await;
+    }
+}
+
+/// The older build meets runs and letters of the newer.
+async fn rolled_back<S>(ports: &Ports<S>, theirs: &[RunId], own: &[RunId])
+where
+    S: History + HistoryReader + DeadLetters,
+{
+    let store = ports.store.as_ref();
+    let ours = Some(store.incarnation());
+    let before = revisions(store).await;
+    let mut letters = Vec::new();
+    for run in theirs {
+        let fact = |size| old::Fact { size };
+        letters.push(letter::<Old>(run, ours, Inbound::Observed(seen(run, 2, fact(5)))));
+        letters.push(letter::<Old>(run, ours, Inbound::Observed(seen(run, 3, fact(6)))));
+        letters.push(letter::<Old>(run, None, Inbound::Requested(wish("h", old::Signal::Hello))));
+        let note = Inbound::Requested(wish("n", new::Signal::Note("noted".into())));
+        letters.push(letter::<New>(run, None, note));
+        let fact = new::Fact { size: 7, colour: Some("red".into()) };
+        letters.push(letter::<New>(run, ours, Inbound::Observed(seen(run, 4, fact))));
+    }
+    ports.inbox.put(letters).await.expect("put");
+    begin::<Old, _>(ports, own, old::Fact { size: 1 }).await;
+    // Until its own runs have ended, and for long enough that rings, repeats and the sweep pile up if they can.
+    let since = ports.clock.now();
+    let done = async || {
+        for run in theirs {
+            // The watcher repeats.
+            let again = seen(run, 3, old::Fact { size: 6 });
+            let again = letter::<Old>(run, ours, Inbound::Observed(again));
+            ports.inbox.put(vec![again]).await.expect("put");
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        closed(store, own).await && ports.clock.now().since_ms(since) > 90_000
+    };
+    let tally = life::<Old, _>(ports, true, done).await;
+    assert_eq!((tally.dead, tally.conflicts), (0, 0));
+    assert!(tally.newer > 0);
+    let after = revisions(store).await;
+    for run in theirs {
+        assert_eq!(after.get(run), before.get(run), "{run} was left alone");
+    }
+    // Of each run: a greeting, a note, a fact of either build; what was told after the last look is not settled yet.
+    let depth = ports.inbox.depth();
+    assert!((4 * RUNS..=5 * RUNS).contains(&depth), "{depth} letters wait");
+}
+
+/// Today's build reads the whole history and would decide it the same way, where it decided it.
+async fn replayed<S: HistoryReader>(store: &S, run: &RunId) {
+    let mut before = None;
+    for bytes in store.records(run, Seq(0), 1_000).await.expect("records") {
+        let (record, sum) = envelope::decode::<Record<New>>(&bytes, New::SCHEMA).expect("read");
+        let (_, divergence) = replay_record(before.as_ref(), &record, sum);
+        // Where the older build did not check, the newer would have.
+        let unchecked = record.build == "schema 1" && record.run.state.done == 2;
+        assert!(divergence.is_none() || unchecked, "{run}: {divergence:?}");
+        let mut run = record.run;
+        run.sealed(sum);
+        before = Some(run);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn builds_share_a_store_in_memory() {
+    back_and_forth(Arc::new(MemoryStore::new(Incarnation(5)))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn builds_share_an_embedded_store() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = EmbeddedStore::open(folder.path()).expect("a store");
+    back_and_forth(Arc::new(Awaited(Arc::new(store)))).await;
+}
