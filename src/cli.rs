@@ -20,6 +20,12 @@ enum Command {
     /// Commands to a running dormer
     #[command(flatten)]
     Ask(crate::client::Ask),
+    /// Look at profiles: what a Windows node is made of
+    #[command(subcommand)]
+    Profile(crate::profile_command::Profile),
+    /// Look at payloads: what is installed on Windows nodes
+    #[command(subcommand)]
+    Payload(crate::payload_command::Payload),
     /// Measure dormer on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -59,6 +65,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(options) => crate::run::run(*options).await,
         Command::Ask(ask) => Ok(crate::client::run(ask).await),
+        Command::Profile(asked) => Ok(crate::profile_command::run(asked).await),
+        Command::Payload(asked) => Ok(crate::payload_command::run(asked).await),
         Command::Bench(bench) => bench::run(bench).await,
         #[cfg(feature = "demo")]
         Command::Demo(options) => crate::demo::run(options).await,

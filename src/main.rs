@@ -13,6 +13,8 @@ mod embedded;
 mod fleet;
 mod health;
 mod live;
+mod payload_command;
+mod profile_command;
 mod run;
 
 use clap::Parser;

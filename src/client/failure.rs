@@ -46,6 +46,11 @@ fn advice(what_to_do: &str) -> String {
 }
 
 impl Failure {
+    /// Something was not done, and what might help.
+    pub(crate) fn refused(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
+        Self::Refused { error: error.into(), what_to_do: what_to_do.into() }
+    }
+
     /// What a server's answer with an error status means.
     pub(crate) fn from_answer(status: u16, body: &[u8]) -> Self {
         let said: Value = serde_json::from_slice(body).unwrap_or_default();

@@ -5,8 +5,8 @@ mod dead;
 mod failure;
 mod get;
 mod history;
-mod output;
-mod server;
+pub(crate) mod output;
+pub(crate) mod server;
 mod why;
 
 pub(crate) use failure::{EXIT_CODES, Failure};

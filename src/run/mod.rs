@@ -4,7 +4,7 @@ mod hands;
 mod key;
 mod nats;
 pub(crate) mod outside;
-mod payloads;
+pub(crate) mod payloads;
 pub(crate) mod roles;
 pub(crate) mod serve;
 

@@ -5,16 +5,17 @@ use bytes::Bytes;
 use dormer_profile::{
     builtin,
     layers::{Layer, stack},
-    payload::{MANIFEST_FILE, Manifest},
+    payload::{MANIFEST_FILE, Manifest, PayloadReader},
     problem::Problems,
     profile::Profile,
     script,
     version::version,
 };
 use dormer_proto::{message::Failure, pool::Desired};
+use sha2::{Digest, Sha256};
 use std::{
     collections::BTreeMap,
-    io,
+    io::{self, Read},
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
 };
@@ -22,6 +23,8 @@ use tokio::{io::AsyncRead, sync::watch};
 
 /// Largest manifest that is read, in bytes.
 const MANIFEST_BYTES_MAX: u64 = 4 << 20;
+/// How much of a file is read at once to sum it up, in bytes.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Why a payload or a profile is not taken in.
 #[derive(Debug, thiserror::Error)]
@@ -65,17 +68,7 @@ impl Payload {
     /// # Errors
     /// The manifest is missing, has mistakes, or names a file that is not there or has another size.
     pub fn in_folder(folder: &Path) -> Result<Self, CatalogError> {
-        let place = folder.display().to_string();
-        let failed = |error| CatalogError::Io { place: place.clone(), error };
-        let path = folder.join(MANIFEST_FILE);
-        let size = std::fs::metadata(&path).map_err(failed)?.len();
-        if size > MANIFEST_BYTES_MAX {
-            let said = format!("{MANIFEST_FILE} has {size} bytes, at most {MANIFEST_BYTES_MAX}");
-            return Err(failed(io::Error::new(io::ErrorKind::InvalidData, said)));
-        }
-        let text = std::fs::read_to_string(&path).map_err(failed)?;
-        let manifest = Manifest::parse(&text)
-            .map_err(|problems| CatalogError::Problems { place: place.clone(), problems })?;
+        let manifest = Folder(folder.to_owned()).manifest()?;
         for file in &manifest.files {
             let place = folder.join(&file.name).display().to_string();
             let meta = std::fs::metadata(folder.join(&file.name))
@@ -108,6 +101,66 @@ impl Payload {
                 Ok(Box::new(io::Cursor::new(bytes)))
             }
         }
+    }
+}
+
+/// A payload's folder, whose files are read to their ends.
+#[derive(Debug, Clone)]
+pub struct Folder(pub PathBuf);
+
+impl PayloadReader for Folder {
+    fn digest(&self, name: &str) -> Result<(String, u64), String> {
+        let mut file = std::fs::File::open(self.0.join(name)).map_err(|error| {
+            let absent = error.kind() == io::ErrorKind::NotFound;
+            if absent { "is not there".to_owned() } else { error.to_string() }
+        })?;
+        let (mut hash, mut size, mut piece) = (Sha256::new(), 0, vec![0; PIECE_BYTES]);
+        loop {
+            match file.read(&mut piece).map_err(|error| error.to_string())? {
+                0 => break,
+                read => {
+                    hash.update(&piece[..read]);
+                    size += read as u64;
+                }
+            }
+        }
+        Ok((hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), size))
+    }
+}
+
+impl Folder {
+    /// Its manifest.
+    ///
+    /// # Errors
+    /// It is not there, too large, or has mistakes.
+    pub fn manifest(&self) -> Result<Manifest, CatalogError> {
+        let place = self.0.display().to_string();
+        let failed = |error| CatalogError::Io { place: place.clone(), error };
+        let path = self.0.join(MANIFEST_FILE);
+        let size = std::fs::metadata(&path).map_err(failed)?.len();
+        if size > MANIFEST_BYTES_MAX {
+            let said = format!("{MANIFEST_FILE} has {size} bytes, at most {MANIFEST_BYTES_MAX}");
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidData, said)));
+        }
+        let text = std::fs::read_to_string(&path).map_err(failed)?;
+        Manifest::parse(&text)
+            .map_err(|problems| CatalogError::Problems { place: place.clone(), problems })
+    }
+
+    /// What lies in it and is not in the manifest, in the order of names.
+    ///
+    /// # Errors
+    /// It cannot be listed.
+    pub fn extra(&self, manifest: &Manifest) -> io::Result<Vec<String>> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(&self.0)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name != MANIFEST_FILE && manifest.file(&name).is_none() {
+                found.push(name);
+            }
+        }
+        found.sort();
+        Ok(found)
     }
 }
 
@@ -260,8 +313,8 @@ impl Installed for Catalog {
     }
 }
 
-/// Versions by their numbers, `10.9.0` before `10.10.0`; what is no number compares as text.
-fn order(a: &str, b: &str) -> std::cmp::Ordering {
+/// Orders versions by their numbers, `10.9.0` before `10.10.0`; what is no number compares as text.
+pub fn order(a: &str, b: &str) -> std::cmp::Ordering {
     let parts = |v: &str| -> Vec<(Option<u64>, String)> {
         v.split(['.', '-', '+']).map(|part| (part.parse().ok(), part.to_owned())).collect()
     };

@@ -99,23 +99,15 @@ impl Manifest {
     }
 
     /// Compares the manifest with the files themselves.
+    ///
+    /// # Errors
+    /// Every file that is not as the manifest has it.
     pub fn verify(&self, reader: &impl PayloadReader) -> Result<(), Problems> {
-        let check = |file: &PayloadFile| {
-            let place = format!("files.{}", file.name);
-            match reader.digest(&file.name) {
-                Err(why) => Some(Problem::new(place, why)),
-                Ok((_, size)) if size != file.size => {
-                    let reason = format!("{size} bytes, the manifest says {}", file.size);
-                    Some(Problem::new(place, reason))
-                }
-                Ok((sha256, _)) if sha256 != file.sha256 => {
-                    let reason = format!("SHA-256 {sha256}, the manifest says {}", file.sha256);
-                    Some(Problem::new(place, reason))
-                }
-                Ok(_) => None,
-            }
-        };
-        Problems::check(self.files.iter().filter_map(check).collect())
+        let wrong = self.files.iter().filter_map(|file| {
+            let why = file.compare(reader)?;
+            Some(Problem::new(format!("files.{}", file.name), why))
+        });
+        Problems::check(wrong.collect())
     }
 
     /// The file of that name.
@@ -201,6 +193,20 @@ pub fn check_skew(kubelet: u32, oldest: u32, newest: u32) -> Result<(), SkewErro
 }
 
 impl PayloadFile {
+    /// How the file itself differs from what the manifest has; `None`: it does not.
+    pub fn compare(&self, reader: &impl PayloadReader) -> Option<String> {
+        match reader.digest(&self.name) {
+            Err(why) => Some(why),
+            Ok((_, size)) if size != self.size => {
+                Some(format!("{size} bytes, the manifest says {}", self.size))
+            }
+            Ok((sha256, _)) if sha256 != self.sha256 => {
+                Some(format!("SHA-256 {sha256}, the manifest says {}", self.sha256))
+            }
+            Ok(_) => None,
+        }
+    }
+
     fn check(&self, place: &str, found: &mut Vec<Problem>) {
         let mut problem = |field: &str, reason: String| {
             found.push(Problem::new(format!("{place}.{field}"), reason))

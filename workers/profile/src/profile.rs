@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
 
 use crate::document::ChangeClass;
 use crate::item::{FailureActions, HnsCreate, Priority, Protocol, StartType};
@@ -184,7 +185,7 @@ pub struct FileSpec {
     /// Text, written as it stands (line ends LF, no BOM).
     pub content: Option<String>,
     /// An object, written as JSON. Layers can change single fields of it.
-    pub json: Option<serde_json::Value>,
+    pub json: Option<Value>,
     /// What a change of it asks for.
     pub change: ChangeClass,
     /// Services that read it only when they start: a change restarts them.
@@ -370,9 +371,27 @@ pub struct Taint {
 }
 
 impl Profile {
-    /// The JSON Schema of a layer: what people may write.
-    pub fn schema() -> serde_json::Value {
-        schemars::schema_for!(Profile).to_value()
+    /// The JSON Schema of a layer: what people may write. An entry of a map may be `null`: it removes the one below.
+    pub fn schema() -> Value {
+        let mut schema = schemars::schema_for!(Profile).to_value();
+        let maps = |value: &mut Value| {
+            if let Some(entry) = value.get_mut("additionalProperties").filter(|it| it.is_object()) {
+                *entry = json!({"anyOf": [entry.take(), {"type": "null"}]});
+            }
+        };
+        each_object(&mut schema, &maps);
+        schema
+    }
+}
+
+fn each_object(value: &mut Value, change: &impl Fn(&mut Value)) {
+    match value {
+        Value::Object(all) => {
+            all.values_mut().for_each(|one| each_object(one, change));
+            change(value);
+        }
+        Value::Array(all) => all.iter_mut().for_each(|one| each_object(one, change)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

@@ -1,13 +1,21 @@
 //! What a worker supplies for one machine, typed: every value with its meaning, and the secrets.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::variables::{Secrets, Variables};
+use crate::{
+    platform,
+    problem::Problems,
+    variables::{Secrets, Variables},
+};
+use std::collections::BTreeMap;
 
 /// The values of one machine and its cluster. An empty text is the same as none; a rendering that needs a value
 /// which is empty is refused by its name.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Values {
     /// URL of the API server as nodes reach it (OpenShift: `apiServerInternalURI`).
     pub api_server: String,
@@ -46,6 +54,46 @@ pub struct Values {
 }
 
 impl Values {
+    /// A cluster and a machine that only serve as an example, on a platform in lower case. The addresses are those
+    /// that documentation uses.
+    #[must_use]
+    pub fn example(platform: &str) -> Self {
+        let mut values = Self {
+            api_server: "https://api-int.cluster.example:6443".into(),
+            cluster_dns: "172.30.0.10".into(),
+            cluster_domain: "cluster.local".into(),
+            service_cidr: "172.30.0.0/16".into(),
+            node_ip: "192.0.2.10".into(),
+            platform: platform.to_lowercase(),
+            windows_build: "10.0.20348".into(),
+            node_name: "win-example".into(),
+            cloud_provider: platform::cloud_provider(platform).into(),
+            ..Self::default()
+        };
+        if platform::names_the_host(platform) {
+            values.hostname.clone_from(&values.node_name);
+        }
+        if platform::overrides(platform) {
+            values.hostname_override.clone_from(&values.node_name);
+        }
+        values
+    }
+
+    /// Facts as a person wrote them (YAML, so JSON as well); what they leave out is taken from `example`.
+    ///
+    /// # Errors
+    /// A field that there is not, or a value that is no text: with line, column and reason.
+    pub fn parse_over(example: &Self, text: &str) -> Result<Self, Problems> {
+        let said: BTreeMap<String, serde_json::Value> =
+            serde_yaml_ng::from_str(text).map_err(|e| Problems::from_yaml(&e))?;
+        let _: Self = serde_yaml_ng::from_str(text).map_err(|e| Problems::from_yaml(&e))?;
+        let mut whole = serde_json::to_value(example).unwrap_or_default();
+        for (name, value) in said {
+            whole[name] = value;
+        }
+        serde_json::from_value(whole).map_err(|e| Problems::one("facts", e.to_string()))
+    }
+
     /// The same by the names that profiles use ([`crate::variables::KNOWN`]).
     #[must_use]
     pub fn variables(&self) -> Variables {
@@ -71,6 +119,9 @@ impl Values {
         pairs.into_iter().map(|(name, value)| (name, value.as_str())).collect()
     }
 }
+
+/// The secrets that every join has, by the names that the built-in profiles use.
+pub const JOIN_SECRETS: [&str; 3] = ["api-ca", "client-ca", "bootstrap-kubeconfig"];
 
 /// What a kubelet needs to join, by the names that the built-in profiles use: `api-ca`, `client-ca` and
 /// `bootstrap-kubeconfig`. `token` is a bootstrap token and a secret.

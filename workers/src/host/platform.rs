@@ -1,6 +1,7 @@
 //! What the platform decides: the computer's name, the Node's name, and who tells the cloud's facts of a Node.
 
 use super::cluster::Standing;
+use dormer_profile::platform;
 use dormer_proto::machine::HostRef;
 
 /// Longest Node name: GCP's own names may be longer, and are cut to their first label (wmco.md §3.2).
@@ -8,12 +9,12 @@ const NODE_NAME_CHARS_MAX: usize = 63;
 
 /// The name that this computer has to bear: on vSphere and Nutanix its Machine's, elsewhere the one it has.
 pub(super) fn hostname(host: &HostRef) -> Option<String> {
-    matches!(word(host).as_str(), "vsphere" | "nutanix").then(|| host.machine.name.to_lowercase())
+    platform::names_the_host(&word(host)).then(|| host.machine.name.to_lowercase())
 }
 
 /// Whether the kubelet is told its Node's name, since the cloud's name for it is not the computer's.
 pub(super) fn overrides(host: &HostRef) -> bool {
-    matches!(word(host).as_str(), "aws" | "gcp")
+    platform::overrides(&word(host))
 }
 
 /// The name that the Node will have, unless it is the present computer name in lower case.
@@ -30,12 +31,7 @@ pub(super) fn node_name(host: &HostRef, standing: &Standing) -> Option<String> {
 
 /// The kubelet's `--cloud-provider`: where a cloud controller manager tells addresses and provider id, `external`.
 pub(super) fn cloud_provider(host: &HostRef) -> &'static str {
-    match word(host).as_str() {
-        "aws" | "azure" | "gcp" | "vsphere" | "nutanix" | "openstack" | "ibmcloud" | "powervs" => {
-            "external"
-        }
-        _ => "",
-    }
+    platform::cloud_provider(&word(host))
 }
 
 /// The platform's name as profiles write it.

@@ -1,0 +1,61 @@
+//! `dormer payload list`: the payloads in folders.
+
+use super::{Form, folders, size};
+use crate::client::{Failure, output::table};
+use clap::Args;
+use dormer_workers::catalog::{Folder, order};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Which folders.
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Folders with a payload, or with payloads in them
+    #[arg(required = true, env = "DORMER_PAYLOAD", value_delimiter = ',', value_name = "DIR")]
+    folders: Vec<PathBuf>,
+    #[command(flatten)]
+    form: Form,
+}
+
+impl List {
+    pub(super) fn run(&self) -> Result<String, Failure> {
+        let mut found = Vec::new();
+        for folder in &self.folders {
+            for folder in folders(folder)? {
+                found.push(payload(folder));
+            }
+        }
+        let version = |payload: &Value| payload["version"].as_str().unwrap_or_default().to_owned();
+        found.sort_by(|a, b| order(&version(a), &version(b)));
+        if let Some(text) = self.form.output.for_programs(&json!({"items": found}))? {
+            return Ok(text);
+        }
+        let columns = [
+            ("VERSION", "version", false),
+            ("KUBELET", "kubelet", false),
+            ("MAY FOLLOW", "mayFollow", false),
+            ("WINDOWS BUILDS", "windowsBuilds", false),
+            ("PLATFORMS", "platforms", false),
+            ("FILES", "files", true),
+            ("SIZE", "size", false),
+            ("FOLDER", "folder", false),
+            ("PROBLEM", "problem", false),
+        ];
+        let wide = self.form.output == crate::client::output::Output::Wide;
+        Ok(table(&found, &columns, wide))
+    }
+}
+
+fn payload(folder: PathBuf) -> Value {
+    let place = folder.display().to_string();
+    match Folder(folder).manifest() {
+        Ok(manifest) => json!({
+            "version": manifest.version, "kubelet": manifest.kubelet,
+            "mayFollow": manifest.may_follow, "windowsBuilds": manifest.windows_builds,
+            "platforms": if manifest.platforms.is_empty() { vec!["all".to_owned()] } else { manifest.platforms.clone() },
+            "files": manifest.files.len(), "folder": place,
+            "size": size(manifest.files.iter().map(|file| file.size).sum()),
+        }),
+        Err(error) => json!({"folder": place, "problem": error.to_string()}),
+    }
+}

@@ -1,0 +1,122 @@
+//! `dormer payload verify`: a payload's files against its manifest, each with its sum.
+
+use super::{Form, size};
+use crate::client::{
+    Failure,
+    output::{Output, table},
+};
+use clap::Args;
+use dormer_profile::{builtin, payload::Manifest, profile::Profile};
+use dormer_workers::catalog::{CatalogError, Folder};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Which payload.
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// The payload's folder
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Also whether it has every file that this built-in profile asks for: openshift or upstream
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    #[command(flatten)]
+    form: Form,
+}
+
+impl Verify {
+    /// The report, and whether all is well.
+    pub(super) fn run(&self) -> Result<(String, bool), Failure> {
+        let folder = Folder(self.folder.clone());
+        let manifest = folder.manifest().map_err(unreadable)?;
+        let mut rows: Vec<Value> = manifest
+            .files
+            .iter()
+            .map(|file| {
+                let why = file.compare(&folder);
+                let state = if why.is_none() { "right" } else { "wrong" };
+                json!({"file": file.name, "state": state, "size": file.size, "why": why})
+            })
+            .collect();
+        let extra = folder
+            .extra(&manifest)
+            .map_err(|error| Failure::refused(format!("{}: {error}", self.folder.display()), ""))?;
+        for name in extra {
+            let why = "the manifest does not name it; nothing takes it";
+            rows.push(json!({"file": name, "state": "extra", "why": why}));
+        }
+        for name in self.lacking(&manifest)? {
+            let why = "the profile asks for it; the manifest does not name it";
+            rows.push(json!({"file": name, "state": "lacking", "why": why}));
+        }
+        let wrong = rows.iter().filter(|row| row["state"] != "right").count();
+        let report = report(&self.folder, &manifest, rows, wrong);
+        let text = match self.form.output.for_programs(&report)? {
+            Some(text) => text,
+            None => for_people(&manifest, &report, wrong, self.form.output == Output::Wide),
+        };
+        Ok((text, wrong == 0))
+    }
+
+    /// Files that the profile asks for under no condition and that the manifest lacks.
+    fn lacking(&self, manifest: &Manifest) -> Result<Vec<String>, Failure> {
+        let Some(name) = &self.profile else { return Ok(Vec::new()) };
+        let layer = builtin::layer(name).map_err(|e| Failure::Usage(e.to_string()))?;
+        let profile = dormer_profile::layers::stack(&[layer])
+            .map_err(|e| Failure::refused(e.to_string(), ""))?;
+        Ok(asked(&profile).into_iter().filter(|name| manifest.file(name).is_none()).collect())
+    }
+}
+
+fn asked(profile: &Profile) -> Vec<String> {
+    let both = profile.host.payload.iter().chain(&profile.node.payload);
+    let always = both.filter(|(_, spec)| spec.when == Default::default());
+    always.map(|(name, _)| name.clone()).collect()
+}
+
+fn unreadable(error: CatalogError) -> Failure {
+    Failure::refused(error.to_string(), "`dormer profile schema payload` says what a manifest is")
+}
+
+fn report(folder: &std::path::Path, manifest: &Manifest, rows: Vec<Value>, wrong: usize) -> Value {
+    json!({
+        "folder": folder.display().to_string(),
+        "good": wrong == 0,
+        "version": manifest.version,
+        "kubelet": manifest.kubelet,
+        "windowsBuilds": manifest.windows_builds,
+        "platforms": manifest.platforms,
+        "mayFollow": manifest.may_follow,
+        "hostFolder": manifest.folder(),
+        "files": rows,
+    })
+}
+
+fn for_people(manifest: &Manifest, report: &Value, wrong: usize, wide: bool) -> String {
+    let all = |list: &[String], none: &str| {
+        if list.is_empty() { none.to_owned() } else { list.join(", ") }
+    };
+    let total = manifest.files.iter().map(|file| file.size).sum();
+    let head = format!(
+        "payload {}, kubelet {}, for Windows {} on {}; may follow {}\n{} files, {}; on a host in {}",
+        manifest.version,
+        manifest.kubelet,
+        all(&manifest.windows_builds, "none"),
+        all(&manifest.platforms, "every platform"),
+        all(&manifest.may_follow, "no version: no rollout leads to it, only fresh nodes get it"),
+        manifest.files.len(),
+        size(total),
+        manifest.folder(),
+    );
+    if wrong == 0 {
+        return format!("{head}\nAll is as the manifest says.");
+    }
+    let rows = report["files"].as_array().cloned().unwrap_or_default();
+    let shown: Vec<Value> =
+        rows.into_iter().filter(|row| wide || row["state"] != "right").collect();
+    let columns = [("FILE", "file", false), ("STATE", "state", false), ("WHY", "why", false)];
+    format!(
+        "{head}\n\n{}\n\n{wrong} of them are not as they should be.",
+        table(&shown, &columns, wide)
+    )
+}

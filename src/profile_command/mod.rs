@@ -1,0 +1,109 @@
+//! `dormer profile`: what a Windows node is made of, as people may write it and as one machine gets it.
+
+mod offline;
+mod render;
+
+use crate::client::{EXIT_CODES, Failure};
+use clap::{Args, Subcommand, ValueEnum};
+use dormer_profile::{document::Document, payload::Manifest, profile, values::Values};
+use schemars::schema_for;
+use serde_json::Value;
+use std::{io::Write, path::Path, process::ExitCode};
+
+/// What may be asked about profiles.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Profile {
+    /// Print the JSON Schema of what people write, for editors and checks
+    Schema(Schema),
+    /// Print the desired state of a machine: with built-in profiles and layers of your own, or as a running dormer
+    /// has it
+    #[command(after_help = EXIT_CODES)]
+    Render(Box<render::Render>),
+}
+
+/// Of what.
+#[derive(Debug, Args)]
+pub(crate) struct Schema {
+    /// Of which document
+    #[arg(value_enum, default_value_t)]
+    of: Of,
+}
+
+/// The documents that have a schema.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Of {
+    /// A profile, and so a layer
+    #[default]
+    Profile,
+    /// A payload's manifest
+    Payload,
+    /// The facts that `render --facts` reads
+    Facts,
+    /// The converge document, which a host gets
+    Document,
+}
+
+impl Of {
+    fn schema(self) -> Value {
+        match self {
+            Self::Profile => profile::Profile::schema(),
+            Self::Payload => schema_for!(Manifest).to_value(),
+            Self::Facts => schema_for!(Values).to_value(),
+            Self::Document => schema_for!(Document).to_value(),
+        }
+    }
+}
+
+/// In which form a rendering is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Form {
+    /// For people
+    #[default]
+    Yaml,
+    /// For programs
+    Json,
+}
+
+impl Form {
+    fn text(self, value: &Value) -> Result<String, Failure> {
+        let failed = |why: String| Failure::Usage(format!("it cannot be written: {why}"));
+        match self {
+            Self::Json => serde_json::to_string_pretty(value).map_err(|e| failed(e.to_string())),
+            Self::Yaml => serde_yaml_ng::to_string(value)
+                .map(|text| text.trim_end().to_owned())
+                .map_err(|e| failed(e.to_string())),
+        }
+    }
+}
+
+/// Prints what was asked for, and says by the exit code how it went.
+pub(crate) async fn run(asked: Profile) -> ExitCode {
+    let answer = match asked {
+        Profile::Schema(Schema { of }) => Form::Json.text(&of.schema()),
+        Profile::Render(render) => render.run().await,
+    };
+    match answer {
+        Ok(text) => {
+            // A reader that has seen enough closes the pipe: no failure of ours.
+            let _ = writeln!(std::io::stdout(), "{text}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("dormer: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+/// The text of a file that was named on the command line.
+///
+/// # Errors
+/// It cannot be read, or is longer than `bytes_max`.
+pub(crate) fn read(path: &Path, bytes_max: u64) -> Result<String, Failure> {
+    let failed = |why: String| Failure::refused(format!("{}: {why}", path.display()), "");
+    let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
+    if size > bytes_max {
+        return Err(failed(format!("{size} bytes, at most {bytes_max} are read")));
+    }
+    std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))
+}

@@ -1,0 +1,147 @@
+//! `dormer profile render`: the desired state of one machine, in its two sections.
+
+use super::{
+    Form,
+    offline::{layered, payload, rendered},
+    read,
+};
+use crate::client::{
+    Failure,
+    server::{Server, segment},
+};
+use clap::{Args, ValueEnum};
+use dormer_profile::{document::Section, layers::LAYER_BYTES_MAX, values::Values};
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// Of which machine, with what.
+#[derive(Debug, Args)]
+pub(crate) struct Render {
+    /// The machine of a running dormer: its name, NAMESPACE/NAME, or its UID
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["profile", "layer", "platform", "facts", "payload", "secret"])]
+    machine: Option<String>,
+    /// Where that dormer's API answers
+    #[arg(
+        long,
+        env = "DORMER_SERVER",
+        default_value = "http://127.0.0.1:7080",
+        value_name = "URL"
+    )]
+    server: String,
+    /// The built-in profile: openshift or upstream
+    #[arg(long, default_value = "openshift", value_name = "NAME")]
+    profile: String,
+    /// A layer of your own on top (may be given several times, the last one highest)
+    #[arg(long, value_name = "FILE")]
+    layer: Vec<PathBuf>,
+    /// The platform of the example's machine
+    #[arg(long, value_enum, default_value_t)]
+    platform: Platform,
+    /// Facts of a machine and its cluster (see `dormer profile schema facts`); what it leaves out is the example's
+    #[arg(long, value_name = "FILE")]
+    facts: Option<PathBuf>,
+    /// A folder with a payload; without it, an example's manifest
+    #[arg(long, value_name = "DIR")]
+    payload: Option<PathBuf>,
+    /// A secret that is to exist, with the file that has its text or without one (may be given several times)
+    #[arg(long, value_name = "NAME[=FILE]")]
+    secret: Vec<String>,
+    /// One section only
+    #[arg(long, value_enum)]
+    section: Option<Which>,
+    /// For people or for programs
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
+}
+
+/// Platforms whose rules are known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Platform {
+    Aws,
+    Azure,
+    Gcp,
+    Vsphere,
+    Nutanix,
+    #[default]
+    None,
+}
+
+impl Platform {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Aws => "aws",
+            Self::Azure => "azure",
+            Self::Gcp => "gcp",
+            Self::Vsphere => "vsphere",
+            Self::Nutanix => "nutanix",
+            Self::None => "none",
+        }
+    }
+}
+
+/// One of the two sections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Which {
+    /// What can be there before the Node exists
+    Host,
+    /// What needs the Node
+    Node,
+}
+
+impl Which {
+    fn section(self) -> Section {
+        match self {
+            Self::Host => Section::Host,
+            Self::Node => Section::Node,
+        }
+    }
+}
+
+impl Render {
+    pub(super) async fn run(&self) -> Result<String, Failure> {
+        let value = match &self.machine {
+            Some(machine) => self.of_machine(machine).await?,
+            None => self.of_files()?,
+        };
+        self.output.text(&value)
+    }
+
+    async fn of_machine(&self, machine: &str) -> Result<Value, Failure> {
+        let server = Server::at(&self.server)?;
+        let mut value = server.get(&format!("/machines/{}/desired", segment(machine))).await?;
+        for section in [Section::Host, Section::Node] {
+            if self.section.is_some_and(|only| only.section() != section)
+                && let Some(whole) = value.as_object_mut()
+            {
+                whole.remove(section.as_str());
+            }
+        }
+        Ok(value)
+    }
+
+    fn of_files(&self) -> Result<Value, Failure> {
+        let profile = layered(&self.profile, &self.layer)?;
+        let payload = payload(self.payload.as_deref())?;
+        let both = [Section::Host, Section::Node];
+        let one = self.section.map(|one| [one.section()]);
+        let sections = one.as_ref().map_or(both.as_slice(), |one| one.as_slice());
+        let mut secrets = Vec::with_capacity(self.secret.len());
+        for said in &self.secret {
+            secrets.push(match said.split_once('=') {
+                Some((name, path)) => {
+                    (name.to_owned(), Some(read(path.as_ref(), LAYER_BYTES_MAX as u64)?))
+                }
+                None => (said.clone(), None),
+            });
+        }
+        rendered(&profile, &payload, &self.values()?, &secrets, sections)
+    }
+
+    fn values(&self) -> Result<Values, Failure> {
+        let example = Values::example(self.platform.word());
+        let Some(path) = &self.facts else { return Ok(example) };
+        let text = read(path, LAYER_BYTES_MAX as u64)?;
+        Values::parse_over(&example, &text)
+            .map_err(|e| Failure::refused(e.below(&path.display().to_string()).to_string(), ""))
+    }
+}

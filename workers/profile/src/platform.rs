@@ -1,0 +1,28 @@
+//! What the platform decides about a node, by the platform's name as profiles write it: lower case.
+
+/// Platforms that are known by name; any other is treated as `none`.
+pub const PLATFORMS: [&str; 9] =
+    ["aws", "azure", "gcp", "ibmcloud", "none", "nutanix", "openstack", "powervs", "vsphere"];
+
+/// Whether the computer has to bear its Machine's name (wmco.md §3.2).
+#[must_use]
+pub fn names_the_host(platform: &str) -> bool {
+    matches!(platform, "vsphere" | "nutanix")
+}
+
+/// Whether the kubelet is told its Node's name, since the cloud's name for it is not the computer's.
+#[must_use]
+pub fn overrides(platform: &str) -> bool {
+    matches!(platform, "aws" | "gcp")
+}
+
+/// The kubelet's `--cloud-provider`: where a cloud controller manager tells addresses and provider id, `external`.
+#[must_use]
+pub fn cloud_provider(platform: &str) -> &'static str {
+    match platform {
+        "aws" | "azure" | "gcp" | "vsphere" | "nutanix" | "openstack" | "ibmcloud" | "powervs" => {
+            "external"
+        }
+        _ => "",
+    }
+}

@@ -1,0 +1,89 @@
+//! A document for people: what stands in it inline as text, secrets by their names.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::Value;
+
+use crate::{
+    document::Document,
+    profile::Profile,
+    variables::{Piece, Secrets, pieces},
+};
+
+/// Secrets that stand for themselves: each is the text `${secret:NAME}`, so that a rendering shows where it goes and
+/// says nothing of it. Those that the profile only uses if they exist are there when `exists` says so.
+#[must_use]
+pub fn named_secrets(profile: &Profile, exists: impl Fn(&str) -> bool) -> Secrets {
+    let mut secrets = Secrets::default();
+    let value = serde_json::to_value(profile).unwrap_or_default();
+    each_text(&value, &mut |text| {
+        for piece in pieces(text).unwrap_or_default() {
+            if let Piece::Secret(name) = piece
+                && exists(name)
+            {
+                secrets.set(name, format!("${{secret:{name}}}"));
+            }
+        }
+    });
+    secrets
+}
+
+fn each_text(value: &Value, found: &mut impl FnMut(&str)) {
+    match value {
+        Value::String(text) => found(text),
+        Value::Array(all) => all.iter().for_each(|one| each_text(one, found)),
+        Value::Object(all) => all.values().for_each(|one| each_text(one, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// The document with inline content as `text` in place of `base64`, where it is text.
+#[must_use]
+pub fn readable(document: &Document) -> Value {
+    let mut value = serde_json::to_value(document).unwrap_or_default();
+    for item in value["items"].as_array_mut().into_iter().flatten() {
+        let Some(source) = item.get_mut("source").and_then(Value::as_object_mut) else { continue };
+        let bytes = source.get("base64").and_then(Value::as_str).map(|text| STANDARD.decode(text));
+        if let Some(text) = bytes.and_then(Result::ok).and_then(|b| String::from_utf8(b).ok()) {
+            source.remove("base64");
+            source.insert("text".into(), text.into());
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        builtin,
+        document::Section,
+        payload::Manifest,
+        render::{EXAMPLE_PAYLOAD, Inputs, render},
+        values::Values,
+    };
+
+    #[test]
+    fn a_rendering_for_people_names_its_secrets_and_shows_its_texts() {
+        let profile = builtin::openshift();
+        let payload = Manifest::parse(EXAMPLE_PAYLOAD).expect("a payload");
+        let variables = Values::example("aws").variables();
+        let secrets = named_secrets(&profile, |name| name != "trusted-ca" && !name.contains("-"));
+        assert_eq!(secrets, Secrets::default(), "every secret of the profile has a dash");
+        let secrets = named_secrets(&profile, |name| name == "api-ca" || name.contains("boot"));
+        assert!(secrets.get("api-ca").is_some() && secrets.get("trusted-ca").is_none());
+        let secrets = named_secrets(&profile, |name| {
+            ["api-ca", "client-ca", "bootstrap-kubeconfig"].contains(&name)
+        });
+        let inputs = Inputs {
+            profile: &profile,
+            payload: &payload,
+            variables: &variables,
+            secrets: &secrets,
+            keep: &[],
+        };
+        let host = render(&inputs, Section::Host, "v").expect("it renders");
+        let text = readable(&host.document).to_string();
+        assert!(text.contains("${secret:bootstrap-kubeconfig}"), "{text}");
+        assert!(!text.contains("base64"), "all of it is text: {text}");
+    }
+}
