@@ -1,7 +1,7 @@
 //! What is being done just now: the latest heartbeat of every attempt, for people. Nothing is decided by it.
 
 use dormer_proto::{
-    id::{RunId, Seq, TaskId},
+    id::{Attempt, RunId, Seq, TaskId},
     message::Heartbeat,
 };
 use std::{
@@ -45,6 +45,13 @@ impl Live {
         self.beats().remove(task);
     }
 
+    /// Whether a worker is heard that executes this very attempt.
+    pub(crate) fn hears(&self, task: &TaskId, attempt: Attempt) -> bool {
+        let beats = self.beats();
+        let heard = beats.get(task);
+        heard.is_some_and(|(at, beat)| beat.attempt == attempt && at.elapsed() < SHOWN_FOR)
+    }
+
     /// What is going on for one run.
     pub(crate) fn of(&self, run: &RunId) -> Vec<Heartbeat> {
         let first = TaskId { run: run.clone(), seq: Seq(0), ordinal: 0 };
@@ -59,7 +66,6 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormer_proto::id::Attempt;
 
     fn beat(run: &str, seq: u64, done: u64) -> Heartbeat {
         Heartbeat {
@@ -84,6 +90,8 @@ mod tests {
             beats.iter().map(|beat| beat.done).collect()
         };
         assert_eq!((of("a"), of("b"), of("c")), (vec![4], vec![2], Vec::new()));
+        let task = beat("b", 7, 0).task;
+        assert!(live.hears(&task, Attempt(1)) && !live.hears(&task, Attempt(2)));
         live.ended(&beat("b", 7, 0).task);
         assert_eq!((of("a"), of("b")), (vec![4], Vec::new()));
         tokio::time::advance(SHOWN_FOR).await;

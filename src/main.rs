@@ -13,9 +13,11 @@ mod embedded;
 mod fleet;
 mod health;
 mod live;
+mod metrics;
 mod payload_command;
 mod profile_command;
 mod run;
+mod telemetry;
 
 use clap::Parser;
 use std::process::ExitCode;

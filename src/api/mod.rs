@@ -15,15 +15,20 @@ mod writes;
 
 pub(crate) use error::ApiError;
 pub(crate) use guard::ActionsFrom;
+pub(crate) use shelf::Shown;
 
 use crate::live::Live;
 use axum::{
     Router, middleware,
     routing::{get, post},
 };
-use dormer_engine::port::Ports;
+use dormer_engine::port::{DeadLetters, Ports};
+use dormer_proto::id::Timestamp;
 use shelf::Shelf;
 use std::sync::Arc;
+
+/// Dead letters that a scrape counts.
+const DEAD_COUNTED_MAX: usize = 1_000;
 
 /// What the API answers from.
 pub(crate) struct Api<P> {
@@ -38,6 +43,21 @@ impl<P: Ports> Api<P> {
     pub(crate) fn new(ports: Arc<P>, live: Arc<Live>) -> Arc<Self> {
         let shelf = Shelf::new(Arc::clone(&ports));
         Arc::new(Self { shelf, ports, live, changes: changes::Changes::default() })
+    }
+}
+
+/// What the metrics are made of.
+impl<P: Ports> Api<P> {
+    /// Every run, the number of dead letters (counted up to [`DEAD_COUNTED_MAX`]), and now by the engine's clock.
+    pub(crate) async fn standing(&self) -> Result<(Vec<Shown>, usize, Timestamp), ApiError> {
+        let runs = self.shelf.all().await?;
+        let dead = self.ports.dead().list(0, DEAD_COUNTED_MAX).await?.len();
+        Ok((runs, dead, self.now()))
+    }
+
+    /// The heartbeats that this process hears.
+    pub(crate) fn live(&self) -> &Live {
+        &self.live
     }
 }
 

@@ -5,6 +5,7 @@ use crate::{
     api::{ActionsFrom, Api as PeopleApi},
     console, health,
     live::Live,
+    metrics,
     run::{
         roles::{self, Parts, Running},
         serve,
@@ -95,8 +96,13 @@ impl Stage {
         stage.make_pool(options).await?;
         let live = Arc::<Live>::default();
         let mut running = stage.start_roles(&live)?;
-        let people = console::with_api(PeopleApi::new(stage.ports(), live), ActionsFrom::default());
-        let router = health::router(running.health()).merge(people);
+        let api = PeopleApi::new(stage.ports(), live);
+        let telemetry = running.telemetry();
+        telemetry.asks(api.clone());
+        let people = console::with_api(api, ActionsFrom::default());
+        let router = health::router(running.health())
+            .merge(metrics::router(telemetry, running.health()))
+            .merge(people);
         serve::serve(&mut running, listener, router);
         *stage.running.lock().await = Some(running);
         Ok(stage)

@@ -13,6 +13,8 @@ use crate::{
     config::{Config, Role, Settings, Store},
     console, health,
     live::Live,
+    metrics,
+    telemetry::Telemetry,
 };
 use axum::Router;
 use clap::Args;
@@ -111,7 +113,9 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
         payloads.follow(catalog.as_ref().clone()).await;
         Ok(())
     });
-    let router = health::router(running.health()).merge(people);
+    let router = health::router(running.health())
+        .merge(metrics::router(running.telemetry(), running.health()))
+        .merge(people);
     serve::serve(&mut running, listener, router);
     tracing::info!(%address, roles = ?config.roles, store = ?config.store, "dormer runs");
     Ok(running)
@@ -141,7 +145,8 @@ impl Cluster<'_> {
             worker: self.worker(),
         });
         self.watch(&mut running, roles::facts(&ports), None);
-        Ok((running, self.people(ports, live)))
+        let people = self.people(ports, live, &running.telemetry());
+        Ok((running, people))
     }
 
     /// The roles that were asked for, on a store that other processes share.
@@ -152,7 +157,7 @@ impl Cluster<'_> {
             if self.config.is(Role::Engine) {
                 nats::engine(&mut running, &store, engine::Options::default());
             }
-            people = self.people(store, live);
+            people = self.people(store, live, &running.telemetry());
         }
         let link = nats::connect(self.config, servers).await?;
         if self.config.is(Role::Worker) {
@@ -171,9 +176,11 @@ impl Cluster<'_> {
     }
 
     /// What people are answered, where that is one of our roles.
-    fn people<P: Ports>(&self, ports: Arc<P>, live: &Arc<Live>) -> Router {
+    fn people<P: Ports>(&self, ports: Arc<P>, live: &Arc<Live>, telemetry: &Telemetry) -> Router {
         if self.config.is(Role::Console) {
-            console::with_api(Api::new(ports, Arc::clone(live)), self.config.actions_from)
+            let api = Api::new(ports, Arc::clone(live));
+            telemetry.asks(api.clone());
+            console::with_api(api, self.config.actions_from)
         } else {
             Router::new()
         }

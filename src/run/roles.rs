@@ -4,6 +4,7 @@ use crate::{
     embedded::{LocalFacts, LocalOrders, OwnStore},
     health::{Health, Standing},
     live::Live,
+    telemetry::Telemetry,
 };
 use anyhow::Context;
 use dormer_engine::{
@@ -18,6 +19,7 @@ use dormer_workers::{
     pool::Installed,
     port::{Facts, Orders},
     watcher::{self, Status},
+    witness::Seen,
     worker,
 };
 use dormer_workflows::Dormer;
@@ -65,8 +67,19 @@ where
     C: Clock + Clone,
     X: Execute,
 {
+    let telemetry = Telemetry::by(parts.ports.clock.clone());
+    start_seen(parts, Arc::new(telemetry))
+}
+
+/// As [`start`], and tells `telemetry` what is done.
+pub(crate) fn start_seen<S, C, X>(parts: Parts<S, C, X>, telemetry: Arc<Telemetry>) -> Running
+where
+    S: OwnStore,
+    C: Clock + Clone,
+    X: Execute,
+{
     let Parts { ports, hands, live, engine, worker } = parts;
-    let mut running = Running::default();
+    let mut running = Running::seen_by(telemetry);
     running.local_engine(Arc::clone(&ports), engine);
     let orders = LocalOrders::new(Arc::clone(&ports.tasks), Arc::clone(&ports.inbox), live);
     running.worker(Arc::new(orders), hands, worker);
@@ -81,6 +94,7 @@ pub(crate) fn facts<S: OwnStore, C>(ports: &Local<S, C>) -> Arc<LocalFacts<S>> {
 /// Roles at work.
 pub(crate) struct Running {
     health: Arc<Health>,
+    telemetry: Arc<Telemetry>,
     /// Ends watcher and worker.
     leave: CancellationToken,
     /// Ends the engine, which must outlive them: it receipts their last reports.
@@ -94,6 +108,7 @@ impl Default for Running {
     fn default() -> Self {
         Self {
             health: Arc::default(),
+            telemetry: Arc::default(),
             leave: CancellationToken::new(),
             halt: watch::Sender::new(false),
             front: Roles::default(),
@@ -148,6 +163,16 @@ fn panicked(error: JoinError) -> anyhow::Error {
 }
 
 impl Running {
+    /// No roles yet; `telemetry` will be told what they do.
+    pub(crate) fn seen_by(telemetry: Arc<Telemetry>) -> Self {
+        Self { telemetry, ..Self::default() }
+    }
+
+    /// Who is told what the roles do.
+    pub(crate) fn telemetry(&self) -> Arc<Telemetry> {
+        Arc::clone(&self.telemetry)
+    }
+
     /// How the roles do.
     pub(crate) fn health(&self) -> Arc<Health> {
         Arc::clone(&self.health)
@@ -172,12 +197,14 @@ impl Running {
     /// Adds an engine.
     pub(crate) fn engine<P: Ports>(&mut self, ports: Arc<P>, options: engine::Options) {
         let (stop, health) = (self.halt.subscribe(), Arc::clone(&self.health));
+        let telemetry = self.telemetry();
         health.tell(ENGINE, Standing::Waiting("the store has not answered yet".into()));
         self.back.add(ENGINE, async move {
-            let running = engine::run::<Dormer, P>(Arc::clone(&ports), options, stop);
+            let (own, witness) = (Arc::clone(&ports), Arc::clone(&telemetry));
+            let running = engine::run_seen::<Dormer, P, _>(own, options, witness, stop);
             let tally: Tally = tokio::select! {
                 tally = running => tally?,
-                never = ask_store_for_ever(ports.as_ref(), &health) => match never {},
+                never = ask_store_for_ever(ports.as_ref(), &health, &telemetry) => match never {},
             };
             tracing::info!(?tally, "the engine has ended");
             Ok(())
@@ -212,6 +239,7 @@ impl Running {
         options: worker::Options,
     ) {
         self.health.tell(WORKER, Standing::Up);
+        let options = worker::Options { seen: Seen::by(self.telemetry()), ..options };
         let stop = self.leave.clone();
         self.front.add(WORKER, async move {
             worker::run(orders, hands, options, stop).await;
@@ -231,6 +259,7 @@ impl Running {
         let (stop, health) = (self.leave.clone(), Arc::clone(&self.health));
         health.tell(WATCHER, watcher_standing(&Status::default()));
         let mut seen = fares.clone();
+        self.telemetry.looks_at(fares.clone());
         self.front.add(WATCHER, async move {
             let watching = watcher::run(client, facts, catalog, options, tell, stop);
             let telling = async {
@@ -288,7 +317,11 @@ fn nobody() -> Option<RunId> {
     RunId::new("nobody", "asks").ok()
 }
 
-async fn ask_store_for_ever<P: Ports>(ports: &P, health: &Health) -> std::convert::Infallible {
+async fn ask_store_for_ever<P: Ports>(
+    ports: &P,
+    health: &Health,
+    telemetry: &Telemetry,
+) -> std::convert::Infallible {
     let nobody: Vec<RunId> = nobody().into_iter().collect();
     loop {
         let asked = tokio::time::timeout(STORE_ANSWER_MAX, ports.history().load(&nobody)).await;
@@ -297,6 +330,7 @@ async fn ask_store_for_ever<P: Ports>(ports: &P, health: &Health) -> std::conver
             Ok(Err(error)) => Standing::Waiting(error.to_string()),
             Err(_) => Standing::Waiting("the store does not answer in time".into()),
         };
+        telemetry.store_answered(standing == Standing::Up);
         health.tell(ENGINE, standing);
         tokio::time::sleep(STORE_ASKED_EVERY).await;
     }

@@ -1,0 +1,155 @@
+//! `GET /metrics`: what this process did and, where it reads the store, how everything stands. No machine is named.
+
+pub(crate) mod book;
+pub(crate) mod deeds;
+pub(crate) mod standing;
+
+use crate::{
+    api::{Api, ApiError},
+    health::{Health, Standing as RoleStanding},
+    telemetry::Telemetry,
+};
+use axum::{
+    Router, extract::State, http::header::CONTENT_TYPE, response::IntoResponse, routing::get,
+};
+use book::{Book, Level};
+use deeds::{EngineDeeds, WorkerDeeds};
+use dormer_engine::port::Ports;
+use dormer_workers::watcher::Status;
+use futures::future::BoxFuture;
+use prometheus_client::registry::Unit;
+use standing::Standing;
+use std::{sync::Arc, time::Duration};
+
+/// What a scraper is told that the page is.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// A scrape does not wait longer for the store: without it the page says what this process did itself.
+const STANDING_WITHIN: Duration = Duration::from_secs(5);
+
+/// Every metric of this process.
+pub(crate) struct Metrics {
+    book: Book,
+    pub(crate) engine: EngineDeeds,
+    pub(crate) worker: WorkerDeeds,
+    standing: Standing,
+    watcher: Watcher,
+    role_up: Level<1>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut book = Book::default();
+        let (engine, worker) = (EngineDeeds::new(&mut book), WorkerDeeds::new(&mut book));
+        let (watcher, standing) = (Watcher::new(&mut book), Standing::new(&mut book));
+        book.role("every");
+        let role_up =
+            book.level("role_up", ["role"], None, "Whether a role of this process works: 1 or 0");
+        let build = book.level("build_info", ["version"], None, "The build; always 1");
+        build.set([env!("CARGO_PKG_VERSION").into()], 1.0);
+        let help = "When this process began, in seconds since 1970";
+        let started = book.level("start_time", [], Some(Unit::Seconds), help);
+        started.set([], jiff::Timestamp::now().as_millisecond() as f64 / 1_000.0);
+        Self { book, engine, worker, standing, watcher, role_up }
+    }
+}
+
+impl Metrics {
+    /// The book: names, kinds, labels, roles.
+    #[cfg(test)]
+    pub(crate) fn book(&self) -> &Book {
+        &self.book
+    }
+}
+
+/// Where a scrape learns how everything stands.
+pub(crate) trait Source: Send + Sync + 'static {
+    /// Tells `to` how everything stands.
+    fn tell<'a>(&'a self, to: &'a Standing) -> BoxFuture<'a, Result<(), ApiError>>;
+}
+
+impl<P: Ports> Source for Api<P> {
+    fn tell<'a>(&'a self, to: &'a Standing) -> BoxFuture<'a, Result<(), ApiError>> {
+        Box::pin(async move {
+            let (runs, dead, now) = self.standing().await?;
+            to.tell(&runs, self.live(), now, dead);
+            Ok(())
+        })
+    }
+}
+
+/// How this process's watcher fares.
+struct Watcher {
+    elected: Level<0>,
+    listed: Level<0>,
+    machines: Level<0>,
+    foreign_csrs: Level<0>,
+    unreadable: Level<0>,
+    pool_refused: Level<0>,
+}
+
+impl Watcher {
+    fn new(book: &mut Book) -> Self {
+        book.role("watcher");
+        let mut level = |name, unit, help| book.level(name, [], unit, help);
+        Self {
+            elected: level("watcher_elected", None, "Whether this watcher publishes: 1 or 0"),
+            listed: level(
+                "watcher_last_list_timestamp",
+                Some(Unit::Seconds),
+                "When the last full list was published, in seconds since 1970; 0: never",
+            ),
+            machines: level("watcher_machines", None, "Windows Machines that the watcher sees"),
+            foreign_csrs: level(
+                "watcher_foreign_csrs",
+                None,
+                "Pending CSRs of kubelets that are none of our machines'",
+            ),
+            unreadable: level(
+                "watcher_unreadable_objects",
+                None,
+                "Readings of objects that could not be understood, since the start",
+            ),
+            pool_refused: level(
+                "watcher_pool_refused",
+                None,
+                "Whether the pool's ConfigMap asks for what cannot be: 1 or 0",
+            ),
+        }
+    }
+
+    fn tell(&self, status: &Status) {
+        let flag = |flag: bool| f64::from(u8::from(flag));
+        self.elected.set([], flag(status.elected));
+        let listed = status.listed.map_or(0.0, |at| at.as_millisecond() as f64 / 1_000.0);
+        self.listed.set([], listed);
+        self.machines.set([], status.machines as f64);
+        self.foreign_csrs.set([], status.foreign_csrs as f64);
+        self.unreadable.set([], status.unreadable as f64);
+        self.pool_refused.set([], flag(status.pool_refused.is_some()));
+    }
+}
+
+/// `GET /metrics`.
+pub(crate) fn router(telemetry: Arc<Telemetry>, health: Arc<Health>) -> Router {
+    Router::new().route("/metrics", get(page)).with_state((telemetry, health))
+}
+
+async fn page(
+    State((telemetry, health)): State<(Arc<Telemetry>, Arc<Health>)>,
+) -> impl IntoResponse {
+    let metrics = telemetry.metrics();
+    metrics.role_up.clear();
+    for (role, standing) in health.all() {
+        metrics.role_up.set([role.into()], f64::from(u8::from(standing == RoleStanding::Up)));
+    }
+    if let Some(status) = telemetry.watcher() {
+        metrics.watcher.tell(&status);
+    }
+    if let Some(source) = telemetry.source() {
+        let told = tokio::time::timeout(STANDING_WITHIN, source.tell(&metrics.standing)).await;
+        if !matches!(told, Ok(Ok(()))) {
+            metrics.standing.clear();
+        }
+    }
+    ([(CONTENT_TYPE, OPEN_METRICS)], metrics.book.page())
+}
