@@ -92,8 +92,7 @@ pub async fn run_seen<W: Workflow, P: Ports, E: Witness<W>>(
     }
     let result = tokio::select! {
         biased;
-        () = told(&mut stop) => Ok(()),
-        result = intake::<W, P>(&ports, &mouths, &options) => result,
+        result = intake::<W, P>(&ports, &mouths, &options, &mut stop) => result,
         Some(ended) = tasks.join_next() => flatten(ended).map(drop),
     };
     drop(background);
@@ -139,15 +138,22 @@ async fn lane_loop<W: Workflow, P: Ports, E: Witness<W>>(
     Ok(lane.tally)
 }
 
-/// Takes letters and hands each to the lane that owns its run.
+/// Takes letters and hands each to the lane that owns its run, until `stop` says true: what was taken by then is
+/// handed over, too, so that a graceful end leaves nothing in between.
 async fn intake<W: Workflow, P: Ports>(
     ports: &P,
     mouths: &[mpsc::Sender<Arrived<W>>],
     options: &Options,
+    stop: &mut watch::Receiver<bool>,
 ) -> Result<(), StoreError> {
     let mut wait = Duration::from_millis(100);
     loop {
-        match ports.inbox().take(options.batch_max).await {
+        let taken = tokio::select! {
+            biased;
+            () = told(stop) => return Ok(()),
+            taken = ports.inbox().take(options.batch_max) => taken,
+        };
+        match taken {
             Ok(deliveries) => {
                 wait = Duration::from_millis(100);
                 for delivery in deliveries {
@@ -161,7 +167,7 @@ async fn intake<W: Workflow, P: Ports>(
             }
             Err(StoreError::Unavailable(why)) => {
                 tracing::warn!(why, "the inbox does not answer");
-                tokio::time::sleep(wait).await;
+                let _ = tokio::time::timeout(wait, told(stop)).await;
                 wait = (wait * 2).min(Duration::from_secs(5));
             }
             Err(broken) => return Err(broken),
@@ -169,7 +175,9 @@ async fn intake<W: Workflow, P: Ports>(
     }
 }
 
-fn lane_of(run: Option<&RunId>, lanes: usize) -> usize {
+/// Which of so many lanes owns `run`.
+#[must_use]
+pub fn lane_of(run: Option<&RunId>, lanes: usize) -> usize {
     // An unreadable letter goes to the first lane, which buries it.
     let hash = run.map_or(0, |run| hash64(run.as_str().as_bytes()));
     usize::try_from(hash % lanes as u64).unwrap_or(0)

@@ -174,9 +174,9 @@ impl World {
                 break;
             }
             let at = ripe[self.chance.index(ripe.len())];
-            let holder = self.polled;
             let letter = &mut self.letters[at];
-            letter.holder = Some(holder);
+            // Until the intake has sorted it.
+            letter.holder = Some(usize::MAX);
             let cause = format!("sim:{}", letter.token);
             taken.push(Delivery { bytes: letter.bytes.clone(), token: letter.token, cause });
         }

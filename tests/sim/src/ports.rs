@@ -16,6 +16,9 @@ use std::{
     task::{Context, Poll},
 };
 
+/// Heads in one page: fewer than there are runs, so that the sweep turns pages.
+const PAGE_MAX: usize = 3;
+
 /// The one object behind every port.
 #[derive(Clone)]
 pub(crate) struct Sim(Arc<Mutex<World>>);
@@ -109,8 +112,12 @@ impl HistoryReader for Sim {
         let wanted = world.entries.iter().filter(|e| e.run == *run && e.record.run.seq >= from);
         Ok(wanted.take(max).map(|entry| entry.bytes.clone()).collect())
     }
-    async fn heads(&self, _: Option<&RunId>, _: usize) -> Result<Vec<Head>, StoreError> {
-        Err(StoreError::Unavailable("the simulation sweeps by itself".to_owned()))
+    async fn heads(&self, after: Option<&RunId>, max: usize) -> Result<Vec<Head>, StoreError> {
+        self.reach().await?;
+        let page = self.world().heads(after, max.min(PAGE_MAX));
+        // The page is on its way while others append.
+        Yield(false).await;
+        Ok(page)
     }
     async fn forget(&self, _: &RunId, _: Revision) -> Result<(), StoreError> {
         Err(StoreError::Unavailable("the simulation deletes nothing".to_owned()))

@@ -5,7 +5,11 @@ use crate::{
     toy::{self, Toy},
     world::{World, fault},
 };
-use dormer_engine::{lane::Lane, port::StoreError};
+use dormer_engine::{
+    engine::{lane_of, sweep},
+    lane::{Arrived, Lane},
+    port::StoreError,
+};
 use std::{
     future::Future,
     pin::Pin,
@@ -17,8 +21,12 @@ use std::{
 pub const FAULTS_ALL: u16 = 2_047;
 /// Steps after the end of the faults within which everything must rest.
 const CALM_STEPS_MAX: usize = 20_000;
-/// Runs that a simulated lane keeps in memory: fewer than there are, so that some are shed.
+/// Runs that a simulated engine keeps in memory: fewer than there are, so that some are shed.
 const CACHED_MAX: usize = 3;
+/// Lanes of one engine are fewer.
+const LANES_MAX: usize = 8;
+/// How long past due a deadline is before the sweep rings for it, in milliseconds.
+const GRACE_MS: u64 = 2_000;
 
 /// What a seed is run with.
 #[derive(Debug, Clone, Copy)]
@@ -46,12 +54,25 @@ pub struct Outcome {
     pub history: Vec<String>,
 }
 
-type Busy = Pin<Box<dyn Future<Output = (Lane<Toy, Sim>, Result<(), StoreError>)>>>;
+type Turn = Pin<Box<dyn Future<Output = (Lane<Toy, Sim>, Result<(), StoreError>)>>>;
 
-enum Engine {
+/// What a lane is at.
+enum At {
     Idle(Lane<Toy, Sim>),
-    Busy(Busy, bool),
+    Busy(Turn, bool),
     Gone,
+}
+
+/// One lane of an engine, with the letters that were sorted to it.
+struct Slot {
+    at: At,
+    waiting: Vec<Arrived<Toy>>,
+}
+
+/// One engine: its lanes, and the pass of the sweep that is under way.
+struct Engine {
+    lanes: Vec<Slot>,
+    sweep: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 struct Scheduler {
@@ -65,7 +86,10 @@ pub fn run(seed: u64, options: Options) -> Outcome {
     let exclusive = seed % 5 == 4;
     let sim = Sim::new(World::new(seed, options.faults, exclusive));
     let count = if exclusive { 1 } else { 1 + seed % 3 };
-    let mut scheduler = Scheduler { engines: (0..count).map(|_| Engine::Gone).collect(), sim };
+    let lanes = 1 + (seed / 3) % 2;
+    let slot = |_| Slot { at: At::Gone, waiting: Vec::new() };
+    let engine = |_| Engine { lanes: (0..lanes).map(slot).collect(), sweep: None };
+    let mut scheduler = Scheduler { engines: (0..count).map(engine).collect(), sim };
     for _ in 0..options.steps {
         scheduler.step();
         if scheduler.sim.world().violation.is_some() {
@@ -81,6 +105,11 @@ pub fn run(seed: u64, options: Options) -> Outcome {
     Outcome { violation: world.violation.clone(), digest: world.digest, history }
 }
 
+/// Who holds a letter: an engine's lane.
+fn holder(engine: usize, lane: usize) -> usize {
+    engine * LANES_MAX + lane
+}
+
 impl Scheduler {
     fn step(&mut self) {
         let (dice, engine) = {
@@ -88,7 +117,8 @@ impl Scheduler {
             (world.chance.below(100), world.chance.index(self.engines.len()))
         };
         match dice {
-            0..68 => self.advance(engine),
+            0..66 => self.advance(engine),
+            66..68 => self.begin_sweep(engine),
             68..80 => self.sim.world().work(),
             80..87 => self.sim.world().happen(),
             87..95 => self.sim.world().pass_time(),
@@ -123,47 +153,91 @@ impl Scheduler {
 
     /// The engine ends where it stands; what it held comes again.
     fn die(&mut self, engine: usize) {
-        self.engines[engine] = Engine::Gone;
-        self.release(engine);
+        self.engines[engine].sweep = None;
+        for lane in 0..self.engines[engine].lanes.len() {
+            self.engines[engine].lanes[lane] = Slot { at: At::Gone, waiting: Vec::new() };
+            self.release(holder(engine, lane));
+        }
     }
 
-    /// What an engine held and did not settle comes again.
-    fn release(&self, engine: usize) {
+    /// What a lane held and did not settle comes again.
+    fn release(&self, holder: usize) {
         for letter in &mut self.sim.world().letters {
-            if letter.holder == Some(engine) {
+            if letter.holder == Some(holder) {
                 letter.holder = None;
             }
         }
     }
 
-    /// One poll of one engine, or its next turn.
-    fn advance(&mut self, at: usize) {
-        self.sim.world().polled = at;
-        self.engines[at] = match std::mem::replace(&mut self.engines[at], Engine::Gone) {
-            Engine::Gone => Engine::Idle(Lane::new(Arc::new(self.sim.clone()), "sim", CACHED_MAX)),
-            Engine::Idle(lane) => self.begin(lane),
-            Engine::Busy(mut turn, revisits) => {
+    fn begin_sweep(&mut self, engine: usize) {
+        let sim = self.sim.clone();
+        let pass = async move { drop(sweep(&sim, GRACE_MS).await) };
+        self.engines[engine].sweep.get_or_insert_with(|| Box::pin(pass));
+    }
+
+    /// One poll of an engine's sweep, if it is at one.
+    fn sweep_on(&mut self, engine: usize) {
+        let Some(pass) = &mut self.engines[engine].sweep else { return };
+        if pass.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+            self.engines[engine].sweep = None;
+        }
+    }
+
+    /// One poll of one engine: of its sweep, or of a lane.
+    fn advance(&mut self, engine: usize) {
+        let lane = {
+            let mut world = self.sim.world();
+            if self.engines[engine].sweep.is_some() && world.chance.percent(30) {
+                drop(world);
+                return self.sweep_on(engine);
+            }
+            world.chance.index(self.engines[engine].lanes.len())
+        };
+        self.advance_lane(engine, lane);
+    }
+
+    /// One poll of one lane, or its next turn.
+    fn advance_lane(&mut self, engine: usize, lane: usize) {
+        let was = std::mem::replace(&mut self.engines[engine].lanes[lane].at, At::Gone);
+        let now = match was {
+            At::Gone => {
+                let cached = CACHED_MAX / self.engines[engine].lanes.len();
+                At::Idle(Lane::new(Arc::new(self.sim.clone()), "sim", cached))
+            }
+            At::Idle(idle) => self.begin(engine, lane, idle),
+            At::Busy(mut turn, revisits) => {
                 match turn.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                    Poll::Pending => Engine::Busy(turn, revisits),
-                    Poll::Ready((lane, Ok(()))) => {
-                        self.release(at);
+                    Poll::Pending => At::Busy(turn, revisits),
+                    Poll::Ready((idle, Ok(()))) => {
+                        self.settled(engine, lane);
                         if revisits {
                             self.sim.world().revisit = false;
                         }
-                        Engine::Idle(lane)
+                        At::Idle(idle)
                     }
-                    Poll::Ready((lane, Err(StoreError::Unavailable(_)))) => Engine::Idle(lane),
-                    Poll::Ready((_, Err(StoreError::Broken(_)))) => return self.die(at),
+                    Poll::Ready((idle, Err(StoreError::Unavailable(_)))) => At::Idle(idle),
+                    Poll::Ready((_, Err(StoreError::Broken(_)))) => return self.die(engine),
                 }
             }
         };
+        self.engines[engine].lanes[lane].at = now;
     }
 
-    fn begin(&self, mut lane: Lane<Toy, Sim>) -> Engine {
-        let mut world = self.sim.world();
-        if world.revisit {
+    /// A turn has ended: what it held and did not settle comes again, but for what waits for the lane's next one.
+    fn settled(&self, engine: usize, lane: usize) {
+        let waiting: Vec<u64> =
+            self.engines[engine].lanes[lane].waiting.iter().map(Arrived::token).collect();
+        for letter in &mut self.sim.world().letters {
+            if letter.holder == Some(holder(engine, lane)) && !waiting.contains(&letter.token) {
+                letter.holder = None;
+            }
+        }
+    }
+
+    fn begin(&mut self, engine: usize, at: usize, mut lane: Lane<Toy, Sim>) -> At {
+        if self.sim.world().revisit {
             let runs = (0..toy::RUNS).map(toy::id).collect();
-            return Engine::Busy(
+            return At::Busy(
                 Box::pin(async move {
                     let result = lane.revisit(runs).await;
                     (lane, result)
@@ -171,25 +245,39 @@ impl Scheduler {
                 true,
             );
         }
-        let max = 1 + world.chance.index(4);
-        let batch = world.take(max);
+        self.take_in(engine);
+        let batch = std::mem::take(&mut self.engines[engine].lanes[at].waiting);
         if batch.is_empty() {
-            return Engine::Idle(lane);
+            return At::Idle(lane);
         }
-        Engine::Busy(
+        At::Busy(
             Box::pin(async move {
-                let result = lane.turn(batch).await;
+                let result = lane.work_off(batch).await;
                 (lane, result)
             }),
             false,
         )
     }
 
-    fn idle(&self) -> bool {
-        self.engines.iter().all(|engine| !matches!(engine, Engine::Busy(..)))
+    /// The intake: takes letters and sorts them to the lanes that own their runs.
+    fn take_in(&mut self, engine: usize) {
+        let mut world = self.sim.world();
+        let max = 1 + world.chance.index(4);
+        for delivery in world.take(max) {
+            let letter = Arrived::<Toy>::open(delivery);
+            let lane = lane_of(letter.run(), self.engines[engine].lanes.len());
+            world.hold(letter.token(), holder(engine, lane));
+            self.engines[engine].lanes[lane].waiting.push(letter);
+        }
     }
 
-    /// The faults end: everything must come to rest.
+    /// Nothing is under way.
+    fn idle(&self) -> bool {
+        let rests = |slot: &Slot| !matches!(slot.at, At::Busy(..)) && slot.waiting.is_empty();
+        self.engines.iter().all(|engine| engine.sweep.is_none() && engine.lanes.iter().all(rests))
+    }
+
+    /// The faults end: everything must come to rest. No alarm rings any more: the sweep alone finds what is due.
     fn calm(&mut self) {
         self.sim.world().faults = 0;
         let mut again = true;
@@ -198,9 +286,12 @@ impl Scheduler {
             if self.sim.world().violation.is_some() {
                 return;
             }
+            let engine = step % self.engines.len();
             let ripe = self.sim.world().letters.iter().any(|l| l.after <= now);
             if ripe || !self.idle() || self.sim.world().revisit {
-                self.advance(step % self.engines.len());
+                self.sweep_on(engine);
+                let lanes = self.engines[engine].lanes.len();
+                self.advance_lane(engine, step / self.engines.len() % lanes);
                 continue;
             }
             let mut world = self.sim.world();
@@ -210,8 +301,9 @@ impl Scheduler {
             }
             match world.next_moment() {
                 Some(moment) => {
-                    world.now = world.now.max(moment);
-                    world.sweep();
+                    world.now = world.now.max(moment).plus_ms(GRACE_MS);
+                    drop(world);
+                    self.begin_sweep(engine);
                 }
                 // The watcher repeats what it knows once a minute (design.md §2).
                 None if std::mem::take(&mut again) => world.repeat(),

@@ -4,7 +4,7 @@ use crate::{
     chance::Chance,
     toy::{self, Signal, Toy},
 };
-use dormer_engine::port::{OrderOut, Settle, Stored};
+use dormer_engine::port::{Head, OrderOut, Settle, Stored};
 use dormer_engine_core::{LetterOf, Record, Run, Workflow};
 use dormer_proto::{
     envelope,
@@ -68,8 +68,6 @@ pub(crate) struct World {
     pub(crate) token: u64,
     pub(crate) orders: BTreeMap<(TaskId, Attempt), OrderOut>,
     pub(crate) alarms: BTreeMap<RunId, Timestamp>,
-    /// Which engine is being polled.
-    pub(crate) polled: usize,
     pub(crate) tail_lost: bool,
     pub(crate) revisit: bool,
     pub(crate) truth: BTreeMap<(u64, String), (Option<u64>, u64)>,
@@ -95,7 +93,6 @@ impl World {
             token: 0,
             orders: BTreeMap::new(),
             alarms: BTreeMap::new(),
-            polled: 0,
             tail_lost: false,
             revisit: false,
             truth: BTreeMap::new(),
@@ -140,6 +137,13 @@ impl World {
         match envelope::encode(letter, Toy::SCHEMA) {
             Ok((bytes, _)) => self.put(bytes),
             Err(error) => self.violated(format!("a letter cannot be written: {error}")),
+        }
+    }
+
+    /// A letter is now in these hands.
+    pub(crate) fn hold(&mut self, token: u64, holder: usize) {
+        if let Some(letter) = self.letters.iter_mut().find(|letter| letter.token == token) {
+            letter.holder = Some(holder);
         }
     }
 
@@ -275,14 +279,23 @@ impl World {
         }
     }
 
-    /// The sweep: runs past due ring.
-    pub(crate) fn sweep(&mut self) {
-        let now = self.now;
-        let due = |run: &&Run<Toy>| run.deadline().is_some_and(|deadline| deadline <= now);
-        let due: Vec<RunId> = self.runs().into_iter().filter(due).map(|r| r.id.clone()).collect();
-        for run in due {
-            self.ring(&run);
-        }
+    /// A page of what the store knows of its runs without opening a record.
+    pub(crate) fn heads(&self, after: Option<&RunId>, max: usize) -> Vec<Head> {
+        let mut ids: Vec<RunId> = (0..toy::RUNS).map(toy::id).collect();
+        ids.sort();
+        let later = ids.into_iter().filter(|id| after.is_none_or(|after| id > after));
+        let head = |id: RunId| {
+            let Entry { record, revision, .. } = self.last(&id)?;
+            let Run { seq, closed, .. } = record.run;
+            Some(Head {
+                run: id,
+                revision: *revision,
+                seq,
+                deadline: record.run.deadline(),
+                closed,
+            })
+        };
+        later.filter_map(head).take(max).collect()
     }
 
     /// The next moment at which something waits.
