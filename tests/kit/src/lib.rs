@@ -39,6 +39,7 @@ pub use process::{Process, ProcessSpec};
 pub use program::{Program, Release};
 pub use skip::{Skipped, Start};
 pub use sshd::{KeyKind, SshKey, Sshd, SshdOptions};
+pub use rcgen;
 pub use tempfile::TempDir;
 pub use wait::{await_condition, await_some, block_until};
 

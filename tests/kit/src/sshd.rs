@@ -202,6 +202,38 @@ impl Sshd {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
+    /// Stops the listening process where it is: the system still takes connections for it, and nobody greets.
+    ///
+    /// # Errors
+    /// It is not there any more.
+    pub fn freeze(&self) -> Result<()> {
+        self.process.signal("STOP")
+    }
+
+    /// The opposite of [`freeze`](Self::freeze).
+    ///
+    /// # Errors
+    /// It is not there any more.
+    pub fn thaw(&self) -> Result<()> {
+        self.process.signal("CONT")
+    }
+
+    /// Kills the processes of all its connections with SIGKILL. The listener stays.
+    ///
+    /// # Errors
+    /// They cannot be listed or signalled.
+    pub fn kill_connections(&self) -> Result<()> {
+        let parent = self.process.id().to_string();
+        let output = Command::new("ps").args(["-o", "pid=", "--ppid", &parent]).output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut children = text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        ensure!(!children.is_empty(), "sshd has no connections");
+        children.splice(0..0, ["-s".to_owned(), "KILL".to_owned()]);
+        let status = Command::new("kill").args(children).status()?;
+        ensure!(status.success(), "kill: {status}");
+        Ok(())
+    }
+
     /// Ends the listener and starts another on the same port, with new host keys of these kinds. Connections that are
     /// open stay.
     ///

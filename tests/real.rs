@@ -1,0 +1,16 @@
+//! dormer's hands and its watcher against a real kube-apiserver with the real controllers, under the accounts that
+//! `deploy/rbac.yaml` gives them.
+//!
+//! One control plane serves the whole binary, and each test has namespaces and Nodes of its own. Without the servers'
+//! programs, and without Go to make them, every test is skipped and says so.
+#![cfg(feature = "demo")]
+
+mod real {
+    pub(crate) mod accounts;
+    pub(crate) mod ask;
+    mod attacks;
+    pub(crate) mod cluster;
+    mod csr;
+    mod drain;
+    mod fence;
+}

@@ -1,0 +1,84 @@
+//! dormer's accounts as `deploy/rbac.yaml` makes them, once for each test and under its names.
+
+use super::cluster::{Site, hands};
+use dormer_testkit::Speaker;
+use dormer_workers::kubernetes::KubernetesHands;
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    core::v1::ServiceAccount,
+};
+use kube::{Api, api::PostParams};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The manifest as it is shipped.
+const MANIFEST: &str = include_str!("../../deploy/rbac.yaml");
+
+/// The objects of the manifest.
+pub(crate) fn shipped() -> Vec<Value> {
+    let documents = serde_yaml_ng::Deserializer::from_str(MANIFEST);
+    documents.map(|one| Value::deserialize(one).expect("an object")).collect()
+}
+
+/// The namespaces that the test's copy of the manifest has instead of `dormer` and `openshift-machine-api`. The others
+/// are the cluster's, and shared.
+fn moved(site: &Site, namespace: &str) -> String {
+    match namespace {
+        "dormer" => home(site),
+        "openshift-machine-api" => site.machines.clone(),
+        other => other.to_owned(),
+    }
+}
+
+/// The test's stand-in for the namespace `dormer`.
+pub(crate) fn home(site: &Site) -> String {
+    format!("{}-home", site.name)
+}
+
+/// Applies the manifest under the test's names, each rule altered by `alter`, which answers whether it stays.
+pub(crate) async fn apply(site: &Site, alter: impl Fn(&str, &mut Value) -> bool) {
+    for mut object in shipped() {
+        let kind = object["kind"].as_str().expect("a kind").to_owned();
+        if kind == "Namespace" {
+            site.world.namespace(&home(site)).await;
+            continue;
+        }
+        let role = object["metadata"]["name"].as_str().expect("a name").to_owned();
+        if let Some(namespace) = object["metadata"]["namespace"].as_str() {
+            object["metadata"]["namespace"] = moved(site, namespace).into();
+        }
+        if let Some(rules) = object["rules"].as_array_mut() {
+            rules.retain_mut(|rule| alter(&role, rule));
+        }
+        if kind != "ServiceAccount" {
+            object["metadata"]["name"] = format!("{}-{role}", site.name).into();
+        }
+        if let Some(named) = object["roleRef"]["name"].as_str() {
+            object["roleRef"]["name"] = format!("{}-{named}", site.name).into();
+        }
+        for subject in object["subjects"].as_array_mut().into_iter().flatten() {
+            subject["namespace"] = home(site).into();
+        }
+        site.world.create(object).await;
+    }
+}
+
+/// A token of an account in a namespace.
+pub(crate) async fn token(site: &Site, namespace: &str, account: &str) -> Speaker {
+    let accounts: Api<ServiceAccount> = Api::namespaced(site.world.admin.clone(), namespace);
+    let spec = TokenRequestSpec::default();
+    let wish = TokenRequest { spec, ..TokenRequest::default() };
+    let given = accounts.create_token_request(account, &PostParams::default(), &wish).await;
+    Speaker::Token(given.expect("a token").status.expect("a status").token)
+}
+
+/// One of dormer's accounts.
+pub(crate) async fn ours(site: &Site, account: &str) -> Speaker {
+    token(site, &home(site), account).await
+}
+
+/// The hands of a worker under its account and the rules as they are shipped.
+pub(crate) async fn worker(site: &Site) -> KubernetesHands {
+    apply(site, |_, _| true).await;
+    hands(site.client(&ours(site, "dormer-worker").await).await)
+}

@@ -1,0 +1,255 @@
+//! Certificate requests that somebody would like approved: none of them ever is, by dormer or by anybody else.
+
+use super::{
+    accounts::worker,
+    ask::{Ask, Kubelet, OPERATOR, account, bootstrap_token, expectation, san, standing},
+    cluster::{Site, plane, run},
+};
+use dormer_proto::{
+    id::Timestamp,
+    machine::{CsrExpectation, Outcome, Task},
+};
+use dormer_testkit::{Speaker, rcgen::SanType};
+use dormer_workers::kubernetes::KubernetesHands;
+use futures::{StreamExt, stream};
+
+/// The node whose certificate they are after. Its Machine has the address 10.0.0.7.
+const NODE: &str = "attack-win-1";
+/// Attacks at once: the API server would make clients wait for more.
+const AT_ONCE: usize = 8;
+
+/// What stands in the way.
+enum Wall {
+    /// The API server does not take the request; its refusal says this.
+    Server(&'static str),
+    /// dormer refuses it, and says this.
+    Dormer(&'static str),
+}
+use Wall::{Dormer, Server};
+
+struct Attack {
+    name: &'static str,
+    by: Speaker,
+    ask: Ask,
+    expect: CsrExpectation,
+    wall: Wall,
+}
+
+/// A collection of attacks.
+#[derive(Default)]
+struct Book(Vec<Attack>);
+
+impl Book {
+    fn page(&mut self, name: &'static str, by: &Speaker, ask: Ask, wall: Wall) {
+        let (by, expect) = (by.clone(), expectation(NODE));
+        self.0.push(Attack { name, by, ask, expect, wall });
+    }
+
+    fn expecting(&mut self, change: impl FnOnce(&mut CsrExpectation)) {
+        change(&mut self.0.last_mut().expect("a page").expect);
+    }
+}
+
+/// A request for the node's first certificate, with one thing changed.
+fn client(change: impl FnOnce(&mut Ask)) -> Ask {
+    let mut ask = Ask::client(NODE);
+    change(&mut ask);
+    ask
+}
+
+/// A request for the node's serving certificate, with one thing changed.
+fn serving(change: impl FnOnce(&mut Ask)) -> Ask {
+    let mut ask = Ask::serving(NODE, &[NODE, "10.0.0.7"]);
+    change(&mut ask);
+    ask
+}
+
+/// Somebody with a good bootstrap token who asks for more than it is for.
+fn names(book: &mut Book, token: &Speaker) {
+    const OTHER: &str = "its common name is";
+    for (name, common_name) in [
+        ("cn-contains-ours", format!("system:node:{NODE}0")),
+        ("cn-in-ours", "system:node:attack-win".to_owned()),
+        ("cn-other", "system:node:attack-win-2".to_owned()),
+        ("cn-upper", format!("system:node:{}", NODE.to_uppercase())),
+        ("cn-bare", NODE.to_owned()),
+        ("cn-blank-after", format!("system:node:{NODE} ")),
+        ("cn-dot-after", format!("system:node:{NODE}.")),
+        ("cn-nul-after", format!("system:node:{NODE}\0")),
+        ("cn-line-after", format!("system:node:{NODE}\n")),
+        ("cn-of-a-group", format!("system:nodes:{NODE}")),
+        ("cn-admin", "system:admin".to_owned()),
+        ("cn-empty", String::new()),
+    ] {
+        book.page(name, token, client(|ask| ask.common_name = common_name), Dormer(OTHER));
+    }
+    const GROUP: &str = "its organization is";
+    let masters = client(|ask| ask.organizations = vec!["system:masters"]);
+    book.page("o-masters", token, masters, Dormer(GROUP));
+    let both = client(|ask| ask.organizations = vec!["system:nodes", "system:masters"]);
+    book.page("o-both", token, both, Dormer(GROUP));
+    let twice = client(|ask| ask.organizations = vec!["system:nodes", "system:nodes"]);
+    book.page("o-twice", token, twice, Dormer(GROUP));
+    let upper = client(|ask| ask.organizations = vec!["SYSTEM:NODES"]);
+    book.page("o-upper", token, upper, Dormer(GROUP));
+    let none = client(|ask| ask.organizations = vec![]);
+    book.page("o-none", token, none, Dormer(GROUP));
+    let more = client(|ask| ask.unit = Some("system:masters"));
+    book.page("ou", token, more, Dormer("more than a common name"));
+}
+
+fn contents(book: &mut Book, token: &Speaker) {
+    for (name, added) in [
+        ("client-dns", san("kubernetes.default.svc")),
+        ("client-ip", san("10.0.0.7")),
+        ("client-own-name", san(NODE)),
+    ] {
+        let ask = client(|ask| ask.sans = vec![added]);
+        book.page(name, token, ask, Dormer("a client's request names"));
+    }
+    for (name, added) in [
+        ("client-mail", SanType::Rfc822Name("a@b.example".try_into().expect("a name"))),
+        ("client-uri", SanType::URI("spiffe://b/a".try_into().expect("a name"))),
+    ] {
+        let ask = client(|ask| ask.sans = vec![added]);
+        book.page(name, token, ask, Dormer("neither a DNS name nor an address"));
+    }
+    for (name, usages) in [
+        ("usage-server", vec!["digital signature", "server auth"]),
+        ("usage-both", vec!["digital signature", "client auth", "server auth"]),
+        ("usage-ca", vec!["digital signature", "client auth", "cert sign"]),
+        ("usage-any", vec!["any"]),
+        ("usage-code", vec!["digital signature", "code signing"]),
+    ] {
+        let ask = client(|ask| ask.usages = usages);
+        book.page(name, token, ask, Dormer("its usages are"));
+    }
+    for (name, signer) in [
+        ("signer-client", "kubernetes.io/kube-apiserver-client"),
+        ("signer-else", "example.com/mine"),
+        ("signer-longer", "kubernetes.io/kube-apiserver-client-kubelet-2"),
+    ] {
+        let ask = client(|ask| ask.signer = signer);
+        book.page(name, token, ask, Dormer("its signer"));
+    }
+    let ask = serving(|_| {});
+    book.page("serving-by-token", token, ask, Dormer("asks for the serving certificate"));
+    let ask = client(|ask| ask.mangle = |_| "no PEM at all".into());
+    book.page("no-pem", token, ask, Server("PEM"));
+    let ask = client(|ask| ask.mangle = |pem| pem.replace("CERTIFICATE REQUEST", "CERTIFICATE"));
+    book.page("pem-of-another-kind", token, ask, Server("PEM"));
+    let ask = client(|ask| ask.mangle = |pem| pem.replacen("MII", "MIJ", 1));
+    book.page("broken-der", token, ask, Server(""));
+}
+
+/// Whose time is not now.
+fn moments(book: &mut Book, token: &Speaker) {
+    book.page("node-exists", token, client(|_| {}), Dormer("the Node exists"));
+    book.expecting(|expect| expect.node_uid = Some("a-uid".into()));
+    book.page("replayed", token, client(|_| {}), Dormer("older than the Machine"));
+    // A Machine that is made an hour from now, and a request that was there before it.
+    let later = k8s_openapi::jiff::Timestamp::now().as_millisecond() + 3_600_000;
+    let later = Timestamp(u64::try_from(later).expect("after 1970"));
+    book.expecting(|expect| expect.machine_created = later);
+}
+
+/// Whoever should not be asking at all.
+async fn strangers(book: &mut Book, site: &Site) {
+    const FIRST: &str = "may not ask for a node's first certificate";
+    for (name, by) in [
+        ("by-anybody", site.plane.user("mallory", None)),
+        ("by-name-alone", site.plane.user("system:bootstrap:abcdef", None)),
+        ("by-group-alone", site.plane.user("mallory", Some("system:bootstrappers"))),
+        ("by-admin", site.plane.admin()),
+        ("by-namesake", account(site, OPERATOR, "node-bootstrapper-2").await),
+        ("by-namesake-elsewhere", account(site, site.name, "node-bootstrapper").await),
+        ("by-bare-account", {
+            site.plane.user(&format!("system:serviceaccount:{OPERATOR}:node-bootstrapper"), None)
+        }),
+    ] {
+        book.page(name, &by, client(|_| {}), Dormer(FIRST));
+    }
+    let bare = site.plane.user(&format!("system:node:{NODE}"), None);
+    book.page("renewal-without-group", &bare, client(|_| {}), Dormer("not in the group"));
+    book.page("serving-without-group", &bare, serving(|_| {}), Dormer("not in the group"));
+    let other = site.plane.user("system:node:attack-win-2", Some("system:nodes"));
+    let not_own = "can only create a node CSR with CN=system:node:attack-win-2";
+    book.page("renewal-by-another-node", &other, client(|_| {}), Server(not_own));
+    book.page("serving-by-another-node", &other, serving(|_| {}), Server(not_own));
+    let own = Ask::serving("attack-win-2", &["attack-win-2", "10.0.0.7"]);
+    book.page("another-nodes-own", &other, own, Dormer("its common name is"));
+}
+
+/// A node that serves, and would like to serve as somebody else.
+fn servers(book: &mut Book, site: &Site) {
+    let node = &site.plane.user(&format!("system:node:{NODE}"), Some("system:nodes"));
+    const FOREIGN: &str = "the Machine does not have the address or name";
+    for (name, extra) in [
+        ("san-service", "kubernetes.default.svc"),
+        ("san-ip", "10.96.0.1"),
+        ("san-other-node", "attack-win-2"),
+        ("san-contains-ours", "attack-win-10"),
+        ("san-under-ours", "attack-win-1.evil.example"),
+        ("san-wildcard", "*.example.com"),
+        ("san-mapped", "::ffff:10.0.0.7"),
+        ("san-loopback", "127.0.0.1"),
+    ] {
+        let ask = serving(|ask| ask.sans.push(san(extra)));
+        book.page(name, node, ask, Dormer(FOREIGN));
+    }
+    let ask = serving(|ask| ask.sans.clear());
+    book.page("san-none", node, ask, Dormer("names nothing"));
+    let mail = SanType::Rfc822Name("a@b.example".try_into().expect("a name"));
+    let ask = serving(|ask| ask.sans.push(mail));
+    book.page("san-mail", node, ask, Dormer("neither a DNS name nor an address"));
+    let ask = serving(|ask| ask.usages = vec!["digital signature", "client auth"]);
+    book.page("serving-as-client", node, ask, Dormer("its usages are"));
+    let ask = client(|ask| ask.usages = vec!["digital signature", "server auth"]);
+    book.page("client-as-serving", node, ask, Dormer("its usages are"));
+}
+
+async fn fight(site: &Site, hands: &KubernetesHands, attack: &Attack) -> Result<(), String> {
+    let Attack { name, by, ask, expect, wall } = attack;
+    let csr = format!("attack-{name}");
+    let asked = Kubelet::new(site).ask(by, &csr, ask.clone()).await;
+    let why = match (asked, wall) {
+        (Err(error), Server(why)) if error.to_string().contains(why) => return Ok(()),
+        (Err(error), _) => return Err(format!("{name}: the API server says {error}")),
+        (Ok(()), Server(_)) => return Err(format!("{name}: the API server takes it")),
+        (Ok(()), Dormer(why)) => why,
+    };
+    let task = Task::ApproveCsr { csr: csr.clone(), expect: expect.clone() };
+    match run(hands, task).await {
+        Ok(Outcome::CsrRefused { why: said, .. }) if said.contains(why) => Ok(()),
+        other => Err(format!("{name}: {other:?}")),
+    }
+}
+
+#[tokio::test]
+async fn no_attack_gets_a_certificate() {
+    let site = Site::new(plane!(), "attack").await;
+    let hands = worker(&site).await;
+    let token = bootstrap_token(&site, "attack").await;
+    let mut book = Book::default();
+    names(&mut book, &token);
+    contents(&mut book, &token);
+    moments(&mut book, &token);
+    strangers(&mut book, &site).await;
+    servers(&mut book, &site);
+    assert!(book.0.len() >= 60, "{} attacks", book.0.len());
+    let fights = stream::iter(&book.0).map(|attack| fight(&site, &hands, attack));
+    let lost: Vec<_> = fights.buffer_unordered(AT_ONCE).collect().await;
+    let lost: Vec<String> = lost.into_iter().filter_map(Result::err).collect();
+    assert!(lost.is_empty(), "{lost:#?}");
+    // One that is as it should be passes in the same minute, and by then nobody has signed any of the others.
+    let (kubelet, good) = (Kubelet::new(&site), "attack-good");
+    kubelet.ask(&token, good, Ask::client(NODE)).await.expect("it may ask");
+    let task = Task::ApproveCsr { csr: good.into(), expect: expectation(NODE) };
+    assert_eq!(run(&hands, task).await, Ok(Outcome::CsrApproved { csr: good.into() }));
+    kubelet.identity(good).await;
+    for attack in book.0.iter().filter(|attack| matches!(attack.wall, Dormer(_))) {
+        let (conditions, signed) = standing(&site, &format!("attack-{}", attack.name)).await;
+        let approved = conditions.iter().any(|c| c["type"] == "Approved");
+        assert!(!approved && !signed, "{}: {conditions:?}", attack.name);
+    }
+}

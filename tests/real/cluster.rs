@@ -1,0 +1,328 @@
+//! The one control plane of this test binary, and a test's own part of it.
+
+use dormer_proto::{
+    id::{Attempt, Incarnation, LeaseToken, RunId, Seq, Sum, TaskId, Timestamp},
+    machine::{MachineRef, Outcome, Task},
+    message::Failure,
+    work::Order,
+};
+use dormer_testkit::{ControlPlane, Skipped, Speaker, Start, await_some, openshift_crd};
+use dormer_workers::{
+    execute::Execute,
+    kubernetes::{KubernetesHands, Settings, keys},
+    progress::Progress,
+};
+use kube::{
+    Api, Client, Config,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+use std::{sync::OnceLock, time::Duration};
+
+/// Longest wait for something that must happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The CRDs that dormer meets, by their path in OpenShift's module.
+const CRDS: [&str; 4] = [
+    "machine/v1beta1/zz_generated.crd-manifests/0000_10_machine-api_01_machines-Default.crd.yaml",
+    "machine/v1beta1/zz_generated.crd-manifests/0000_10_machine-api_01_machinesets-Default.crd.yaml",
+    "config/v1/zz_generated.crd-manifests/0000_10_config-operator_01_infrastructures-Default.crd.yaml",
+    "config/v1/zz_generated.crd-manifests/0000_10_config-operator_01_networks.crd.yaml",
+];
+
+static PLANE: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
+
+/// The control plane with OpenShift's CRDs; started by whoever asks first.
+pub(crate) fn the_plane() -> Result<&'static ControlPlane, Skipped> {
+    PLANE.get_or_init(start).as_ref().map_err(Clone::clone)
+}
+
+fn start() -> Result<ControlPlane, Skipped> {
+    let crds: Vec<String> = CRDS.into_iter().map(openshift_crd).collect::<Result<_, _>>()?;
+    let plane = match ControlPlane::start() {
+        Start::Started(plane) => plane,
+        Start::Skipped(skipped) => return Err(skipped),
+    };
+    // Another runtime than the test's: this one blocks until it is done.
+    std::thread::scope(|scope| {
+        let prepare = || {
+            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+            runtime.block_on(prepare(&plane, &crds));
+        };
+        scope.spawn(prepare).join().expect("the control plane takes OpenShift's kinds");
+    });
+    Ok(plane)
+}
+
+/// What every OpenShift cluster has.
+async fn prepare(plane: &ControlPlane, crds: &[String]) {
+    let world = World { admin: client(&plane.kubeconfig(&plane.admin())).await };
+    for crd in crds {
+        let crd: Value = serde_yaml_ng::from_str(crd).expect("a CRD");
+        let name = crd["metadata"]["name"].as_str().expect("a name").to_owned();
+        world.create(crd).await;
+        await_some("the kind is served", PATIENCE, || async {
+            let crd = world.get(CRD, "", &name).await?;
+            let conditions = crd["status"]["conditions"].as_array()?.clone();
+            let is = |c: &Value| c["type"] == "Established" && c["status"] == "True";
+            conditions.iter().any(is).then_some(())
+        })
+        .await;
+    }
+    let infrastructure = json!({"apiVersion": "config.openshift.io/v1", "kind": "Infrastructure",
+        "metadata": {"name": "cluster"}, "spec": {"platformSpec": {"type": "AWS"}}});
+    world.create(infrastructure).await;
+    let status = json!({"apiServerInternalURI": plane.url(), "apiServerURL": plane.url(),
+        "infrastructureName": "test", "controlPlaneTopology": "HighlyAvailable",
+        "infrastructureTopology": "HighlyAvailable"});
+    world.status(INFRASTRUCTURE, "", "cluster", status).await;
+    let network = json!({"apiVersion": "config.openshift.io/v1", "kind": "Network",
+        "metadata": {"name": "cluster"}, "spec": {"serviceNetwork": ["10.96.0.0/16"]}});
+    world.create(network).await;
+    for namespace in ["openshift-machine-config-operator", "openshift-machine-api"] {
+        world.namespace(namespace).await;
+    }
+}
+
+/// Group, version and kind.
+pub(crate) type Kind = (&'static str, &'static str, &'static str);
+pub(crate) const CRD: Kind = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+pub(crate) const INFRASTRUCTURE: Kind = ("config.openshift.io", "v1", "Infrastructure");
+pub(crate) const MACHINE: Kind = ("machine.openshift.io", "v1beta1", "Machine");
+pub(crate) const NODE: Kind = ("", "v1", "Node");
+pub(crate) const BUDGET: Kind = ("policy", "v1", "PodDisruptionBudget");
+pub(crate) const CSR: Kind = ("certificates.k8s.io", "v1", "CertificateSigningRequest");
+pub(crate) const POD: Kind = ("", "v1", "Pod");
+pub(crate) const SERVICE_ACCOUNT: Kind = ("", "v1", "ServiceAccount");
+
+/// The cluster as its administrator sees it.
+#[derive(Clone)]
+pub(crate) struct World {
+    pub(crate) admin: Client,
+}
+
+impl World {
+    fn api(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(kind.0, kind.1, kind.2));
+        if namespace.is_empty() {
+            Api::all_with(self.admin.clone(), &resource)
+        } else {
+            Api::namespaced_with(self.admin.clone(), namespace, &resource)
+        }
+    }
+
+    /// Creates an object, and answers it as it stands.
+    pub(crate) async fn create(&self, object: Value) -> Value {
+        self.try_create(object.clone()).await.unwrap_or_else(|error| panic!("{object}: {error}"))
+    }
+
+    pub(crate) async fn try_create(&self, object: Value) -> Result<Value, kube::Error> {
+        let said = object["apiVersion"].as_str().expect("a version");
+        let (group, version) = said.rsplit_once('/').unwrap_or(("", said));
+        let kind = object["kind"].as_str().expect("a kind");
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
+            Some(namespace) => Api::namespaced_with(self.admin.clone(), namespace, &resource),
+            None => Api::all_with(self.admin.clone(), &resource),
+        };
+        let object = serde_json::from_value(object).expect("an object");
+        let made = api.create(&PostParams::default(), &object).await?;
+        Ok(serde_json::to_value(made).expect("an object"))
+    }
+
+    /// The object, if it is there.
+    pub(crate) async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<Value> {
+        let found = self.api(kind, namespace).get_opt(name).await.expect("an answer");
+        found.map(|found| serde_json::to_value(found).expect("an object"))
+    }
+
+    /// Patches an object, but not its status.
+    pub(crate) async fn patch(&self, kind: Kind, namespace: &str, name: &str, change: Value) {
+        let (api, how) = (self.api(kind, namespace), Patch::Merge(&change));
+        api.patch(name, &PatchParams::default(), &how).await.expect("it is patched");
+    }
+
+    /// Patches an object's status.
+    pub(crate) async fn status(&self, kind: Kind, namespace: &str, name: &str, status: Value) {
+        let change = json!({"status": status});
+        let (api, how) = (self.api(kind, namespace), Patch::Merge(&change));
+        api.patch_status(name, &PatchParams::default(), &how).await.expect("it is patched");
+    }
+
+    /// A namespace in which pods can be made: its account is there.
+    pub(crate) async fn namespace(&self, name: &str) {
+        self.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+            .await;
+        await_some("the namespace's account", PATIENCE, || {
+            self.get(SERVICE_ACCOUNT, name, "default")
+        })
+        .await;
+    }
+}
+
+/// A test's own part of the cluster. Names are the test's own where they are not in a namespace.
+pub(crate) struct Site {
+    pub(crate) plane: &'static ControlPlane,
+    pub(crate) world: World,
+    /// The test's name: a namespace for pods, and the beginning of all other names.
+    pub(crate) name: &'static str,
+    /// The namespace of its Machines.
+    pub(crate) machines: String,
+}
+
+impl Site {
+    pub(crate) async fn new(plane: &'static ControlPlane, name: &'static str) -> Self {
+        let world = World { admin: client(&plane.kubeconfig(&plane.admin())).await };
+        let machines = format!("{name}-machines");
+        world.namespace(name).await;
+        world.namespace(&machines).await;
+        Self { plane, world, name, machines }
+    }
+
+    /// A client for somebody.
+    pub(crate) async fn client(&self, speaker: &Speaker) -> Client {
+        client(&self.plane.kubeconfig(speaker)).await
+    }
+
+    /// A Windows Machine with a finalizer, as machine controllers leave one.
+    pub(crate) async fn machine(&self, short: &str) -> MachineRef {
+        let name = format!("{}-{short}", self.name);
+        let made = self.world.create(json!({
+            "apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine",
+            "metadata": {"name": name, "namespace": self.machines,
+                "labels": {keys::OS_ID: "Windows"},
+                "finalizers": ["machine.machine.openshift.io"]},
+            "spec": {"providerSpec": {}},
+        }));
+        let made = made.await;
+        let uid = made["metadata"]["uid"].as_str().expect("a UID").into();
+        MachineRef { namespace: self.machines.clone(), name, uid }
+    }
+
+    /// A Machine with a Node of its name that is Ready.
+    pub(crate) async fn joined(&self, short: &str) -> MachineRef {
+        let machine = self.machine(short).await;
+        self.node(&machine.name).await;
+        let status = json!({"phase": "Running",
+            "nodeRef": {"kind": "Node", "name": machine.name},
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.7"},
+                {"type": "InternalDNS", "address": machine.name}]});
+        self.world.status(MACHINE, &self.machines, &machine.name, status).await;
+        machine
+    }
+
+    async fn node(&self, name: &str) {
+        let labels = json!({"kubernetes.io/os": "windows"});
+        self.world
+            .create(json!({"apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": name, "labels": labels}}))
+            .await;
+        let condition = json!({"type": "Ready", "status": "True", "reason": "KubeletReady"});
+        self.world.status(NODE, "", name, json!({"conditions": [condition]})).await;
+    }
+
+    /// The Machine as it is; null when it is gone.
+    pub(crate) async fn machine_now(&self, machine: &MachineRef) -> Value {
+        self.world.get(MACHINE, &machine.namespace, &machine.name).await.unwrap_or_default()
+    }
+
+    /// The Machine's Node as it is; null when it is gone.
+    pub(crate) async fn node_now(&self, machine: &MachineRef) -> Value {
+        self.world.get(NODE, "", &machine.name).await.unwrap_or_default()
+    }
+
+    /// The marks on the Machine and on its Node.
+    pub(crate) async fn marks(&self, machine: &MachineRef) -> [Option<(u64, bool)>; 2] {
+        [self.machine_now(machine).await, self.node_now(machine).await].map(|object| {
+            let mark = keys::fence(object["metadata"]["annotations"][keys::FENCE].as_str()?)?;
+            Some((mark.token.0, mark.open))
+        })
+    }
+
+    /// Whether the Machine's Node is cordoned.
+    pub(crate) async fn cordoned(&self, machine: &MachineRef) -> bool {
+        self.node_now(machine).await["spec"]["unschedulable"] == true
+    }
+
+    /// A pod on the Machine's Node that runs and is ready; its metadata is completed by `more`.
+    pub(crate) async fn pod(&self, machine: &MachineRef, name: &str, more: Value) {
+        let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": self.name, "labels": {"app": name}},
+            "spec": {"nodeName": machine.name, "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "c", "image": "i"}],
+                "tolerations": [{"operator": "Exists"}]}});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            pod["metadata"][key] = value.clone();
+        }
+        self.world.create(pod).await;
+        let ready = json!({"type": "Ready", "status": "True"});
+        let status = json!({"phase": "Running", "conditions": [ready]});
+        self.world.status(POD, self.name, name, status).await;
+    }
+}
+
+/// A client with somebody's kubeconfig that does not retry, as `dormer run` makes it.
+pub(crate) async fn client(kubeconfig: &str) -> Client {
+    let parsed = Kubeconfig::from_yaml(kubeconfig).expect("a kubeconfig");
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(parsed, &options).await.expect("a config");
+    config.default_retry = false;
+    Client::try_from(config).expect("a client")
+}
+
+/// Hands for somebody.
+pub(crate) fn hands(client: Client) -> KubernetesHands {
+    KubernetesHands::new(client, Settings::default())
+}
+
+/// Does a task with these hands.
+pub(crate) async fn run(hands: &KubernetesHands, body: Task) -> Result<Outcome, Failure> {
+    let run = RunId::new("machine", "m").expect("an id");
+    let order = Order {
+        task: TaskId { run, seq: Seq(1), ordinal: 0 },
+        attempt: Attempt(1),
+        incarnation: Incarnation(1),
+        issued: Sum(1),
+        episode: Seq(0),
+        at: Timestamp(0),
+        limit_ms: 60_000,
+        body,
+    };
+    hands.execute(&order, &Progress::default()).await
+}
+
+/// Opens the fence of a Machine and its Node, with a cordon.
+pub(crate) fn open(machine: &MachineRef, token: u64) -> Task {
+    let node = Some(machine.name.clone());
+    let token = LeaseToken(token);
+    Task::OpenFence { machine: machine.clone(), node, token, marked: false, cordon: true }
+}
+
+/// Closes the fence of a Machine and its Node.
+pub(crate) fn close(machine: &MachineRef, token: u64) -> Task {
+    let node = Some(machine.name.clone());
+    Task::CloseFence { machine: machine.clone(), node, token: LeaseToken(token) }
+}
+
+/// Deletes a Machine under its token.
+pub(crate) fn delete(machine: &MachineRef, token: u64) -> Task {
+    Task::DeleteMachine { machine: machine.clone(), token: LeaseToken(token) }
+}
+
+/// Evicts the pods of a Machine's Node.
+pub(crate) fn evict(machine: &MachineRef, token: u64, force: bool) -> Task {
+    let (node, token) = (machine.name.clone(), LeaseToken(token));
+    Task::Evict { machine: machine.clone(), node, token, force }
+}
+
+/// Leaves the test where there is no control plane.
+macro_rules! plane {
+    () => {
+        match $crate::real::cluster::the_plane() {
+            Ok(plane) => plane,
+            Err(skipped) => dormer_testkit::skip!(skipped),
+        }
+    };
+}
+pub(crate) use plane;

@@ -1,0 +1,149 @@
+//! Evictions by the real eviction API, under budgets that the real disruption controller computes.
+
+use super::{
+    accounts::worker,
+    cluster::{BUDGET, PATIENCE, POD, Site, evict, open, plane, run},
+};
+use dormer_proto::{
+    id::LeaseToken,
+    machine::{MachineRef, Outcome},
+    message::Failure,
+};
+use dormer_testkit::await_some;
+use dormer_workers::{host::cluster::Cluster, kubernetes::KubernetesHands};
+use serde_json::{Value, json};
+
+async fn opened(site: &Site) -> (KubernetesHands, MachineRef) {
+    let hands = worker(site).await;
+    let machine = site.joined("win-1").await;
+    run(&hands, open(&machine, 1)).await.expect("it opens");
+    (hands, machine)
+}
+
+fn pass(outcome: Result<Outcome, Failure>) -> (u32, u32, Vec<String>) {
+    let Ok(Outcome::Evicted { evicted, left, blockers }) = outcome else {
+        panic!("no pass: {outcome:?}")
+    };
+    (evicted, left, blockers.into_iter().map(|b| format!("{}: {}", b.pod, b.why)).collect())
+}
+
+/// A budget for the pods of this application, once the controller has computed it.
+async fn budget(site: &Site, name: &str, app: &str, min_available: u32) {
+    let spec = json!({"minAvailable": min_available, "selector": {"matchLabels": {"app": app}}});
+    site.world
+        .create(json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": {"name": name, "namespace": site.name}, "spec": spec}))
+        .await;
+    computed(site, name, |status| status["currentHealthy"] == status["expectedPods"]).await;
+}
+
+async fn computed(site: &Site, name: &str, so: impl Fn(&Value) -> bool) {
+    await_some("the budget is computed", PATIENCE, || async {
+        let budget = site.world.get(BUDGET, site.name, name).await?;
+        let seen = budget["status"]["observedGeneration"] == budget["metadata"]["generation"];
+        (seen && so(&budget["status"])).then_some(())
+    })
+    .await;
+}
+
+/// The names of the test's pods that stand and are not going.
+async fn standing(site: &Site, names: &[&str]) -> Vec<String> {
+    let mut standing = Vec::new();
+    for name in names {
+        let pod = site.world.get(POD, site.name, name).await;
+        if pod.is_some_and(|pod| pod["metadata"]["deletionTimestamp"].is_null()) {
+            standing.push((*name).to_owned());
+        }
+    }
+    standing
+}
+
+#[tokio::test]
+async fn what_a_drain_moves_goes_and_the_rest_stays() {
+    let site = Site::new(plane!(), "drain").await;
+    let (hands, m) = opened(&site).await;
+    // Its owner has to exist: the garbage collector would take the pod otherwise.
+    let daemons = json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"name": "d", "namespace": site.name},
+        "spec": {"selector": {"matchLabels": {"app": "d"}}, "updateStrategy": {"type": "OnDelete"},
+            "template": {"metadata": {"labels": {"app": "d"}},
+                "spec": {"nodeSelector": {"nowhere": ""}, "containers": [{"name": "c", "image": "i"}]}}}});
+    let daemons = site.world.create(daemons).await;
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d",
+        "uid": daemons["metadata"]["uid"], "controller": true}]);
+    site.pod(&m, "plain", json!({})).await;
+    site.pod(&m, "of-a-daemon", json!({"ownerReferences": owner, "labels": {"app": "other"}}))
+        .await;
+    site.pod(&m, "held", json!({"finalizers": ["example.com/hold"]})).await;
+    site.pod(&m, "ended", json!({})).await;
+    site.world.status(POD, site.name, "ended", json!({"phase": "Succeeded"})).await;
+    let standing_before = hands.standing(&m, Some(&m.name)).await.expect("a standing");
+    assert_eq!(standing_before.token, LeaseToken(1));
+    let (evicted, left, blockers) = pass(run(&hands, evict(&m, 1, false)).await);
+    assert!(
+        evicted >= 2 && left == evicted && blockers.is_empty(),
+        "{evicted} {left} {blockers:?}"
+    );
+    assert!(site.world.get(POD, site.name, "plain").await.is_none(), "it had no grace");
+    let (evicted, left, blockers) = pass(run(&hands, evict(&m, 1, false)).await);
+    assert_eq!((evicted, left), (0, 1));
+    assert!(blockers[0].contains("drain/held") && blockers[0].contains("example.com/hold"));
+    let stays = standing(&site, &["plain", "held", "ended"]).await;
+    assert_eq!(stays, ["ended"], "one that has ended is in nobody's way");
+    site.world.patch(POD, site.name, "held", json!({"metadata": {"finalizers": null}})).await;
+}
+
+#[tokio::test]
+async fn a_budget_holds_its_pods_until_it_allows_one_and_force_does_not_ask() {
+    let site = Site::new(plane!(), "budget").await;
+    let (hands, m) = opened(&site).await;
+    for name in ["guarded-1", "guarded-2"] {
+        site.pod(&m, name, json!({"labels": {"app": "guarded"}})).await;
+    }
+    site.pod(&m, "free", json!({})).await;
+    budget(&site, "strict", "guarded", 2).await;
+    let (evicted, left, blockers) = pass(run(&hands, evict(&m, 1, false)).await);
+    assert_eq!((evicted, left, blockers.len()), (1, 3, 2));
+    assert!(blockers[0].starts_with("budget/guarded-1: "), "{blockers:?}");
+    assert!(
+        blockers[0].contains("disruption budget strict needs 2 healthy pods and has 2"),
+        "{blockers:?}"
+    );
+    // Somebody allows one: exactly one goes, and the budget is used up.
+    site.world.patch(BUDGET, site.name, "strict", json!({"spec": {"minAvailable": 1}})).await;
+    computed(&site, "strict", |status| status["disruptionsAllowed"] == 1).await;
+    let (evicted, left, blockers) = pass(run(&hands, evict(&m, 1, false)).await);
+    assert_eq!((evicted, left, blockers.len()), (1, 2, 1), "{blockers:?}");
+    let (evicted, _, _) = pass(run(&hands, evict(&m, 1, true)).await);
+    assert_eq!(evicted, 1);
+    assert!(standing(&site, &["guarded-1", "guarded-2", "free"]).await.is_empty());
+}
+
+#[tokio::test]
+async fn two_budgets_on_one_pod_block_it_and_no_other() {
+    let site = Site::new(plane!(), "twice").await;
+    let (hands, m) = opened(&site).await;
+    for name in ["a", "two", "z"] {
+        site.pod(&m, name, json!({})).await;
+    }
+    for name in ["first", "second"] {
+        budget(&site, name, "two", 0).await;
+    }
+    let (evicted, left, blockers) = pass(run(&hands, evict(&m, 1, false)).await);
+    assert_eq!((evicted, left), (2, 3));
+    assert!(blockers[0].contains("more than one PodDisruptionBudget"), "{blockers:?}");
+}
+
+#[tokio::test]
+async fn a_closed_fence_evicts_nothing() {
+    let site = Site::new(plane!(), "shut").await;
+    let (hands, m) = opened(&site).await;
+    site.pod(&m, "stays", json!({})).await;
+    let closed = Ok(Outcome::FenceClosedMeanwhile);
+    assert_eq!(run(&hands, evict(&m, 2, false)).await, closed, "another token");
+    run(&hands, super::cluster::close(&m, 1)).await.expect("it closes");
+    for force in [false, true] {
+        assert_eq!(run(&hands, evict(&m, 1, force)).await, closed);
+    }
+    assert_eq!(standing(&site, &["stays"]).await, ["stays"]);
+}
