@@ -5,6 +5,7 @@
 //! out** the effects, **settle** the letters. Whatever goes wrong after the append drops the run from memory; the
 //! unsettled letters come again, the load carries out what was lost, and the fences recognise what is on record.
 
+mod alarm;
 mod cache;
 mod carry;
 mod intake;
@@ -17,6 +18,7 @@ use crate::{
     },
     witness::{Appended, Witness},
 };
+use alarm::Alarm;
 use cache::{Cache, Cached};
 use carry::Work;
 use dormer_engine_core::{
@@ -87,6 +89,7 @@ struct Plan<W: Workflow, G> {
     expected: Expected,
     /// What the witness saw of the run before.
     before: Option<G>,
+    alarm: Alarm,
     record: Option<(Record<W>, Effects)>,
     /// The run, when nothing was taken.
     unchanged: Option<Cached<W>>,
@@ -198,7 +201,7 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         let mut doubtful: BTreeMap<RunId, Vec<Mail<W>>> = BTreeMap::new();
         for (run, mut letters) in mail {
             let Some(opened) = open.remove(&run) else {
-                fates.extend(self.left.fates(&run, &letters));
+                fates.extend(self.left.fates(self.ports.clock().now(), &run, &letters));
                 continue;
             };
             let plan = self.decide(&run, opened, &mut letters).await;
@@ -234,7 +237,7 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         for (run, mut letters) in doubtful {
             match open.remove(&run) {
                 Some(opened) => plans.push(self.decide(&run, opened, &mut letters).await),
-                None => fates.extend(self.left.fates(&run, &letters)),
+                None => fates.extend(self.left.fates(self.ports.clock().now(), &run, &letters)),
             }
         }
         Ok(())
@@ -310,11 +313,13 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         let at = self.ports.clock().now();
         let expected = expectation(open.revision);
         let before = open.run.as_ref().map(|run| self.witness.glance(run));
+        let alarm = Alarm::of(open.run.as_ref());
         let mut transition = open.run.map(|run| Transition::of(run, at));
         let mut plan = Plan {
             run: id.clone(),
             expected,
             before,
+            alarm,
             record: None,
             unchanged: None,
             answers: Vec::new(),
@@ -329,8 +334,10 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
                 plan.fates.push((mail.token, Settle::Again(0)));
                 continue;
             }
+            let ring = matches!(mail.letter.body, Inbound::Rang);
             let letter = if open.fresh { mail.spend() } else { mail.letter.clone() };
             let offer = self.offer(id, at, &mut transition, letter).await;
+            plan.alarm.offered(ring, offer.verdict);
             match offer.verdict {
                 Verdict::Taken => causes.push(mail.cause.clone()),
                 Verdict::Later => {
@@ -417,14 +424,16 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
             if plan.dropped > 0 {
                 self.witness.dropped(plan.dropped, plan.unknown);
             }
-            let Some((record, effects)) = plan.record.take() else {
+            let Some((record, mut effects)) = plan.record.take() else {
                 work.answers(plan.answers);
                 if let Some(cached) = plan.unchanged {
+                    plan.alarm.of_unchanged(&cached.run, &mut work);
                     self.cache.put(cached);
                 }
                 settled.extend(plan.fates);
                 continue;
             };
+            plan.alarm.after(&record, &mut effects);
             match envelope::encode(&record, W::SCHEMA) {
                 Ok((bytes, sum)) => {
                     batch.push(Append {

@@ -3,7 +3,6 @@
 
 mod nats_common;
 
-use async_nats::jetstream::{self, consumer::pull};
 use dormer_engine::{
     engine,
     nats::{NatsStore, Options, rebuild_for_ever},
@@ -13,14 +12,10 @@ use dormer_engine_core::{Command, Decision, Input, LetterOf, Now, Record, RetryP
 use dormer_proto::{
     envelope,
     id::{Epoch, RunId, Seq, Sum},
-    message::{
-        Inbound, Letter, ObjectRef, Observation, ReportReceipt, TaskOrder, TaskReport, Version,
-    },
-    subject::Names,
+    message::{Inbound, Letter, ObjectRef, Observation, Version},
 };
 use dormer_testkit::{NatsOptions, NatsServer, await_condition, started};
-use futures::StreamExt;
-use nats_common::{options, run};
+use nats_common::{options, run, worker};
 use serde::{Deserialize, Serialize};
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::watch, time::timeout};
@@ -69,76 +64,6 @@ impl Workflow for Walk {
     fn label(_: &u32) -> &'static str {
         "Walking"
     }
-}
-
-/// A worker: takes orders, reports until receipted, and only then lets the order go.
-async fn worker(server: String, name: &'static str) {
-    let names = Names::default();
-    let client = async_nats::ConnectOptions::new()
-        .max_reconnects(None)
-        .connect(server)
-        .await
-        .expect("a client");
-    let js = jetstream::new(client.clone());
-    loop {
-        let config = pull::Config {
-            durable_name: Some("workers-task".into()),
-            filter_subject: names.orders("task"),
-            ..pull::Config::default()
-        };
-        let work = async {
-            let consumer = js.create_consumer_on_stream(config, names.task_stream()).await.ok()?;
-            let orders = consumer.stream().heartbeat(Duration::from_secs(1));
-            let mut orders = orders.expires(Duration::from_secs(3)).messages().await.ok()?;
-            while let Some(Ok(message)) = orders.next().await {
-                let (client, js) = (client.clone(), js.clone());
-                tokio::spawn(async move { answer(&client, &js, name, message).await });
-            }
-            Some(())
-        };
-        work.await;
-        let _ = timeout(Duration::from_millis(100), std::future::pending::<()>()).await;
-    }
-}
-
-async fn answer(
-    client: &async_nats::Client,
-    js: &jetstream::Context,
-    name: &str,
-    message: jetstream::Message,
-) -> Option<()> {
-    let names = Names::default();
-    let (order, _) = envelope::decode::<TaskOrder<u32>>(&message.payload, Walk::SCHEMA).ok()?;
-    let mut receipts = client.subscribe(names.receipts(name)).await.ok()?;
-    let report = TaskReport {
-        task: order.task.clone(),
-        attempt: order.attempt,
-        issued: order.issued,
-        worker: name.to_owned(),
-        result: Ok(order.body),
-    };
-    let letter: LetterOf<Walk> = Letter {
-        run: order.task.run.clone(),
-        incarnation: Some(order.incarnation),
-        body: Inbound::Reported(report),
-    };
-    let (bytes, _) = envelope::encode(&letter, Walk::SCHEMA).ok()?;
-    for _ in 0..100 {
-        let _ = js.publish(names.inbox(&order.task.run), bytes.clone().into()).await;
-        let receipted = async {
-            while let Some(receipt) = receipts.next().await {
-                let read = envelope::decode::<ReportReceipt>(&receipt.payload, 0);
-                if read.is_ok_and(|(r, _)| r.task == order.task && r.attempt == order.attempt) {
-                    return;
-                }
-            }
-        };
-        if timeout(Duration::from_millis(500), receipted).await.is_ok() {
-            let _ = message.ack().await;
-            return Some(());
-        }
-    }
-    None
 }
 
 /// What the watcher does: tells the facts again and again.
@@ -223,7 +148,8 @@ async fn a_server_killed_again_and_again_costs_no_run_its_end() {
     let (first, running) = engine_on(options(&server), stop.clone()).await;
     let (second, beside) = engine_on(options(&server), stop).await;
     assert_eq!(first.history().incarnation(), second.history().incarnation());
-    let workers = ["w1", "w2"].map(|name| tokio::spawn(worker(server.url(), name)));
+    let workers = ["w1", "w2"]
+        .map(|name| tokio::spawn(worker::<Walk>(server.url(), name, |task| Some(*task))));
     for _ in 0..4 {
         tell(&first).await;
         // Somewhere in the middle of things.

@@ -160,20 +160,41 @@ async fn measure_on<P: Ports>(
     let (stop, stopped) = watch::channel(false);
     let settings = engine::Options { lanes: options.lanes, ..engine::Options::default() };
     let engine = tokio::spawn(engine::run::<Steps, _>(Arc::clone(&ports), settings, stopped));
-    let mut load = Load::new(ports, desk);
-    load.begin(options.in_flight).await?;
-    load.until(Instant::now() + Duration::from_secs(1)).await?;
-    load.forget_figures();
-    let (start, cpu) = (Instant::now(), cpu_seconds());
-    let disk = bytes_in(folder);
-    load.until(start + Duration::from_secs(options.seconds)).await?;
-    let seconds = start.elapsed().as_secs_f64();
-    let cpu = cpu_seconds() - cpu;
-    let rss_mib = rss_mib();
-    let grown = bytes_in(folder).saturating_sub(disk);
+    // On the runtime's own threads, as workers are: this one only waits for it.
+    let span = Duration::from_secs(options.seconds);
+    let loading = under_load(Load::new(ports, desk), options.in_flight, span, folder.to_owned());
+    let (load, spent) = tokio::spawn(loading).await??;
     stop.send_replace(true);
     engine.await??;
-    Ok(load.figures(options, seconds, cpu, rss_mib, grown, calibration))
+    Ok(load.figures(options, &spent, calibration))
+}
+
+/// What the load cost.
+struct Spent {
+    seconds: f64,
+    cpu: f64,
+    rss_mib: f64,
+    disk: u64,
+}
+
+async fn under_load<P: Ports>(
+    mut load: Load<P>,
+    in_flight: usize,
+    span: Duration,
+    folder: PathBuf,
+) -> anyhow::Result<(Load<P>, Spent)> {
+    load.begin(in_flight).await?;
+    load.until(Instant::now() + Duration::from_secs(1)).await?;
+    load.forget_figures();
+    let (start, cpu, disk) = (Instant::now(), cpu_seconds(), bytes_in(&folder));
+    load.until(start + span).await?;
+    let spent = Spent {
+        seconds: start.elapsed().as_secs_f64(),
+        cpu: cpu_seconds() - cpu,
+        rss_mib: rss_mib(),
+        disk: bytes_in(&folder).saturating_sub(disk),
+    };
+    Ok((load, spent))
 }
 
 /// Keeps so many runs going: does their tasks, and begins a new run for each that ends.
@@ -265,15 +286,8 @@ impl<P: Ports> Load<P> {
         self.letter(run, Inbound::Reported(report))
     }
 
-    fn figures(
-        mut self,
-        options: &Options,
-        seconds: f64,
-        cpu: f64,
-        rss_mib: f64,
-        grown: u64,
-        calibration: Calibration,
-    ) -> Figures {
+    fn figures(mut self, options: &Options, spent: &Spent, calibration: Calibration) -> Figures {
+        let Spent { seconds, cpu, rss_mib, disk } = *spent;
         self.latencies_us.sort_unstable();
         let at = |share: f64| {
             let place = (self.latencies_us.len() as f64 * share) as usize;
@@ -289,7 +303,7 @@ impl<P: Ports> Load<P> {
             step_p99_ms: at(0.99),
             cpu_cores: cpu / seconds,
             rss_mib,
-            disk_bytes_per_step: grown as f64 / self.steps.max(1) as f64,
+            disk_bytes_per_step: disk as f64 / self.steps.max(1) as f64,
             payload_bytes: PAYLOAD_BYTES,
             calibration,
         }

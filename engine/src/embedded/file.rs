@@ -1,6 +1,6 @@
 //! The store's one file: made whole or not at all, opened by one process.
 
-use super::{FILE, OpenError, damaged, identity};
+use super::{FILE, OpenError, builder, damaged, identity};
 use redb::{Database, DatabaseError};
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub(super) fn open_or_create(folder: &Path) -> Result<Database, OpenError> {
 /// Opens a file that must be there.
 pub(super) fn open(folder: &Path) -> Result<Database, OpenError> {
     let file = folder.join(FILE);
-    Database::open(&file).map_err(|error| named(folder, &file, error))
+    builder().open(&file).map_err(|error| named(folder, &file, error))
 }
 
 /// Makes the file with its tables, lets `fill` fill it, and then gives it its name.
@@ -30,11 +30,11 @@ pub(super) fn create(
     let trouble = |error| OpenError::Folder { folder: folder.to_owned(), error };
     std::fs::create_dir_all(folder).map_err(trouble)?;
     let file = folder.join(UNFINISHED);
-    let database = match Database::create(&file) {
+    let database = match builder().create(&file) {
         Err(error) if !matches!(error, DatabaseError::DatabaseAlreadyOpen) => {
             // What a crash left of an earlier attempt; nobody has seen it.
             std::fs::remove_file(&file).map_err(trouble)?;
-            Database::create(&file)
+            builder().create(&file)
         }
         other => other,
     };

@@ -28,6 +28,8 @@ use writer::{Wish, Writer};
 
 /// Layout of the file; a file with a greater number was written by a newer dormer.
 const LAYOUT: u64 = 1;
+/// Pages of the file that are kept in memory, in bytes. Runs at work fit; idle runs are left to the system's cache.
+const CACHE_BYTES: usize = 32 << 20;
 /// Name of the file in the store's folder.
 pub const FILE: &str = "dormer.redb";
 
@@ -88,7 +90,7 @@ impl EmbeddedStore {
     /// [`OpenError`], which says what to do.
     pub fn open_on(backend: impl StorageBackend) -> Result<Self, OpenError> {
         let file = Path::new("the given file layer");
-        let database = Builder::new().create_with_backend(backend);
+        let database = builder().create_with_backend(backend);
         Self::on(database.map_err(|error| damaged(file, &error))?, file)
     }
 
@@ -101,6 +103,12 @@ impl EmbeddedStore {
         let database = Arc::new(database);
         let writer = Writer::start(Arc::clone(&database), revision);
         Ok(Self { database, incarnation, writer })
+    }
+
+    /// Pages of the file in memory, in bytes.
+    #[must_use]
+    pub fn cached_bytes(&self) -> usize {
+        self.database.cache_stats().used_bytes()
     }
 
     /// Draws the next epoch.
@@ -120,6 +128,12 @@ impl EmbeddedStore {
         let done = done.map_err(|error| StoreError::Broken(format!("a read ended: {error}")))?;
         done.map_err(|error| broken(&error))
     }
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
 }
 
 fn damaged(file: &Path, error: &impl std::fmt::Display) -> OpenError {

@@ -95,19 +95,25 @@ impl Work {
         self.runs.iter().cloned().collect()
     }
 
-    /// Carries everything out.
+    /// Sets a run's alarm.
+    pub(super) fn alarm(&mut self, run: RunId, at: Option<Timestamp>) {
+        self.runs.insert(run.clone());
+        self.alarms.push((run, at));
+    }
+
+    /// Carries everything out. Nothing of it waits for anything else of it.
     pub(super) async fn carry_out<P: Ports>(self, ports: &P) -> Result<(), StoreError> {
-        if !self.orders.is_empty() {
-            ports.tasks().publish(self.orders).await?;
-        }
-        if !self.letters.is_empty() {
-            ports.inbox().put(self.letters).await?;
-        }
-        if !self.alarms.is_empty() {
-            ports.alarms().set(self.alarms).await?;
-        }
-        if !self.receipts.is_empty() {
-            ports.tasks().receipt(self.receipts).await;
+        let Self { orders, letters, alarms, receipts, .. } = self;
+        let ordered =
+            async { if orders.is_empty() { Ok(()) } else { ports.tasks().publish(orders).await } };
+        let put =
+            async { if letters.is_empty() { Ok(()) } else { ports.inbox().put(letters).await } };
+        let set =
+            async { if alarms.is_empty() { Ok(()) } else { ports.alarms().set(alarms).await } };
+        let (ordered, put, set) = futures::join!(ordered, put, set);
+        ordered.and(put).and(set)?;
+        if !receipts.is_empty() {
+            ports.tasks().receipt(receipts).await;
         }
         Ok(())
     }

@@ -2,29 +2,49 @@
 //!
 //! They wait in the inbox, whatever becomes of them later. Two kinds would pile up there, because somebody repeats them
 //! for as long as they have no effect: rings (the sweep rings again) and facts (the watcher tells them every minute). Of
-//! the first none is kept, of the second the newest of each object.
+//! a run's rings one is kept, of the facts about one object the newest.
 
 use super::intake::Mail;
 use crate::port::Settle;
 use dormer_engine_core::Workflow;
 use dormer_proto::{
-    id::RunId,
+    id::{RunId, Timestamp},
     message::{Inbound, ObjectRef, Version},
 };
 use std::collections::HashMap;
 
 /// How long a letter waits that a newer build has to read, in milliseconds: long enough for thousands of them to cost
 /// little, short enough for an upgrade with both builds at work.
-pub(super) const NEWER_AGAIN_MS: u64 = 10_000;
-/// Runs of which the waiting facts are known. Beyond, all are forgotten: a few facts wait twice.
+pub(super) const NEWER_AGAIN_MS: u64 = 5_000;
+/// A letter that has not come again for so long waits no more: the newer build has taken it.
+const GONE_MS: u64 = 3 * NEWER_AGAIN_MS;
+/// Runs of which the waiting letters are known. Beyond, all are forgotten: a few wait twice.
 const RUNS_MAX: usize = 20_000;
 
-type Facts = HashMap<ObjectRef, (Version, String)>;
+/// A letter that waits.
+struct Waiting {
+    cause: String,
+    seen: Timestamp,
+}
 
-/// The runs left to a newer build, and the newest fact of each object that waits for it.
+impl Waiting {
+    /// Whether it is another letter than the one named `cause`, and still waits.
+    fn stands_for(&self, cause: &str, at: Timestamp) -> bool {
+        self.cause != cause && at.since_ms(self.seen) <= GONE_MS
+    }
+}
+
+/// What waits for a newer build of what would be repeated.
+#[derive(Default)]
+struct Repeated {
+    ring: Option<Waiting>,
+    facts: HashMap<ObjectRef, (Version, Waiting)>,
+}
+
+/// The runs left to a newer build.
 #[derive(Default)]
 pub(super) struct Left {
-    runs: HashMap<RunId, Facts>,
+    runs: HashMap<RunId, Repeated>,
     said: bool,
 }
 
@@ -44,35 +64,45 @@ impl Left {
         }
     }
 
-    /// What becomes of letters to a run whose record a newer build wrote.
+    /// What becomes, at this time, of letters to a run whose record a newer build wrote.
     pub(super) fn fates<W: Workflow>(
         &mut self,
+        at: Timestamp,
         run: &RunId,
         letters: &[Mail<W>],
     ) -> Vec<(u64, Settle)> {
         if self.runs.len() >= RUNS_MAX {
             self.runs.clear();
         }
-        let facts = self.runs.entry(run.clone()).or_insert_with(|| {
+        let repeated = self.runs.entry(run.clone()).or_insert_with(|| {
             tracing::warn!(%run, "a newer build wrote this run: it is left to one");
-            Facts::new()
+            Repeated::default()
         });
-        letters.iter().map(|mail| (mail.token, fate(facts, mail))).collect()
+        letters.iter().map(|mail| (mail.token, repeated.fate(at, mail))).collect()
     }
 }
 
-fn fate<W: Workflow>(facts: &mut Facts, mail: &Mail<W>) -> Settle {
-    match &mail.letter.body {
-        Inbound::Rang => Settle::Done,
-        Inbound::Observed(seen) => match facts.get(&seen.object) {
-            Some((newest, cause)) if *newest >= seen.version && *cause != mail.cause => {
-                Settle::Done
+impl Repeated {
+    fn fate<W: Workflow>(&mut self, at: Timestamp, mail: &Mail<W>) -> Settle {
+        let this = || Waiting { cause: mail.cause.clone(), seen: at };
+        match &mail.letter.body {
+            Inbound::Rang => {
+                if self.ring.as_ref().is_some_and(|other| other.stands_for(&mail.cause, at)) {
+                    return Settle::Done;
+                }
+                self.ring = Some(this());
             }
-            _ => {
-                facts.insert(seen.object.clone(), (seen.version, mail.cause.clone()));
-                Settle::Again(NEWER_AGAIN_MS)
+            Inbound::Observed(seen) => {
+                let known = self.facts.get(&seen.object);
+                if known.is_some_and(|(newest, other)| {
+                    *newest >= seen.version && other.stands_for(&mail.cause, at)
+                }) {
+                    return Settle::Done;
+                }
+                self.facts.insert(seen.object.clone(), (seen.version, this()));
             }
-        },
-        _ => Settle::Again(NEWER_AGAIN_MS),
+            _ => {}
+        }
+        Settle::Again(NEWER_AGAIN_MS)
     }
 }

@@ -54,11 +54,12 @@ pub struct Outcome {
     pub history: Vec<String>,
 }
 
-type Turn = Pin<Box<dyn Future<Output = (Lane<Toy, Sim>, Result<(), StoreError>)>>>;
+type SimLane = Box<Lane<Toy, Sim>>;
+type Turn = Pin<Box<dyn Future<Output = (SimLane, Result<(), StoreError>)>>>;
 
 /// What a lane is at.
 enum At {
-    Idle(Lane<Toy, Sim>),
+    Idle(SimLane),
     Busy(Turn, bool),
     Gone,
 }
@@ -202,7 +203,7 @@ impl Scheduler {
         let now = match was {
             At::Gone => {
                 let cached = CACHED_MAX / self.engines[engine].lanes.len();
-                At::Idle(Lane::new(Arc::new(self.sim.clone()), "sim", cached))
+                At::Idle(Box::new(Lane::new(Arc::new(self.sim.clone()), "sim", cached)))
             }
             At::Idle(idle) => self.begin(engine, lane, idle),
             At::Busy(mut turn, revisits) => {
@@ -234,7 +235,7 @@ impl Scheduler {
         }
     }
 
-    fn begin(&mut self, engine: usize, at: usize, mut lane: Lane<Toy, Sim>) -> At {
+    fn begin(&mut self, engine: usize, at: usize, mut lane: SimLane) -> At {
         if self.sim.world().revisit {
             let runs = (0..toy::RUNS).map(toy::id).collect();
             return At::Busy(
