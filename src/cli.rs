@@ -20,6 +20,9 @@ enum Command {
     /// Commands to a running dormer
     #[command(flatten)]
     Ask(crate::client::Ask),
+    /// Fold recorded histories with this build, and say where it would decide otherwise
+    #[command(after_help = crate::replay::EXIT_CODES)]
+    Replay(crate::replay::Options),
     /// Look at profiles: what a Windows node is made of
     #[command(subcommand)]
     Profile(crate::profile_command::Profile),
@@ -65,6 +68,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(options) => crate::run::run(*options).await,
         Command::Ask(ask) => Ok(crate::client::run(ask).await),
+        Command::Replay(options) => Ok(crate::replay::run(options)),
         Command::Profile(asked) => Ok(crate::profile_command::run(asked).await),
         Command::Payload(asked) => Ok(crate::payload_command::run(asked).await),
         Command::Bench(bench) => bench::run(bench).await,

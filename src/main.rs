@@ -16,6 +16,7 @@ mod live;
 mod metrics;
 mod payload_command;
 mod profile_command;
+mod replay;
 mod run;
 mod telemetry;
 

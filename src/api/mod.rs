@@ -8,14 +8,16 @@ mod guard;
 pub(crate) mod reads;
 mod shelf;
 mod shown;
-mod story;
+pub(crate) mod story;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod timeline;
 mod writes;
 
 pub(crate) use error::ApiError;
 pub(crate) use guard::ActionsFrom;
 pub(crate) use shelf::Shown;
+pub(crate) use shown::time;
 
 use crate::live::Live;
 use axum::{
@@ -71,6 +73,7 @@ pub(crate) fn router<P: Ports>(api: Arc<Api<P>>, from: ActionsFrom) -> Router {
         .route("/runs", get(reads::runs))
         .route("/runs/{workflow}/{key}", get(reads::run))
         .route("/runs/{workflow}/{key}/history", get(reads::run_history))
+        .route("/runs/{workflow}/{key}/timeline", get(reads::run_timeline))
         .route("/runs/{workflow}/{key}/reset", post(writes::reset))
         .route("/rollouts", get(reads::rollouts))
         .route("/rollouts/{pool}", get(reads::rollout))

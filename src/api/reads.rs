@@ -5,12 +5,14 @@ use super::{
     shelf::Shown,
     shown::{self, names},
     story::Story,
+    timeline,
 };
 use axum::{
     Json,
     extract::{Path, Query, State as Of},
 };
-use dormer_engine::port::{Clock, HistoryReader, Ports};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dormer_engine::port::{Clock, History, HistoryReader, Ports};
 use dormer_engine_core::Record;
 use dormer_proto::{
     envelope,
@@ -148,12 +150,15 @@ pub(crate) struct Part {
     from: Option<u64>,
     /// How many records.
     limit: Option<usize>,
+    /// Each with its envelope as the store has it, in base64, and where they come from: what an export holds.
+    #[serde(default)]
+    envelopes: bool,
 }
 
 impl Part {
     /// `limit` records from `from` on.
     pub(crate) fn new(from: u64, limit: usize) -> Self {
-        Self { from: Some(from), limit: Some(limit) }
+        Self { from: Some(from), limit: Some(limit), envelopes: false }
     }
 }
 
@@ -196,10 +201,44 @@ async fn history<P: Ports>(api: &Api<P>, run: &RunId, part: &Part) -> Answer {
         if seq < from {
             story.learn(&record);
         } else if told.len() < limit {
-            told.push(story.tell(&record));
+            let mut record = story.tell(&record);
+            if part.envelopes {
+                record["envelope"] = STANDARD.encode(&bytes).into();
+            }
+            told.push(record);
         } else {
             next = next.or(Some(seq));
         }
     }
-    Ok(Json(json!({"run": run.as_str(), "items": told, "next": next})))
+    let mut page = json!({"run": run.as_str(), "items": told, "next": next});
+    if part.envelopes {
+        page["schema"] = SCHEMA.into();
+        page["incarnation"] = api.ports.history().incarnation().to_string().into();
+        page["build"] = env!("CARGO_PKG_VERSION").into();
+    }
+    Ok(Json(page))
+}
+
+/// The whole of a run as a tree of episodes, phases, tasks and attempts.
+pub(super) async fn run_timeline<P: Ports>(
+    Of(api): Of<Arc<Api<P>>>,
+    Path((workflow, key)): Path<(String, String)>,
+) -> Answer {
+    let run = api.found(&run_id(&workflow, &key)?).await?.id.clone();
+    let (mut fold, mut from) = (timeline::Fold::default(), Seq(1));
+    loop {
+        let stored = api.ports.reader().records(&run, from, RECORDS_MAX).await?;
+        let whole = stored.len() < RECORDS_MAX;
+        for bytes in stored {
+            let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA)?;
+            from = record.run.seq.next();
+            fold.take(&record);
+        }
+        if whole {
+            let now = api.now();
+            return Ok(Json(json!({
+                "run": run.as_str(), "now": now.0, "episodes": fold.done().episodes,
+            })));
+        }
+    }
 }

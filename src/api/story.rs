@@ -27,9 +27,14 @@ impl Story {
         }
     }
 
+    /// What happened at a record, a sentence for each event.
+    pub(crate) fn events(&self, record: &Record<Dormer>) -> Vec<String> {
+        record.events.iter().map(|event| self.event(event)).collect()
+    }
+
     /// One record. Tell them in their order.
     pub(crate) fn tell(&mut self, record: &Record<Dormer>) -> Value {
-        let events: Vec<String> = record.events.iter().map(|event| self.event(event)).collect();
+        let events = self.events(record);
         self.learn(record);
         let phase = match &record.run.state {
             State::Machine(state) => Some(state.view().phase),
@@ -168,7 +173,7 @@ fn task_of(outcome: &Outcome) -> &'static str {
 }
 
 /// What there is to say beside that it succeeded.
-fn what_came(outcome: &Outcome) -> String {
+pub(super) fn what_came(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Probed { facts, .. } => format!(": {} ({})", facts.os_name, facts.os_build),
         Outcome::Converged { changed, reboot, .. } => {

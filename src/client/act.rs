@@ -151,7 +151,7 @@ pub(crate) struct Reset {
     /// The machine: its name, NAMESPACE/NAME, or its UID
     machine: String,
     /// The record to go back to; `dormer history` numbers them
-    #[arg(long, value_name = "SEQ")]
+    #[arg(long = "to", alias = "to-record", value_name = "SEQ")]
     to_record: u64,
     #[command(flatten)]
     wish: Wish,

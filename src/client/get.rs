@@ -101,7 +101,7 @@ impl Kind {
         }
     }
 
-    fn columns(self) -> &'static [Column] {
+    pub(super) fn columns(self) -> &'static [Column] {
         match self {
             Self::Machines => MACHINES,
             Self::Runs => RUNS,
@@ -183,7 +183,7 @@ impl Get {
     }
 }
 
-fn fits(wanted: &Option<String>, found: &Value) -> bool {
+pub(super) fn fits(wanted: &Option<String>, found: &Value) -> bool {
     wanted
         .as_ref()
         .is_none_or(|wanted| found.as_str().is_some_and(|found| found.eq_ignore_ascii_case(wanted)))

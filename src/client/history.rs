@@ -1,8 +1,9 @@
 //! `dormer history`: what happened, as a story.
 
-use super::{Failure, To, act::run_of, get::list, server::Server};
+use super::{Failure, To, act::run_of, export::export, get::list, server::Server};
 use clap::Args;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 
 /// Records asked for at once.
 const PAGE: usize = 200;
@@ -18,6 +19,9 @@ pub(crate) struct History {
     /// At most so many records
     #[arg(long, default_value_t = 10_000)]
     limit: usize,
+    /// Writes all of it into a file instead, which dormer replay reads; - is standard output
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "limit"])]
+    export: Option<PathBuf>,
     #[command(flatten)]
     to: To,
 }
@@ -26,6 +30,14 @@ impl History {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
         let run = run_of(&server, &self.machine).await?;
+        if let Some(file) = &self.export {
+            let records = export(&server, &run, file).await?;
+            let shown = file.display();
+            return Ok(match file.to_str() {
+                Some("-") => String::new(),
+                _ => format!("{records} records are in {shown}; dormer replay {shown} tries them."),
+            });
+        }
         let records = records(&server, &run, self.from, self.limit).await?;
         match self.to.output.for_programs(&json!(records))? {
             Some(text) => Ok(text),

@@ -2,11 +2,16 @@
 
 mod act;
 mod dead;
+mod export;
 mod failure;
 mod get;
 mod history;
+mod logs;
 pub(crate) mod output;
 pub(crate) mod server;
+mod sse;
+mod trace;
+mod watch;
 mod why;
 
 pub(crate) use failure::{EXIT_CODES, Failure};
@@ -28,6 +33,15 @@ pub(crate) enum Ask {
     /// What happened to a machine or rollout, record by record
     #[command(after_help = EXIT_CODES)]
     History(history::History),
+    /// An episode of a machine's life as a tree: phases, tasks, attempts and waits, to scale
+    #[command(after_help = EXIT_CODES)]
+    Trace(trace::Trace),
+    /// Machines or rollouts as they change, until you end it; redrawn in place on a terminal
+    #[command(after_help = EXIT_CODES)]
+    Watch(watch::Watch),
+    /// A machine's tasks, attempt by attempt: who tried, how it ended, and what is going on now
+    #[command(after_help = EXIT_CODES)]
+    Logs(logs::Logs),
     /// Where a machine is, what it waits for, what was tried, and what to do next
     #[command(after_help = EXIT_CODES)]
     Why(why::Why),
@@ -97,7 +111,9 @@ pub(crate) async fn run(ask: Ask) -> ExitCode {
     match answer(ask).await {
         Ok(text) => {
             // A reader that has seen enough closes the pipe: no failure of ours.
-            let _ = writeln!(std::io::stdout(), "{text}");
+            if !text.is_empty() {
+                let _ = writeln!(std::io::stdout(), "{text}");
+            }
             ExitCode::SUCCESS
         }
         Err(failure) => {
@@ -112,6 +128,9 @@ async fn answer(ask: Ask) -> Result<String, Failure> {
         Ask::Get(get) => get.run().await,
         Ask::Describe(describe) => describe.run().await,
         Ask::History(history) => history.run().await,
+        Ask::Trace(trace) => trace.run().await,
+        Ask::Watch(watch) => watch.run().await,
+        Ask::Logs(logs) => logs.run().await,
         Ask::Why(why) => why.run().await,
         Ask::Retry(on) => on.run("retry", act::Risk::None).await,
         Ask::Pause(on) => on.run("pause").await,

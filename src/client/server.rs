@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
     Method, Request, StatusCode, Uri,
+    body::Incoming,
     header::{ACCEPT, CONTENT_TYPE},
 };
 use hyper_util::{
@@ -85,6 +86,27 @@ impl Server {
             what_to_do: "is it dormer that answers there?".into(),
         };
         serde_json::from_slice(&body).map_err(error)
+    }
+
+    /// Listens to the stream of events at `path` under the API.
+    ///
+    /// # Errors
+    /// [`Failure`]: nobody answers, or the answer is no.
+    pub(crate) async fn listen(&self, path: &str) -> Result<Incoming, Failure> {
+        let request = Request::get(format!("{}{API}{path}", self.base))
+            .header(ACCEPT, "text/event-stream")
+            .body(Full::new(Bytes::new()))
+            .map_err(|why| Failure::Usage(format!("{path}: {why}")))?;
+        let asked = tokio::time::timeout(ANSWER_MAX, self.client.request(request)).await;
+        let answer = asked.map_err(|_| self.unreachable("it took too long"))?;
+        let answer = answer.map_err(|why| self.unreachable(why))?;
+        if answer.status().is_success() {
+            return Ok(answer.into_body());
+        }
+        let status = answer.status().as_u16();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|why| self.unreachable(why))?;
+        Err(Failure::from_answer(status, &body.to_bytes()))
     }
 
     async fn exchange(

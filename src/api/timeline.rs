@@ -1,0 +1,276 @@
+//! A run's life as a tree, from its history alone: episodes, their phases, their tasks, and each task's attempts and
+//! waits. `dormer trace` draws it; no collector of traces is needed.
+//!
+//! An attempt begins when its order is stored and ends when its report is: what a worker did in between is known to
+//! its traces, not to the history.
+
+use dormer_engine_core::{HistoryEvent, OpenTask, Record, TaskKey, TaskPhase};
+use dormer_proto::id::{Seq, Timestamp};
+use dormer_workflows::{Dormer, State};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A run's life so far.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Timeline {
+    /// Oldest first. What lies between two of them belongs to a nameless one, `serving`.
+    pub(crate) episodes: Vec<Episode>,
+}
+
+/// A stretch of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Episode {
+    pub(crate) kind: String,
+    /// The record at which it began.
+    pub(crate) seq: u64,
+    pub(crate) from: u64,
+    /// `None`: it goes on.
+    pub(crate) to: Option<u64>,
+    /// How it ended; empty while it goes on.
+    pub(crate) result: String,
+    pub(crate) phases: Vec<Phase>,
+}
+
+/// A phase that the run was in.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Phase {
+    pub(crate) state: String,
+    pub(crate) phase: String,
+    pub(crate) from: u64,
+    pub(crate) to: Option<u64>,
+    pub(crate) tasks: Vec<Task>,
+}
+
+/// A task, with everything that was tried.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Task {
+    /// `SEQ.ORDINAL`: its identity within the run.
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) from: u64,
+    pub(crate) to: Option<u64>,
+    pub(crate) attempts: Vec<Attempt>,
+}
+
+/// One attempt.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Attempt {
+    pub(crate) attempt: u64,
+    /// When it was ordered.
+    pub(crate) from: u64,
+    pub(crate) to: Option<u64>,
+    /// `succeeded`, `failed`, `given up` (no answer within its limit), `called off`; empty while it goes on.
+    pub(crate) result: String,
+    /// Who reported.
+    pub(crate) worker: Option<String>,
+    /// Why it failed, or what came of it.
+    pub(crate) told: Option<String>,
+    /// Until when the next one waits, after a failure.
+    pub(crate) wait: Option<u64>,
+}
+
+/// What is said of the time between two episodes.
+const BETWEEN: &str = "serving";
+
+/// Reads a history, record after record.
+#[derive(Debug, Default)]
+pub(crate) struct Fold {
+    timeline: Timeline,
+    /// Where each open task lies: episode, phase, place.
+    open: BTreeMap<TaskKey, (usize, usize, usize)>,
+}
+
+impl Fold {
+    /// Takes the next record in; records come in their order.
+    pub(crate) fn take(&mut self, record: &Record<Dormer>) {
+        self.reported(record);
+        self.ended(record);
+        self.moved_on(record);
+        for task in &record.run.tasks {
+            self.stands(record.at, task);
+        }
+        if let Some(closed) = record.run.closed {
+            self.end_episode(closed, None);
+        }
+    }
+
+    /// The whole, once every record was taken.
+    pub(crate) fn done(self) -> Timeline {
+        self.timeline
+    }
+
+    /// Reports end attempts.
+    fn reported(&mut self, record: &Record<Dormer>) {
+        for event in &record.events {
+            let (key, attempt, worker, result, told) = match event {
+                HistoryEvent::TaskFinished { seq, ordinal, attempt, worker, outcome } => {
+                    let told = super::story::what_came(outcome);
+                    let told = told.trim_start_matches(": ").to_owned();
+                    (TaskKey { seq: *seq, ordinal: *ordinal }, attempt, worker, "succeeded", told)
+                }
+                HistoryEvent::TaskFailed { seq, ordinal, attempt, worker, failure } => {
+                    let told = format!("{}: {}", failure.code, failure.message);
+                    (TaskKey { seq: *seq, ordinal: *ordinal }, attempt, worker, "failed", told)
+                }
+                _ => continue,
+            };
+            if let Some(task) = self.task(key)
+                && let Some(last) = task.attempts.iter_mut().find(|it| it.attempt == attempt.0)
+            {
+                last.to = Some(record.at.0);
+                last.result = result.to_owned();
+                last.worker = Some(worker.clone()).filter(|worker| !worker.is_empty());
+                last.told = Some(told).filter(|told| !told.is_empty());
+            }
+        }
+    }
+
+    /// Tasks that are open no more.
+    fn ended(&mut self, record: &Record<Dormer>) {
+        let gone: Vec<TaskKey> =
+            self.open.keys().filter(|key| record.run.task(**key).is_none()).copied().collect();
+        for key in gone {
+            if let Some(task) = self.task(key) {
+                task.to = Some(record.at.0);
+                if let Some(last) = task.attempts.last_mut().filter(|it| it.to.is_none()) {
+                    last.to = Some(record.at.0);
+                    last.result = "called off".into();
+                }
+            }
+            self.open.remove(&key);
+        }
+    }
+
+    /// Where the run stands after the record.
+    fn moved_on(&mut self, record: &Record<Dormer>) {
+        let at = record.at;
+        let known = self.timeline.episodes.last().map_or(0, |episode| episode.seq);
+        for episode in record.run.episodes.iter().filter(|it| it.seq.0 >= known) {
+            if self.timeline.episodes.last().is_none_or(|last| last.seq != episode.seq.0) {
+                self.begin_episode(&episode.kind, episode.seq, episode.from);
+            }
+            if let (Some(to), Some(last)) = (episode.to, self.timeline.episodes.last())
+                && last.to.is_none()
+                && last.kind == episode.kind
+            {
+                self.end_episode(to, Some(&episode.result));
+            }
+        }
+        if self.timeline.episodes.last().is_none_or(|last| last.to.is_some())
+            && record.run.closed.is_none()
+        {
+            self.begin_episode(BETWEEN, record.run.seq, at);
+        }
+        self.enter(record);
+    }
+
+    fn begin_episode(&mut self, kind: &str, seq: Seq, from: Timestamp) {
+        self.end_episode(from, None);
+        self.timeline.episodes.push(Episode {
+            kind: kind.to_owned(),
+            seq: seq.0,
+            from: from.0,
+            to: None,
+            result: String::new(),
+            phases: Vec::new(),
+        });
+    }
+
+    fn end_episode(&mut self, at: Timestamp, result: Option<&str>) {
+        let Some(last) = self.timeline.episodes.last_mut().filter(|last| last.to.is_none()) else {
+            return;
+        };
+        last.to = Some(at.0);
+        last.result = result.unwrap_or_default().to_owned();
+        if let Some(phase) = last.phases.last_mut() {
+            phase.to.get_or_insert(at.0);
+        }
+    }
+
+    /// The phase of the record, if it is another one.
+    fn enter(&mut self, record: &Record<Dormer>) {
+        let State::Machine(state) = &record.run.state else { return };
+        let view = state.view();
+        let Some(episode) = self.timeline.episodes.last_mut() else { return };
+        let at = record.at.0;
+        let entered = record.run.entered.seq == record.run.seq;
+        let same = episode
+            .phases
+            .last()
+            .is_some_and(|last| last.phase == view.phase && last.state == view.state && !entered);
+        if same || episode.to.is_some() {
+            return;
+        }
+        if let Some(last) = episode.phases.last_mut() {
+            last.to.get_or_insert(at);
+        }
+        episode.phases.push(Phase {
+            state: view.state.to_owned(),
+            phase: view.phase.to_owned(),
+            from: at,
+            to: None,
+            tasks: Vec::new(),
+        });
+    }
+
+    fn task(&mut self, key: TaskKey) -> Option<&mut Task> {
+        let (episode, phase, place) = *self.open.get(&key)?;
+        self.timeline.episodes.get_mut(episode)?.phases.get_mut(phase)?.tasks.get_mut(place)
+    }
+
+    /// How an open task stands.
+    fn stands(&mut self, at: Timestamp, open: &OpenTask<Dormer>) {
+        if !self.open.contains_key(&open.key) && self.place(open).is_none() {
+            return;
+        }
+        let Some(task) = self.task(open.key) else { return };
+        match &open.phase {
+            TaskPhase::InFlight { at, .. } => {
+                if task.attempts.last().is_none_or(|last| last.attempt != open.attempt.0) {
+                    task.attempts.push(Attempt {
+                        attempt: open.attempt.0,
+                        from: at.0,
+                        to: None,
+                        result: String::new(),
+                        worker: None,
+                        told: None,
+                        wait: None,
+                    });
+                }
+            }
+            TaskPhase::Waiting { until, failure } => {
+                if let Some(last) = task.attempts.last_mut() {
+                    last.wait = Some(until.0);
+                    if last.to.is_none() {
+                        // No report: the engine gave the attempt up.
+                        last.to = Some(at.0);
+                        last.result = "given up".into();
+                        last.told = Some(format!("{}: {}", failure.code, failure.message));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Finds a new task its place: in the phase that asked for it.
+    fn place(&mut self, open: &OpenTask<Dormer>) -> Option<()> {
+        let episode = self.timeline.episodes.len().checked_sub(1)?;
+        let phases = &mut self.timeline.episodes[episode].phases;
+        let phase = phases.len().checked_sub(1)?;
+        let tasks = &mut phases[phase].tasks;
+        tasks.push(Task {
+            id: format!("{}.{}", open.key.seq, open.key.ordinal),
+            name: open.body.name().to_owned(),
+            from: open.first_at.0,
+            to: None,
+            attempts: Vec::new(),
+        });
+        self.open.insert(open.key, (episode, phase, tasks.len() - 1));
+        Some(())
+    }
+}

@@ -1,0 +1,209 @@
+//! `dormer logs`: what is on record of a machine's tasks, attempt by attempt, and what is going on now.
+//!
+//! Honest about what it is: commands and what hosts say to them may hold secrets, so dormer keeps neither. What it
+//! keeps is what the history has of each attempt, and the progress that workers tell while they are at it.
+
+use super::{
+    Failure, To,
+    act::run_of,
+    get::list,
+    output::span,
+    server::{Server, segment},
+    trace::{Attempt, Episode, Task, lasted, moment, read},
+};
+use clap::Args;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+    time::Duration,
+};
+
+/// What is kept and what is not, for whoever looks for more.
+const KEPT: &str = "Kept of each attempt: when it was ordered and when reported, by which worker, and its outcome \
+     or its error. Commands and what the host said to them are not kept, since they may hold secrets; a worker logs \
+     each step with DORMER_LOG=dormer_workers=debug, and traces have each command's time.";
+/// How often what is going on is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Attempts that are printed unless somebody wants more.
+const ATTEMPTS: usize = 200;
+
+/// Of which machine, and which task.
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// The machine: its name, NAMESPACE/NAME, or its UID
+    machine: String,
+    /// Of this task only: its id (12.0, as dormer trace shows it), or all of a name (converge-host)
+    #[arg(long, value_name = "ID")]
+    task: Option<String>,
+    /// At most so many attempts, the latest
+    #[arg(long, default_value_t = ATTEMPTS)]
+    limit: usize,
+    /// Goes on as things happen, until you end it
+    #[arg(short, long)]
+    follow: bool,
+    #[command(flatten)]
+    to: To,
+}
+
+/// A line: what it tells, and for programs the same as JSON.
+struct Line {
+    text: String,
+    value: Value,
+    over: bool,
+}
+
+impl Logs {
+    pub(crate) async fn run(self) -> Result<String, Failure> {
+        let server = self.to.server()?;
+        let run = run_of(&server, &self.machine).await?;
+        let mut lines = self.lines(&server, &run).await?;
+        if self.follow {
+            return self.follow(&server, &run).await;
+        }
+        let left_out = lines.len().saturating_sub(self.limit);
+        lines.drain(..left_out);
+        let values: Vec<&Value> = lines.iter().map(|line| &line.value).collect();
+        if let Some(text) = self.to.output.for_programs(&json!(values))? {
+            return Ok(text);
+        }
+        let mut text: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();
+        if text.is_empty() {
+            text.push("No attempts are on record.");
+        }
+        let more = format!("{left_out} earlier attempts are left out: --limit");
+        if left_out > 0 {
+            text.insert(0, &more);
+        }
+        text.extend(["", KEPT]);
+        Ok(text.join("\n"))
+    }
+
+    /// Every attempt of the tasks that are asked for, oldest first, and what is going on.
+    async fn lines(&self, server: &Server, run: &str) -> Result<Vec<Line>, Failure> {
+        let answer = server.get(&format!("{run}/timeline")).await?;
+        let now = answer["now"].as_u64().unwrap_or_default();
+        let episodes = read(answer)?;
+        let beats = beats(server, &self.machine).await?;
+        let tasks = episodes.iter().flat_map(Episode::tasks).filter(|task| self.wants(task));
+        let attempts = tasks.flat_map(|task| task.attempts.iter().map(move |it| (task, it)));
+        let mut lines: Vec<(u64, Line)> =
+            attempts.map(|(task, it)| (it.from, line(task, it, now, &beats))).collect();
+        lines.sort_by_key(|(from, _)| *from);
+        Ok(lines.into_iter().map(|(_, line)| line).collect())
+    }
+
+    fn wants(&self, task: &Task) -> bool {
+        self.task.as_ref().is_none_or(|wanted| {
+            let id = wanted.rsplit_once('@').map_or(wanted.as_str(), |(_, id)| id);
+            id == task.id || wanted == &task.name
+        })
+    }
+
+    /// Prints each attempt once it is over, and what is going on whenever it has moved.
+    async fn follow(&self, server: &Server, run: &str) -> Result<String, Failure> {
+        let mut printed: BTreeSet<String> = BTreeSet::new();
+        loop {
+            for line in self.lines(server, run).await? {
+                // How long it goes on changes all the time; what it is at does not.
+                let mark = if line.over { line.text.clone() } else { line.value.to_string() };
+                if !printed.insert(mark) {
+                    continue;
+                }
+                let text = self.to.output.for_programs(&line.value)?.unwrap_or(line.text);
+                if writeln!(io::stdout(), "{text}").is_err() {
+                    return Ok(String::new());
+                }
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// What is heard of the machine's tasks now.
+async fn beats(server: &Server, machine: &str) -> Result<Vec<Value>, Failure> {
+    if machine.starts_with("rollout/") {
+        return Ok(Vec::new());
+    }
+    let called = machine.strip_prefix("machine/").unwrap_or(machine);
+    let shown = server.get(&format!("/machines/{}", segment(called))).await?;
+    Ok(list(shown["tasks"].clone()))
+}
+
+fn line(task: &Task, it: &Attempt, now: u64, beats: &[Value]) -> Line {
+    let over = it.to.is_some();
+    let place = format!("@{}", task.id);
+    let beat = beats.iter().find(|beat| {
+        !over
+            && beat["task"].as_str().is_some_and(|id| id.ends_with(&place))
+            && beat["attempt"].as_u64() == Some(it.attempt)
+    });
+    let beat = beat.map(|beat| &beat["heartbeat"]).filter(|beat| beat.is_object());
+    let long = lasted(it.from, it.to.unwrap_or(now));
+    let how =
+        if over { format!("{} after {long}", it.result) } else { format!("under way for {long}") };
+    let worker = it.worker.as_deref().or_else(|| beat.and_then(|beat| beat["worker"].as_str()));
+    let at = worker.map_or_else(String::new, |worker| format!(" at {worker}"));
+    let told = match (&it.told, beat) {
+        (Some(told), _) => format!(": {told}"),
+        (None, Some(beat)) => format!(": {}", progress(beat)),
+        (None, None) => String::new(),
+    };
+    let next = it.wait.filter(|due| *due > now && task.to.is_none());
+    let next = next.map_or_else(String::new, |due| {
+        format!("; the next is due in {}", span((due - now) / 1_000 + 1))
+    });
+    let (at_time, name, id, attempt) = (moment(it.from), &task.name, &task.id, it.attempt);
+    Line {
+        text: format!("{at_time}  {name} {id} attempt {attempt} {how}{at}{told}{next}"),
+        value: json!({
+            "task": id, "name": name, "attempt": attempt, "from": at_time,
+            "to": it.to.map(moment), "result": it.result, "worker": worker, "told": it.told,
+            "progress": beat,
+        }),
+        over,
+    }
+}
+
+fn progress(beat: &Value) -> String {
+    let step = beat["step"].as_str().unwrap_or("at it");
+    let (done, of) = (beat["done"].as_u64().unwrap_or(0), beat["of"].as_u64().unwrap_or(0));
+    let unit = beat["unit"].as_str().unwrap_or_default();
+    if of > 0 { format!("{step}, {done} of {of} {unit}") } else { step.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(attempt: Value) -> Task {
+        serde_json::from_value(json!({"id": "12.0", "name": "converge-host", "from": 0, "to": null,
+            "attempts": [attempt]}))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_attempt_is_told_with_its_outcome_or_with_what_it_is_at() {
+        let over =
+            task(json!({"attempt": 1, "from": 0, "to": 2_500, "result": "failed", "worker": "w1",
+            "told": "DiskFull: C: is full", "wait": 12_500}));
+        let told = line(&over, &over.attempts[0], 3_000, &[]);
+        assert_eq!(
+            told.text,
+            "1970-01-01T00:00:00.000Z  converge-host 12.0 attempt 1 failed after 2.5s at w1: \
+             DiskFull: C: is full; the next is due in 10s"
+        );
+        let going =
+            task(json!({"attempt": 2, "from": 12_500, "to": null, "result": "", "worker": null,
+            "told": null, "wait": null}));
+        let beats = [json!({"task": "machine/u@12.0", "attempt": 2, "heartbeat":
+            {"worker": "w2", "step": "upload", "done": 3, "of": 9, "unit": "bytes"}})];
+        let told = line(&going, &going.attempts[0], 13_000, &beats);
+        assert!(
+            told.text.ends_with("under way for 500ms at w2: upload, 3 of 9 bytes"),
+            "{}",
+            told.text
+        );
+        assert!(!told.over && told.value["progress"]["step"] == "upload");
+    }
+}

@@ -1,0 +1,406 @@
+//! `dormer trace`: an episode of a machine's life as a tree with bars to scale, from its history alone.
+
+use super::{Failure, To, act::run_of, output::span};
+use clap::Args;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Cells of a bar unless somebody says otherwise.
+const BAR: u16 = 40;
+/// Widest label, in characters; a longer one is cut.
+const LABEL_MAX: usize = 56;
+/// Longest note behind a bar, in characters.
+const NOTE_MAX: usize = 100;
+/// Tasks of one name that are drawn one by one within a phase; of more, the middle is one row.
+const ALIKE_MAX: usize = 6;
+
+/// Whose life, and which part.
+#[derive(Debug, Args)]
+pub(crate) struct Trace {
+    /// The machine: its name, NAMESPACE/NAME, or its UID
+    machine: String,
+    /// The episode that began at this record [default: the latest]
+    #[arg(long, value_name = "SEQ", conflicts_with = "all")]
+    episode: Option<u64>,
+    /// Every episode
+    #[arg(long)]
+    all: bool,
+    /// How many cells wide the bars are
+    #[arg(long, default_value_t = BAR, value_parser = clap::value_parser!(u16).range(10..=400))]
+    width: u16,
+    /// Draw with the letters of ASCII alone
+    #[arg(long)]
+    ascii: bool,
+    #[command(flatten)]
+    to: To,
+}
+
+impl Trace {
+    pub(crate) async fn run(self) -> Result<String, Failure> {
+        let server = self.to.server()?;
+        let run = run_of(&server, &self.machine).await?;
+        let answer = server.get(&format!("{run}/timeline")).await?;
+        if let Some(text) = self.to.output.for_programs(&answer)? {
+            return Ok(text);
+        }
+        let now = answer["now"].as_u64().unwrap_or_default();
+        let episodes = read(answer)?;
+        let chosen = self.chosen(&episodes)?;
+        let pen = Pen::new(usize::from(self.width), self.ascii);
+        let drawn: Vec<String> = chosen.iter().map(|it| draw(it, now, &pen)).collect();
+        Ok(drawn.join("\n\n"))
+    }
+
+    /// The episodes to draw. The latest is the latest that has a name: a machine that serves has little to tell.
+    fn chosen<'a>(&self, episodes: &'a [Episode]) -> Result<Vec<&'a Episode>, Failure> {
+        if self.all {
+            return Ok(episodes.iter().collect());
+        }
+        let found = match self.episode {
+            Some(seq) => episodes.iter().find(|episode| episode.seq == seq),
+            None => episodes.iter().rev().find(|it| it.kind != "serving").or(episodes.last()),
+        };
+        found.map(|episode| vec![episode]).ok_or_else(|| {
+            let begun: Vec<String> =
+                episodes.iter().map(|it| format!("{} ({})", it.seq, it.kind)).collect();
+            let begun = if begun.is_empty() { "none".into() } else { begun.join(", ") };
+            Failure::Usage(format!("no such episode; there are: {begun}"))
+        })
+    }
+}
+
+pub(super) fn read(mut answer: Value) -> Result<Vec<Episode>, Failure> {
+    serde_json::from_value(answer["episodes"].take()).map_err(|why| Failure::Refused {
+        error: format!("the server's answer cannot be read: {why}"),
+        what_to_do: "ask with the dormer command of the server's version".into(),
+    })
+}
+
+/// What is drawn of the server's timeline.
+#[derive(Debug, Deserialize)]
+pub(super) struct Episode {
+    kind: String,
+    seq: u64,
+    from: u64,
+    to: Option<u64>,
+    result: String,
+    phases: Vec<Phase>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Phase {
+    state: String,
+    phase: String,
+    from: u64,
+    to: Option<u64>,
+    tasks: Vec<Task>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Task {
+    pub(super) id: String,
+    pub(super) name: String,
+    from: u64,
+    pub(super) to: Option<u64>,
+    pub(super) attempts: Vec<Attempt>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Attempt {
+    pub(super) attempt: u64,
+    pub(super) from: u64,
+    pub(super) to: Option<u64>,
+    pub(super) result: String,
+    pub(super) worker: Option<String>,
+    pub(super) told: Option<String>,
+    pub(super) wait: Option<u64>,
+}
+
+impl Episode {
+    /// Every task of it.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = &Task> {
+        self.phases.iter().flat_map(|phase| &phase.tasks)
+    }
+}
+
+/// With what is drawn.
+struct Pen {
+    width: usize,
+    phase: char,
+    good: char,
+    bad: char,
+    wait: char,
+    under_way: char,
+    fork: &'static str,
+    last: &'static str,
+    down: &'static str,
+    more: &'static str,
+}
+
+impl Pen {
+    fn new(width: usize, ascii: bool) -> Self {
+        if ascii {
+            let (fork, last, down) = ("|- ", "`- ", "|  ");
+            let (phase, good, bad, wait, under_way) = ('-', '#', 'x', '.', '>');
+            Self { width, phase, good, bad, wait, under_way, fork, last, down, more: "..." }
+        } else {
+            let (fork, last, down) = ("├─ ", "└─ ", "│  ");
+            let (phase, good, bad, wait, under_way) = ('─', '█', '▓', '░', '▒');
+            Self { width, phase, good, bad, wait, under_way, fork, last, down, more: "…" }
+        }
+    }
+
+    fn of(&self, result: &str) -> char {
+        match result {
+            "succeeded" => self.good,
+            "" => self.under_way,
+            _ => self.bad,
+        }
+    }
+}
+
+/// A line of the tree, before it is drawn.
+struct Row {
+    label: String,
+    from: u64,
+    to: u64,
+    cell: char,
+    note: String,
+    below: Vec<Row>,
+}
+
+fn draw(episode: &Episode, now: u64, pen: &Pen) -> String {
+    let to = episode.to.unwrap_or(now).max(episode.from);
+    let how = match (episode.to, episode.result.as_str()) {
+        (None, _) => "it goes on".to_owned(),
+        (Some(_), "") => "it ended".to_owned(),
+        (Some(_), result) => result.to_owned(),
+    };
+    let long = lasted(episode.from, to);
+    let head = format!(
+        "{} (record {}), {} to {}, {long}: {how}",
+        episode.kind,
+        episode.seq,
+        moment(episode.from),
+        episode.to.map_or_else(|| "now".to_owned(), moment),
+    );
+    let rows: Vec<Row> = episode.phases.iter().map(|it| phase(it, now, pen)).collect();
+    let mut lines = Vec::new();
+    list(&rows, "", pen, &mut lines);
+    let width = lines.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+    let mut text = head;
+    for (label, row) in lines {
+        let bar = bar(row, (episode.from, to), pen);
+        let long = lasted(row.from, row.to);
+        let line = format!("\n{label:width$}  {bar}  {long:>6}  {}", row.note);
+        text.push_str(line.trim_end());
+    }
+    text
+}
+
+/// Every row with its label, the tree's lines before it.
+fn list<'a>(rows: &'a [Row], before: &str, pen: &Pen, lines: &mut Vec<(String, &'a Row)>) {
+    for (at, row) in rows.iter().enumerate() {
+        let last = at + 1 == rows.len();
+        let label = format!("{before}{}{}", if last { pen.last } else { pen.fork }, row.label);
+        lines.push((cut(&label, LABEL_MAX, pen), row));
+        let below = format!("{before}{}", if last { "   " } else { pen.down });
+        list(&row.below, &below, pen, lines);
+    }
+}
+
+fn phase(phase: &Phase, now: u64, pen: &Pen) -> Row {
+    let label = if phase.phase.eq_ignore_ascii_case(&phase.state) {
+        phase.state.clone()
+    } else {
+        format!("{}: {}", phase.state, phase.phase)
+    };
+    let to = phase.to.unwrap_or(now);
+    let below = tasks(&phase.tasks, now, pen);
+    Row { label, from: phase.from, to, cell: pen.phase, note: String::new(), below }
+}
+
+/// A row for each task; of many alike in a row, the middle is one.
+fn tasks(tasks: &[Task], now: u64, pen: &Pen) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for alike in tasks.chunk_by(|one, other| one.name == other.name) {
+        if alike.len() <= ALIKE_MAX {
+            rows.extend(alike.iter().map(|it| task(it, now, pen)));
+            continue;
+        }
+        let (first, rest) = alike.split_at(2);
+        let (middle, last) = rest.split_at(rest.len() - 2);
+        rows.extend(first.iter().map(|it| task(it, now, pen)));
+        let to = middle.last().and_then(|it| it.to).unwrap_or(now);
+        rows.push(Row {
+            label: format!("{} {} more {}", pen.more, middle.len(), alike[0].name),
+            from: middle.first().map_or(now, |it| it.from),
+            to,
+            cell: pen.wait,
+            note: String::new(),
+            below: Vec::new(),
+        });
+        rows.extend(last.iter().map(|it| task(it, now, pen)));
+    }
+    rows
+}
+
+/// A task that was tried once is one row; else each attempt and each wait has its own.
+fn task(task: &Task, now: u64, pen: &Pen) -> Row {
+    let label = format!("{} {}", task.name, task.id);
+    let to = task.to.unwrap_or(now);
+    match task.attempts.as_slice() {
+        [only] if only.wait.is_none() => {
+            let mut row = attempt(only, now, pen);
+            row.label = label;
+            row
+        }
+        attempts => {
+            let result = attempts.last().map_or("", |last| last.result.as_str());
+            let below = attempts.iter().flat_map(|it| with_wait(it, attempts, to, now, pen));
+            Row {
+                label,
+                from: task.from,
+                to,
+                cell: pen.phase,
+                note: format!("{} attempts, {}", attempts.len(), told_result(result)),
+                below: below.collect(),
+            }
+        }
+    }
+}
+
+fn with_wait(it: &Attempt, all: &[Attempt], ends: u64, now: u64, pen: &Pen) -> Vec<Row> {
+    let mut rows = vec![attempt(it, now, pen)];
+    if let (Some(from), Some(due)) = (it.to, it.wait) {
+        let next = all.iter().find(|other| other.attempt > it.attempt).map(|other| other.from);
+        let to = next.unwrap_or_else(|| due.min(ends)).max(from);
+        let waits = if next.is_none() && to == now { "until the next is due" } else { "" };
+        rows.push(Row {
+            label: "wait".into(),
+            from,
+            to,
+            cell: pen.wait,
+            note: waits.to_owned(),
+            below: Vec::new(),
+        });
+    }
+    rows
+}
+
+fn attempt(it: &Attempt, now: u64, pen: &Pen) -> Row {
+    let mut note = told_result(&it.result).to_owned();
+    if let Some(worker) = &it.worker {
+        note += &format!(" at {worker}");
+    }
+    if let Some(told) = &it.told {
+        note += &format!(" ({told})");
+    }
+    Row {
+        label: format!("attempt {}", it.attempt),
+        from: it.from,
+        to: it.to.unwrap_or(now),
+        cell: pen.of(&it.result),
+        note: cut(&note, NOTE_MAX, pen),
+        below: Vec::new(),
+    }
+}
+
+fn told_result(result: &str) -> &str {
+    if result.is_empty() { "under way" } else { result }
+}
+
+/// The row's place within the episode, to scale; what is too short for a cell has one.
+fn bar(row: &Row, (from, to): (u64, u64), pen: &Pen) -> String {
+    let whole = to.saturating_sub(from).max(1) as f64;
+    let place = |at: u64| (at.clamp(from, to) - from) as f64 / whole * pen.width as f64;
+    let begin = (place(row.from).floor() as usize).min(pen.width - 1);
+    let end = (place(row.to).round() as usize).clamp(begin + 1, pen.width);
+    let cells = (0..pen.width).map(|at| if (begin..end).contains(&at) { row.cell } else { ' ' });
+    cells.collect()
+}
+
+/// A span for people; below a minute, with what a bar cannot show.
+pub(super) fn lasted(from: u64, to: u64) -> String {
+    match to.saturating_sub(from) {
+        ms @ 0..1_000 => format!("{ms}ms"),
+        ms @ 1_000..60_000 => format!("{}.{}s", ms / 1_000, ms % 1_000 / 100),
+        ms => span(ms / 1_000),
+    }
+}
+
+pub(super) fn moment(at: u64) -> String {
+    crate::api::time(dormer_proto::id::Timestamp(at))
+}
+
+fn cut(text: &str, chars: usize, pen: &Pen) -> String {
+    let text = text.split_inclusive(char::is_whitespace).collect::<String>().replace('\n', " ");
+    if text.chars().count() <= chars {
+        return text;
+    }
+    let more = pen.more.chars().count();
+    text.chars().take(chars - more).chain(pen.more.chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn bring_up() -> Episode {
+        let attempts = json!([
+            {"attempt": 1, "from": 10_000, "to": 20_000, "result": "failed", "worker": "w1",
+             "told": "NoAnswer: nobody", "wait": 30_000},
+            {"attempt": 2, "from": 30_000, "to": 40_000, "result": "succeeded", "worker": "w2",
+             "told": null, "wait": null},
+        ]);
+        let once = json!([{"attempt": 1, "from": 40_000, "to": null, "result": "", "worker": null,
+            "told": null, "wait": null}]);
+        serde_json::from_value(json!({
+            "kind": "bring-up", "seq": 1, "from": 0, "to": null, "result": "", "phases": [
+                {"state": "Provisioned", "phase": "probing", "from": 10_000, "to": 40_000, "tasks": [
+                    {"id": "2.0", "name": "probe", "from": 10_000, "to": 40_000, "attempts": attempts}]},
+                {"state": "Reachable", "phase": "configuring the host", "from": 40_000, "to": null, "tasks": [
+                    {"id": "5.0", "name": "converge-host", "from": 40_000, "to": null, "attempts": once}]},
+            ],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_episode_is_a_tree_with_bars_to_scale() {
+        let text = draw(&bring_up(), 80_000, &Pen::new(16, true));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "bring-up (record 1), 1970-01-01T00:00:00.000Z to now, 1m20s: it goes on",
+                "|- Provisioned: probing              ------           30.0s",
+                "|  `- probe 2.0                      ------           30.0s  2 attempts, succeeded",
+                "|     |- attempt 1                   xx               10.0s  failed at w1 (NoAnswer: nobody)",
+                "|     |- wait                          ..             10.0s",
+                "|     `- attempt 2                       ##           10.0s  succeeded at w2",
+                "`- Reachable: configuring the host         --------   40.0s",
+                "   `- converge-host 5.0                    >>>>>>>>   40.0s  under way",
+            ]
+        );
+        let text = draw(&bring_up(), 80_000, &Pen::new(16, false));
+        assert!(text.contains("└─ converge-host 5.0") && text.contains("▒▒▒▒▒▒▒▒"), "{text}");
+    }
+
+    #[test]
+    fn many_tasks_alike_are_drawn_as_a_few() {
+        let one = |at: u64| {
+            serde_json::from_value::<Task>(json!({"id": format!("{at}.0"), "name": "evict",
+                "from": at, "to": at + 1, "attempts": []}))
+            .unwrap()
+        };
+        let many: Vec<Task> = (0..20).map(one).collect();
+        let labels: Vec<String> =
+            tasks(&many, 99, &Pen::new(10, false)).into_iter().map(|row| row.label).collect();
+        assert_eq!(
+            labels,
+            ["evict 0.0", "evict 1.0", "… 16 more evict", "evict 18.0", "evict 19.0"]
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! The lines of a recorded history: of `dormer history --export`, and of a dump of either store.
+//!
+//! | line | of an export | of a folder store's dump | of a NATS store's dump |
+//! |---|---|---|---|
+//! | first | `{"history": {format, schema, incarnation, run, build}}` | `{"store": {layout, …}}` | `{"dump": 1, …}` |
+//! | further | `{"record": {run, seq, …, envelope}}` | the same | `{"run", "seq", …, "record"}` |
+//!
+//! `envelope` is the record as the store has it, in base64; a NATS store's dump has it in hexadecimal digits. What
+//! else a line says is for people.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dormer_proto::id::{RunId, Seq};
+use serde::Deserialize;
+
+/// The newest form of an export, and of either dump, that this build reads.
+pub(crate) const FORMAT: u64 = 1;
+/// Longest line that is read, in bytes: a record of the largest size in base64, and what people read beside it.
+const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// What a line says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Where the history comes from.
+    Head,
+    /// A record, as its store has it.
+    Record { run: RunId, seq: Seq, envelope: Vec<u8> },
+    /// Something that is no part of a history: a dead letter.
+    Beside,
+}
+
+/// Why a line is not read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum LineError {
+    /// It is none of ours.
+    #[error("is no line of a history ({0}); was the file cut off or changed?")]
+    Strange(String),
+    /// The file begins with something else.
+    #[error(
+        "does not say what the file is; dormer history MACHINE --export FILE makes one that does"
+    )]
+    Headless,
+    /// A newer build wrote the file.
+    #[error("says format {found}; this build reads up to {FORMAT}: replay it with a newer dormer")]
+    Newer { found: u64 },
+}
+
+/// All that a line of any of the forms may have.
+#[derive(Deserialize)]
+struct Raw {
+    history: Option<History>,
+    store: Option<Store>,
+    dump: Option<u64>,
+    run: Option<RunId>,
+    seq: Option<Seq>,
+    record: Option<RawRecord>,
+    dead_letter: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct History {
+    format: u64,
+}
+
+#[derive(Deserialize)]
+struct Store {
+    layout: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawRecord {
+    Digits(String),
+    Whole { run: RunId, seq: Seq, envelope: String },
+}
+
+/// Reads a line; the `first` one has to say what the file is.
+pub(super) fn read(text: &str, first: bool) -> Result<Line, LineError> {
+    let strange = |what: &str| LineError::Strange(what.to_owned());
+    if text.len() > LINE_BYTES_MAX {
+        return Err(strange("it is too long"));
+    }
+    let raw: Raw =
+        serde_json::from_str(text).map_err(|error| LineError::Strange(error.to_string()))?;
+    let format = raw.history.map(|head| head.format);
+    if let Some(found) = format.or(raw.store.map(|head| head.layout)).or(raw.dump) {
+        return if found > FORMAT { Err(LineError::Newer { found }) } else { Ok(Line::Head) };
+    }
+    if first {
+        return Err(LineError::Headless);
+    }
+    match (raw.record, raw.run, raw.seq) {
+        (Some(RawRecord::Whole { run, seq, envelope }), ..) => {
+            let envelope = STANDARD.decode(envelope).map_err(|why| strange(&why.to_string()))?;
+            Ok(Line::Record { run, seq, envelope })
+        }
+        (Some(RawRecord::Digits(digits)), Some(run), Some(seq)) => {
+            let envelope = bytes(&digits).ok_or_else(|| strange("no hexadecimal digits"))?;
+            Ok(Line::Record { run, seq, envelope })
+        }
+        _ if raw.dead_letter.is_some() => Ok(Line::Beside),
+        _ => Err(strange("it holds no record")),
+    }
+}
+
+/// Hexadecimal digits as bytes.
+fn bytes(digits: &str) -> Option<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    pairs
+        .map(|pair| {
+            let text = std::str::from_utf8(pair).ok().filter(|text| text.len() == 2)?;
+            u8::from_str_radix(text, 16).ok()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(envelope: &[u8]) -> Line {
+        let run = "machine/u".parse().unwrap();
+        Line::Record { run, seq: Seq(3), envelope: envelope.to_vec() }
+    }
+
+    #[test]
+    fn every_form_of_a_history_is_read() {
+        for head in
+            [r#"{"history":{"format":1,"x":2}}"#, r#"{"store":{"layout":1}}"#, r#"{"dump":1}"#]
+        {
+            assert_eq!(read(head, true), Ok(Line::Head));
+        }
+        let whole = r#"{"record":{"run":"machine/u","seq":3,"told":[1],"envelope":"AQI="}}"#;
+        assert_eq!(read(whole, false), Ok(record(&[1, 2])));
+        let digits = r#"{"run":"machine/u","seq":3,"deadline":7,"record":"01ff"}"#;
+        assert_eq!(read(digits, false), Ok(record(&[1, 255])));
+        assert_eq!(read(r#"{"dead_letter":{"id":1}}"#, false), Ok(Line::Beside));
+    }
+
+    #[test]
+    fn what_is_no_history_is_told_apart() {
+        assert_eq!(read(r#"{"history":{"format":2}}"#, true), Err(LineError::Newer { found: 2 }));
+        let whole = r#"{"record":{"run":"machine/u","seq":3,"envelope":"AQI="}}"#;
+        assert_eq!(read(whole, true), Err(LineError::Headless));
+        for nonsense in ["", "[]", "{}", r#"{"record":{"run":"u"}}"#, r#"{"record":"abc"}"#] {
+            assert!(matches!(read(nonsense, false), Err(LineError::Strange(_))), "{nonsense}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What a replay found, for people and for programs.
+
+use super::fold::{Difference, Judgement, Otherwise};
+use dormer_proto::id::{RunId, Seq};
+use serde::Serialize;
+use std::{collections::BTreeMap, fmt};
+
+/// Findings of each kind that are named; the rest is counted.
+const NAMED_MAX: usize = 1_000;
+
+/// Fields that are named of those that this build remembers otherwise.
+const FIELDS_MAX: usize = 50;
+
+/// Something that cannot be judged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Fault {
+    /// The record, as `RUN record SEQ`; or the file and line.
+    at: String,
+    what: String,
+}
+
+/// What was found.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    /// Runs read.
+    runs: u64,
+    /// Records read.
+    records: u64,
+    /// Records that this build decides as they were decided.
+    same: u64,
+    /// Records that it decides the same, remembering something else.
+    remembers: u64,
+    /// In which fields, and in how many records.
+    remembered: BTreeMap<String, u64>,
+    /// Records that begin what is kept of a longer history; those after them are judged.
+    begin: u64,
+    /// Records that it would decide otherwise.
+    otherwise: u64,
+    /// Records or lines that cannot be judged.
+    faults: u64,
+    /// The first of them.
+    decided_otherwise: Vec<Otherwise>,
+    not_judged: Vec<Fault>,
+    #[serde(skip)]
+    last: Option<RunId>,
+}
+
+impl Report {
+    pub(super) fn take(&mut self, run: &RunId, seq: Seq, judgement: Judgement) {
+        self.records += 1;
+        if self.last.as_ref() != Some(run) {
+            self.runs += 1;
+            self.last = Some(run.clone());
+        }
+        match judgement {
+            Judgement::Same => self.same += 1,
+            Judgement::Remembers(fields) => self.remember(&fields),
+            Judgement::First => self.begin += 1,
+            Judgement::Otherwise(found) => {
+                self.otherwise += 1;
+                if self.decided_otherwise.len() < NAMED_MAX {
+                    self.decided_otherwise.push(*found);
+                }
+            }
+            Judgement::Fault(what) => self.fault(format!("{run} record {seq}"), what),
+        }
+    }
+
+    /// Another file begins: a run that it has is another history, whatever came before.
+    pub(super) fn next_source(&mut self) {
+        self.last = None;
+    }
+
+    /// A line that is none of a history's.
+    pub(super) fn strange(&mut self, source: &str, line: usize, what: &str) {
+        let at = if line == 0 { source.to_owned() } else { format!("{source} line {line}") };
+        self.fault(at, what.to_owned());
+    }
+
+    fn remember(&mut self, fields: &[Difference]) {
+        self.remembers += 1;
+        for it in fields {
+            if self.remembered.len() < FIELDS_MAX || self.remembered.contains_key(&it.field) {
+                *self.remembered.entry(it.field.clone()).or_default() += 1;
+            }
+        }
+    }
+
+    fn fault(&mut self, at: String, what: String) {
+        self.faults += 1;
+        if self.not_judged.len() < NAMED_MAX {
+            self.not_judged.push(Fault { at, what });
+        }
+    }
+
+    /// Whether this build decides everything as it was decided.
+    pub(super) fn is_good(&self) -> bool {
+        self.otherwise == 0 && self.faults == 0
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for found in &self.decided_otherwise {
+            writeln!(f, "{found}")?;
+        }
+        for fault in &self.not_judged {
+            writeln!(f, "{}: {}", fault.at, fault.what)?;
+        }
+        let named = (self.decided_otherwise.len() + self.not_judged.len()) as u64;
+        let more = (self.otherwise + self.faults).saturating_sub(named);
+        if more > 0 {
+            writeln!(f, "… and {more} more")?;
+        }
+        let (runs, records) = (counted(self.runs, "run"), counted(self.records, "record"));
+        write!(f, "{records} of {runs}: ")?;
+        if self.is_good() {
+            write!(f, "this build decides all as recorded")?;
+        } else {
+            let (otherwise, faults) = (self.otherwise, self.faults);
+            let same = self.same + self.remembers;
+            write!(f, "{same} as recorded, {otherwise} otherwise, {faults} not judged")?;
+        }
+        match self.begin {
+            0 => write!(f, ".")?,
+            begin => write!(f, "; {begin} begin a history whose earlier records are not kept.")?,
+        }
+        if self.remembers > 0 {
+            let fields: Vec<&str> = self.remembered.keys().map(String::as_str).collect();
+            let (count, fields) = (counted(self.remembers, "record"), fields.join(", "));
+            write!(f, "\nIn {count} it remembers something else, and decides the same: {fields}.")?;
+        }
+        Ok(())
+    }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+impl fmt::Display for Otherwise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { run, name, seq, at, build, .. } = self;
+        writeln!(f, "{run} ({name}) record {seq}, {at}, written by {build}")?;
+        for event in &self.events {
+            writeln!(f, "  happened  {event}")?;
+        }
+        writeln!(f, "  recorded  {}", self.recorded)?;
+        write!(f, "  today     {}", self.today)?;
+        for it in &self.differences {
+            write!(
+                f,
+                "\n  differs   {}: {} was recorded, {} today",
+                it.field, it.recorded, it.today
+            )?;
+        }
+        Ok(())
+    }
+}

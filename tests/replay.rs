@@ -1,0 +1,179 @@
+//! Recorded histories, replayed by this build: those of every version that was released decide as they were decided,
+//! and what differs, is damaged or newer is told for what it is.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dormer_engine::embedded::{self, EmbeddedStore};
+use dormer_engine_core::{HistoryEvent, Record};
+use dormer_proto::{envelope, work::SCHEMA};
+use dormer_workflows::Dormer;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// What a command said: its exit code, and what it printed.
+struct Said {
+    code: Option<i32>,
+    out: String,
+    error: String,
+}
+
+fn replay(arguments: &[&str]) -> Said {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dormer"));
+    let output = command.arg("replay").args(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Said { code: output.status.code(), out: text(output.stdout), error: text(output.stderr) }
+}
+
+fn recorded() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/histories");
+    let versions = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = versions.filter(|it| it.is_dir()).flat_map(|it| fs::read_dir(it).unwrap());
+    let mut files: Vec<PathBuf> = files.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn history(name: &str) -> Vec<String> {
+    let file = recorded().into_iter().find(|file| file.ends_with(format!("0.1/{name}.jsonl")));
+    fs::read_to_string(file.unwrap()).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// A file of those lines in a folder of its own.
+fn file(lines: &[String]) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("history.jsonl");
+    fs::write(&path, lines.join("\n")).unwrap();
+    let name = path.to_str().unwrap().to_owned();
+    (folder, name)
+}
+
+fn record(line: &str) -> Option<Record<Dormer>> {
+    let line: Value = serde_json::from_str(line).unwrap();
+    let bytes = STANDARD.decode(line["record"]["envelope"].as_str()?).unwrap();
+    Some(envelope::decode(&bytes, SCHEMA).unwrap().0)
+}
+
+/// The line with another record in it.
+fn with(line: &str, record: &Record<Dormer>, schema: u16) -> String {
+    let mut line: Value = serde_json::from_str(line).unwrap();
+    line["record"]["envelope"] =
+        STANDARD.encode(envelope::encode(record, schema).unwrap().0).into();
+    line.to_string()
+}
+
+#[test]
+fn every_recorded_history_is_decided_as_it_was() {
+    let files = recorded();
+    for kind in ["bring-up", "upgrade-by-recreate", "upgrade-in-place", "failure-and-retry"] {
+        assert!(files.iter().any(|file| file.ends_with(format!("0.1/{kind}.jsonl"))), "{kind}");
+    }
+    let names: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
+    let said = replay(&names);
+    assert_eq!(said.code, Some(0), "{}{}", said.out, said.error);
+    assert!(said.out.contains(&format!("of {} runs", files.len())), "{}", said.out);
+    assert!(said.out.contains(": this build decides all as recorded."), "{}", said.out);
+}
+
+#[test]
+fn a_record_that_says_otherwise_is_reported_with_both_decisions() {
+    let mut lines = history("bring-up");
+    let failure = |record: &Record<Dormer>| {
+        record.events.iter().any(|event| matches!(event, HistoryEvent::TaskFailed { .. }))
+    };
+    let at = lines.iter().position(|line| record(line).as_ref().is_some_and(failure)).unwrap();
+    let mut altered = record(&lines[at]).unwrap();
+    for event in &mut altered.events {
+        if let HistoryEvent::TaskFailed { failure, .. } = event {
+            failure.retry = false;
+        }
+    }
+    lines[at] = with(&lines[at], &altered, SCHEMA);
+    let (_folder, name) = file(&lines);
+    let said = replay(&[&name]);
+    assert_eq!(said.code, Some(1), "{}", said.out);
+    let (run, seq) = (altered.run.id.to_string(), altered.run.seq.0);
+    for part in [
+        &format!("{run} (") as &str,
+        &format!(" record {seq}, "),
+        "written by dormer 0.1.0",
+        "happened  probe failed (",
+        "recorded  Provisioned (probing); asks for nothing",
+        "today     Failed",
+        "differs   state.Machine.phase",
+        // What follows stood on the record as it was.
+        &format!("record {}: it does not follow from record {seq}", seq + 1),
+        "1 otherwise, 1 not judged",
+    ] {
+        assert!(said.out.contains(part), "{part}: {}", said.out);
+    }
+    let said = replay(&[&name, "-o", "json"]);
+    let report: Value = serde_json::from_str(&said.out).unwrap();
+    let found = &report["decidedOtherwise"][0];
+    assert_eq!((&found["run"], &found["seq"]), (&json!(run), &json!(seq)));
+    let same = report["same"].as_u64().unwrap() + report["remembers"].as_u64().unwrap();
+    assert_eq!(same, lines.len() as u64 - 3, "all but the head, and two records");
+}
+
+#[test]
+fn what_is_damaged_or_newer_is_told_apart_from_what_differs() {
+    let lines = history("bring-up");
+    let told = |lines: &[String], code: i32, part: &str| {
+        let (_folder, name) = file(lines);
+        let said = replay(&[&name]);
+        assert_eq!(said.code, Some(code), "{part}: {}{}", said.out, said.error);
+        assert!(said.out.contains(part), "{part}: {}", said.out);
+    };
+    let (last, first) = (lines.len() - 1, &lines[..1]);
+    let mut cut = lines.clone();
+    cut[last].truncate(200);
+    told(&cut, 1, "is no line of a history (EOF while parsing");
+    let mut flipped = lines.clone();
+    flipped[last] = flipped[last].replace("\"envelope\":\"haF2", "\"envelope\":\"haF3");
+    told(&flipped, 1, "it cannot be read: not an envelope");
+    let gap: Vec<String> = first.iter().chain(&lines[2..4]).chain(&lines[5..]).cloned().collect();
+    told(&gap, 1, "a gap: the record before is 3");
+    told(&gap, 1, "1 begin a history whose earlier records are not kept");
+    let mut newer = lines.clone();
+    newer[last] = with(&lines[last], &record(&lines[last]).unwrap(), SCHEMA + 1);
+    told(&newer, 1, "a newer build wrote it");
+    told(&[r#"{"history":{"format":2}}"#.into()], 1, "replay it with a newer dormer");
+    told(&lines[1..], 1, "does not say what the file is");
+    told(&[], 1, "is empty");
+    let said = replay(&["/nonexistent/history"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.error.contains("No such file"), "{}", said.error);
+}
+
+#[test]
+fn a_store_is_replayed_whole_unless_it_is_in_use() {
+    let mut lines = vec![json!({"store": {"layout": 1, "incarnation": 7, "epoch": 1}})];
+    for name in ["bring-up", "failure-and-retry"] {
+        let history = history(name);
+        for (at, line) in history.iter().enumerate().skip(1) {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let (run, seq) = (&line["record"]["run"], &line["record"]["seq"]);
+            let mut record = json!({"run": run, "seq": seq, "record": null,
+                "envelope": line["record"]["envelope"]});
+            if at + 1 == history.len() {
+                record["head"] = json!([at, seq, 0, 0]);
+            }
+            lines.push(json!({ "record": record }));
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let dump: Vec<String> = lines.iter().map(Value::to_string).collect();
+    let written = embedded::restore(&mut dump.join("\n").as_bytes(), &store).unwrap();
+    let name = store.to_str().unwrap();
+    let said = replay(&["--store", name]);
+    assert_eq!(said.code, Some(0), "{}{}", said.out, said.error);
+    assert!(said.out.starts_with(&format!("{written} records of 2 runs: ")), "{}", said.out);
+    let open = EmbeddedStore::open(&store).unwrap();
+    let said = replay(&["--store", name]);
+    assert_eq!(said.code, Some(2), "{}", said.out);
+    assert!(said.error.contains("in use by another dormer"), "{}", said.error);
+    drop(open);
+}
