@@ -127,6 +127,7 @@ impl Dormer {
 fn write_payload(folder: &Path, version: &str) {
     let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
     manifest.version = version.into();
+    manifest.may_follow = vec!["11.0.0".into()];
     for file in &mut manifest.files {
         let bytes = format!("MZ {} {version}", file.name).into_bytes();
         let path = folder.join(&file.name);
@@ -201,6 +202,24 @@ async fn killed_in_the_middle_it_goes_on_and_an_upgrade_passes_one_at_a_time() {
     dormer.process.terminate().expect("it ends");
 }
 
+/// What engine and worker did is told where it was done; how things stand, where the store is read.
+fn each_role_shows_its_own_metrics(engine: &Dormer, watcher: &Dormer, worker: &Dormer) {
+    let shown = |of: &Dormer| get(of.port, "/metrics").expect("metrics").1;
+    let (engine, watcher, worker) = (shown(engine), shown(watcher), shown(worker));
+    for (name, of_engine, of_watcher, of_worker) in [
+        ("dormer_transitions_total{", true, false, false),
+        ("dormer_machines{", true, false, false),
+        ("dormer_rollout_members{", true, false, false),
+        ("dormer_watcher_elected{", false, true, false),
+        ("dormer_attempt_duration_seconds_count{", false, false, true),
+        ("dormer_uploaded_bytes_total{", false, false, true),
+        ("dormer_build_info{", true, true, true),
+    ] {
+        let has = [&engine, &watcher, &worker].map(|page| page.contains(name));
+        assert_eq!(has, [of_engine, of_watcher, of_worker], "{name}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn roles_split_over_processes_meet_on_nats_and_a_worker_that_is_killed_is_no_loss() {
     let server = started!(NatsServer::start(NatsOptions {
@@ -227,6 +246,7 @@ async fn roles_split_over_processes_meet_on_nats_and_a_worker_that_is_killed_is_
     for watcher in &watchers {
         watcher.ready().await;
     }
+    each_role_shows_its_own_metrics(&engines[1], &watchers[0], &second);
     for dormer in watchers.iter_mut().chain([&mut second, &mut engines[1]]) {
         dormer.process.terminate().expect("it ends");
     }

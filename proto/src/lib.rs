@@ -10,6 +10,7 @@ pub mod machine;
 pub mod message;
 pub mod pool;
 pub mod rollout;
+pub mod span;
 pub mod subject;
 pub mod trace;
 pub mod work;

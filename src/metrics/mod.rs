@@ -2,6 +2,8 @@
 
 pub(crate) mod book;
 pub(crate) mod deeds;
+#[cfg(test)]
+mod generated;
 pub(crate) mod standing;
 
 use crate::{
