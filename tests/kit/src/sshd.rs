@@ -276,8 +276,12 @@ fn config(port: u16, folder: &Path, host_keys: &[SshKey], options: &SshdOptions)
         "\nListenAddress 127.0.0.1:{port}\nPidFile none\nAuthorizedKeysFile {folder}/authorized_keys\n\
          StrictModes no\nUsePAM no\nUseDNS no\nPermitRootLogin prohibit-password\n\
          PasswordAuthentication no\nKbdInteractiveAuthentication no\nLogLevel VERBOSE\n\
-         MaxStartups 200\nMaxAuthTries 20\n",
+         MaxAuthTries 20\n",
     );
+    // Here the last word counts.
+    if !options.config.contains("MaxStartups") {
+        text.push_str("MaxStartups 200\n");
+    }
     for key in host_keys {
         let _ = writeln!(text, "HostKey {}", key.path.display());
     }

@@ -5,12 +5,21 @@ use russh::{
     client::{self, DisconnectReason},
     keys::{Algorithm, PublicKeyOrCertificate, ssh_key::public::KeyData},
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{sync::watch, time::timeout};
 
 /// Fewer bits of RSA prove nothing any more (NIST SP 800-57).
 const RSA_BITS_MIN: u32 = 2048;
 /// More than any notice of a login: Windows' sshd shows a file, and people write pages.
-const BANNER_BYTES_MAX: usize = 256 << 10;
+const BANNER_BYTES_MAX: usize = 128 << 10;
+
+/// Longest wait for what was said before an end, and for its reason.
+const LAST_WORD_MAX: Duration = Duration::from_millis(200);
 
 /// Why we end a connection.
 #[derive(Debug, thiserror::Error)]
@@ -39,25 +48,65 @@ pub(super) struct Seen {
 }
 
 /// What both the connection and its user look at.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Sight(Arc<Mutex<Seen>>);
+#[derive(Debug, Clone)]
+pub(super) struct Sight {
+    address: String,
+    seen: Arc<Mutex<Seen>>,
+    lives: watch::Receiver<()>,
+}
 
 impl Sight {
     pub(super) fn look(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Comes when the connection has ended.
+    async fn gone(&self) {
+        let mut lives = self.lives.clone();
+        while lives.changed().await.is_ok() {}
+    }
+
+    /// Does something on the connection for as long as there is one. Its end is noticed here first, and why it ended is
+    /// worth more than what the work makes of it.
+    pub(super) async fn whole<T>(
+        &self,
+        work: impl Future<Output = Result<T, SshError>>,
+    ) -> Result<T, SshError> {
+        let mut work = pin!(work);
+        let done = tokio::select! {
+            biased;
+            done = &mut work => done,
+            () = self.gone() => {
+                // What came before the end is still to be read.
+                let last = timeout(LAST_WORD_MAX, work).await;
+                last.unwrap_or_else(|_| Err(SshError::Broken(String::new(), "it was cut".into())))
+            }
+        };
+        let noticed = match done {
+            Err(SshError::Broken(_, noticed)) => noticed,
+            done => return done,
+        };
+        let _ = timeout(LAST_WORD_MAX, self.gone()).await;
+        let seen = self.look();
+        let why = seen.ended.as_ref().map_or(noticed, ToString::to_string);
+        Err(SshError::Broken(self.address.clone(), why))
     }
 }
 
-/// Stands between a host and us.
+/// Stands between a host and us, for as long as the connection lives.
 pub(super) struct Guard {
     pin: Option<String>,
     sight: Sight,
     banner: usize,
+    _lives: watch::Sender<()>,
 }
 
 impl Guard {
-    pub(super) fn new(pin: Option<&str>, sight: Sight) -> Self {
-        Self { pin: pin.map(str::to_owned), sight, banner: 0 }
+    pub(super) fn new(address: &str, pin: Option<&str>) -> (Self, Sight) {
+        let (sender, lives) = watch::channel(());
+        let sight = Sight { address: address.to_owned(), seen: Arc::default(), lives };
+        let pin = pin.map(str::to_owned);
+        (Self { pin, sight: sight.clone(), banner: 0, _lives: sender }, sight)
     }
 }
 

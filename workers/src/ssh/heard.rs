@@ -2,10 +2,11 @@
 
 use super::Io;
 use std::{
+    collections::VecDeque,
     io,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -32,22 +33,26 @@ impl First {
     pub(super) fn text(&self) -> Option<String> {
         let bytes = self.bytes();
         let proper = bytes.get(4) == Some(&VERSION) && bytes.first() == Some(&0);
-        let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+        let text = String::from_utf8_lossy(&bytes);
+        let line = |text: &str| text.trim().split(char::is_control).next().map(str::to_owned);
+        let text = line(&text).unwrap_or_default();
         (!proper && !bytes.is_empty()).then_some(text)
     }
 }
 
-/// A stream whose first bytes are remembered.
+/// A stream whose first bytes are remembered. They are read ahead, or no more than SFTP's first four would come.
 pub(super) struct Heard<S> {
     stream: S,
     first: First,
+    /// Read, and not asked for yet.
+    ahead: VecDeque<u8>,
     full: bool,
 }
 
 impl<S> Heard<S> {
     pub(super) fn new(stream: S) -> (Self, First) {
         let first = First::default();
-        (Self { stream, first: first.clone(), full: false }, first)
+        (Self { stream, first: first.clone(), ahead: VecDeque::new(), full: false }, first)
     }
 }
 
@@ -57,16 +62,25 @@ impl<S: Io> AsyncRead for Heard<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if !self.full {
+        if self.ahead.is_empty() && self.full {
+            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+        }
+        if self.ahead.is_empty() {
+            let mut some = [0; FIRST_BYTES_MAX];
+            let mut some = ReadBuf::new(&mut some);
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut some))?;
+            self.ahead.extend(some.filled());
             let first = self.first.clone();
             let mut bytes = first.bytes();
             let room = FIRST_BYTES_MAX - bytes.len();
-            bytes.extend(buffer.filled()[before..].iter().take(room));
+            bytes.extend(some.filled().iter().take(room));
             self.full = bytes.len() == FIRST_BYTES_MAX;
         }
-        polled
+        let count = self.ahead.len().min(buffer.remaining());
+        for byte in self.ahead.drain(..count) {
+            buffer.put_slice(&[byte]);
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

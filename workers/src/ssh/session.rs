@@ -20,7 +20,7 @@ use tokio::time::{Instant, interval, timeout};
 const KEEPALIVES_MAX: usize = 2;
 /// Keepalive intervals in which nothing at all arrives that end a connection, before its login too.
 const SILENT_KEEPALIVES: u32 = 5;
-/// Looks, a tenth of a second apart, at whether sshd has room for a session after SFTP's was ended.
+/// Looks, a tenth of a second apart, at whether sshd has room for a session.
 const ROOM_LOOKS_MAX: usize = 30;
 /// Longest wait for sshd's word on SFTP.
 const SUBSYSTEM_MAX: Duration = Duration::from_secs(20);
@@ -67,8 +67,7 @@ impl Session {
         let io = dialled
             .map_err(|_| SshError::NoAnswer(address.to_owned()))?
             .map_err(|error| SshError::of_dial(address, &error))?;
-        let sight = Sight::default();
-        let guard = Guard::new(pin, sight.clone());
+        let (guard, sight) = Guard::new(address, pin);
         let config = client::Config {
             keepalive_interval: Some(limits.keepalive),
             keepalive_max: KEEPALIVES_MAX,
@@ -144,11 +143,8 @@ impl Session {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// The connection broke; why it did is worth more than what was noticed of it.
     fn broken(&self, error: impl std::fmt::Display) -> SshError {
-        let seen = self.sight.look();
-        let why = seen.ended.as_ref().map_or_else(|| error.to_string(), ToString::to_string);
-        SshError::Broken(self.address.clone(), why)
+        SshError::Broken(self.address.clone(), error.to_string())
     }
 
     /// Runs a command to its end; `heard` is called with each piece of output.
@@ -156,8 +152,12 @@ impl Session {
     /// # Errors
     /// The connection broke: the command may still be running on the host. Or it talks without end.
     pub async fn exec(&self, line: &str, heard: impl Fn(usize)) -> Result<Output, SshError> {
+        self.sight.whole(self.run(line, heard)).await
+    }
+
+    async fn run(&self, line: &str, heard: impl Fn(usize)) -> Result<Output, SshError> {
         self.touch();
-        let mut channel = self.channel_for_exec().await?;
+        let mut channel = self.channel().await?;
         channel.exec(true, line).await.map_err(|error| self.broken(error))?;
         // Windows' sshd waits for the end of the input of some commands.
         channel.eof().await.map_err(|error| self.broken(error))?;
@@ -192,37 +192,34 @@ impl Session {
         }
     }
 
-    async fn channel(&self) -> Result<Channel<client::Msg>, SshError> {
+    async fn try_channel(&self) -> Result<Channel<client::Msg>, SshError> {
         self.handle.channel_open_session().await.map_err(|error| match error {
             russh::Error::ChannelOpenFailure(_) => SshError::Sessions(self.address.clone()),
             error => self.broken(error),
         })
     }
 
-    /// Where sshd allows one session a connection, SFTP's makes room.
-    async fn channel_for_exec(&self) -> Result<Channel<client::Msg>, SshError> {
-        let mut opened = self.channel().await;
-        if matches!(opened, Err(SshError::Sessions(_))) && self.end_sftp().await {
-            let mut looks = interval(ROOM_LOOK);
-            for _ in 0..ROOM_LOOKS_MAX {
-                looks.tick().await;
-                opened = self.channel().await;
-                if !matches!(opened, Err(SshError::Sessions(_))) {
-                    break;
-                }
+    /// A new channel. Where sshd has no room for one, SFTP's makes some if nobody uses it; a session that has just
+    /// ended still counts for a moment.
+    async fn channel(&self) -> Result<Channel<client::Msg>, SshError> {
+        let mut looks = interval(ROOM_LOOK);
+        for _ in 0..ROOM_LOOKS_MAX {
+            looks.tick().await;
+            match self.try_channel().await {
+                Err(SshError::Sessions(_)) => self.end_sftp(),
+                other => return other,
             }
         }
-        opened
+        self.try_channel().await
     }
 
-    /// Ends SFTP's session unless somebody uses it; whether it did.
-    async fn end_sftp(&self) -> bool {
-        let mut place = self.sftp.lock().await;
-        let unused = place.as_ref().is_some_and(|sftp| Arc::strong_count(sftp) == 1);
-        if unused {
+    /// Ends SFTP's session unless somebody uses it, or opens it just now.
+    fn end_sftp(&self) {
+        if let Ok(mut place) = self.sftp.try_lock()
+            && place.as_ref().is_some_and(|sftp| Arc::strong_count(sftp) == 1)
+        {
             *place = None;
         }
-        unused
     }
 
     /// The connection's one SFTP session.
@@ -235,7 +232,7 @@ impl Session {
         if let Some(sftp) = place.as_ref() {
             return Ok(Arc::clone(sftp));
         }
-        let sftp = Arc::new(self.open_sftp().await?);
+        let sftp = Arc::new(self.sight.whole(self.open_sftp()).await?);
         Ok(Arc::clone(place.insert(sftp)))
     }
 
@@ -243,7 +240,9 @@ impl Session {
         let mut channel = self.channel().await?;
         channel.request_subsystem(true, "sftp").await.map_err(|error| self.broken(error))?;
         match timeout(SUBSYSTEM_MAX, subsystem(&mut channel)).await {
-            Ok(Some(true)) => Sftp::open(channel.into_stream(), &self.address).await,
+            Ok(Some(true)) => {
+                Sftp::open(channel.into_stream(), &self.address, self.sight.clone()).await
+            }
             Ok(Some(false)) => Err(SshError::SftpMissing(self.address.clone())),
             Ok(None) => Err(self.broken("it ended when SFTP was asked for")),
             Err(_) => {

@@ -1,6 +1,6 @@
 //! Uploads: under a temporary name, several writes in flight, then renamed.
 
-use super::{Io, SshError, heard::Heard};
+use super::{Io, SshError, guard::Sight, heard::Heard};
 use futures::{StreamExt, stream::FuturesUnordered};
 use russh_sftp::{
     client::{RawSftpSession, error::Error},
@@ -43,18 +43,23 @@ pub struct Upload<'a> {
 pub struct Sftp {
     raw: RawSftpSession,
     address: String,
+    sight: Sight,
     room: Semaphore,
 }
 
 impl Sftp {
-    pub(super) async fn open(stream: impl Io, address: &str) -> Result<Self, SshError> {
+    pub(super) async fn open(
+        stream: impl Io,
+        address: &str,
+        sight: Sight,
+    ) -> Result<Self, SshError> {
         let (stream, heard) = Heard::new(stream);
         let raw = RawSftpSession::new(stream);
         raw.set_timeout(ANSWER_MAX_S);
         let why = match timeout(INIT_MAX, raw.init()).await {
             Ok(Ok(_)) => {
                 let (address, room) = (address.to_owned(), Semaphore::new(IN_FLIGHT));
-                return Ok(Self { raw, address, room });
+                return Ok(Self { raw, address, sight, room });
             }
             Ok(Err(_)) if heard.nothing() => "it ends without a word".to_owned(),
             Ok(Err(error)) => error.to_string(),
@@ -71,6 +76,10 @@ impl Sftp {
     /// # Errors
     /// The session broke.
     pub async fn size(&self, path: &str) -> Result<Option<u64>, SshError> {
+        self.sight.whole(self.look(path)).await
+    }
+
+    async fn look(&self, path: &str) -> Result<Option<u64>, SshError> {
         match self.raw.stat(path).await {
             Ok(attrs) => Ok(Some(attrs.attrs.size.unwrap_or(0))),
             Err(Error::Status(_)) => Ok(None),
@@ -84,6 +93,15 @@ impl Sftp {
     /// `from` is not what was promised, the file cannot be written, or the session broke; then the part may lie about
     /// and is swept by the script.
     pub async fn upload(
+        &self,
+        what: Upload<'_>,
+        from: impl AsyncRead + Unpin,
+        moved: impl Fn(u64),
+    ) -> Result<(), SshError> {
+        self.sight.whole(self.put(what, from, moved)).await
+    }
+
+    async fn put(
         &self,
         what: Upload<'_>,
         mut from: impl AsyncRead + Unpin,
@@ -152,7 +170,7 @@ impl Sftp {
     async fn promote(&self, part: &str, path: &str, size: u64) -> Result<(), SshError> {
         let renamed = self.raw.rename(part, path).await;
         let Err(error) = renamed else { return Ok(()) };
-        if self.size(path).await? == Some(size) {
+        if self.look(path).await? == Some(size) {
             let _ = self.raw.remove(part).await;
             return Ok(());
         }
@@ -163,6 +181,10 @@ impl Sftp {
     fn broken(&self, error: &Error) -> SshError {
         match error {
             Error::Timeout => SshError::Silent(self.address.clone(), "SFTP".into()),
+            // The words of a library for an end of the stream.
+            Error::UnexpectedBehavior(_) => {
+                SshError::Broken(self.address.clone(), "SFTP has ended".to_owned())
+            }
             error => SshError::Broken(self.address.clone(), error.to_string()),
         }
     }
