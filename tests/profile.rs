@@ -79,7 +79,9 @@ fn people_read_texts_and_never_a_secret() {
     let output = dormer(&["render"]);
     let yaml = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(yaml.contains("${secret:bootstrap-kubeconfig}") && yaml.contains("KubeletConfiguration"));
+    assert!(
+        yaml.contains("${secret:bootstrap-kubeconfig}") && yaml.contains("KubeletConfiguration")
+    );
     assert!(!yaml.contains("base64"), "{yaml}");
     let none = rendered(&[]);
     assert!(!items(&none, "host").iter().any(|item| item["id"] == "service:windows_exporter"));

@@ -193,6 +193,17 @@ pub enum Task {
         /// Whether budgets are ignored (one pod per read of the token).
         force: bool,
     },
+    /// Write on the pool's settings which payload is wanted: a step back that a person asked for.
+    SetPayload {
+        /// The pool.
+        pool: String,
+        /// The payload's version.
+        payload: String,
+        /// The version that is left.
+        back_from: String,
+        /// Who asked, and why, for whoever reads the settings.
+        by: String,
+    },
     /// DELETE the Machine, with its UID and the resourceVersion of a read that showed the token open.
     DeleteMachine {
         /// The Machine.
@@ -219,6 +230,7 @@ impl Task {
             Self::CloseFence { .. } => "close-fence",
             Self::Evict { .. } => "evict",
             Self::DeleteMachine { .. } => "delete-machine",
+            Self::SetPayload { .. } => "set-payload",
         }
     }
 }
@@ -345,6 +357,8 @@ pub enum Outcome {
         /// What holds them, at most [`NAMED_ITEMS_MAX`].
         blockers: Vec<Blocker>,
     },
+    /// To [`Task::SetPayload`]: it stands in the pool's settings.
+    PayloadSet,
     /// To [`Task::Evict`] or [`Task::DeleteMachine`]: the token read was not open; nothing was done.
     FenceClosedMeanwhile,
     /// To [`Task::DeleteMachine`], or to [`Task::CloseFence`] after closing: deletion is under way, or the UID is gone.

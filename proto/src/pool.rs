@@ -64,6 +64,47 @@ pub struct Desired {
     pub payload: String,
 }
 
+/// Along which edges a payload may come, as far as the watcher knows. Versions here are payloads' own.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Terms {
+    /// Versions that it may follow.
+    pub may_follow: Vec<String>,
+    /// Those of them that are installed: what one could go back to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub at_hand: Vec<String>,
+    /// The version from which a person goes back to this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back_from: Option<String>,
+    /// Why its kubelet does not fit the API servers there are now; `None`: it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skew: Option<String>,
+}
+
+impl Terms {
+    /// Why a machine that carries the payload `from` may not come to `to`, which these are the terms of. The same
+    /// payload may always follow itself.
+    #[must_use]
+    pub fn bars(&self, to: &str, from: &str) -> Option<String> {
+        let back = self.back_from.as_deref() == Some(from);
+        if from == to || back || self.may_follow.iter().any(|version| version == from) {
+            return None;
+        }
+        let known = match self.may_follow.as_slice() {
+            [] => "no version".to_owned(),
+            known => known.join(", "),
+        };
+        Some(format!("payload {to} may follow {known}, not {from} (may_follow in its manifest)"))
+    }
+}
+
+/// The payload of a version: what stands before the hash. `None`: it is no version of ours.
+#[must_use]
+pub fn payload_of(version: &str) -> Option<&str> {
+    let (payload, hash) = version.rsplit_once('-')?;
+    let hex = hash.len() == 12 && hash.bytes().all(|b| b.is_ascii_hexdigit());
+    hex.then_some(payload)
+}
+
 /// A pool's accepted settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolSettings {
@@ -85,6 +126,9 @@ pub struct PoolSettings {
     pub after_timeout: AfterTimeout,
     /// How long a node must have been Ready before it counts as joined, in milliseconds.
     pub soak_ms: u64,
+    /// The terms of each payload in `desired`, by its version; one that is not there comes without terms.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub terms: BTreeMap<String, Terms>,
 }
 
 impl PoolSettings {
@@ -107,6 +151,40 @@ impl Default for PoolSettings {
             drain_timeout_ms: 3_600_000,
             after_timeout: AfterTimeout::Wait,
             soak_ms: 30_000,
+            terms: BTreeMap::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_comes_along_its_edges_and_back_when_a_person_says_so() {
+        let terms = Terms { may_follow: vec!["11.0.0".into()], ..Terms::default() };
+        assert_eq!(terms.bars("11.1.0", "11.0.0"), None);
+        assert_eq!(terms.bars("11.1.0", "11.1.0"), None);
+        let why = terms.bars("11.1.0", "10.9.0").expect("no edge");
+        assert!(why.contains("may follow 11.0.0, not 10.9.0"), "{why}");
+        let none = Terms::default();
+        assert!(none.bars("11.0.0", "11.1.0").expect("no edge").contains("no version"));
+        let back = Terms { back_from: Some("11.1.0".into()), ..none };
+        assert_eq!(back.bars("11.0.0", "11.1.0"), None);
+        assert!(back.bars("11.0.0", "11.2.0").is_some(), "one step back, from one version");
+    }
+
+    #[test]
+    fn a_version_names_its_payload() {
+        let table = [
+            ("11.0.0-0123456789ab", Some("11.0.0")),
+            ("11.0.0-rc.1-0123456789ab", Some("11.0.0-rc.1")),
+            ("11.0.0", None),
+            ("11.0.0-rc1", None),
+            ("v1", None),
+        ];
+        for (version, payload) in table {
+            assert_eq!(payload_of(version), payload, "{version}");
         }
     }
 }

@@ -32,6 +32,14 @@ pub struct MemberReport {
     pub deleted: Option<Timestamp>,
     /// The token found on it, when it was adopted.
     pub token: Option<TokenMark>,
+    /// The change that it needs is not allowed now (a payload's edge, or a kubelet's age): it is not granted.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub barred: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(it: &bool) -> bool {
+    !it
 }
 
 /// What a rollout may be told by members and people.
@@ -75,6 +83,11 @@ pub enum Signal {
     Pause,
     /// A person: grants again.
     Resume,
+    /// A person: one step back, to a payload that the present one may follow.
+    Rollback {
+        /// The version of that payload.
+        to: String,
+    },
 }
 
 /// One Machine, as the rollout's owner facts list it.

@@ -3,6 +3,7 @@
 //! `UPDATE_EXPECT=1` writes files that are missing; a file that exists is never rewritten, since messages of that
 //! form are in somebody's store.
 
+use dormer_proto::pool::{PoolSettings, Terms};
 use dormer_proto::{
     envelope::{Message, decode, encode},
     id::{Attempt, Epoch, Incarnation, LeaseToken, RunId, Seq, SignalId, Sum, TaskId, Timestamp},
@@ -92,6 +93,49 @@ fn orders_heartbeats_and_receipts() {
             fate: Fate::Taken,
         },
     );
+}
+
+#[test]
+fn a_payload_is_written_and_comes_with_its_terms() {
+    golden(
+        "order-set-payload",
+        &TaskOrder {
+            task: task(),
+            attempt: Attempt(1),
+            incarnation: Incarnation(0xfeed),
+            issued: Sum(77),
+            episode: Seq(3),
+            at: Timestamp(1_795_000_000_000),
+            limit_ms: 60_000,
+            body: Task::SetPayload {
+                pool: "windows".into(),
+                payload: "11.0.0".into(),
+                back_from: "11.1.0".into(),
+                by: "ada: it crashes".into(),
+            },
+        },
+    );
+    let terms = Terms {
+        may_follow: vec!["10.20.0".into()],
+        at_hand: vec!["10.20.0".into()],
+        back_from: Some("11.1.0".into()),
+        skew: Some("kubelet 1.34 is newer than the oldest API server, 1.33".into()),
+    };
+    let pool = PoolSettings { terms: [("11.0.0".into(), terms)].into(), ..PoolSettings::default() };
+    let object = ObjectRef { cluster: String::new(), kind: "ConfigMap".into(), uid: "u".into() };
+    let version = Version { epoch: Epoch(4), resource: 1_234 };
+    let fact = Some(Fact::Pool(pool));
+    let seen = Observation { object, version, fact, may_start: false };
+    golden("letter-observed-pool", &letter(Inbound::Observed(seen)));
+}
+
+#[test]
+fn settings_of_an_older_watcher_have_no_terms() {
+    let pool = PoolSettings::default();
+    let bytes = rmp_serde::to_vec_named(&pool).unwrap();
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(!text.contains("terms"), "what is empty is not written");
+    assert_eq!(rmp_serde::from_slice::<PoolSettings>(&bytes).unwrap(), pool);
 }
 
 #[test]

@@ -43,6 +43,8 @@ pub(crate) struct Body {
     against: Option<u64>,
     /// The record that a reset goes back to.
     to: Option<u64>,
+    /// The payload that a rollback goes back to.
+    payload: Option<String>,
 }
 
 impl Body {
@@ -75,6 +77,17 @@ impl Body {
     /// The record that a reset goes back to.
     pub(crate) fn reset(&self) -> Option<Seq> {
         self.to.map(Seq)
+    }
+
+    /// The payload that a rollback goes back to.
+    ///
+    /// # Errors
+    /// 400: none is named.
+    pub(crate) fn payload(&self) -> Result<String, ApiError> {
+        let named = self.payload.clone().filter(|it| (1..=NAME_BYTES_MAX).contains(&it.len()));
+        named.ok_or_else(|| {
+            ApiError::bad("`payload` is missing", "say which version to go back to: --to VERSION")
+        })
     }
 
     fn request(self, ask: Ask<Signal>) -> Request<Signal> {

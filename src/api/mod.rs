@@ -78,6 +78,7 @@ pub(crate) fn router<P: Ports>(api: Arc<Api<P>>, from: ActionsFrom) -> Router {
         .route("/rollouts", get(reads::rollouts))
         .route("/rollouts/{pool}", get(reads::rollout))
         .route("/rollouts/{pool}/history", get(reads::rollout_history))
+        .route("/rollouts/{pool}/actions/rollback", post(writes::rollback))
         .route("/rollouts/{pool}/actions/{action}", post(writes::rollout))
         .route("/pools", get(reads::pools))
         .route("/pools/{pool}", get(reads::pool))

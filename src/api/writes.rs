@@ -13,7 +13,12 @@ use axum::{
     http::HeaderMap,
 };
 use dormer_engine::port::{HistoryReader, Ports};
-use dormer_proto::{message::Ask, work::MACHINE};
+use dormer_proto::{
+    message::Ask,
+    rollout,
+    work::{MACHINE, Signal},
+};
+use dormer_workflows::State;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -43,6 +48,28 @@ pub(super) async fn rollout<P: Ports>(
     let wish = ask::of_rollout(&action)
         .ok_or_else(|| ApiError::absent("action on rollouts", &action, "dormer help"))?;
     let run = api.found_rollout(&pool).await?;
+    let run = ask::ask(api.ports.as_ref(), &api.shelf, run, Ask::Signal(wish), body).await?;
+    api.shown_rollout(&run).await
+}
+
+/// One step back: which payload is wanted is written into the pool's settings.
+pub(super) async fn rollback<P: Ports>(
+    Of(api): Of<Arc<Api<P>>>,
+    Path(pool): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let body = Body::read(&headers, &body)?;
+    let to = body.payload()?;
+    let run = api.found_rollout(&pool).await?;
+    if let State::Rollout(state) = &run.state {
+        // The rollout would refuse it; here a person waits for an answer.
+        let wanted = state.payload.clone().unwrap_or_default();
+        wanted.goes_back_to(&to).map_err(|why| {
+            ApiError::conflict(why, "dormer payload list says what may follow what")
+        })?;
+    }
+    let wish = Signal::Rollout(rollout::Signal::Rollback { to });
     let run = ask::ask(api.ports.as_ref(), &api.shelf, run, Ask::Signal(wish), body).await?;
     api.shown_rollout(&run).await
 }

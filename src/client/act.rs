@@ -145,6 +145,30 @@ impl MachineOrPool {
     }
 }
 
+/// A pool, and the payload to go back to.
+#[derive(Debug, Args)]
+pub(crate) struct Rollback {
+    /// The pool
+    pool: String,
+    /// The version of the payload to go back to: one that the present payload may follow
+    #[arg(long, value_name = "VERSION")]
+    to: String,
+    #[command(flatten)]
+    wish: Wish,
+}
+
+impl Rollback {
+    pub(crate) async fn run(self) -> Result<String, Failure> {
+        let what = format!("go back to {} in the pool {}", self.to, self.pool);
+        self.wish.confirm(&what, Risk::Moves("its machines are changed, one after another"))?;
+        let server = self.wish.to.server()?;
+        let mut body = self.wish.body();
+        body["payload"] = self.to.as_str().into();
+        let path = format!("/rollouts/{}/actions/rollback", segment(&self.pool));
+        self.wish.post(&server, &path, &body).await
+    }
+}
+
 /// A run, and the record to go back to.
 #[derive(Debug, Args)]
 pub(crate) struct Reset {

@@ -75,6 +75,9 @@ pub(crate) enum Ask {
     /// Go back to an earlier record of a run, and go on from there
     #[command(after_help = EXIT_CODES)]
     Reset(act::Reset),
+    /// Go back one step, to a payload that the present one may follow
+    #[command(after_help = EXIT_CODES)]
+    Rollback(act::Rollback),
     /// Letters that could not be understood
     #[command(subcommand)]
     Dead(dead::Dead),
@@ -142,6 +145,7 @@ async fn answer(ask: Ask) -> Result<String, Failure> {
         Ask::Abort(on) => on.run("abort", act::Risk::None).await,
         Ask::Remove(on) => on.run("remove", act::Risk::Moves("dormer forgets it")).await,
         Ask::Reset(reset) => reset.run().await,
+        Ask::Rollback(rollback) => rollback.run().await,
         Ask::Dead(dead) => dead.run().await,
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn payload(n: usize) -> Payload {
         version: version.into(),
         kubelet: "1.33".into(),
         windows_builds: ["10.0.17763", "10.0.20348", "10.0.26100"].map(str::to_owned).to_vec(),
-        may_follow: VERSIONS.iter().map(|(version, _)| (*version).to_owned()).collect(),
+        may_follow: VERSIONS[..n.min(VERSIONS.len())].iter().map(|it| it.0.to_owned()).collect(),
         files: listed,
         ..Manifest::default()
     };

@@ -216,6 +216,12 @@ impl Stage {
         self.client.clone()
     }
 
+    /// What dormer has at hand to install.
+    #[cfg(test)]
+    pub(super) fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
     /// The world that dormer works in.
     #[cfg(test)]
     pub(super) fn world(&self) -> &World {

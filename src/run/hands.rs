@@ -6,7 +6,7 @@ use dormer_workers::{
     catalog::Catalog,
     execute::Hands,
     host::HostHands,
-    kubernetes::KubernetesHands,
+    kubernetes::{KubernetesHands, Settings},
     ssh::{Dialer, Limits, TcpDial},
 };
 use std::sync::Arc;
@@ -22,7 +22,8 @@ pub(crate) async fn both(config: &Config, client: &kube::Client, catalog: &Catal
         place: config.key.clone(),
         look_every: LOOK_EVERY,
     };
-    let kubernetes = KubernetesHands::new(client.clone(), config.join.clone());
+    let settings = Settings { namespace: config.namespace.clone(), ..config.join.clone() };
+    let kubernetes = KubernetesHands::new(client.clone(), settings);
     let (cluster, catalog) = (Arc::new(kubernetes.clone()), catalog.clone());
     let dialer: Dialer = Arc::new(TcpDial { port: config.ssh_port });
     let host = Keyed::follow(source, move |key| {

@@ -1,6 +1,6 @@
 //! What this worker can install: profiles and payloads, and the versions they make.
 
-use crate::pool::Installed;
+use crate::pool::{Edges, Installed};
 use bytes::Bytes;
 use dormer_profile::{
     builtin,
@@ -306,6 +306,13 @@ impl Installed for Catalog {
         };
         let builds = chosen.manifest.windows_builds.iter();
         Ok(builds.map(|build| (build.clone(), desired.clone())).collect())
+    }
+
+    fn edges(&self, payload: &str) -> Option<Edges> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let found = inner.payloads.iter().find(|known| known.manifest.version == payload)?;
+        let kubelet = found.manifest.kubelet_minor();
+        Some(Edges { may_follow: found.manifest.may_follow.clone(), kubelet })
     }
 
     fn changed(&self) -> watch::Receiver<u64> {

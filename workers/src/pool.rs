@@ -1,6 +1,9 @@
 //! A pool's settings: the flat keys of its ConfigMap, and what is installed to meet them.
 
-use dormer_proto::pool::{AfterTimeout, Approval, Desired, MaxUnavailable, PoolSettings, Strategy};
+use dormer_profile::payload::check_skew;
+use dormer_proto::pool::{
+    AfterTimeout, Approval, Desired, MaxUnavailable, PoolSettings, Strategy, Terms,
+};
 use std::collections::BTreeMap;
 use tokio::sync::watch;
 
@@ -8,6 +11,8 @@ use tokio::sync::watch;
 pub const DEFAULT_PROFILE: &str = "openshift";
 /// The payload of a pool that names none: the newest one that the catalog has.
 pub const INSTALLED: &str = "installed";
+/// The key that names the payload from which a person goes back to an earlier one.
+pub const BACK_FROM: &str = "rollbackFrom";
 /// Longest name of a profile or payload, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
 /// Most Windows builds that one pool's settings tell apart.
@@ -32,8 +37,32 @@ pub trait Installed: Send + Sync + 'static {
         profile: &str,
         payload: Option<&str>,
     ) -> Result<BTreeMap<String, Desired>, String>;
+    /// Along which edges that payload may come; `None`: it is not installed, or nobody knows.
+    /// Answers from memory, too.
+    fn edges(&self, payload: &str) -> Option<Edges> {
+        let _ = payload;
+        None
+    }
     /// Changes its value whenever [`Installed::desired`] may answer otherwise than before.
     fn changed(&self) -> watch::Receiver<u64>;
+}
+
+/// Where a payload may come, as its manifest has it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Edges {
+    /// Versions of the payloads that it may follow.
+    pub may_follow: Vec<String>,
+    /// Minor version of its kubelet.
+    pub kubelet: Option<u32>,
+}
+
+/// Minor versions of the API servers that answered lately.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApiServers {
+    /// The oldest.
+    pub oldest: u32,
+    /// The newest.
+    pub newest: u32,
 }
 
 /// A key of the ConfigMap that cannot be accepted.
@@ -53,6 +82,8 @@ pub struct Wish {
     pub profile: String,
     /// The version of a payload; `None`: the newest that is installed.
     pub payload: Option<String>,
+    /// The version of the payload from which a person goes back to that one.
+    pub back_from: Option<String>,
     rest: PoolSettings,
 }
 
@@ -63,7 +94,8 @@ impl Wish {
     /// The first key, in alphabetical order, that is unknown or has a bad value. Nothing is accepted in part.
     pub fn parse(pool: &str, data: &BTreeMap<String, String>) -> Result<Self, PoolError> {
         let rest = PoolSettings { pool: pool.to_owned(), ..PoolSettings::default() };
-        let mut wish = Self { profile: DEFAULT_PROFILE.to_owned(), payload: None, rest };
+        let mut wish =
+            Self { profile: DEFAULT_PROFILE.to_owned(), payload: None, back_from: None, rest };
         for (key, value) in data {
             wish.set(key, value.trim())
                 .map_err(|problem| PoolError { key: key.clone(), problem })?;
@@ -75,7 +107,11 @@ impl Wish {
     ///
     /// # Errors
     /// There is no such profile or payload; the error's key is the one that names it.
-    pub fn settle(&self, installed: &impl Installed) -> Result<PoolSettings, PoolError> {
+    pub fn settle(
+        &self,
+        installed: &impl Installed,
+        servers: Option<ApiServers>,
+    ) -> Result<PoolSettings, PoolError> {
         let refused = |problem: String| {
             let key = if self.payload.is_some() { "payload" } else { "profile" };
             PoolError { key: key.to_owned(), problem }
@@ -84,7 +120,34 @@ impl Wish {
         if desired.is_empty() || desired.len() > BUILDS_MAX {
             return Err(refused(format!("names {} Windows builds", desired.len())));
         }
-        Ok(PoolSettings { desired, ..self.rest.clone() })
+        let mut terms = BTreeMap::new();
+        for Desired { payload, .. } in desired.values() {
+            if let Some(edges) = installed.edges(payload) {
+                terms.insert(payload.clone(), self.terms(payload, edges, installed, servers));
+            }
+        }
+        Ok(PoolSettings { desired, terms, ..self.rest.clone() })
+    }
+
+    /// The terms of a payload: its manifest's edges, a person's step back, and whether its kubelet fits.
+    fn terms(
+        &self,
+        payload: &str,
+        edges: Edges,
+        installed: &impl Installed,
+        servers: Option<ApiServers>,
+    ) -> Terms {
+        let at_hand = edges.may_follow.iter().filter(|version| installed.edges(version).is_some());
+        let at_hand = at_hand.cloned().collect();
+        let skew = edges.kubelet.zip(servers).and_then(|(kubelet, servers)| {
+            check_skew(kubelet, servers.oldest, servers.newest).err().map(|why| why.to_string())
+        });
+        // Back along an edge only; a word that an earlier step back left there means nothing any more.
+        let step = |from: &String| {
+            installed.edges(from).is_some_and(|left| left.may_follow.iter().any(|v| v == payload))
+        };
+        let back_from = self.back_from.clone().filter(step);
+        Terms { may_follow: edges.may_follow, at_hand, back_from, skew }
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
@@ -93,6 +156,7 @@ impl Wish {
             "profile" => self.profile = name(value)?,
             "payload" if value == INSTALLED => self.payload = None,
             "payload" => self.payload = Some(name(value)?),
+            BACK_FROM => self.back_from = Some(name(value)?),
             "strategy" => {
                 let words = [("recreate", Strategy::Recreate), ("in-place", Strategy::InPlace)];
                 settings.strategy = word(value, &words)?;
@@ -173,14 +237,56 @@ mod tests {
             Ok(BTreeMap::from([("*".to_owned(), Desired { version, payload })]))
         }
 
+        fn edges(&self, payload: &str) -> Option<Edges> {
+            let may_follow = match payload {
+                "p1" => vec!["p0".to_owned()],
+                "p2" => vec!["p1".to_owned()],
+                _ => return None,
+            };
+            Some(Edges { may_follow, kubelet: Some(34) })
+        }
+
         fn changed(&self) -> watch::Receiver<u64> {
             self.0.subscribe()
         }
     }
 
+    fn terms(data: &[(&str, &str)], servers: Option<ApiServers>) -> Result<Terms, PoolError> {
+        let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let settings =
+            Wish::parse("windows", &data)?.settle(&Newest(watch::Sender::new(0)), servers)?;
+        Ok(settings.terms.into_values().next().unwrap_or_default())
+    }
+
+    #[test]
+    fn a_payload_comes_with_its_terms() {
+        let plain = terms(&[], None).expect("accepted");
+        assert_eq!((plain.may_follow, plain.at_hand), (vec!["p1".into()], vec!["p1".into()]));
+        assert_eq!((plain.back_from, plain.skew), (None, None));
+        let older = terms(&[("payload", "p1")], None).expect("accepted");
+        assert!(older.at_hand.is_empty(), "p0 is not installed");
+        let back = [("payload", "p1"), (BACK_FROM, "p2")];
+        assert_eq!(terms(&back, None).expect("accepted").back_from.as_deref(), Some("p2"));
+        let forward = [("payload", "p2"), (BACK_FROM, "p1")];
+        assert_eq!(terms(&forward, None).expect("accepted").back_from, None, "no step back");
+        let gone = terms(&[("payload", "p1"), (BACK_FROM, "p9")], None).expect("accepted");
+        assert_eq!(gone.back_from, None, "what is not installed proves no edge");
+    }
+
+    #[test]
+    fn a_kubelet_has_to_fit_the_oldest_and_the_newest_api_server() {
+        let skew = |oldest, newest| {
+            terms(&[], Some(ApiServers { oldest, newest })).expect("accepted").skew
+        };
+        assert_eq!(skew(34, 34), None);
+        assert_eq!(skew(34, 37), None);
+        assert!(skew(33, 34).expect("too new").contains("newer than the oldest API server, 1.33"));
+        assert!(skew(38, 38).expect("too old").contains("older than the API server, 1.38"));
+    }
+
     fn one(key: &str, value: &str) -> Result<PoolSettings, PoolError> {
         let wish = Wish::parse("windows", &BTreeMap::from([(key.to_owned(), value.to_owned())]))?;
-        wish.settle(&Newest(watch::Sender::new(0)))
+        wish.settle(&Newest(watch::Sender::new(0)), None)
     }
 
     fn any(settings: &PoolSettings) -> &str {
@@ -190,9 +296,10 @@ mod tests {
     #[test]
     fn no_keys_are_the_defaults_with_the_newest_payload() {
         let wish = Wish::parse("windows", &BTreeMap::new()).expect("accepted");
-        let settings = wish.settle(&Newest(watch::Sender::new(0))).expect("settled");
+        let settings = wish.settle(&Newest(watch::Sender::new(0)), None).expect("settled");
         assert_eq!(any(&settings), "openshift-p2");
-        assert_eq!(PoolSettings { desired: BTreeMap::new(), ..settings }, PoolSettings::default());
+        let bare = PoolSettings { desired: BTreeMap::new(), terms: BTreeMap::new(), ..settings };
+        assert_eq!(bare, PoolSettings::default());
     }
 
     #[test]

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{
-    Story, carrying, converged, csr_is, evicted, in_place, machine, machine_gone, node, node_gone,
-    node_is, planned, pool_is, probed, probed_at, ready, saw, wanting,
+    Story, after, carrying, converged, csr_is, evicted, in_place, machine, machine_gone, node,
+    node_gone, node_is, payload, planned, pool_is, probed, probed_at, ready, saw, wanting,
 };
 use dormer_engine_core::{Input, Now, Workflow};
 use dormer_proto::{
@@ -12,7 +12,7 @@ use dormer_proto::{
     machine::{
         ChangeClass, FenceRefusal, MachineFact, NodeFact, Outcome, Section, Signal, TokenMark,
     },
-    pool::{AfterTimeout, Approval, PoolSettings},
+    pool::{AfterTimeout, Approval, PoolSettings, Strategy, Terms},
 };
 use dormer_workflows::machine::{Machine, Timer};
 use expect_test::{ExpectFile, expect_file};
@@ -438,4 +438,65 @@ fn a_reset_keeps_the_world_and_the_lease() {
     let quiet = Story::joined(wanting("v1"));
     let decision = Machine::reset(now, early, &quiet.state);
     assert_eq!(decision.state.phase.name(), "waiting for the lease");
+}
+
+fn waits(story: &Story) -> String {
+    story.state.view().waiting_for.unwrap_or_default()
+}
+
+#[test]
+fn a_payload_without_an_edge_waits_and_says_why() {
+    let mut story = Story::joined(payload("11.0.0", after(&[])));
+    story.tell("11.2.0 is wanted", pool_is(payload("11.2.0", after(&["11.1.0"]))));
+    story.done("plan", planned(Some(ChangeClass::Drain)));
+    let why = waits(&story);
+    assert!(why.contains("payload 11.2.0 may follow 11.1.0, not 11.0.0"), "{why}");
+    // A grant that was under way is given back.
+    story.granted(7, false).done("close-fence", Outcome::FenceClosed);
+    story.done("plan", planned(Some(ChangeClass::Drain)));
+    // What is changed in place is no exception.
+    story.tell("11.3.0 is wanted", pool_is(payload("11.3.0", after(&["11.2.0"]))));
+    story.done("plan", planned(Some(ChangeClass::Live)));
+    story.tell("11.1.0 is wanted", pool_is(payload("11.1.0", after(&["11.0.0"]))));
+    story.done("plan", planned(Some(ChangeClass::Drain)));
+    assert_eq!(waits(&story), "the rollout's lease");
+    holds(&story, expect_file!["stories/no_edge.txt"]);
+}
+
+#[test]
+fn going_back_takes_a_persons_word() {
+    let mut story = Story::joined(payload("11.1.0", after(&["11.0.0"])));
+    story.tell("11.0.0 is wanted", pool_is(payload("11.0.0", after(&[]))));
+    story.done("plan", planned(Some(ChangeClass::Drain)));
+    let why = waits(&story);
+    assert!(why.contains("payload 11.0.0 may follow no version, not 11.1.0"), "{why}");
+    let back = Terms { back_from: Some("11.1.0".into()), ..after(&[]) };
+    story.tell("a person goes back to 11.0.0", pool_is(payload("11.0.0", back)));
+    story.granted(8, false);
+    holds(&story, expect_file!["stories/going_back.txt"]);
+}
+
+#[test]
+fn a_kubelet_that_is_too_new_is_not_even_brought_up() {
+    let skew = Some("kubelet 1.34 is newer than the oldest API server, 1.33".to_owned());
+    let mut story = Story::begin(machine());
+    story.tell("11.2.0 is wanted", pool_is(payload("11.2.0", Terms { skew, ..after(&[]) })));
+    story.done("probe", probed());
+    let why = waits(&story);
+    assert!(why.contains("a payload that fits: kubelet 1.34 is newer"), "{why}");
+    story.tell("the API servers are newer now", pool_is(payload("11.2.0", after(&[]))));
+    holds(&story, expect_file!["stories/too_new.txt"]);
+}
+
+#[test]
+fn an_upgrade_that_was_begun_ends_before_the_next_that_may_not_follow_it() {
+    let wanted =
+        |version, terms| PoolSettings { strategy: Strategy::InPlace, ..payload(version, terms) };
+    let mut story = Story::joined(wanted("11.0.0", after(&[])));
+    story.tell("11.1.0 is wanted", pool_is(wanted("11.1.0", after(&["11.0.0"]))));
+    story.done("plan", planned(Some(ChangeClass::Restart))).granted(7, false);
+    story.done("open-fence", Outcome::FenceOpened { was_cordoned: false });
+    // It goes on to what it was granted for, though the newest may not follow what it carried.
+    story.tell("11.3.0 is wanted", pool_is(wanted("11.3.0", after(&["11.2.0"]))));
+    holds(&story, expect_file!["stories/begun_before.txt"]);
 }

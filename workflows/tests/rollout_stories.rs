@@ -6,12 +6,14 @@ use dormer_proto::{
     id::{LeaseToken, Timestamp},
     machine::{self, TokenMark},
     message::Refusal,
-    pool::{MaxUnavailable, PoolSettings},
+    pool::{MaxUnavailable, PoolSettings, Terms},
     rollout::{MemberReport, Signal},
 };
 use dormer_workflows::rollout::Timer;
 use expect_test::{ExpectFile, expect_file};
-use rollout_common::{Pool, carrying, coming, down, failed, going, granted, serving};
+use rollout_common::{
+    Pool, barred, carrying, coming, down, failed, going, granted, serving, terms, wanting,
+};
 
 fn holds(pool: &Pool, expected: ExpectFile) {
     expected.assert_eq(&pool.text);
@@ -280,4 +282,49 @@ fn a_release_of_a_lost_history() {
     pool.owner(3, &["b", "c", "r@20"], &[]);
     pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
     holds(&pool, expect_file!["rollout_stories/lost_release.txt"]);
+}
+
+#[test]
+fn a_payload_comes_along_its_edges_only() {
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    pool.settings(wanting(terms()));
+    // One that skipped a version waits; it is passed by, and keeps nobody up.
+    pool.request_as("a", barred()).request("b").release("b", 1);
+    // One that does not serve is no exception; an upgrade that was begun is.
+    pool.member("c", down()).request_as("c", MemberReport { barred: true, ..down() });
+    pool.member("c", MemberReport { barred: true, ..carrying(7) });
+    pool.release("c", 8).member("c", serving());
+    // A payload that may follow what it carries: the machine says so.
+    pool.member("a", serving());
+    holds(&pool, expect_file!["rollout_stories/edges.txt"]);
+}
+
+#[test]
+fn a_kubelet_that_does_not_fit_the_api_servers_waits_for_them() {
+    let mut pool = Pool::of(&["a", "b"]);
+    let skew = "kubelet 1.34 is newer than the oldest API server, 1.33";
+    pool.settings(wanting(Terms { skew: Some(skew.into()), ..terms() }));
+    pool.request_as("a", barred()).request_as("b", barred());
+    // The last API server was upgraded.
+    pool.settings(wanting(terms())).member("a", serving()).member("b", serving());
+    holds(&pool, expect_file!["rollout_stories/skew.txt"]);
+}
+
+#[test]
+fn one_step_back_is_written_into_the_settings() {
+    let mut pool = Pool::of(&["a", "b"]);
+    pool.settings(wanting(terms()));
+    pool.person(Signal::Rollback { to: "10.9.0".into() });
+    pool.person(Signal::Rollback { to: "11.0.0".into() }).written("11.0.0", Some("no rights"));
+    pool.person(Signal::Rollback { to: "11.0.0".into() }).written("11.0.0", None);
+    let mut back = wanting(Terms { back_from: Some("11.1.0".into()), ..Terms::default() });
+    let old = "11.0.0".to_owned();
+    back.terms = [(old.clone(), back.terms["11.1.0"].clone())].into();
+    back.desired.values_mut().for_each(|desired| desired.payload.clone_from(&old));
+    pool.settings(back).request("a");
+    // Another payload is wanted: the step back is over.
+    let mut next = wanting(Terms { may_follow: vec![old], ..Terms::default() });
+    next.desired.values_mut().for_each(|desired| desired.payload = "11.2.0".into());
+    pool.settings(next);
+    holds(&pool, expect_file!["rollout_stories/back.txt"]);
 }

@@ -14,8 +14,8 @@ use dormer_proto::{
 use dormer_workflows::rollout::{Rollout, Timer};
 use expect_test::expect_file;
 use rollout_common::{
-    Pool, SET, carrying, coming, down, failed, going, granted, object, observed, serving,
-    signalled, spell, stands,
+    Pool, SET, barred, carrying, coming, down, failed, going, granted, object, observed, serving,
+    signalled, spell, stands, terms, wanting,
 };
 use std::fmt::Write as _;
 
@@ -75,6 +75,11 @@ fn kinds() -> Vec<(&'static str, Make)> {
         ("paused, b waits", || {
             let mut pool = Pool::of(&["a", "b"]);
             pool.person(Signal::Pause).request("b");
+            pool
+        }),
+        ("b waits and is barred", || {
+            let mut pool = Pool::of(&["a", "b"]);
+            pool.settings(wanting(terms())).request_as("b", barred());
             pool
         }),
         ("a carries an open token, b waits", || {
@@ -150,6 +155,7 @@ fn inputs() -> Vec<(&'static str, Input<Rollout>)> {
         ("r serves", signalled("r", Signal::Member(serving()))),
         ("a asks", signalled("a", Signal::Request { report: serving() })),
         ("a asks, being down", signalled("a", Signal::Request { report: down() })),
+        ("a asks, being barred", signalled("a", Signal::Request { report: barred() })),
         ("b asks", signalled("b", Signal::Request { report: serving() })),
         ("b withdraws", signalled("b", Signal::Withdraw)),
         ("x withdraws", signalled("x", Signal::Withdraw)),
@@ -162,8 +168,10 @@ fn inputs() -> Vec<(&'static str, Input<Rollout>)> {
         ("a leaves with the lease", signalled("a", left(false, Some(LeaseToken(1))))),
         ("a person pauses", by_a_person(Signal::Pause)),
         ("a person resumes", by_a_person(Signal::Resume)),
+        ("a person goes back", by_a_person(Signal::Rollback { to: "11.0.0".into() })),
         ("a person enrols", by_a_person(Signal::Member(serving()))),
         ("settings", observed(Fact::Pool(PoolSettings::default()))),
+        ("settings, with a payload", observed(Fact::Pool(wanting(terms())))),
         ("settings, paused", observed(Fact::Pool(paused))),
         ("the owner has a and b of 2", owner(2, &["a", "b"])),
         ("the owner has b of 2", owner(2, &["b"])),

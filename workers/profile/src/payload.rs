@@ -11,6 +11,8 @@ use crate::problem::{Problem, Problems};
 pub const MANIFEST_FILE: &str = "payload.yaml";
 /// Most files in one payload.
 pub const PAYLOAD_FILES_MAX: usize = 500;
+/// Most versions that one payload may follow.
+pub const MAY_FOLLOW_MAX: usize = 32;
 /// Largest file of a payload, in bytes.
 pub const PAYLOAD_FILE_BYTES_MAX: u64 = 2 << 30;
 
@@ -78,6 +80,10 @@ impl Manifest {
         }
         for (n, version) in self.may_follow.iter().enumerate() {
             check_version(version, &format!("may_follow[{n}]"), &mut found);
+        }
+        if self.may_follow.len() > MAY_FOLLOW_MAX {
+            let reason = format!("{} versions, at most {MAY_FOLLOW_MAX}", self.may_follow.len());
+            found.push(Problem::new("may_follow", reason));
         }
         if self.files.len() > PAYLOAD_FILES_MAX {
             let reason = format!("{} files, at most {PAYLOAD_FILES_MAX}", self.files.len());

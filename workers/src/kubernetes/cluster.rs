@@ -32,6 +32,8 @@ pub struct Settings {
     pub service_cidr: Option<String>,
     /// The cluster's domain.
     pub cluster_domain: String,
+    /// dormer's own namespace, where the pools' settings are.
+    pub namespace: String,
 }
 
 impl Default for Settings {
@@ -49,6 +51,7 @@ impl Default for Settings {
             ),
             service_cidr: None,
             cluster_domain: "cluster.local".into(),
+            namespace: "dormer".into(),
         }
     }
 }

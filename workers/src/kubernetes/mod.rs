@@ -10,6 +10,7 @@ mod evict;
 mod fence;
 pub mod keys;
 mod mark;
+mod payload;
 
 pub use cluster::Settings;
 
@@ -62,6 +63,9 @@ impl KubernetesHands {
                 self.evict(machine, node, *token, *force, progress).await
             }
             Task::DeleteMachine { machine, token } => self.delete(machine, *token).await,
+            Task::SetPayload { pool, payload, back_from, by } => {
+                self.set_payload(pool, payload, back_from, by).await
+            }
             other => Err(Failure::lasting(
                 "WrongQueue",
                 format!("{} is no task for the Kubernetes API", other.name()),

@@ -6,8 +6,8 @@
 //! the watcher keeps nothing that it could not find again, and several of them are harmless.
 //!
 //! It may do no more than: list and watch Machines and MachineSets in their namespace, Nodes and
-//! CertificateSigningRequests, and ConfigMaps in dormer's namespace; get, create and update the Lease there; create
-//! and patch Events there. It writes to no Machine, MachineSet or Node.
+//! CertificateSigningRequests, and ConfigMaps in dormer's namespace; read `/version`; get, create and update the
+//! Lease there; create and patch Events there. It writes to no Machine, MachineSet or Node.
 
 mod cluster;
 mod csr;
@@ -16,6 +16,7 @@ mod letters;
 mod objects;
 mod round;
 mod routing;
+mod servers;
 mod settings;
 mod status;
 mod view;
@@ -33,6 +34,7 @@ use dormer_proto::{
 use kube::Client;
 use letters::Told;
 use objects::{MachineSeen, Odd};
+use servers::Servers;
 use settings::Settings;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
@@ -121,6 +123,7 @@ pub async fn run<F: Facts, I: Installed>(
         elected: status.subscribe(),
         status,
         told: Told::default(),
+        servers: Servers::default(),
         unreadable: Unreadable::default(),
     };
     tokio::join!(campaign, watcher.run(stop));
@@ -137,6 +140,7 @@ struct Watcher<F, I> {
     elected: watch::Receiver<Status>,
     settings: Settings,
     told: Told,
+    servers: Servers,
     unreadable: Unreadable,
 }
 

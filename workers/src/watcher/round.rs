@@ -64,6 +64,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         let (cursor, owners_due) = (String::new(), Instant::now());
         let mut round =
             Round { view, writer, fresh: VecDeque::new(), cursor, parts: 0, part, owners_due };
+        self.servers.look(&self.client).await;
         self.settle(&mut round).await;
         let letters = round.writer.everything(&mut round.view, &mut self.told);
         round.view.owners_changed = false;
@@ -108,7 +109,14 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                     self.settings.stale();
                     self.changed(&mut round).await
                 }
-                _ = parts.tick() => self.part(&mut round),
+                _ = parts.tick() => {
+                    let mut letters = self.part(&mut round);
+                    if round.parts == 0 && self.servers.look(&self.client).await {
+                        self.settings.stale();
+                        letters.extend(self.changed(&mut round).await);
+                    }
+                    letters
+                }
             };
             self.publish(letters).await?;
         }
@@ -171,7 +179,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
 
     /// Looks up what the pool's settings mean now; whether runs have to be told.
     async fn settle(&mut self, round: &mut Round) -> bool {
-        if !self.settings.settle(&*self.catalog) {
+        if !self.settings.settle(&*self.catalog, self.servers.standing()) {
             return false;
         }
         self.settings.answer().await;

@@ -1,6 +1,6 @@
 //! The pool's settings as the watcher follows them: its ConfigMap, what is installed, and the answer to a bad edit.
 
-use crate::pool::{Installed, PoolError, Wish};
+use crate::pool::{ApiServers, Installed, PoolError, Wish};
 use dormer_proto::{message::cut, pool::PoolSettings};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
@@ -81,7 +81,11 @@ impl Settings {
 
     /// Settles what is asked with what is installed; `false` if neither changed. A refusal leaves what was accepted
     /// as it is.
-    pub(super) fn settle(&mut self, installed: &impl Installed) -> bool {
+    pub(super) fn settle(
+        &mut self,
+        installed: &impl Installed,
+        servers: Option<ApiServers>,
+    ) -> bool {
         if !std::mem::take(&mut self.stale) {
             return false;
         }
@@ -89,7 +93,7 @@ impl Settings {
             Some(map) => map.wish.clone(),
             None => Wish::parse(&self.pool, &BTreeMap::new()),
         };
-        match wish.and_then(|wish| wish.settle(installed)) {
+        match wish.and_then(|wish| wish.settle(installed, servers)) {
             Ok(settings) => {
                 self.accepted = Some(settings);
                 self.refused = None;

@@ -209,7 +209,9 @@ impl Draft<'_> {
             None if self.s.differs() || self.unmarked() => self.enter(Phase::Marking),
             None => self.enter(Phase::Serving),
             Some(_) if self.s.halt.is_some() => self.enter(Phase::Serving),
-            Some(ChangeClass::Live) => self.enter(Phase::Applying { section: Section::Host }),
+            Some(ChangeClass::Live) if self.s.barred().is_none() => {
+                self.enter(Phase::Applying { section: Section::Host })
+            }
             Some(class) => {
                 let how = self.s.how(class);
                 self.want(Change { how, differs: found.differs });

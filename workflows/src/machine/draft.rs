@@ -9,7 +9,7 @@ use dormer_proto::{
     id::LeaseToken,
     machine::{self, CsrExpectation, HostRef, Section, Task},
     message::Failure,
-    pool::DEFAULT_POOL,
+    pool::{DEFAULT_POOL, Desired},
     rollout,
     work::{Signal, rollout_run},
 };
@@ -183,6 +183,11 @@ impl<'a> Draft<'a> {
     fn begin_converging_host(&mut self) {
         match self.s.desired().cloned() {
             None => self.enter(Phase::PoolWait),
+            // What it was granted for is finished; what came meanwhile may not follow it.
+            Some(_) if self.s.bar().is_some() && self.s.target != Desired::default() => {
+                self.converge(Section::Host);
+            }
+            Some(_) if self.s.bar().is_some() => self.enter(Phase::PoolWait),
             Some(desired) => {
                 self.s.target = desired;
                 self.converge(Section::Host);

@@ -72,7 +72,8 @@ pub fn of(task: &Task) -> RetryPolicy {
         Task::MarkNode { .. }
         | Task::OpenFence { .. }
         | Task::Evict { .. }
-        | Task::DeleteMachine { .. } => API,
+        | Task::DeleteMachine { .. }
+        | Task::SetPayload { .. } => API,
     }
 }
 

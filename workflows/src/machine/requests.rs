@@ -147,6 +147,10 @@ impl Draft<'_> {
         let wanted = self.s.lease == Lease::Wanted;
         self.s.lease = Lease::Held { token, marked };
         match self.s.phase.clone() {
+            // What it should become changed meanwhile, and is not allowed: given back.
+            Phase::LeaseWait(_) if wanted && self.s.barred().is_some() => {
+                self.enter(Phase::Undoing);
+            }
             Phase::LeaseWait(change) if wanted => {
                 self.begin_episode("upgrade");
                 self.enter(Phase::Opening(change));

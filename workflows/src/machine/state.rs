@@ -7,7 +7,7 @@ use dormer_proto::{
         TokenMark,
     },
     message::Failure,
-    pool::{Approval, Desired, PoolSettings, Strategy},
+    pool::{Approval, Desired, PoolSettings, Strategy, payload_of},
     rollout::MemberReport,
 };
 use serde::{Deserialize, Serialize};
@@ -400,6 +400,27 @@ impl State {
         self.desired().is_some_and(|desired| Some(&desired.version) != self.version.as_ref())
     }
 
+    /// Why what it should become is not allowed now: a payload comes along its edges only, and its kubelet has to fit
+    /// the API servers. A fresh node takes any payload that fits; so does one whose version nobody knows.
+    #[must_use]
+    pub fn bar(&self) -> Option<String> {
+        let (pool, desired) = (self.pool.as_ref()?, self.desired()?);
+        let terms = pool.terms.get(&desired.payload)?;
+        if let Some(why) = &terms.skew {
+            return Some(why.clone());
+        }
+        let from = payload_of(self.version.as_deref()?)?;
+        let fresh = !self.served || self.wish == Some(Wish::Recreate);
+        if fresh { None } else { terms.bars(&desired.payload, from) }
+    }
+
+    /// Whether a change that it needs is barred. A drain changes nothing on it, and nor does what it carries already.
+    #[must_use]
+    pub fn barred(&self) -> Option<String> {
+        let changes = self.wish != Some(Wish::Drain) && (self.differs() || self.wish.is_some());
+        if changes { self.bar() } else { None }
+    }
+
     /// The name of its Node, if it has one.
     #[must_use]
     pub fn node_name(&self) -> Option<String> {
@@ -465,6 +486,7 @@ impl State {
             deleting: machine.deleting,
             deleted: machine.deleted,
             token: self.found_token(),
+            barred: self.served && self.barred().is_some(),
         }
     }
 }

@@ -113,6 +113,11 @@ impl State {
         if let Some(halted) = self.halted_by() {
             return Some(format!("resume ({halted})"));
         }
+        if let (Phase::LeaseWait(_) | Phase::ApprovalWait(_), Some(why)) =
+            (&self.phase, self.barred())
+        {
+            return Some(format!("an upgrade that is allowed: {why}"));
+        }
         let host = self.address().unwrap_or("?");
         let node = self.host.node_name.as_deref().unwrap_or("?");
         Some(match &self.phase {
@@ -126,7 +131,10 @@ impl State {
                 "the pool's settings".into()
             }
             Phase::Adopting | Phase::Checking => format!("{host} to be compared"),
-            Phase::PoolWait => "the pool's settings".into(),
+            Phase::PoolWait => match self.bar() {
+                Some(why) => format!("a payload that fits: {why}"),
+                None => "the pool's settings".into(),
+            },
             Phase::ConvergingHost { .. } => format!("{host} to be configured"),
             Phase::Rebooting { boot_id, .. } => format!("{host} to end the boot {boot_id}"),
             Phase::NodeWait => format!("the Node {node}"),

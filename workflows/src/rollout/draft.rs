@@ -60,6 +60,12 @@ impl<'a> Draft<'a> {
         self.commands.push(command);
     }
 
+    /// Has a task done.
+    pub(super) fn run(&mut self, task: machine::Task) {
+        let policy = crate::machine::policy::of(&task);
+        self.push(Command::Run(task, policy));
+    }
+
     /// Tells the machine `uid`. A UID comes from a run's id, and so fits into one.
     pub(super) fn tell(&mut self, uid: &Uid, signal: machine::Signal) {
         if let Ok(to) = work::machine_run(&uid.to_string()) {

@@ -49,6 +49,12 @@ impl State {
         self.members.iter().filter(|(_, m)| m.is(Flag::Enrolled) && m.is(Flag::Open))
     }
 
+    /// Whether the change that a member needs is allowed. An upgrade that was begun is finished, whatever is wanted
+    /// now.
+    pub(super) fn may_go(&self, uid: &Uid) -> bool {
+        self.members.get(uid).is_none_or(|m| !m.is(Flag::Barred) || m.is(Flag::Open))
+    }
+
     /// The next grant, and whether it is over the limit.
     fn next_grant(&self) -> Option<(Uid, bool)> {
         let limit = self.limit()?;
@@ -61,7 +67,7 @@ impl State {
         let may = |uid: &Uid, m: &Member| {
             let first = !carried || m.is(Flag::Open);
             let halted = !failures.is_empty() && !failures.contains(&uid);
-            first && !halted && (!over || m.away())
+            first && self.may_go(uid) && !halted && (!over || m.away())
         };
         if self.slots.iter().any(|slot| slot.first) {
             return None;

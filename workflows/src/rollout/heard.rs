@@ -3,14 +3,14 @@
 use super::{
     draft::Draft,
     member::Flag,
-    state::{Gap, Loss, Pause, Slot, WHY_BYTES_MAX},
+    state::{Gap, Loss, Pause, Rollback, RollbackStep, Slot, WHY_BYTES_MAX},
     uid::Uid,
 };
 use dormer_engine_core::Sender;
 use dormer_proto::{
     id::{LeaseToken, RunId, Timestamp},
-    machine,
-    message::Refusal,
+    machine::{self, Task},
+    message::{Failure, Refusal},
     rollout::{MemberReport, Signal},
     work,
 };
@@ -24,6 +24,7 @@ impl Draft<'_> {
         match (signal, member) {
             (Signal::Pause, _) => self.pause(from),
             (Signal::Resume, _) => self.s.pause = None,
+            (Signal::Rollback { to }, _) => self.roll_back(&from, to),
             (Signal::Member(report), Some(uid)) => self.enrol(uid, &report),
             (Signal::Request { report }, Some(uid)) => self.requested(uid, &report),
             (Signal::Withdraw, Some(uid)) => self.withdrawn(&uid),
@@ -46,6 +47,38 @@ impl Draft<'_> {
             Sender::Person { who, why } => (who, why),
         };
         self.s.pause = Some(Pause { who: short(who), why: short(why), at: self.now.at });
+    }
+
+    /// One step back: which payload is wanted is written into the pool's settings, from where everybody hears it.
+    fn roll_back(&mut self, by: &Sender, to: String) {
+        let by = match by {
+            Sender::Run(run) => run.to_string(),
+            Sender::Person { who, why } if why.is_empty() => who.clone(),
+            Sender::Person { who, why } => format!("{who}: {why}"),
+        };
+        let wanted = self.s.payload.clone().unwrap_or_default();
+        let (from, by, at) = (wanted.payload.clone(), short(by), self.now.at);
+        let step = match wanted.goes_back_to(&to) {
+            Ok(()) => RollbackStep::Writing,
+            Err(why) => RollbackStep::Refused(why),
+        };
+        if step == RollbackStep::Writing {
+            let (pool, payload) = (self.now.run.key().to_owned(), to.clone());
+            let (back_from, by) = (from.clone(), by.clone());
+            self.run(Task::SetPayload { pool, payload, back_from, by });
+        }
+        self.s.rollback = Some(Rollback { from, to: short(to), by, at, step });
+    }
+
+    /// How the writing of a step back went.
+    pub(super) fn payload_set(&mut self, task: &Task, failure: Option<Failure>) {
+        let Task::SetPayload { payload, .. } = task else { return };
+        if let Some(rollback) = self.s.rollback.as_mut().filter(|it| it.to == *payload) {
+            rollback.step = match failure {
+                None => RollbackStep::Written,
+                Some(failure) => RollbackStep::Refused(failure.message),
+            };
+        }
     }
 
     /// Takes in a member's report; `false`: there is no room for it.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// One thing that is or is not so; a bit of [`Member::flags`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u16)]
+#[repr(u32)]
 pub enum Flag {
     /// Its run enrolled.
     Enrolled = 1,
@@ -42,6 +42,8 @@ pub enum Flag {
     Asking = 1 << 14,
     /// Its run has closed: it will not be Joined any more, though its owner may have it still.
     Left = 1 << 15,
+    /// The change that it needs is not allowed now.
+    Barred = 1 << 16,
 }
 
 /// What is known of one Machine.
@@ -53,7 +55,7 @@ pub struct Member {
     /// When it was created, by the API server's clock.
     pub created: Timestamp,
     /// What is so; see [`Flag`].
-    pub flags: u16,
+    pub flags: u32,
     /// Its place in the queue, by when it came; 0: it wants no lease.
     pub wants: u64,
     /// The tick at which it was first known to serve; 0: never.
@@ -63,7 +65,7 @@ pub struct Member {
 }
 
 /// A member as stored: without field names.
-type Row = (u16, u64, u16, u64, u64, u64);
+type Row = (u16, u64, u32, u64, u64, u64);
 
 impl From<Row> for Member {
     fn from((owner, created, flags, wants, served, token): Row) -> Self {
@@ -82,14 +84,14 @@ impl Member {
     /// Whether `flag` is set.
     #[must_use]
     pub fn is(&self, flag: Flag) -> bool {
-        self.flags & flag as u16 != 0
+        self.flags & flag as u32 != 0
     }
 
     pub(super) fn set(&mut self, flag: Flag, on: bool) {
         if on {
-            self.flags |= flag as u16;
+            self.flags |= flag as u32;
         } else {
-            self.flags &= !(flag as u16);
+            self.flags &= !(flag as u32);
         }
     }
 
@@ -121,7 +123,7 @@ impl Member {
     /// Its run has closed; `gone`: with its Machine. What its owner says of it stays.
     pub(super) fn left(&mut self, gone: bool) {
         let gone = gone || (self.is(Flag::Enrolled) && self.is(Flag::Deleting));
-        let kept = self.flags & (Flag::Listed as u16 | Flag::OwnerDeletes as u16);
+        let kept = self.flags & (Flag::Listed as u32 | Flag::OwnerDeletes as u32);
         let (owner, created) = (self.owner, self.created);
         *self = Self { owner, created, flags: kept, ..Self::default() };
         self.set(Flag::Deleting, gone);
@@ -140,6 +142,7 @@ impl Member {
         self.set(Flag::Deleting, report.deleting);
         self.set(Flag::Open, open.is_some());
         self.token = open.map(|mark| mark.token).unwrap_or_default();
+        self.set(Flag::Barred, report.barred);
         self.set(Flag::Asking, false);
         self.set(Flag::Left, false);
         // One that has a Node has enrolled when it was adopted, and so says what it found there.

@@ -70,12 +70,10 @@ impl Workflow for Rollout {
                 draft.refused(&to, &signal, why);
             }
             Input::Fired(timer) => draft.fired(timer),
-            // It asks no task, and a rollout is told nothing that is a machine's.
-            Input::Started
-            | Input::Finished { .. }
-            | Input::Exhausted { .. }
-            | Input::Signalled { .. }
-            | Input::Refused { .. } => {}
+            Input::Finished { task, .. } => draft.payload_set(&task, None),
+            Input::Exhausted { task, failure } => draft.payload_set(&task, Some(failure)),
+            // A rollout is told nothing that is a machine's.
+            Input::Started | Input::Signalled { .. } | Input::Refused { .. } => {}
         }
         draft.settle()
     }

@@ -3,7 +3,7 @@
 use super::{
     draft::Draft,
     member::{Flag, Member},
-    state::{Enrolment, Settings, Wants},
+    state::{Enrolment, Rollback, Settings, Wanted, Wants},
     uid::Uid,
 };
 use dormer_proto::{
@@ -31,6 +31,17 @@ impl Draft<'_> {
             paused: pool.paused,
             manual: pool.approval == Approval::Manual,
         });
+        // Every Windows build has the same payload; what differs is its hash.
+        let payload = pool.desired.values().next().map(|desired| desired.payload.clone());
+        self.s.payload = payload.map(|payload| {
+            let terms = pool.terms.get(&payload).cloned().unwrap_or_default();
+            Wanted { payload, terms }
+        });
+        let over = |rollback: &mut Rollback| {
+            let wanted = self.s.payload.as_ref().map(|wanted| &wanted.payload);
+            wanted.is_some_and(|it| *it != rollback.to && *it != rollback.from)
+        };
+        self.s.rollback.take_if(over);
     }
 
     fn owner_seen(&mut self, fact: &OwnerFact) {

@@ -6,7 +6,7 @@ use super::{
 };
 use dormer_proto::{
     id::{LeaseToken, Seq, Timestamp},
-    pool::MaxUnavailable,
+    pool::{MaxUnavailable, Terms},
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -47,6 +47,12 @@ pub struct State {
     pub departed: VecDeque<Uid>,
     /// Machines over the limit on members, at most [`TURNED_AWAY_MAX`] by name.
     pub turned_away: Vec<Uid>,
+    /// What the pool's machines should become, and its terms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Wanted>,
+    /// The last step back that a person asked for, until another payload is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollback: Option<Rollback>,
     /// Whether the timer runs that asks who has not enrolled.
     pub asks: bool,
     /// Whether the timer runs that gives up on an unknown owner.
@@ -62,6 +68,62 @@ pub struct Settings {
     pub paused: bool,
     /// Upgrades start when a person approves them.
     pub manual: bool,
+}
+
+/// The payload that a pool's machines should become.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Its version.
+    pub payload: String,
+    /// Its terms.
+    pub terms: Terms,
+}
+
+impl Wanted {
+    /// Whether a person may go back from it to the payload `to`.
+    ///
+    /// # Errors
+    /// Why not, in one sentence.
+    pub fn goes_back_to(&self, to: &str) -> Result<(), String> {
+        let from = &self.payload;
+        if !self.terms.may_follow.iter().any(|version| version == to) {
+            let known = match self.terms.may_follow.as_slice() {
+                [] => "none".to_owned(),
+                known => known.join(", "),
+            };
+            return Err(format!("from {from} it goes back one step, to one of: {known}; not {to}"));
+        }
+        if !self.terms.at_hand.iter().any(|version| version == to) {
+            return Err(format!("payload {to} is not installed"));
+        }
+        Ok(())
+    }
+}
+
+/// A step back that a person asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rollback {
+    /// The payload that is left.
+    pub from: String,
+    /// The payload that is wanted again.
+    pub to: String,
+    /// Who, and why.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+    /// How far it came.
+    pub step: RollbackStep,
+}
+
+/// How far a step back came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RollbackStep {
+    /// It is written into the pool's settings.
+    Writing,
+    /// It stands there; the watcher tells of it.
+    Written,
+    /// It is not done, and why.
+    Refused(String),
 }
 
 /// Who stopped new grants.

@@ -2,7 +2,7 @@
 
 use super::{
     member::{Flag, Member},
-    state::{Enrolment, State, Wants},
+    state::{Enrolment, Rollback, RollbackStep, State, Wants},
     uid::Uid,
     vacancy::Vacancy,
 };
@@ -47,6 +47,10 @@ pub struct View {
     pub paused: Option<String>,
     /// What failed and stops new grants.
     pub halted: Option<String>,
+    /// The payload that its machines should become.
+    pub payload: Option<String>,
+    /// The step back that a person asked for last, and how far it came.
+    pub rollback: Option<String>,
     /// What the next grant waits for, in one sentence; `None`: nobody waits, or the next decision grants.
     pub waiting_for: Option<String>,
 }
@@ -154,6 +158,8 @@ impl State {
             turned_away: self.turned_away.iter().map(Uid::to_string).collect(),
             paused: self.paused_by(),
             halted: told.halted(),
+            payload: self.payload.as_ref().map(|wanted| wanted.payload.clone()),
+            rollback: self.rollback.as_ref().map(rollback),
             waiting_for: told.waiting_for(),
         }
     }
@@ -192,6 +198,15 @@ impl State {
             None => self.paused().then(|| "the pool's settings".to_owned()),
         }
     }
+}
+
+fn rollback(it: &Rollback) -> String {
+    let step = match &it.step {
+        RollbackStep::Writing => "being written into the pool's settings".to_owned(),
+        RollbackStep::Written => "written into the pool's settings".to_owned(),
+        RollbackStep::Refused(why) => format!("not done: {why}"),
+    };
+    format!("from {} back to {}, asked for by {}; {step}", it.from, it.to, it.by)
 }
 
 fn why(m: &Member) -> Why {
@@ -300,12 +315,32 @@ impl Told<'_> {
             Enrolment::Complete => {}
         }
         let queue = state.queue();
-        let first = queue.first()?;
+        let first = queue.iter().find(|uid| state.may_go(uid)).or(queue.first())?;
         if let Some(by) = state.paused_by() {
             return Some(format!("an end of the pause ({by})"));
         }
+        if let Some(barred) = self.barred(&queue) {
+            return Some(barred);
+        }
         let halted = self.halted().map(|why| format!("a retry, or another candidate: {why}"));
         halted.or_else(|| Some(self.room(first)))
+    }
+
+    /// What stands against everybody who waits, if no change that they need is allowed.
+    fn barred(&self, queue: &[&Uid]) -> Option<String> {
+        if queue.iter().any(|uid| self.state.may_go(uid)) {
+            return None;
+        }
+        let (names, wanted) = (self.names(queue.iter().copied()), self.state.payload.as_ref());
+        let why = wanted.map_or_else(String::new, |wanted| match &wanted.terms.skew {
+            Some(skew) => format!(": {skew}"),
+            None => {
+                let known = wanted.terms.may_follow.join(", ");
+                let known = if known.is_empty() { "no version" } else { &known };
+                format!(": payload {} may follow {known}", wanted.payload)
+            }
+        });
+        Some(format!("an upgrade that is allowed; {names} may not go{why}"))
     }
 
     /// What has to end before `first` can be granted.

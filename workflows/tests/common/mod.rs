@@ -9,7 +9,7 @@ use dormer_proto::{
         Outcome, Owner, Section, Signal, Task,
     },
     message::{Failure, ObjectRef},
-    pool::{Desired, PoolSettings, Strategy},
+    pool::{Desired, PoolSettings, Strategy, Terms},
     rollout,
     work::{self, Fact},
 };
@@ -180,6 +180,7 @@ fn detail(task: &Task) -> String {
         Task::CloseFence { token, .. } | Task::DeleteMachine { token, .. } => format!(" {token}"),
         Task::Evict { force, .. } => if *force { ", without budgets" } else { "" }.to_owned(),
         Task::TearDown { .. } => String::new(),
+        Task::SetPayload { payload, .. } => format!(" {payload}"),
     }
 }
 
@@ -213,6 +214,7 @@ fn flags(report: &rollout::MemberReport) -> String {
         (report.failed, "failed"),
         (report.deleting, "deleting"),
         (report.token.is_some(), "stray token"),
+        (report.barred, "barred"),
     ];
     let set: Vec<_> = flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
     format!("[{}]", set.join(" "))
@@ -281,6 +283,22 @@ pub(crate) fn csr_is(pending: bool) -> In {
 pub(crate) fn wanting(version: &str) -> PoolSettings {
     let desired = Desired { version: version.into(), payload: "p".into() };
     PoolSettings { desired: [("*".to_owned(), desired)].into(), ..PoolSettings::default() }
+}
+
+/// Settings that want a payload's version `PAYLOAD-0123456789ab` under these terms.
+pub(crate) fn payload(payload: &str, terms: Terms) -> PoolSettings {
+    let desired =
+        Desired { version: format!("{payload}-0123456789ab"), payload: payload.to_owned() };
+    PoolSettings {
+        desired: [("*".to_owned(), desired)].into(),
+        terms: [(payload.to_owned(), terms)].into(),
+        ..PoolSettings::default()
+    }
+}
+
+pub(crate) fn after(versions: &[&str]) -> Terms {
+    let may_follow = versions.iter().map(|version| (*version).to_owned()).collect();
+    Terms { may_follow, ..Terms::default() }
 }
 
 pub(crate) fn in_place(version: &str) -> PoolSettings {

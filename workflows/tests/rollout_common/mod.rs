@@ -6,8 +6,8 @@ use dormer_engine_core::{Command, Input, Now, Sender, Workflow};
 use dormer_proto::{
     id::{LeaseToken, RunId, Seq, Timestamp},
     machine::{self, TokenMark},
-    message::{ObjectRef, Refusal},
-    pool::{MaxUnavailable, PoolSettings},
+    message::{Failure, ObjectRef, Refusal},
+    pool::{Desired, MaxUnavailable, PoolSettings, Terms},
     rollout::{Fact, MemberReport, OwnedMachine, OwnerFact, Signal},
     work,
 };
@@ -164,6 +164,26 @@ impl Pool {
         self.tell(&what, Input::Refused { to, signal: work::Signal::Machine(signal), why })
     }
 
+    /// The pool's settings were, or could not be, written.
+    pub(crate) fn written(&mut self, payload: &str, failure: Option<&str>) -> &mut Self {
+        let task = machine::Task::SetPayload {
+            pool: "windows".into(),
+            payload: payload.into(),
+            back_from: "11.1.0".into(),
+            by: "ann: the weekend".into(),
+        };
+        match failure {
+            None => {
+                let outcome = machine::Outcome::PayloadSet;
+                self.tell("set-payload is done", Input::Finished { task, outcome })
+            }
+            Some(why) => {
+                let failure = Failure::lasting("Forbidden", why);
+                self.tell("set-payload is given up", Input::Exhausted { task, failure })
+            }
+        }
+    }
+
     pub(crate) fn fired(&mut self, timer: Timer) -> &mut Self {
         self.tell(&format!("timer {timer:?}"), Input::Fired(timer))
     }
@@ -208,6 +228,27 @@ pub(crate) fn going() -> MemberReport {
     MemberReport { deleting: true, joined: false, ..down() }
 }
 
+/// One whose next payload may not follow the one that it carries.
+pub(crate) fn barred() -> MemberReport {
+    MemberReport { barred: true, ..serving() }
+}
+
+/// Settings that want the payload 11.1.0, which may follow 11.0.0.
+pub(crate) fn wanting(terms: Terms) -> PoolSettings {
+    let desired = Desired { version: "11.1.0-0123456789ab".into(), payload: "11.1.0".into() };
+    PoolSettings {
+        desired: [("*".to_owned(), desired)].into(),
+        terms: [("11.1.0".to_owned(), terms)].into(),
+        ..PoolSettings::default()
+    }
+}
+
+/// The terms of such a payload, with the one before it at hand.
+pub(crate) fn terms() -> Terms {
+    let before = vec!["11.0.0".to_owned()];
+    Terms { may_follow: before.clone(), at_hand: before, ..Terms::default() }
+}
+
 /// A new Machine on its way to its first Node.
 pub(crate) fn coming(at: u64) -> MemberReport {
     MemberReport { created: Timestamp(at * 1_000), had_node: false, joined: false, ..serving() }
@@ -244,6 +285,7 @@ fn spell_report(report: &MemberReport) -> String {
         (report.deleting, "being deleted".to_owned()),
         (!report.had_node, format!("never served, of {} s", report.created.0 / 1_000)),
         (report.token.is_some(), format!("{:?}", report.token)),
+        (report.barred, "barred".to_owned()),
     ];
     let words: Vec<_> = words.into_iter().filter(|(so, _)| *so).map(|(_, word)| word).collect();
     words
@@ -271,6 +313,7 @@ pub(crate) fn spell(command: &Command<Rollout>) -> String {
         Command::Forget(run) => format!("forget {}", run.key()),
         Command::StartTimer(timer, ms) => format!("timer {timer:?} in {} s", ms / 1_000),
         Command::BeginEpisode(kind) => format!("episode {kind:?} begins"),
+        Command::Run(task, _) => format!("{}: {task:?}", task.name()),
         Command::EndEpisode(_) => "episode ends".to_owned(),
         other => format!("{other:?}"),
     }
@@ -290,6 +333,9 @@ pub(crate) fn stands(state: &State) -> String {
     }
     if let Some(halted) = view.halted {
         let _ = write!(line, "; halted: {halted}");
+    }
+    if let Some(rollback) = view.rollback {
+        let _ = write!(line, "; {rollback}");
     }
     if let Some(waits) = view.waiting_for {
         let _ = write!(line, "; waits for {waits}");

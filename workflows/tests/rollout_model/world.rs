@@ -315,6 +315,7 @@ impl Report {
             deleting: self.deleting,
             deleted: self.deleting.then_some(SECOND),
             token: None,
+            barred: false,
         }
     }
 }

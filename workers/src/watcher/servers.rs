@@ -1,0 +1,69 @@
+//! Which versions the API servers have: a kubelet must not be newer than the oldest of them.
+
+use crate::pool::ApiServers;
+use kube::Client;
+use std::{collections::BTreeMap, time::Duration};
+use tokio::time::Instant;
+
+/// How often `/version` is read in one look: behind one address there may be several servers.
+const READS: usize = 3;
+/// How long one read may take.
+const READ_MAX: Duration = Duration::from_secs(10);
+/// For how long a version that was seen counts: an upgrade of the control plane moves from server to server.
+const COUNTS: Duration = Duration::from_secs(600);
+
+/// Minor versions that answered lately.
+#[derive(Debug, Default)]
+pub(super) struct Servers {
+    seen: BTreeMap<u32, Instant>,
+}
+
+impl Servers {
+    /// The oldest and the newest; `None`: none has answered yet.
+    pub(super) fn standing(&self) -> Option<ApiServers> {
+        let (oldest, newest) = (self.seen.keys().next()?, self.seen.keys().next_back()?);
+        Some(ApiServers { oldest: *oldest, newest: *newest })
+    }
+
+    /// Reads the versions; `true`: something is otherwise than before. What cannot be read changes nothing.
+    pub(super) async fn look(&mut self, client: &Client) -> bool {
+        let before = self.standing();
+        for _ in 0..READS {
+            match tokio::time::timeout(READ_MAX, client.apiserver_version()).await {
+                Ok(Ok(info)) => self.saw(minor(&info.minor), Instant::now()),
+                Ok(Err(error)) => tracing::warn!("the API server's version is unknown: {error}"),
+                Err(_) => tracing::warn!("the API server's version is unknown: no answer in time"),
+            }
+        }
+        self.standing() != before
+    }
+
+    fn saw(&mut self, minor: Option<u32>, now: Instant) {
+        if let Some(minor) = minor {
+            self.seen.insert(minor, now);
+            self.seen.retain(|_, at| now.duration_since(*at) < COUNTS);
+        }
+    }
+}
+
+/// `33`, as some clouds write it `33+`.
+fn minor(text: &str) -> Option<u32> {
+    text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_and_the_newest_count_for_a_while() {
+        let (mut servers, start) = (Servers::default(), Instant::now());
+        assert_eq!(servers.standing(), None);
+        servers.saw(minor("33+"), start);
+        servers.saw(minor("34"), start + COUNTS / 2);
+        servers.saw(minor("nonsense"), start);
+        assert_eq!(servers.standing(), Some(ApiServers { oldest: 33, newest: 34 }));
+        servers.saw(minor("34"), start + COUNTS);
+        assert_eq!(servers.standing(), Some(ApiServers { oldest: 34, newest: 34 }));
+    }
+}
