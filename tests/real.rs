@@ -13,4 +13,7 @@ mod real {
     mod csr;
     mod drain;
     mod fence;
+    mod rbac;
+    pub(crate) mod watcher;
+    pub(crate) mod watching;
 }

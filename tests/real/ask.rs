@@ -183,19 +183,34 @@ pub(crate) async fn account(site: &Site, namespace: &str, name: &str) -> Speaker
     token(site, namespace, name).await
 }
 
-/// Everybody who is known may make requests: what becomes of them is dormer's to judge.
+/// Who may make requests at all: what becomes of them is then dormer's to judge. None of these is an account of dormer's.
 async fn may_ask(site: &Site) {
     let name = format!("{}-askers", site.name);
-    if site.world.get(BINDING, "", &name).await.is_none() {
-        let group = |name: &str| json!({"kind": "Group", "name": name, "apiGroup": "rbac.authorization.k8s.io"});
-        site.world
-            .create(json!({"apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "ClusterRoleBinding", "metadata": {"name": name},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-                    "name": "system:node-bootstrapper"},
-                "subjects": [group("system:authenticated")]}))
-            .await;
+    if site.world.get(BINDING, "", &name).await.is_some() {
+        return;
     }
+    let subject = |kind: &str, name: &str| json!({"kind": kind, "name": name, "apiGroup": "rbac.authorization.k8s.io"});
+    let groups = [
+        "system:bootstrappers".to_owned(),
+        format!("system:serviceaccounts:{OPERATOR}"),
+        format!("system:serviceaccounts:{}", site.name),
+    ];
+    let users = [
+        "mallory".to_owned(),
+        "system:bootstrap:abcdef".to_owned(),
+        format!("system:serviceaccount:{OPERATOR}:node-bootstrapper"),
+        format!("system:node:{}-win-1", site.name),
+    ];
+    let groups = groups.iter().map(|name| subject("Group", name));
+    let users = users.iter().map(|name| subject("User", name));
+    let subjects: Vec<Value> = groups.chain(users).collect();
+    site.world
+        .create(json!({"apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                "name": "system:node-bootstrapper"},
+            "subjects": subjects}))
+        .await;
 }
 
 const BINDING: super::cluster::Kind = ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding");

@@ -14,7 +14,10 @@ use dormer_workers::{
 };
 use kube::{
     Api, Client, Config,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+        PostParams,
+    },
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
@@ -36,6 +39,12 @@ static PLANE: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
 /// The control plane with OpenShift's CRDs; started by whoever asks first.
 pub(crate) fn the_plane() -> Result<&'static ControlPlane, Skipped> {
     PLANE.get_or_init(start).as_ref().map_err(Clone::clone)
+}
+
+/// A control plane whose API server may be killed.
+pub(crate) fn fragile_plane() -> Result<&'static ControlPlane, Skipped> {
+    static FRAGILE: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
+    FRAGILE.get_or_init(start).as_ref().map_err(Clone::clone)
 }
 
 fn start() -> Result<ControlPlane, Skipped> {
@@ -148,6 +157,23 @@ impl World {
         let change = json!({"status": status});
         let (api, how) = (self.api(kind, namespace), Patch::Merge(&change));
         api.patch_status(name, &PatchParams::default(), &how).await.expect("it is patched");
+    }
+
+    /// Deletes an object at once, if it is there.
+    pub(crate) async fn delete(&self, kind: Kind, namespace: &str, name: &str) {
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        match self.api(kind, namespace).delete(name, &now).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => panic!("cannot delete {name}: {error}"),
+        }
+    }
+
+    /// All objects of a kind in a namespace.
+    pub(crate) async fn list(&self, kind: Kind, namespace: &str) -> Vec<Value> {
+        let found = self.api(kind, namespace).list(&ListParams::default()).await;
+        let items = found.expect("an answer").items.into_iter();
+        items.map(|one| serde_json::to_value(one).expect("an object")).collect()
     }
 
     /// A namespace in which pods can be made: its account is there.

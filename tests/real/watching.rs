@@ -1,0 +1,240 @@
+//! A watcher at work on the real cluster, and a record of what it tells.
+
+use super::{
+    accounts::home,
+    ask::{Ask, Kubelet},
+    cluster::{MACHINE, NODE, PATIENCE, Site},
+};
+use dormer_proto::{
+    id::{Epoch, Incarnation},
+    machine,
+    message::{Inbound, Observation},
+    pool::Desired,
+    rollout,
+    work::{Fact, FactLetter},
+};
+use dormer_testkit::Speaker;
+use dormer_workers::{
+    kubernetes::keys,
+    pool::Installed,
+    port::{Beginning, Facts, PortError},
+    watcher::{self, Options, Status},
+};
+use kube::Client;
+use serde_json::json;
+use std::{collections::BTreeMap, sync::Arc};
+use tokio::{
+    sync::watch,
+    task::JoinHandle,
+    time::{Instant, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Everything that was told, in order, and the last epoch begun.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Told {
+    pub(crate) letters: Vec<(String, Observation<Fact>)>,
+    pub(crate) epoch: u64,
+}
+
+impl Told {
+    /// UIDs of the Machines that stand, by what was told last of each.
+    pub(crate) fn machines(&self) -> Vec<String> {
+        let mut last = BTreeMap::new();
+        for (run, seen) in &self.letters {
+            if seen.object.kind == "Machine" && run.starts_with("machine/") {
+                last.insert(seen.object.uid.clone(), seen.fact.is_some());
+            }
+        }
+        last.into_iter().filter_map(|(uid, stands)| stands.then_some(uid)).collect()
+    }
+
+    /// Whether something was told to a machine's run.
+    pub(crate) fn machine(&self, uid: &str, so: impl Fn(&machine::Fact) -> bool) -> bool {
+        let run = format!("machine/{uid}");
+        self.letters.iter().any(|(to, seen)| {
+            *to == run && matches!(&seen.fact, Some(Fact::Machine(fact)) if so(fact))
+        })
+    }
+
+    /// Whether something was told to the rollout.
+    fn rollout(&self, so: impl Fn(&rollout::Fact) -> bool) -> bool {
+        let is = |seen: &Observation<Fact>| matches!(&seen.fact, Some(Fact::Rollout(f)) if so(f));
+        self.letters.iter().any(|(_, seen)| is(seen))
+    }
+}
+
+/// Where facts go in these tests.
+pub(crate) struct Recorder(pub(crate) watch::Sender<Told>);
+
+impl Facts for Recorder {
+    async fn begin(&self) -> Result<Beginning, PortError> {
+        self.0.send_modify(|told| told.epoch += 1);
+        let told = self.0.borrow();
+        let (incarnation, epoch) = (Incarnation(7), Epoch(told.epoch));
+        Ok(Beginning { incarnation, epoch, live: told.machines() })
+    }
+
+    async fn publish(&self, letters: Vec<FactLetter>) -> Result<(), PortError> {
+        self.0.send_modify(|told| {
+            for letter in letters {
+                let Inbound::Observed(seen) = letter.body else { continue };
+                told.letters.push((letter.run.as_str().to_owned(), seen));
+            }
+        });
+        Ok(())
+    }
+}
+
+/// One payload for every build.
+struct Catalog(watch::Sender<u64>);
+
+impl Installed for Catalog {
+    fn desired(
+        &self,
+        profile: &str,
+        payload: Option<&str>,
+    ) -> Result<BTreeMap<String, Desired>, String> {
+        match payload {
+            Some(other) => Err(format!("there is no payload {other}")),
+            None => {
+                let desired = Desired { version: format!("{profile}-1"), payload: "1".into() };
+                Ok(BTreeMap::from([("*".to_owned(), desired)]))
+            }
+        }
+    }
+
+    fn changed(&self) -> watch::Receiver<u64> {
+        self.0.subscribe()
+    }
+}
+
+/// A watcher at work. Dropping it ends it.
+pub(crate) struct Watching {
+    pub(crate) told: Arc<Recorder>,
+    pub(crate) status: watch::Receiver<Status>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Watching {
+    /// A watcher of the test's Machines, on a new record.
+    pub(crate) fn start(site: &Site, client: Client) -> Self {
+        Self::with(client, options(site), Arc::new(Recorder(watch::Sender::default())))
+    }
+
+    /// A watcher as wished, on a record that may be shared.
+    pub(crate) fn with(client: Client, options: Options, told: Arc<Recorder>) -> Self {
+        let (sender, status) = watch::channel(Status::default());
+        let (stop, catalog) = (CancellationToken::new(), Arc::new(Catalog(watch::Sender::new(0))));
+        let work = watcher::run(client, told.clone(), catalog, options, sender, stop.clone());
+        let task = tokio::spawn(async move { work.await.expect("the options are good") });
+        Self { told, status, stop, task }
+    }
+
+    /// Waits until what was told is so; or answers the trouble that the watcher names meanwhile.
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        mut so: impl FnMut(&Told) -> bool,
+    ) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
+        let (mut told, mut status) = (self.told.0.subscribe(), self.status.clone());
+        tokio::select! {
+            seen = timeout_at(deadline, told.wait_for(|told| so(told))) => {
+                let never = || format!("never: {what}; {:?}", self.status.borrow());
+                seen.map_err(|_| never()).map(|seen| drop(seen.expect("it goes on")))
+            }
+            trouble = status.wait_for(|status| status.error.is_some()) => {
+                Err(trouble.expect("it goes on").error.clone().unwrap_or_default())
+            }
+        }
+    }
+
+    /// Waits until the watcher's own standing is so.
+    pub(crate) async fn until_status(&self, what: &str, so: impl FnMut(&Status) -> bool) -> Status {
+        let (deadline, mut status) = (Instant::now() + PATIENCE, self.status.clone());
+        let seen = timeout_at(deadline, status.wait_for(so)).await;
+        seen.unwrap_or_else(|_| panic!("never: {what}")).expect("it goes on").clone()
+    }
+
+    /// Ends it as a signal would.
+    pub(crate) async fn stop(mut self) {
+        self.stop.cancel();
+        (&mut self.task).await.expect("it ends well");
+    }
+}
+
+/// The options of a watcher of the test's Machines.
+pub(crate) fn options(site: &Site) -> Options {
+    Options { machines: Some(site.machines.clone()), namespace: home(site), ..Options::default() }
+}
+
+/// Changes one thing of every kind that is watched, after the list, and waits until each is told. The number is new
+/// with each call. What the API server forbids comes back as the watcher says it.
+pub(crate) async fn everything_is_seen(
+    site: &Site,
+    client: Client,
+    token: &Speaker,
+    number: u32,
+) -> Result<(), String> {
+    let mark = &format!("w{number}");
+    let watching = Watching::start(site, client);
+    watching.until("a list", |told| told.rollout(|_| true)).await?;
+    let machine = site.joined(mark).await;
+    watching.until("the Machine", |told| told.machines().contains(&machine.uid)).await?;
+    let node = json!({"metadata": {"annotations": {keys::VERSION: mark}}});
+    site.world.patch(NODE, "", &machine.name, node).await;
+    let so = |fact: &machine::Fact| matches!(fact, machine::Fact::Node(node) if node.version.as_deref() == Some(mark));
+    watching.until("the Node", |told| told.machine(&machine.uid, so)).await?;
+    let name = json!({"metadata": {"annotations": {keys::NODE_NAME: machine.name}}});
+    site.world.patch(MACHINE, &machine.namespace, &machine.name, name).await;
+    let ask = Ask::client(&machine.name);
+    Kubelet::new(site).ask(token, &machine.name, ask).await.expect("it may ask");
+    let so =
+        |fact: &machine::Fact| matches!(fact, machine::Fact::Csr(csr) if csr.name == machine.name);
+    watching.until("the request", |told| told.machine(&machine.uid, so)).await?;
+    let set = set_of(site, mark).await;
+    let so = |fact: &rollout::Fact| matches!(fact, rollout::Fact::Owner(owner) if owner.uid == set);
+    watching.until("the set", |told| told.rollout(so)).await?;
+    let soak = 100 + u64::from(number);
+    settings(site, json!({"soakSeconds": soak.to_string()})).await;
+    let so = |fact: &rollout::Fact| matches!(fact, rollout::Fact::Pool(pool) if pool.soak_ms == soak * 1_000);
+    watching.until("the settings", |told| told.rollout(so)).await?;
+    watching.stop().await;
+    Ok(())
+}
+
+/// A MachineSet of Windows machines without any; its UID.
+async fn set_of(site: &Site, mark: &str) -> String {
+    let labels = json!({keys::OS_ID: "Windows", "set": mark});
+    let made = site.world.create(json!({
+        "apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet",
+        "metadata": {"name": mark, "namespace": site.machines},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"set": mark}},
+            "template": {"metadata": {"labels": labels}, "spec": {"providerSpec": {}}}},
+    }));
+    made.await["metadata"]["uid"].as_str().expect("a UID").into()
+}
+
+/// Replaces the settings of the test's pool.
+pub(crate) async fn settings(site: &Site, data: serde_json::Value) {
+    const MAP: super::cluster::Kind = ("", "v1", "ConfigMap");
+    const NAME: &str = "dormer-pool-windows";
+    let home = home(site);
+    if site.world.get(MAP, &home, NAME).await.is_some() {
+        return site.world.patch(MAP, &home, NAME, json!({"data": data})).await;
+    }
+    let metadata = json!({"name": NAME, "namespace": home});
+    site.world
+        .create(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}),
+        )
+        .await;
+}
