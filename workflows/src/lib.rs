@@ -1,5 +1,6 @@
-//! The machine and the rollout: pure state machines, and the one workflow that holds both.
+//! The machine and the rollout: pure state machines, the one workflow that holds both, and what people may ask of them.
 
+pub mod actions;
 mod both;
 pub mod machine;
 pub mod rollout;
