@@ -6,6 +6,7 @@ mod engine;
 #[cfg(feature = "demo")]
 mod fleet;
 mod idle;
+mod sftp;
 mod steps;
 
 #[cfg(feature = "demo")]
@@ -24,6 +25,8 @@ pub(crate) enum Bench {
     Fleet(fleet::Options),
     /// What an idle run costs in memory, and how soon an engine with many of them works
     Idle(idle::Options),
+    /// dormer's uploader beside OpenSSH's own sftp, to a real sshd over a link with delay
+    Sftp(sftp::Options),
 }
 
 /// Measures.
@@ -33,5 +36,6 @@ pub(crate) async fn run(bench: Bench) -> anyhow::Result<ExitCode> {
         #[cfg(feature = "demo")]
         Bench::Fleet(options) => fleet::run(options).await,
         Bench::Idle(options) => idle::run(options).await,
+        Bench::Sftp(options) => sftp::run(options).await,
     }
 }
