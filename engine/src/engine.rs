@@ -2,7 +2,7 @@
 
 use crate::{
     lane::{Arrived, Lane, Tally},
-    port::{Clock, History, HistoryReader, Inbox, Ports, Settle, StoreError},
+    port::{Alarms, Clock, History, HistoryReader, Inbox, Ports, Settle, StoreError},
     witness::Witness,
 };
 use dormer_engine_core::Workflow;
@@ -224,7 +224,8 @@ pub async fn sweep<P: Ports>(ports: &P, grace_ms: u64) -> Result<(), StoreError>
 }
 
 /// Carries out `outstanding()` of every run, at most `per_s` a second: after a rebuildable stream was lost, and at
-/// the start of an engine on a store whose queues are in memory.
+/// the start of an engine on a store whose queues are in memory. A quiet run is not opened: its alarm is set, which
+/// counts as an eighth.
 ///
 /// # Errors
 /// The store's.
@@ -240,10 +241,16 @@ pub async fn revisit_all<W: Workflow, P: Ports>(
         let heads = ports.reader().heads(after.as_ref(), page).await?;
         let Some(last) = heads.last() else { return Ok(count) };
         after = Some(last.run.clone());
-        let open: Vec<RunId> = heads.into_iter().map(|head| head.run).collect();
-        count += open.len();
-        lane.revisit(open).await?;
-        tokio::time::sleep(Duration::from_secs_f64(page as f64 / per_s.max(1) as f64)).await;
+        count += heads.len();
+        let (quiet, open): (Vec<_>, Vec<_>) = heads.into_iter().partition(|head| head.quiet);
+        let set = quiet.into_iter().filter(|head| head.deadline.is_some());
+        let set: Vec<_> = set.map(|head| (head.run, head.deadline)).collect();
+        let cost = open.len() as f64 + set.len() as f64 / 8.0;
+        if !set.is_empty() {
+            ports.alarms().set(set).await?;
+        }
+        lane.revisit(open.into_iter().map(|head| head.run).collect()).await?;
+        tokio::time::sleep(Duration::from_secs_f64(cost / per_s.max(1) as f64)).await;
     }
 }
 

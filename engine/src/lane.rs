@@ -443,6 +443,7 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
                         seq: record.run.seq,
                         deadline: record.run.deadline(),
                         closed: record.run.closed,
+                        quiet: record.run.is_quiet(),
                     });
                     appended.push((plan, record, effects, sum));
                 }

@@ -36,6 +36,7 @@ struct Kept {
     revision: Revision,
     deadline: Option<Timestamp>,
     closed: Option<Timestamp>,
+    quiet: bool,
 }
 
 impl MemoryStore {
@@ -79,6 +80,7 @@ impl Inner {
         kept.revision = Revision(self.revision);
         kept.deadline = append.deadline;
         kept.closed = append.closed;
+        kept.quiet = append.quiet;
         Ok(kept.revision)
     }
 }
@@ -131,6 +133,7 @@ impl HistoryReader for MemoryStore {
             seq: kept.records.back().map_or(Seq(0), |(seq, _)| *seq),
             deadline: kept.deadline,
             closed: kept.closed,
+            quiet: kept.quiet,
         };
         Ok(inner.runs.range::<RunId, _>((from, Bound::Unbounded)).take(limit).map(head).collect())
     }

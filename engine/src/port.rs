@@ -70,6 +70,8 @@ pub struct Append {
     pub deadline: Option<Timestamp>,
     /// When the run ended, if it has: what the deletion after 30 days looks at.
     pub closed: Option<Timestamp>,
+    /// Nothing is outstanding but, perhaps, its alarm: whoever carries out everything outstanding need not open it.
+    pub quiet: bool,
 }
 
 /// The only truth: the records of every run.
@@ -110,6 +112,8 @@ pub struct Head {
     pub deadline: Option<Timestamp>,
     /// When it ended.
     pub closed: Option<Timestamp>,
+    /// Nothing is outstanding but, perhaps, its alarm. False where that is not known.
+    pub quiet: bool,
 }
 
 /// For those who read: the sweep, people, `dump`.

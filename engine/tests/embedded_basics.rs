@@ -13,7 +13,7 @@ fn run(key: &str) -> RunId {
 fn record(run: RunId, expected: Expected, seq: u64) -> Append {
     let bytes = format!("{run} {seq}").into_bytes();
     let deadline = seq.is_multiple_of(2).then_some(Timestamp(seq * 10));
-    Append { run, expected, bytes, seq: Seq(seq), deadline, closed: None }
+    Append { run, expected, bytes, seq: Seq(seq), deadline, closed: None, quiet: false }
 }
 
 async fn one(store: &EmbeddedStore, append: Append) -> Result<Revision, AppendError> {

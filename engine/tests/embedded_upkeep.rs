@@ -90,6 +90,7 @@ async fn check_names_each_kind_of_fault() {
         seq: Seq(1),
         deadline: None,
         closed: None,
+        quiet: false,
     };
     store.append(vec![noise]).await.remove(0).expect("stored");
     closed(store, folder.path()).await;

@@ -19,7 +19,7 @@ use dormer_proto::{
 };
 use dormer_testkit::{NatsOptions, NatsServer, Skipped, Start, await_some, free_port, skip};
 use nats_common::{options, worker};
-use std::{fmt::Write, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 
 const RUNS: u64 = 50;
@@ -28,10 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Three servers that know each other.
 fn cluster() -> Result<Vec<NatsServer>, Skipped> {
     let ports = [free_port(), free_port(), free_port()];
-    let mut routes = String::new();
-    for port in ports {
-        let _ = write!(routes, "\"nats://127.0.0.1:{port}\" ");
-    }
+    let routes = ports.map(|port| format!("\"nats://127.0.0.1:{port}\"")).join(", ");
     let member = |(at, port): (usize, &u16)| {
         let extra = format!(
             "server_name: n{at}\ncluster {{ name: three, listen: \"127.0.0.1:{port}\", routes: [{routes}] }}\n"

@@ -7,7 +7,7 @@ use dormer_engine::{
     nats::{Login, NatsStore, OpenError, Options},
     port::{Expected, History, Inbox, Ports, Settle},
 };
-use dormer_testkit::{NatsOptions, NatsServer, nats, started};
+use dormer_testkit::{Login as ServerLogin, NatsOptions, NatsServer, started};
 use nats_common::{append, options, run, taken};
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
@@ -126,7 +126,7 @@ impl Realm {
 #[tokio::test]
 async fn a_credentials_file_opens_a_store_and_a_wrong_one_does_not() {
     let realm = Realm::new();
-    let login = nats::Login::Lines(realm.lines());
+    let login = ServerLogin::Lines(realm.lines());
     let server = started!(NatsServer::start(NatsOptions { login, ..NatsOptions::default() }));
     let folder = tempfile::tempdir().expect("a folder");
     let user = Key::new(USER, 4);

@@ -17,6 +17,8 @@ pub const DEADLINE_HEADER: &str = "Dormer-Deadline";
 pub const SEQ_HEADER: &str = "Dormer-Seq";
 /// Header of a history message: present when the run has ended, with the time of its end.
 pub const CLOSED_HEADER: &str = "Dormer-Closed";
+/// Header of a record whose run has nothing outstanding but, perhaps, its alarm; its value is not read.
+pub const QUIET_HEADER: &str = "Dormer-Quiet";
 /// The word of the identity stream under which [`Identity`] stands, as JSON.
 pub const META_IDENTITY: &str = "identity";
 /// The word of the identity stream by which epochs are drawn: the sequence of a message there is one.

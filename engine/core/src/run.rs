@@ -186,6 +186,13 @@ impl<W: Workflow> Run<W> {
         timers.chain(self.tasks.iter().map(OpenTask::deadline)).min()
     }
 
+    /// Whether nothing is outstanding but, perhaps, its alarm: no task in flight, no signal without receipt.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        let in_flight = |task: &OpenTask<W>| matches!(task.phase, TaskPhase::InFlight { .. });
+        self.outbox.is_empty() && !self.tasks.iter().any(in_flight)
+    }
+
     /// The id of one of its tasks.
     #[must_use]
     pub fn task_id(&self, key: TaskKey) -> TaskId {

@@ -29,7 +29,7 @@ use writer::{Wish, Writer};
 /// Layout of the file; a file with a greater number was written by a newer dormer.
 const LAYOUT: u64 = 1;
 /// Pages of the file that are kept in memory, in bytes. Runs at work fit; idle runs are left to the system's cache.
-const CACHE_BYTES: usize = 32 << 20;
+pub const CACHE_BYTES_MAX: usize = 16 << 20;
 /// Name of the file in the store's folder.
 pub const FILE: &str = "dormer.redb";
 
@@ -105,12 +105,6 @@ impl EmbeddedStore {
         Ok(Self { database, incarnation, writer })
     }
 
-    /// Pages of the file in memory, in bytes.
-    #[must_use]
-    pub fn cached_bytes(&self) -> usize {
-        self.database.cache_stats().used_bytes()
-    }
-
     /// Draws the next epoch.
     ///
     /// # Errors
@@ -132,7 +126,7 @@ impl EmbeddedStore {
 
 fn builder() -> Builder {
     let mut builder = Builder::new();
-    builder.set_cache_size(CACHE_BYTES);
+    builder.set_cache_size(CACHE_BYTES_MAX);
     builder
 }
 

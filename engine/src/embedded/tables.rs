@@ -1,11 +1,14 @@
 //! The file's tables.
 
-use crate::port::Head;
+use crate::port::{Append, Head};
 use dormer_proto::id::{Revision, Seq, Timestamp};
 use redb::TableDefinition;
 
-/// Revision, seq, earliest deadline and end of a run; the last two are 0 when there is none.
+/// Revision, seq, earliest deadline and end of a run; the last two are 0 when there is none. The end's highest bit says
+/// that nothing is outstanding but the alarm.
 pub(super) type HeadRow = (u64, u64, u64, u64);
+/// That bit. No moment has it.
+const QUIET: u64 = 1 << 63;
 
 /// Records by run and seq.
 pub(super) const RECORDS: TableDefinition<'static, (&str, u64), &[u8]> =
@@ -17,6 +20,13 @@ pub(super) const DEAD: TableDefinition<'static, u64, &[u8]> = TableDefinition::n
 /// Incarnation, layout, epoch, the last dead letter's id.
 pub(super) const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 
+/// The row of a run's new head.
+pub(super) fn row_of(revision: u64, append: &Append) -> HeadRow {
+    let ms = |at: Option<Timestamp>| at.map_or(0, |at| at.0.clamp(1, QUIET - 1));
+    let quiet = if append.quiet { QUIET } else { 0 };
+    (revision, append.seq.0, ms(append.deadline), ms(append.closed) | quiet)
+}
+
 /// A head as readers see it; `None` for a key that is no run id.
 pub(super) fn head_of(run: &str, (revision, seq, deadline, closed): HeadRow) -> Option<Head> {
     let some = |ms: u64| (ms != 0).then_some(Timestamp(ms));
@@ -25,6 +35,7 @@ pub(super) fn head_of(run: &str, (revision, seq, deadline, closed): HeadRow) -> 
         revision: Revision(revision),
         seq: Seq(seq),
         deadline: some(deadline),
-        closed: some(closed),
+        closed: some(closed & !QUIET),
+        quiet: closed & QUIET != 0,
     })
 }

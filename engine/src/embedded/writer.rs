@@ -3,7 +3,7 @@
 //! Waking a thread and being woken by it can take as long as the sync itself. Where syncs are short and nothing waits,
 //! a small append is therefore committed on the spot.
 
-use super::tables::{DEAD, HEADS, META, RECORDS};
+use super::tables::{DEAD, HEADS, META, RECORDS, row_of};
 use crate::port::{Append, AppendError, DeadLetter, Expected, StoreError};
 use dormer_proto::{
     id::{Revision, RunId},
@@ -208,8 +208,7 @@ fn append(
             continue;
         }
         *revision += 1;
-        let ms = |at: Option<dormer_proto::id::Timestamp>| at.map_or(0, |at| at.0.max(1));
-        heads.insert(run, (*revision, wish.seq.0, ms(wish.deadline), ms(wish.closed)))?;
+        heads.insert(run, row_of(*revision, &wish))?;
         records.insert((run, wish.seq.0), wish.bytes.as_slice())?;
         if let Some(old) = wish.seq.0.checked_sub(RECORDS_PER_RUN_MAX.unsigned_abs()) {
             records.remove((run, old))?;

@@ -171,6 +171,8 @@ impl NatsStore {
                 seq: line.seq,
                 deadline: line.deadline,
                 closed: line.closed,
+                // Whoever meets it first opens it and finds out.
+                quiet: false,
             };
             let answer = store.history().append(vec![append]).await.pop();
             match answer {

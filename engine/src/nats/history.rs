@@ -8,8 +8,8 @@ use async_nats::{HeaderMap, Message, jetstream::consumer};
 use dormer_proto::{
     id::{Incarnation, Revision, RunId, Seq, Timestamp},
     subject::{
-        CLOSED_HEADER, DEADLINE_HEADER, HISTORY_SHARDS, Names, RECORDS_PER_RUN_MAX, SEQ_HEADER,
-        shard,
+        CLOSED_HEADER, DEADLINE_HEADER, HISTORY_SHARDS, Names, QUIET_HEADER, RECORDS_PER_RUN_MAX,
+        SEQ_HEADER, shard,
     },
 };
 use futures::{StreamExt, TryStreamExt, future::join_all, stream};
@@ -208,6 +208,9 @@ fn headers(append: &Append) -> HeaderMap {
     if let Some(closed) = append.closed {
         headers.insert(CLOSED_HEADER, closed.0.to_string().as_str());
     }
+    if append.quiet {
+        headers.insert(QUIET_HEADER, "1");
+    }
     headers
 }
 
@@ -218,6 +221,7 @@ fn head(message: &Message, sequence: u64) -> Option<Head> {
         seq: Seq(number(message, SEQ_HEADER)?),
         deadline: number(message, DEADLINE_HEADER).map(Timestamp),
         closed: number(message, CLOSED_HEADER).map(Timestamp),
+        quiet: header_of(message, QUIET_HEADER).is_some(),
     })
 }
 

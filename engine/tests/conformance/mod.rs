@@ -13,7 +13,15 @@ fn run(key: &str) -> RunId {
 fn record(run: &RunId, expected: Expected, seq: u64) -> Append {
     let bytes = format!("{run}@{seq}").into_bytes();
     let deadline = Some(Timestamp(seq * 1_000));
-    Append { run: run.clone(), expected, bytes, seq: Seq(seq), deadline, closed: None }
+    Append {
+        run: run.clone(),
+        expected,
+        bytes,
+        seq: Seq(seq),
+        deadline,
+        closed: None,
+        quiet: seq % 2 == 1,
+    }
 }
 
 async fn one<H: History>(store: &H, append: Append) -> Result<Revision, AppendError> {
@@ -115,7 +123,7 @@ async fn heads_page_through_each_run_once<H: History, R: HistoryReader>(store: &
     assert_eq!(runs.len(), seen.len(), "each run once");
     for head in &seen {
         assert_eq!(head.deadline, Some(Timestamp(head.seq.0 * 1_000)), "{}", head.run);
-        assert_eq!(head.closed, None);
+        assert_eq!((head.closed, head.quiet), (None, head.seq.0 % 2 == 1), "{}", head.run);
     }
 }
 

@@ -59,7 +59,18 @@ pub(crate) fn next(run: &RunId, at: At) -> (Append, Sum) {
     let tiny = Tiny { prev: at.sum, payload: "p".repeat(256), run: TinyRun { seq } };
     let (bytes, sum) = envelope::encode(&tiny, 0).expect("encodes");
     let expected = at.revision.map_or(Expected::Nothing, Expected::At);
-    (Append { run: run.clone(), expected, bytes, seq, deadline: None, closed: None }, sum)
+    (
+        Append {
+            run: run.clone(),
+            expected,
+            bytes,
+            seq,
+            deadline: None,
+            closed: None,
+            quiet: false,
+        },
+        sum,
+    )
 }
 
 /// Appends one record; answers where the run stands then.

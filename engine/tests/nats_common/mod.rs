@@ -37,6 +37,7 @@ pub(crate) fn append(run: &RunId, expected: Expected, seq: u64, deadline: Option
         seq: Seq(seq),
         deadline: deadline.map(Timestamp),
         closed: None,
+        quiet: false,
     }
 }
 

@@ -287,12 +287,14 @@ impl World {
         let head = |id: RunId| {
             let Entry { record, revision, .. } = self.last(&id)?;
             let Run { seq, closed, .. } = record.run;
+            let quiet = record.run.is_quiet();
             Some(Head {
                 run: id,
                 revision: *revision,
                 seq,
                 deadline: record.run.deadline(),
                 closed,
+                quiet,
             })
         };
         later.filter_map(head).take(max).collect()
