@@ -1,9 +1,11 @@
 //! What the server does to an object on its way in: defaults, checks, and what only it may set.
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
 use super::{
     auth::User,
+    ca,
     kinds::{self, Kind},
     object::Meta,
     status::Refusal,
@@ -52,7 +54,6 @@ pub fn on_create(kind: &Kind, value: &mut Value, user: &User) {
 
 /// Turns a Secret's `stringData` into `data`.
 pub fn string_data(secret: &mut Value) {
-    use base64::{Engine, prelude::BASE64_STANDARD};
     let Some(texts) = secret.as_object_mut().and_then(|s| s.remove("stringData")) else { return };
     for (name, text) in texts.as_object().into_iter().flatten() {
         let text = text.as_str().unwrap_or_default();
@@ -119,6 +120,41 @@ pub fn check(kind: &Kind, value: &Value, before: Option<&Value>) -> Result<(), R
     Ok(())
 }
 
+/// What a kubelet may make (Kubernetes' `NodeRestriction`): its own Node, and certificate requests in its own name.
+/// Whoever asks for a certificate has to send a request that can be read.
+///
+/// # Errors
+/// 403 for another node's, 422 for what is no request.
+pub fn on_behalf(kind: &Kind, value: &Value, user: &User) -> Result<(), Refusal> {
+    let request = || {
+        let text = value["spec"]["request"].as_str().unwrap_or_default();
+        ca::read_request(&BASE64_STANDARD.decode(text).unwrap_or_default())
+    };
+    let asked = if kind.store == kinds::CSR.store {
+        let bad = |error| format!("Invalid value: {error}");
+        let read = request();
+        Some(read.map_err(|e| Refusal::invalid(kind, value.name(), "spec.request", &bad(e)))?)
+    } else {
+        None
+    };
+    let in_group = user.groups.iter().any(|group| group == "system:nodes");
+    let Some(node) = user.name.strip_prefix("system:node:").filter(|_| in_group) else {
+        return Ok(());
+    };
+    match asked {
+        Some(asked) if asked.common_name != user.name => {
+            let why = format!("can only create a node CSR with CN={}", user.name);
+            Err(Refusal::forbidden(kind, value.name(), &why))
+        }
+        None if kind.store == kinds::NODE.store && value.name() != node => {
+            let other = value.name();
+            let why = format!("node {node:?} is not allowed to modify node {other:?}");
+            Err(Refusal::forbidden(kind, other, &why))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn machine_set(kind: &Kind, value: &Value, before: Option<&Value>) -> Result<(), Refusal> {
     let bad = |field: &str, why: &str| Err(Refusal::invalid(kind, value.name(), field, why));
     let spec = &value["spec"];
@@ -133,4 +169,30 @@ fn machine_set(kind: &Kind, value: &Value, before: Option<&Value>) -> Result<(),
         return bad("spec.template.metadata.labels", "Invalid value: `selector` does not match");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kubelet_makes_nothing_in_another_nodes_name() {
+        let kubelet = User::new("system:node:win-1", ["system:nodes"]);
+        let node = |name: &str| json!({"metadata": {"name": name}});
+        assert!(on_behalf(&kinds::NODE, &node("win-1"), &kubelet).is_ok());
+        assert!(on_behalf(&kinds::NODE, &node("win-10"), &kubelet).is_err());
+        assert!(on_behalf(&kinds::NODE, &node("win-10"), &User::admin()).is_ok());
+        let csr = |common_name: &str| {
+            let key = rcgen::KeyPair::generate().expect("a key");
+            let mut params = rcgen::CertificateParams::default();
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            params.distinguished_name.push(rcgen::DnType::CommonName, common_name);
+            let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+            json!({"metadata": {"name": "c"}, "spec": {"request": BASE64_STANDARD.encode(pem)}})
+        };
+        assert!(on_behalf(&kinds::CSR, &csr("system:node:win-1"), &kubelet).is_ok());
+        assert!(on_behalf(&kinds::CSR, &csr("system:node:win-10"), &kubelet).is_err());
+        let none = json!({"metadata": {"name": "c"}, "spec": {"request": "bm90aGluZw=="}});
+        assert!(on_behalf(&kinds::CSR, &none, &User::admin()).is_err(), "it cannot be read");
+    }
 }

@@ -1,11 +1,22 @@
 //! The API server: Kubernetes' HTTP over an object store in memory.
 //!
-//! Where it differs from a real one: authorization is not enforced (every known user may do
-//! everything); `managedFields` are not kept, and server-side apply neither tracks nor refuses
-//! other managers' fields; objects are not checked against schemas beyond names and the little in
-//! [`admission`]; bodies in protobuf are refused with 415 (kubectl's `create configmap NAME …` and
-//! its like send them; `create -f`, `apply`, `edit`, `patch`, `scale` and `drain` do not); a paginated list goes on in the present state rather than in its first page's;
-//! Events are forgotten by number, not by age.
+//! `tests/real` asks dormer's hands and watcher the same of a real one. Where this one differs:
+//!
+//! - Authorization is not enforced: every known user may do everything, but for what `NodeRestriction`
+//!   says of making Nodes and certificate requests.
+//! - `managedFields` are not kept, and server-side apply neither tracks nor refuses other managers'
+//!   fields.
+//! - Objects are not checked against schemas beyond names and the little in [`admission`]. A pod that
+//!   is made with a status keeps it; the real one drops it.
+//! - A request for a certificate is approved by nobody unless a fault orders it. The real controller
+//!   manager approves client certificates by itself for whoever may create
+//!   `certificatesigningrequests/nodeclient`: administrators always, bootstrap tokens under kubeadm.
+//! - A budget, an account of a namespace, a bootstrap token count at once; the real ones are computed,
+//!   made or read by watches a moment later, and an eviction meanwhile is refused with 429.
+//! - Bodies in protobuf are refused with 415 (kubectl's `create configmap NAME …` and its like send
+//!   them; `create -f`, `apply`, `edit`, `patch`, `scale` and `drain` do not).
+//! - A paginated list goes on in the present state rather than in its first page's; Events are
+//!   forgotten by number, not by age.
 
 pub mod admission;
 pub mod auth;

@@ -270,6 +270,7 @@ impl ApiServer {
         }
         admission::on_create(kind, &mut value, user);
         admission::check(kind, &value, None)?;
+        admission::on_behalf(kind, &value, user)?;
         let key = Key::of(&value);
         self.inner.store.transact(&user.name, |tx| {
             self.check_namespace(tx, kind, &key)?;

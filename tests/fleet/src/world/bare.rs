@@ -31,7 +31,7 @@ pub struct BareCloud {
 impl BareCloud {
     /// A cloud whose Nodes appear in this server.
     pub fn new(server: &ApiServer, pace: Pace) -> Arc<Self> {
-        let client = Client::new(server, User::new("system:node:bare", ["system:nodes"]));
+        let client = Client::new(server, User::controller("bare-cloud"));
         Arc::new(Self { client, pace, instances: Mutex::default() })
     }
 
