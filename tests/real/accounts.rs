@@ -80,5 +80,5 @@ pub(crate) async fn ours(site: &Site, account: &str) -> Speaker {
 /// The hands of a worker under its account and the rules as they are shipped.
 pub(crate) async fn worker(site: &Site) -> KubernetesHands {
     apply(site, |_, _| true).await;
-    hands(site.client(&ours(site, "dormer-worker").await).await)
+    hands(site.client(&ours(site, "dormer-worker").await).await, home(site))
 }

@@ -297,9 +297,9 @@ pub(crate) async fn client(kubeconfig: &str) -> Client {
     Client::try_from(config).expect("a client")
 }
 
-/// Hands for somebody.
-pub(crate) fn hands(client: Client) -> KubernetesHands {
-    KubernetesHands::new(client, Settings::default())
+/// Hands for somebody, at home in a namespace.
+pub(crate) fn hands(client: Client, home: String) -> KubernetesHands {
+    KubernetesHands::new(client, Settings { namespace: home, ..Settings::default() })
 }
 
 /// Does a task with these hands.

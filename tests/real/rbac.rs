@@ -83,17 +83,18 @@ enum Step {
     ApprovesAClient,
     ApprovesAServer,
     TellsOfARefusal,
+    RollsAPoolBack,
     LearnsHowToJoin,
     ReadsTheKey,
 }
 
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, IsElected, LearnsHowToJoin, ReadsTheKey, SeesEverything,
-    TellsOfARefusal,
+    DrainsByForce, FencesANode, IsElected, LearnsHowToJoin, ReadsTheKey, RollsAPoolBack,
+    SeesEverything, TellsOfARefusal,
 };
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     SeesEverything,
     AnswersABadSetting,
     IsElected,
@@ -104,6 +105,7 @@ const STEPS: [Step; 12] = [
     ApprovesAClient,
     ApprovesAServer,
     TellsOfARefusal,
+    RollsAPoolBack,
     LearnsHowToJoin,
     ReadsTheKey,
 ];
@@ -137,6 +139,7 @@ fn needed_by(right: &Right) -> (Step, String) {
         ("worker", "infrastructures" | "networks", _) => {
             (LearnsHowToJoin, may_not(&right.resource))
         }
+        ("worker-pool", "configmaps", _) => (RollsAPoolBack, may_not("ConfigMap")),
         ("worker-bootstrap", "secrets", _) => (LearnsHowToJoin, may_not("Secret")),
         ("worker-authorities", "configmaps", _) => {
             (LearnsHowToJoin, may_not(&format!("ConfigMap kube-system/{name}")))
@@ -176,7 +179,7 @@ impl Bench {
                     "stringData": data}))
                 .await;
         }
-        let (hands, node) = (hands(worker.clone()), AtomicU32::new(0));
+        let (hands, node) = (hands(worker.clone(), home(&site)), AtomicU32::new(0));
         Self { site, watcher, worker, hands, token, node }
     }
 
@@ -208,6 +211,7 @@ impl Bench {
                 self.approve(&by, Ask::serving(&node, &[&node]), &node).await
             }
             TellsOfARefusal => self.refusal(number).await,
+            RollsAPoolBack => self.roll_back().await,
             LearnsHowToJoin => self.hands.bootstrap().await.map(drop).map_err(|f| f.message),
             ReadsTheKey => {
                 let api: Api<Secret> = Api::namespaced(self.worker.clone(), &home(&self.site));
@@ -275,6 +279,22 @@ impl Bench {
         }
     }
 
+    /// On a pool without settings, and once more on those that it has then.
+    async fn roll_back(&self) -> Result<(), String> {
+        const MAP: super::cluster::Kind = ("", "v1", "ConfigMap");
+        let home = home(&self.site);
+        self.site.world.delete(MAP, &home, "dormer-pool-windows").await;
+        for payload in ["1.0.0", "0.9.0"] {
+            let (payload, back_from) = (payload.to_owned(), "2.0.0".to_owned());
+            let (pool, by) = ("windows".to_owned(), "somebody".to_owned());
+            self.run(Task::SetPayload { pool, payload, back_from, by }).await?;
+        }
+        let map = self.site.world.get(MAP, &home, "dormer-pool-windows").await;
+        assert_eq!(map.expect("it is there")["data"]["payload"], "0.9.0");
+        self.site.world.delete(MAP, &home, "dormer-pool-windows").await;
+        Ok(())
+    }
+
     async fn delete(&self, number: u32) -> Result<(), String> {
         let machine = self.site.joined(&format!("x{number}")).await;
         self.run(open(&machine, 1)).await?;
@@ -297,7 +317,7 @@ impl Bench {
         kubelet.ask(&self.token, &name, Ask::client("rbac-other")).await.expect("it may ask");
         let task = Task::ApproveCsr { csr: name.clone(), expect: expectation(&name) };
         // Events are counted by the hands that wrote them: these know of none yet.
-        let hands = hands(self.worker.clone());
+        let hands = hands(self.worker.clone(), home(&self.site));
         for _ in 0..2 {
             let done = run(&hands, task.clone()).await.map_err(|failure| failure.message)?;
             assert!(matches!(done, Outcome::CsrRefused { .. }), "{done:?}");

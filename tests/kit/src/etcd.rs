@@ -18,7 +18,7 @@ const ETCD: Program = Program {
     version_arg: "--version",
     go_package: Some("go.etcd.io/etcd/server/v3"),
     go_module: Some(MODULE),
-    go_version_variable: None,
+    go_linker_flags: "",
     wheel: None,
 };
 

@@ -34,13 +34,18 @@ certificatesigningrequest-signing-controller,daemonset-controller,deployment-con
 disruption-controller,garbage-collector-controller,namespace-controller,replicaset-controller,\
 root-ca-certificate-publisher-controller,serviceaccount-controller,statefulset-controller";
 
+/// What `/version` answers; a server that was not told says that it is nothing and nobody.
+const LINKER_FLAGS: &str = "-X k8s.io/component-base/version.gitVersion=v1.36.3 \
+                            -X k8s.io/component-base/version.gitMajor=1 \
+                            -X k8s.io/component-base/version.gitMinor=36";
+
 const fn program(name: &'static str, package: &'static str) -> Program {
     Program {
         name,
         version_arg: "--version",
         go_package: Some(package),
         go_module: Some(MODULE),
-        go_version_variable: Some("k8s.io/component-base/version.gitVersion"),
+        go_linker_flags: LINKER_FLAGS,
         wheel: None,
     }
 }

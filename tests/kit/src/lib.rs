@@ -37,9 +37,9 @@ pub use nats::{Login, NatsOptions, NatsServer, NatsTls, NatsVersion};
 pub use port::free_port;
 pub use process::{Process, ProcessSpec};
 pub use program::{Program, Release};
+pub use rcgen;
 pub use skip::{Skipped, Start};
 pub use sshd::{KeyKind, SshKey, Sshd, SshdOptions};
-pub use rcgen;
 pub use tempfile::TempDir;
 pub use wait::{await_condition, await_some, block_until};
 

