@@ -1,6 +1,7 @@
 //! `dormer bench fleet`: how long a whole fleet takes to come up, on a virtual clock, so that processor time costs no
 //! simulated time and the ratios measure waiting.
 
+mod over_nats;
 mod pipe;
 mod stage;
 
@@ -8,7 +9,10 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 use stage::{Came, Plan};
-use std::process::{Command, ExitCode};
+use std::{
+    path::PathBuf,
+    process::{Command, ExitCode},
+};
 
 /// Bring-ups of one machine on the idle system that are averaged: what every ratio is divided by.
 const ALONE: u64 = 3;
@@ -39,6 +43,12 @@ pub(crate) struct Options {
     /// Attempts that the one worker holds at once
     #[arg(long, default_value_t = 2_000)]
     slots: usize,
+    /// A nats-server program: the bring-up is measured over NATS, too, with 1, 2 and 4 worker processes
+    #[arg(long, value_name = "FILE")]
+    nats_server: Option<PathBuf>,
+    /// Attempts that each of those worker processes holds at once
+    #[arg(long, default_value_t = 2)]
+    worker_slots: usize,
     /// One JSON object on standard output in place of a table
     #[arg(long)]
     json: bool,
@@ -61,6 +71,7 @@ struct Figures {
     wmco_model_makespan_ratio: f64,
     cpu_s_per_node: Option<f64>,
     rss_mib: Option<f64>,
+    over_nats: Vec<over_nats::Came>,
     /// Real seconds that the virtual part took.
     took_s: f64,
 }
@@ -74,7 +85,15 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
         options.dead
     );
     let real = if options.virtual_only { None } else { Some(over_sockets()?) };
-    let figures = measure(&options, real)?;
+    let over_nats = match &options.nats_server {
+        None => Vec::new(),
+        Some(server) => {
+            let (machines, slots) = (options.machines, options.worker_slots);
+            let server = over_nats::server(server)?;
+            over_nats::play(&over_nats::Plan { server, machines, slots }).await?
+        }
+    };
+    let figures = Figures { over_nats, ..measure(&options, real)? };
     print(&figures, options.json)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -113,6 +132,7 @@ fn measure(options: &Options, real: Option<Real>) -> anyhow::Result<Figures> {
         wmco_model_makespan_ratio: wmco(&all, options.machines, one),
         cpu_s_per_node: real.as_ref().map(|real| real.cpu_s_per_node),
         rss_mib: real.as_ref().map(|real| real.rss_mib),
+        over_nats: Vec::new(),
         took_s: begun.elapsed().as_secs_f64(),
     })
 }
@@ -179,6 +199,9 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
     if let (Some(cpu), Some(rss)) = (figures.cpu_s_per_node, figures.rss_mib) {
         line(cpu, "processor seconds a node over real sockets, the simulated world's included");
         line(rss, "MiB resident, the simulated world's included");
+    }
+    for came in &figures.over_nats {
+        println!("{}", came.line());
     }
     Ok(())
 }

@@ -133,6 +133,9 @@ fn start_roles(
         catalog.clone(),
         Arc::new(kubernetes.clone()),
     );
+    let clock = ports.clock;
+    use dormer_engine::port::Clock as _;
+    let host = host.with_clock(Arc::new(move || i64::try_from(clock.now().0).unwrap_or(i64::MAX)));
     let mut running = roles::start(Parts {
         ports: Arc::clone(ports),
         hands: Arc::new(Hands { host, kubernetes }),
