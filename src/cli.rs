@@ -1,6 +1,6 @@
 //! The command line: what may be asked of `dormer`, and who answers.
 
-use crate::bench;
+use crate::{bench, shell};
 use clap::{Parser, Subcommand};
 use std::{io::IsTerminal, process::ExitCode};
 use tracing_subscriber::EnvFilter;
@@ -29,6 +29,10 @@ enum Command {
     /// Look at payloads: what is installed on Windows nodes
     #[command(subcommand)]
     Payload(crate::payload_command::Payload),
+    /// Write completions for a shell: they belong where it looks for them
+    Completions(shell::Completions),
+    /// Write man pages, one for each command, into a folder
+    Man(shell::Man),
     /// Measure dormer on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -71,6 +75,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Replay(options) => Ok(crate::replay::run(options)),
         Command::Profile(asked) => Ok(crate::profile_command::run(asked).await),
         Command::Payload(asked) => Ok(crate::payload_command::run(asked).await),
+        Command::Completions(asked) => asked.run(),
+        Command::Man(asked) => asked.run(),
         Command::Bench(bench) => bench::run(bench).await,
         #[cfg(feature = "demo")]
         Command::Demo(options) => crate::demo::run(options).await,

@@ -18,16 +18,16 @@ mod payload_command;
 mod profile_command;
 mod replay;
 mod run;
+mod shell;
 mod telemetry;
 
-use clap::Parser;
 use std::process::ExitCode;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = cli::Cli::parse();
+    let arguments = shell::arguments();
     cli::log_to_stderr(&arguments);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

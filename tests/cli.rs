@@ -56,3 +56,42 @@ fn the_fleet_lists_its_faults_and_refuses_an_unknown_one() {
     let output = dormer(&["fleet", "--speed", "0"]);
     assert!(text(&output.stderr).contains("above 0"), "{}", text(&output.stderr));
 }
+
+#[test]
+fn completions_know_every_command_in_every_shell() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let output = dormer(&["completions", shell]);
+        assert!(output.status.success(), "{shell}: {}", text(&output.stderr));
+        let script = text(&output.stdout);
+        for word in ["history", "replay", "recreate", "rollback"] {
+            assert!(script.contains(word), "{word} is missing for {shell}");
+        }
+    }
+    assert!(!dormer(&["completions", "csh"]).status.success());
+}
+
+#[test]
+fn every_command_has_a_man_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = dormer(&["man", folder.path().to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(page("dormer.1").contains(".TH dormer 1"), "{}", page("dormer.1"));
+    let recreate = page("dormer-recreate.1");
+    assert!(recreate.contains("dangerous: its Machine is deleted"), "{recreate}");
+    assert!(page("dormer-history.1").contains("export"));
+    assert!(page("dormer-replay.1").contains("Exit codes"));
+}
+
+/// kubectl calls `kubectl-dormer` for `kubectl dormer`.
+#[test]
+#[cfg(unix)]
+fn as_a_plugin_it_speaks_of_kubectl() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = folder.path().join("kubectl-dormer");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_dormer"), &plugin).unwrap();
+    let output = Command::new(&plugin).args(["retry", "--help"]).output().unwrap();
+    let help = text(&output.stdout);
+    assert!(help.contains("Usage: kubectl dormer retry"), "{help}");
+    assert!(help.contains("Works in Failed. It needs no lease."), "{help}");
+}

@@ -6,6 +6,7 @@ use super::{
     server::{Server, segment},
 };
 use clap::Args;
+use dormer_workflows::actions::{Action, RESET};
 use serde_json::{Value, json};
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -16,6 +17,13 @@ pub(crate) enum Risk {
     None,
     /// Something that a person should have meant.
     Moves(&'static str),
+}
+
+impl Risk {
+    /// As the table of actions has it.
+    fn of(action: &Action) -> Self {
+        action.danger.map_or(Self::None, Self::Moves)
+    }
 }
 
 /// How something is asked for.
@@ -110,7 +118,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) async fn run(self, action: &str, risk: Risk) -> Result<String, Failure> {
+    pub(crate) async fn run(self, action: &Action) -> Result<String, Failure> {
+        let (risk, action) = (Risk::of(action), action.name);
         self.wish.confirm(&format!("{action} {}", self.machine), risk)?;
         let server = self.wish.to.server()?;
         let path = format!("/machines/{}/actions/{action}", segment(&self.machine));
@@ -184,7 +193,7 @@ pub(crate) struct Reset {
 impl Reset {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let what = format!("reset {} to record {}", self.machine, self.to_record);
-        self.wish.confirm(&what, Risk::Moves("steps since then are done again"))?;
+        self.wish.confirm(&what, Risk::of(&RESET))?;
         let server = self.wish.to.server()?;
         let run = run_of(&server, &self.machine).await?;
         let mut body = self.wish.body();

@@ -17,9 +17,26 @@ mod why;
 pub(crate) use failure::{EXIT_CODES, Failure};
 
 use clap::{Args, Subcommand};
+use dormer_workflows::actions::{self, Action};
 use output::Output;
 use server::Server;
 use std::{io::Write, process::ExitCode};
+
+/// What is said below an action's help: where it works and at what price, as the table of actions has it.
+fn help(action: &Action) -> String {
+    format!("{}\n\n{EXIT_CODES}", action.terms())
+}
+
+/// What is said of an action that a machine and a pool have.
+fn either(machine: &Action, pool: &Action) -> String {
+    let mut of_pool = pool.what.to_owned();
+    of_pool[..1].make_ascii_lowercase();
+    format!("{}; with --pool: {of_pool}", machine.what)
+}
+
+fn help_on_either(machine: &Action, pool: &Action) -> String {
+    format!("On a machine: {} On a pool: {}\n\n{EXIT_CODES}", machine.terms(), pool.terms())
+}
 
 /// What may be asked of a running dormer.
 #[derive(Debug, Subcommand)]
@@ -45,35 +62,25 @@ pub(crate) enum Ask {
     /// Where a machine is, what it waits for, what was tried, and what to do next
     #[command(after_help = EXIT_CODES)]
     Why(why::Why),
-    /// Go on from the step that failed
-    #[command(after_help = EXIT_CODES)]
+    #[command(about = actions::RETRY.what, after_help = help(&actions::RETRY))]
     Retry(act::Machine),
-    /// Start nothing new on a machine, or grant nothing new in a pool
-    #[command(after_help = EXIT_CODES)]
+    #[command(about = either(&actions::PAUSE, &actions::PAUSE_POOL), after_help = help_on_either(&actions::PAUSE, &actions::PAUSE_POOL))]
     Pause(act::MachineOrPool),
-    /// End a pause, a hold or a drain
-    #[command(after_help = EXIT_CODES)]
+    #[command(about = either(&actions::RESUME, &actions::RESUME_POOL), after_help = help_on_either(&actions::RESUME, &actions::RESUME_POOL))]
     Resume(act::MachineOrPool),
-    /// Leave a machine as it is, out of the rollout, until it is resumed
-    #[command(after_help = EXIT_CODES)]
+    #[command(about = actions::HOLD.what, after_help = help(&actions::HOLD))]
     Hold(act::Machine),
-    /// Cordon and drain a machine's node until it is resumed, when the rollout lets it
-    #[command(after_help = EXIT_CODES)]
+    #[command(about = actions::DRAIN.what, after_help = help(&actions::DRAIN))]
     Drain(act::Machine),
-    /// Replace a machine by a new one, when the rollout lets it
-    #[command(after_help = EXIT_CODES)]
+    #[command(about = actions::RECREATE.what, after_help = help(&actions::RECREATE))]
     Recreate(act::Machine),
-    /// Let a machine be upgraded in a pool whose upgrades need approval
-    #[command(after_help = EXIT_CODES)]
+    #[command(about = actions::APPROVE.what, after_help = help(&actions::APPROVE))]
     Approve(act::Machine),
-    /// Give up an upgrade that is going on
-    #[command(after_help = EXIT_CODES)]
+    #[command(about = actions::ABORT.what, after_help = help(&actions::ABORT))]
     Abort(act::Machine),
-    /// Close a machine's run; the Machine stays, and dormer touches it no more
-    #[command(after_help = EXIT_CODES)]
+    #[command(about = actions::REMOVE.what, after_help = help(&actions::REMOVE))]
     Remove(act::Machine),
-    /// Go back to an earlier record of a run, and go on from there
-    #[command(after_help = EXIT_CODES)]
+    #[command(about = actions::RESET.what, after_help = help(&actions::RESET))]
     Reset(act::Reset),
     /// Go back one step, to a payload that the present one may follow
     #[command(after_help = EXIT_CODES)]
@@ -100,11 +107,11 @@ pub(crate) struct To {
 }
 
 impl To {
-    fn server(&self) -> Result<Server, Failure> {
+    pub(crate) fn server(&self) -> Result<Server, Failure> {
         Server::at(&self.server)
     }
 
-    fn wide(&self) -> bool {
+    pub(crate) fn wide(&self) -> bool {
         self.output == Output::Wide
     }
 }
@@ -135,15 +142,15 @@ async fn answer(ask: Ask) -> Result<String, Failure> {
         Ask::Watch(watch) => watch.run().await,
         Ask::Logs(logs) => logs.run().await,
         Ask::Why(why) => why.run().await,
-        Ask::Retry(on) => on.run("retry", act::Risk::None).await,
-        Ask::Pause(on) => on.run("pause").await,
-        Ask::Resume(on) => on.run("resume").await,
-        Ask::Hold(on) => on.run("hold", act::Risk::None).await,
-        Ask::Drain(on) => on.run("drain", act::Risk::Moves("pods on its node are evicted")).await,
-        Ask::Recreate(on) => on.run("recreate", act::Risk::Moves("its Machine is deleted")).await,
-        Ask::Approve(on) => on.run("approve", act::Risk::None).await,
-        Ask::Abort(on) => on.run("abort", act::Risk::None).await,
-        Ask::Remove(on) => on.run("remove", act::Risk::Moves("dormer forgets it")).await,
+        Ask::Retry(on) => on.run(&actions::RETRY).await,
+        Ask::Pause(on) => on.run(actions::PAUSE.name).await,
+        Ask::Resume(on) => on.run(actions::RESUME.name).await,
+        Ask::Hold(on) => on.run(&actions::HOLD).await,
+        Ask::Drain(on) => on.run(&actions::DRAIN).await,
+        Ask::Recreate(on) => on.run(&actions::RECREATE).await,
+        Ask::Approve(on) => on.run(&actions::APPROVE).await,
+        Ask::Abort(on) => on.run(&actions::ABORT).await,
+        Ask::Remove(on) => on.run(&actions::REMOVE).await,
         Ask::Reset(reset) => reset.run().await,
         Ask::Rollback(rollback) => rollback.run().await,
         Ask::Dead(dead) => dead.run().await,
