@@ -15,6 +15,7 @@ mod health;
 mod live;
 mod metrics;
 mod payload_command;
+mod plan;
 mod profile_command;
 mod replay;
 mod run;

@@ -43,8 +43,10 @@ pub(crate) struct Body {
     against: Option<u64>,
     /// The record that a reset goes back to.
     to: Option<u64>,
-    /// The payload that a rollback goes back to.
+    /// The payload that a rollback goes back to; in a plan, the manifest of one that is tried on.
     payload: Option<String>,
+    /// In a plan, a layer that is tried on.
+    layer: Option<String>,
 }
 
 impl Body {
@@ -72,6 +74,18 @@ impl Body {
         let user = headers.get(USER_HEADER).and_then(|value| value.to_str().ok());
         let user = user.filter(|name| (1..=NAME_BYTES_MAX).contains(&name.len()));
         Ok(Self { who: body.who.or_else(|| user.map(str::to_owned)), ..body })
+    }
+
+    /// A payload's manifest and a layer that are tried on, as texts.
+    ///
+    /// # Errors
+    /// As [`Body::read`].
+    pub(crate) fn tried(
+        headers: &HeaderMap,
+        bytes: &[u8],
+    ) -> Result<(Option<String>, Option<String>), ApiError> {
+        let body = Self::read(headers, bytes)?;
+        Ok((body.payload, body.layer))
     }
 
     /// The record that a reset goes back to.

@@ -5,6 +5,7 @@ mod changes;
 mod dead;
 mod error;
 mod guard;
+mod planned;
 pub(crate) mod reads;
 mod shelf;
 mod shown;
@@ -19,7 +20,7 @@ pub(crate) use guard::ActionsFrom;
 pub(crate) use shelf::Shown;
 pub(crate) use shown::time;
 
-use crate::live::Live;
+use crate::{live::Live, plan::Desk};
 use axum::{
     Router, middleware,
     routing::{get, post},
@@ -38,13 +39,21 @@ pub(crate) struct Api<P> {
     live: Arc<Live>,
     shelf: Shelf<P>,
     changes: changes::Changes,
+    /// What a node would become, where this process knows payloads and the cluster.
+    desk: Option<Arc<Desk>>,
 }
 
 impl<P: Ports> Api<P> {
     /// An API over a store, with the heartbeats that this process hears.
+    #[cfg(test)]
     pub(crate) fn new(ports: Arc<P>, live: Arc<Live>) -> Arc<Self> {
+        Self::over(ports, live, None)
+    }
+
+    /// The same, which also says what nodes would become.
+    pub(crate) fn over(ports: Arc<P>, live: Arc<Live>, desk: Option<Arc<Desk>>) -> Arc<Self> {
         let shelf = Shelf::new(Arc::clone(&ports));
-        Arc::new(Self { shelf, ports, live, changes: changes::Changes::default() })
+        Arc::new(Self { shelf, ports, live, changes: changes::Changes::default(), desk })
     }
 }
 
@@ -68,6 +77,7 @@ pub(crate) fn router<P: Ports>(api: Arc<Api<P>>, from: ActionsFrom) -> Router {
     let v1 = Router::new()
         .route("/machines", get(reads::machines))
         .route("/machines/{machine}", get(reads::machine))
+        .route("/machines/{machine}/desired", get(planned::desired))
         .route("/machines/{machine}/history", get(reads::machine_history))
         .route("/machines/{machine}/actions/{action}", post(writes::machine))
         .route("/runs", get(reads::runs))
@@ -82,6 +92,7 @@ pub(crate) fn router<P: Ports>(api: Arc<Api<P>>, from: ActionsFrom) -> Router {
         .route("/rollouts/{pool}/actions/{action}", post(writes::rollout))
         .route("/pools", get(reads::pools))
         .route("/pools/{pool}", get(reads::pool))
+        .route("/pools/{pool}/plan", get(planned::plan).post(planned::plan_with))
         .route("/tasks", get(reads::tasks))
         .route("/changes", get(changes::changes))
         .route("/dead", get(reads::dead))

@@ -82,6 +82,9 @@ pub(crate) enum Ask {
     Remove(act::Machine),
     #[command(about = actions::RESET.what, after_help = help(&actions::RESET))]
     Reset(act::Reset),
+    /// Which nodes would change, what on them, and how: with what is wanted now, or with something tried on
+    #[command(after_help = EXIT_CODES)]
+    Plan(crate::plan::Plan),
     /// Go back one step, to a payload that the present one may follow
     #[command(after_help = EXIT_CODES)]
     Rollback(act::Rollback),
@@ -109,6 +112,11 @@ pub(crate) struct To {
 impl To {
     pub(crate) fn server(&self) -> Result<Server, Failure> {
         Server::at(&self.server)
+    }
+
+    /// `value` as text, when it is a program that reads it.
+    pub(crate) fn programs(&self, value: &serde_json::Value) -> Result<Option<String>, Failure> {
+        self.output.for_programs(value)
     }
 
     pub(crate) fn wide(&self) -> bool {
@@ -152,6 +160,7 @@ async fn answer(ask: Ask) -> Result<String, Failure> {
         Ask::Abort(on) => on.run(&actions::ABORT).await,
         Ask::Remove(on) => on.run(&actions::REMOVE).await,
         Ask::Reset(reset) => reset.run().await,
+        Ask::Plan(plan) => plan.run().await,
         Ask::Rollback(rollback) => rollback.run().await,
         Ask::Dead(dead) => dead.run().await,
     }

@@ -5,6 +5,7 @@ use crate::{
     api::{ActionsFrom, Api as PeopleApi},
     console, health,
     live::Live,
+    plan::Desk,
     metrics,
     run::{
         roles::{self, Parts, Running},
@@ -96,7 +97,7 @@ impl Stage {
         stage.make_pool(options).await?;
         let live = Arc::<Live>::default();
         let mut running = stage.start_roles(&live)?;
-        let api = PeopleApi::new(stage.ports(), live);
+        let api = PeopleApi::over(stage.ports(), live, Some(stage.desk()));
         let telemetry = running.telemetry();
         telemetry.asks(api.clone());
         let people = console::with_api(api, ActionsFrom::default());
@@ -214,6 +215,12 @@ impl Stage {
     #[cfg(test)]
     pub(super) fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// What says what nodes would become.
+    fn desk(&self) -> Arc<Desk> {
+        let kubernetes = KubernetesHands::new(self.client.clone(), Settings::default());
+        Desk::new(self.catalog.clone(), Arc::new(kubernetes))
     }
 
     /// What dormer has at hand to install.

@@ -14,6 +14,12 @@ use std::sync::Arc;
 /// Both pairs of hands.
 pub(crate) type Both = Hands<Keyed<HostHands<KubernetesHands>>, KubernetesHands>;
 
+/// The hands for the Kubernetes API.
+pub(crate) fn kubernetes(config: &Config, client: &kube::Client) -> KubernetesHands {
+    let settings = Settings { namespace: config.namespace.clone(), ..config.join.clone() };
+    KubernetesHands::new(client.clone(), settings)
+}
+
 /// Both pairs of hands for the cluster behind `client`. A key that is not there yet is waited for.
 pub(crate) async fn both(config: &Config, client: &kube::Client, catalog: &Catalog) -> Both {
     let source = Source {
@@ -22,8 +28,7 @@ pub(crate) async fn both(config: &Config, client: &kube::Client, catalog: &Catal
         place: config.key.clone(),
         look_every: LOOK_EVERY,
     };
-    let settings = Settings { namespace: config.namespace.clone(), ..config.join.clone() };
-    let kubernetes = KubernetesHands::new(client.clone(), settings);
+    let kubernetes = kubernetes(config, client);
     let (cluster, catalog) = (Arc::new(kubernetes.clone()), catalog.clone());
     let dialer: Dialer = Arc::new(TcpDial { port: config.ssh_port });
     let host = Keyed::follow(source, move |key| {

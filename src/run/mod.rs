@@ -13,6 +13,7 @@ use crate::{
     config::{Config, Role, Settings, Store},
     console, health,
     live::Live,
+    plan::Desk,
     metrics,
     telemetry::Telemetry,
 };
@@ -178,7 +179,7 @@ impl Cluster<'_> {
     /// What people are answered, where that is one of our roles.
     fn people<P: Ports>(&self, ports: Arc<P>, live: &Arc<Live>, telemetry: &Telemetry) -> Router {
         if self.config.is(Role::Console) {
-            let api = Api::new(ports, Arc::clone(live));
+            let api = Api::over(ports, Arc::clone(live), Some(self.desk()));
             telemetry.asks(api.clone());
             console::with_api(api, self.config.actions_from)
         } else {
@@ -199,6 +200,12 @@ impl Cluster<'_> {
             ..watcher::Options::default()
         };
         running.watcher(self.client.clone(), facts, Arc::clone(&self.catalog), options);
+    }
+
+    /// What says what nodes would become.
+    fn desk(&self) -> Arc<Desk> {
+        let cluster = hands::kubernetes(self.config, &self.client);
+        Desk::new(self.catalog.as_ref().clone(), Arc::new(cluster))
     }
 
     async fn hands(&self) -> Arc<hands::Both> {

@@ -3,6 +3,7 @@
 use crate::{
     answer::{Answer, ItemState},
     document::{ChangeClass, Document},
+    item::What,
 };
 
 /// One item that is not as it should be.
@@ -33,6 +34,38 @@ pub fn differences(document: &Document, answer: &Answer) -> Vec<Difference> {
             detail: outcome.detail.clone(),
         })
         .collect()
+}
+
+/// What would differ on a host that is as `from` has it, were it to become as `to` has it: what a `plan` of `to` would
+/// find there. What only `from` has stays as it is.
+#[must_use]
+pub fn between(from: &Document, to: &Document) -> Vec<Difference> {
+    let before = |id: &str| from.items.iter().find(|item| item.id == id);
+    let differs = to.items.iter().filter_map(|item| {
+        let detail = match before(&item.id) {
+            None => "not there yet".to_owned(),
+            Some(before) if before.what == item.what => return None,
+            Some(before) => fields(&before.what, &item.what),
+        };
+        Some(Difference { id: item.id.clone(), change: item.change, detail })
+    });
+    differs.collect()
+}
+
+/// The names of the fields in which two items differ; never their values, which may be secrets.
+fn fields(from: &What, to: &What) -> String {
+    let object = |what: &What| match serde_json::to_value(what) {
+        Ok(serde_json::Value::Object(fields)) => fields,
+        _ => serde_json::Map::new(),
+    };
+    let (from, to) = (object(from), object(to));
+    let differs = to.iter().filter(|(name, value)| from.get(*name) != Some(value));
+    let names: Vec<&str> = differs.map(|(name, _)| name.as_str()).collect();
+    // Content and its digest change together; people care for one of them.
+    match names.iter().any(|name| *name == "sha256") {
+        true => "another content".to_owned(),
+        false => format!("another {}", names.join(", ")),
+    }
 }
 
 /// What a change as a whole asks for: the highest class among its items; none when nothing differs.
@@ -75,6 +108,31 @@ mod tests {
             failure: None,
             took_ms: 0,
         }
+    }
+
+    #[test]
+    fn two_documents_differ_in_what_a_plan_would_find() {
+        let document = |items| Document {
+            schema: DOCUMENT_SCHEMA,
+            section: Section::Host,
+            version: "v".into(),
+            items,
+        };
+        let mut kept = item("b", ChangeClass::Drain);
+        let from = document(vec![item("a", ChangeClass::Live), kept.clone()]);
+        kept.what = What::Directory(Directory { path: r"C:\k".into(), keep: true });
+        let to = document(vec![kept, item("c", ChangeClass::Restart)]);
+        let found = between(&from, &to);
+        let told: Vec<_> =
+            found.iter().map(|one| (one.id.as_str(), one.change, one.detail.as_str())).collect();
+        assert_eq!(
+            told,
+            [
+                ("b", ChangeClass::Drain, "another keep"),
+                ("c", ChangeClass::Restart, "not there yet")
+            ]
+        );
+        assert!(between(&to, &to).is_empty());
     }
 
     #[test]

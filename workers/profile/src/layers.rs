@@ -32,6 +32,13 @@ impl Layer {
         Ok(Self { name: name.to_owned(), value })
     }
 
+    /// A layered profile as a layer, so that more can lie on it.
+    #[must_use]
+    pub fn of(profile: &Profile) -> Self {
+        let value = serde_json::to_value(profile).unwrap_or_default();
+        Self { name: profile.name.clone(), value }
+    }
+
     /// Whether it may lie on that profile: a layer with a `name` is for the profile of that name only.
     #[must_use]
     pub fn fits(&self, profile: &str) -> bool {
@@ -94,6 +101,16 @@ mod tests {
         assert!(named.fits("openshift") && !named.fits("upstream"));
         let any = Layer::parse("user", BASE).expect("a layer");
         assert!(any.fits("openshift") && any.fits("upstream"));
+    }
+
+    #[test]
+    fn more_can_lie_on_a_layered_profile() {
+        let below = Layer::of(&crate::builtin::openshift());
+        let same = stack(std::slice::from_ref(&below)).expect("a profile");
+        assert_eq!(same, crate::builtin::openshift());
+        let user = Layer::parse("user", "node: {services: {kube-proxy: null}}").expect("one");
+        let less = stack(&[below, user]).expect("a profile");
+        assert_eq!(less.node.services.len() + 1, same.node.services.len());
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod facts;
 mod platform;
 mod prepare;
 mod sent;
+pub mod values;
 
 use crate::{
     catalog::Catalog,

@@ -1,6 +1,12 @@
 //! What has to be on a host before the script is called: the document, the script, and payload files.
 
-use super::{HostHands, Wanted, ask::names, cluster::Cluster, facts::section, platform};
+use super::{
+    HostHands, Wanted,
+    ask::names,
+    cluster::Cluster,
+    facts::section,
+    values::{Known, values},
+};
 use crate::{
     catalog::Payload,
     progress::Progress,
@@ -12,10 +18,10 @@ use dormer_profile::{
     invocation::{DocumentRef, document_path, document_ref, script_path},
     render::{Inputs, Rendered, Staged, render},
     script, sha256_hex,
-    values::{Values, join_secrets},
+    values::join_secrets,
 };
 use dormer_proto::{
-    machine::{self, HostRef},
+    machine::HostRef,
     message::Failure,
     work::Order,
 };
@@ -58,30 +64,11 @@ impl<C: Cluster> HostHands<C> {
         progress.step("render", 0, "");
         let found = self.catalog.find(wanted.desired)?;
         let bootstrap = self.cluster.bootstrap().await?;
-        let mut values = Values {
-            api_server: bootstrap.api_url.clone(),
-            cluster_dns: bootstrap.cluster_dns.clone(),
-            cluster_domain: bootstrap.cluster_domain.clone(),
-            service_cidr: bootstrap.service_cidr.clone(),
-            node_ip: host.address.clone(),
-            platform: platform::word(host),
-            hostname: platform::hostname(host).unwrap_or_default(),
-            cloud_provider: platform::cloud_provider(host).to_owned(),
-            ..Values::default()
-        };
         let standing = self.cluster.standing(&host.machine, wanted.node).await?;
         // A Node keeps its name; before there is one, its certificates are routed by what was noted.
         let named = wanted.node.map(str::to_owned).or(standing.noted);
-        if platform::overrides(host) {
-            values.hostname_override = named.unwrap_or_default();
-        }
-        if let (machine::Section::Node, Some(node)) = (wanted.section, wanted.node) {
-            node.clone_into(&mut values.node_name);
-            values.subnet = standing.subnet.unwrap_or_default();
-        }
-        // The Windows build is part of the version already; profiles that name it get the payload's first.
-        let builds = &found.payload.manifest.windows_builds;
-        values.windows_build = builds.first().cloned().unwrap_or_default();
+        let known = Known { named, node: wanted.node, subnet: standing.subnet };
+        let values = values(&bootstrap, host, wanted.section, known, &found.payload.manifest);
         let secrets = join_secrets(
             &bootstrap.api_url,
             &bootstrap.api_ca,

@@ -1,0 +1,99 @@
+//! The endpoints that say what nodes would become.
+
+use super::{Api, ApiError, ask::Body, shelf::Shown};
+use crate::plan::{Candidate, Desk, compare};
+use axum::{
+    Json,
+    body::Bytes,
+    extract::{Path, State as Of},
+    http::HeaderMap,
+};
+use dormer_engine::port::Ports;
+use dormer_profile::{layers::Layer, payload::Manifest, problem::Problems, shown::readable};
+use dormer_proto::message::Failure;
+use dormer_workflows::{State, machine};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+type Answer = Result<Json<Value>, ApiError>;
+
+impl<P: Ports> Api<P> {
+    fn desk(&self) -> Result<&Desk, ApiError> {
+        let none = || {
+            let error = "this process knows no payloads and no cluster";
+            ApiError::conflict(error, "ask one that runs with the payload folders of the watcher")
+        };
+        self.desk.as_deref().ok_or_else(none)
+    }
+}
+
+/// What one machine should be: the document of each section, with secrets by their names.
+pub(super) async fn desired<P: Ports>(
+    Of(api): Of<Arc<Api<P>>>,
+    Path(called): Path<String>,
+) -> Answer {
+    let (run, desk) = (api.shelf.machine(&called).await?, api.desk()?);
+    let unsaid =
+        || ApiError::conflict("the pool does not say what it should be", "dormer get pools");
+    let state = machine(&run).ok_or_else(unsaid)?;
+    let desired = state.desired().ok_or_else(unsaid)?;
+    let found = desk.catalog.find(desired).map_err(cannot)?;
+    let bootstrap = desk.bootstrap().await.map_err(cannot)?;
+    let parts = (found.profile.as_ref(), &found.payload.manifest);
+    let documents = desk
+        .documents(&bootstrap, state, parts, &desired.version)
+        .map_err(|why| ApiError::conflict(why, "dormer profile render shows the same offline"))?;
+    let mut shown = json!({
+        "machine": state.machine_ref().name, "profile": found.profile.name,
+        "payload": desired.payload, "version": desired.version,
+    });
+    for document in documents {
+        shown[document.section.as_str()] = readable(&document);
+    }
+    shown["kubernetes"] = serde_json::to_value(&found.profile.kubernetes).unwrap_or_default();
+    Ok(Json(shown))
+}
+
+/// What would change as the pool's settings are now.
+pub(super) async fn plan<P: Ports>(Of(api): Of<Arc<Api<P>>>, Path(pool): Path<String>) -> Answer {
+    planned(&api, &pool, Candidate::default()).await
+}
+
+/// What would change with a payload, or a layer, that is tried on.
+pub(super) async fn plan_with<P: Ports>(
+    Of(api): Of<Arc<Api<P>>>,
+    Path(pool): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let (payload, layer) = Body::tried(&headers, &body)?;
+    let wrong = |problems: Problems| {
+        ApiError::bad(problems.to_string(), "mend it, and ask again: nothing was changed")
+    };
+    let payload = payload.map(|text| Manifest::parse(&text)).transpose().map_err(wrong)?;
+    let layer = layer.map(|text| Layer::parse("layer", &text)).transpose().map_err(wrong)?;
+    planned(&api, &pool, Candidate { payload, layer }).await
+}
+
+async fn planned<P: Ports>(api: &Api<P>, pool: &str, candidate: Candidate) -> Answer {
+    let desk = api.desk()?;
+    api.found_rollout(pool).await?;
+    let runs = api.shelf.all().await?;
+    let bootstrap = desk.bootstrap().await.map_err(cannot)?;
+    let mut items = Vec::new();
+    for run in runs.iter().filter(|run| run.closed.is_none()) {
+        let Some(state) = machine(run).filter(|state| state.view().pool == pool) else { continue };
+        let shown = compare(desk, &bootstrap, state, &candidate)
+            .map_err(|why| ApiError::bad(why, "mend it, and ask again: nothing was changed"))?;
+        items.push(shown);
+    }
+    Ok(Json(json!({"pool": pool, "items": items})))
+}
+
+fn machine(run: &Shown) -> Option<&machine::State> {
+    if let State::Machine(state) = &run.state { Some(state) } else { None }
+}
+
+fn cannot(failure: Failure) -> ApiError {
+    ApiError::conflict(failure.message, "dormer get pools; is the payload at hand here?")
+}

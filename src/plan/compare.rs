@@ -1,0 +1,166 @@
+//! What would change on each machine of a pool, with which change class, and how.
+
+use super::Desk;
+use dormer_profile::{
+    document::ChangeClass,
+    drift::{Difference, between, change_class},
+    layers::{Layer, stack},
+    payload::Manifest,
+    problem::Problems,
+    profile::Profile,
+    script,
+    version::version,
+};
+use dormer_proto::{
+    machine,
+    pool::{Desired, Terms, payload_of},
+};
+use dormer_workers::{catalog::Found, host::cluster::Bootstrap, pool::Installed};
+use dormer_workflows::machine::{How, State};
+use serde_json::{Value, json};
+
+/// Differences of one machine that are named; the rest is a count.
+const NAMED_MAX: usize = 200;
+
+/// What is tried on: a payload that is not installed, a layer more, or nothing but what the pool wants now.
+#[derive(Debug, Default)]
+pub(crate) struct Candidate {
+    pub(crate) payload: Option<Manifest>,
+    pub(crate) layer: Option<Layer>,
+}
+
+impl Candidate {
+    /// The profile and payload that a machine would get, and their version.
+    fn over(&self, found: &Found) -> Result<(Profile, Manifest, String), Problems> {
+        let manifest = self.payload.clone().unwrap_or_else(|| found.payload.manifest.clone());
+        let profile = match &self.layer {
+            Some(layer) if layer.fits(&found.profile.name) => {
+                stack(&[Layer::of(&found.profile), layer.clone()])?
+            }
+            _ => found.profile.as_ref().clone(),
+        };
+        let version = version(&profile, &manifest, script::hash());
+        Ok((profile, manifest, version))
+    }
+}
+
+/// What would change on one machine.
+///
+/// # Errors
+/// The candidate cannot be rendered: place and reason.
+pub(crate) fn compare(
+    desk: &Desk,
+    bootstrap: &Bootstrap,
+    state: &State,
+    candidate: &Candidate,
+) -> Result<Value, String> {
+    let mut shown = json!({
+        "name": state.machine_ref().name, "node": state.node_name(), "from": state.version,
+    });
+    let unknown = |shown: &mut Value, why: String| shown["unknown"] = why.into();
+    let Some(desired) = state.desired() else {
+        unknown(&mut shown, "the pool does not say what it should be".into());
+        return Ok(shown);
+    };
+    let wanted = match desk.catalog.find(desired) {
+        Ok(found) => found,
+        Err(failure) => {
+            unknown(&mut shown, failure.message);
+            return Ok(shown);
+        }
+    };
+    let (profile, manifest, to) = candidate.over(&wanted).map_err(|e| e.to_string())?;
+    shown["to"] = to.as_str().into();
+    let after = desk.documents(bootstrap, state, (&profile, &manifest), &to)?;
+    if state.version.as_deref() == Some(to.as_str()) {
+        shown["changes"] = json!([]);
+        return Ok(shown);
+    }
+    shown["notAllowed"] = bar(desk, state, &manifest, candidate).into();
+    let before = match carried(desk, state) {
+        Ok(found) => found,
+        Err(why) => {
+            unknown(&mut shown, why);
+            return Ok(shown);
+        }
+    };
+    let present = state.version.as_deref().unwrap_or_default();
+    let parts = (before.profile.as_ref(), &before.payload.manifest);
+    let before = desk.documents(bootstrap, state, parts, present)?;
+    let mut found = Vec::new();
+    for (from, to) in before.iter().zip(&after) {
+        found.extend(between(from, to));
+    }
+    tell(&mut shown, state, &found);
+    Ok(shown)
+}
+
+/// What a machine carries now, if this process knows that version.
+fn carried(desk: &Desk, state: &State) -> Result<Found, String> {
+    let Some(version) = state.version.clone() else {
+        return Err(match state.served {
+            true => "nobody knows which version it carries: its host will be compared".into(),
+            false => "it is no node yet: it comes up with what is wanted".into(),
+        });
+    };
+    let payload = payload_of(&version).unwrap_or_default().to_owned();
+    desk.catalog.find(&Desired { version, payload }).map_err(|_| {
+        "the version that it carries is not at hand here: its host will be compared".to_owned()
+    })
+}
+
+/// Why a machine may not go there now.
+fn bar(desk: &Desk, state: &State, manifest: &Manifest, candidate: &Candidate) -> Option<String> {
+    if candidate.payload.is_none() {
+        return state.barred();
+    }
+    let from = payload_of(state.version.as_deref()?)?;
+    let may_follow = manifest.may_follow.clone();
+    let installed = desk.catalog.edges(&manifest.version).is_some();
+    let terms = Terms { may_follow, ..Terms::default() };
+    let bars = terms.bars(&manifest.version, from);
+    if installed { bars.or_else(|| state.barred()) } else { bars }
+}
+
+fn tell(shown: &mut Value, state: &State, found: &[Difference]) {
+    let class = change_class(found);
+    shown["class"] = class.map(word).into();
+    shown["how"] = match class {
+        None => "its Node is marked with the new version, nothing else".into(),
+        Some(ChangeClass::Live) => "in place, without the lease".into(),
+        Some(class) => how(state.how(of_machine(class))).into(),
+    };
+    let named = found
+        .iter()
+        .take(NAMED_MAX)
+        .map(|one| json!({"item": one.id, "class": word(one.change), "detail": one.detail}));
+    shown["changes"] = named.collect();
+    shown["changesInAll"] = found.len().into();
+}
+
+fn how(how: How) -> &'static str {
+    match how {
+        How::Recreate => "with the lease: drained, its Machine replaced",
+        How::InPlace => "with the lease: drained, torn down, configured again",
+        How::Restart => "with the lease: configured again, no drain",
+        How::Drain => "with the lease: drained, and stays so",
+    }
+}
+
+fn word(class: ChangeClass) -> &'static str {
+    match class {
+        ChangeClass::Live => "live",
+        ChangeClass::Restart => "restart",
+        ChangeClass::Drain => "drain",
+        ChangeClass::Replace => "replace",
+    }
+}
+
+fn of_machine(class: ChangeClass) -> machine::ChangeClass {
+    match class {
+        ChangeClass::Live => machine::ChangeClass::Live,
+        ChangeClass::Restart => machine::ChangeClass::Restart,
+        ChangeClass::Drain => machine::ChangeClass::Drain,
+        ChangeClass::Replace => machine::ChangeClass::Replace,
+    }
+}

@@ -1,0 +1,9 @@
+//! What nodes would become: rendered for one machine, and compared over a pool, before anything is changed.
+
+mod command;
+mod compare;
+mod desk;
+
+pub(crate) use command::Plan;
+pub(crate) use compare::{Candidate, compare};
+pub(crate) use desk::Desk;
