@@ -114,3 +114,20 @@ fn launch(program: &Path, ports: (u16, u16), folder: &Path) -> Result<Process> {
     }
     anyhow::bail!("{}", process.log_tail())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::started;
+
+    #[test]
+    fn etcd_comes_back_on_its_port_and_dies_with_its_value() {
+        let mut etcd = started!(Etcd::start());
+        let (port, url) = (etcd.ports.0, etcd.url());
+        etcd.restart();
+        assert_eq!(etcd.url(), url);
+        assert_eq!(plain_status(port, "/health").expect("it answers"), 200);
+        drop(etcd);
+        assert!(plain_status(port, "/health").is_err());
+    }
+}
