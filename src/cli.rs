@@ -1,14 +1,16 @@
 //! The command line: what may be asked of `dormer`, and who answers.
 
-use crate::{bench, shell};
+use crate::{bench, logs, shell};
 use clap::{Parser, Subcommand};
-use std::{io::IsTerminal, process::ExitCode};
-use tracing_subscriber::EnvFilter;
+use std::process::ExitCode;
 
 /// The life of Windows nodes in Kubernetes and OpenShift, as durable workflows.
 #[derive(Debug, Parser)]
 #[command(name = "dormer", version, max_term_width = 100)]
 pub(crate) struct Cli {
+    /// How lines of the log are written to standard error; DORMER_LOG chooses which (`info`, `dormer_engine=debug`)
+    #[arg(long, global = true, env = "DORMER_LOG_FORMAT", value_enum, default_value = "text")]
+    log_format: logs::Format,
     #[command(subcommand)]
     command: Command,
 }
@@ -51,20 +53,9 @@ impl Cli {
     }
 }
 
-/// Logs go to standard error. `DORMER_LOG` chooses them (`info`, `dormer_engine=debug`); `DORMER_LOG_FORMAT=json`
-/// makes each a line of JSON.
+/// Logs go to standard error.
 pub(crate) fn log_to_stderr(cli: &Cli) {
-    let filter =
-        EnvFilter::try_from_env("DORMER_LOG").unwrap_or_else(|_| EnvFilter::new(cli.logged()));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
-    if std::env::var("DORMER_LOG_FORMAT").is_ok_and(|format| format == "json") {
-        lines.json().init();
-    } else {
-        lines.init();
-    }
+    logs::to_stderr(cli.logged(), cli.log_format);
 }
 
 /// Does what was asked.

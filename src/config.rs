@@ -65,6 +65,8 @@ pub(crate) struct Config {
     pub(crate) actions_from: ActionsFrom,
     /// This process' name.
     pub(crate) name: String,
+    /// Where traces go.
+    pub(crate) otlp_endpoint: Option<String>,
     /// How kubelets join.
     pub(crate) join: Join,
     /// How NATS is reached.
@@ -110,6 +112,7 @@ impl Config {
             listen: all.listen.unwrap_or(LISTEN),
             actions_from: all.actions_from.unwrap_or_default(),
             name: all.name.unwrap_or_default(),
+            otlp_endpoint: all.otlp_endpoint,
             join: settled(join)?,
             nats,
         })

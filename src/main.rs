@@ -13,6 +13,7 @@ mod embedded;
 mod fleet;
 mod health;
 mod live;
+mod logs;
 mod metrics;
 mod payload_command;
 mod plan;

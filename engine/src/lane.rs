@@ -518,10 +518,7 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
             Ok(revision) => {
                 self.tally.records += 1;
                 self.tally.events += record.events.len() as u64;
-                tracing::info!(
-                    run = %plan.run, seq = %record.run.seq, state = W::label(&record.run.state),
-                    events = record.events.len(), "transition"
-                );
+                tracing::debug!(run = %plan.run, seq = %record.run.seq, "appended");
                 self.witness.stored(plan.before, &record);
                 let mut run = record.run;
                 run.sealed(sum);

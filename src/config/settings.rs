@@ -156,6 +156,11 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
 
+    /// A collector that takes traces by OTLP over HTTP, http://HOST:PORT; without one nobody is told
+    #[arg(long, env = "DORMER_OTLP_ENDPOINT", value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) otlp_endpoint: Option<String>,
+
     #[command(flatten)]
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) join: JoinSettings,
@@ -333,7 +338,8 @@ impl Settings {
     pub(crate) fn over(self, lower: Self) -> Self {
         over!(self, lower;
             kubeconfig, context, store, namespace, machine_namespace, pool, private_key, private_key_secret,
-            ssh_port, slots, listen, actions_from, name;
+            ssh_port, slots, listen, actions_from, name,
+            otlp_endpoint;
             role, payload, profile_layer)
     }
 

@@ -72,6 +72,9 @@ pub(crate) struct Options {
     /// Where dormer's API answers meanwhile
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
+    /// A collector that takes traces by OTLP over HTTP, http://HOST:PORT; their times are the world's
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
     /// Keeps everything alive afterwards, until Ctrl-C
     #[arg(long)]
     hold: bool,

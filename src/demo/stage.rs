@@ -5,12 +5,13 @@ use crate::{
     api::{ActionsFrom, Api as PeopleApi},
     console, health,
     live::Live,
-    plan::Desk,
     metrics,
+    plan::Desk,
     run::{
         roles::{self, Parts, Running},
         serve,
     },
+    telemetry::Telemetry,
 };
 use anyhow::Context;
 use dormer_engine::{embedded::EmbeddedStore, engine, local::Local};
@@ -64,6 +65,7 @@ pub(crate) struct Stage {
     folder: PathBuf,
     own_folder: bool,
     address: SocketAddr,
+    otlp_endpoint: Option<String>,
 }
 
 impl Stage {
@@ -93,6 +95,7 @@ impl Stage {
             folder,
             own_folder,
             address: listener.local_addr()?,
+            otlp_endpoint: options.otlp_endpoint.clone(),
         };
         stage.make_pool(options).await?;
         let live = Arc::<Live>::default();
@@ -121,13 +124,16 @@ impl Stage {
             Arc::new(kubernetes.clone()),
         );
         let hands = Arc::new(Hands { host, kubernetes });
-        let mut running = roles::start(Parts {
+        let telemetry = Telemetry::by(self.ports.clock);
+        let telemetry = telemetry.traced_to(self.otlp_endpoint.as_deref(), "demo")?;
+        let parts = Parts {
             ports: Arc::clone(&self.ports),
             hands,
             live: Arc::clone(live),
             engine: engine::Options::default(),
             worker: worker::Options { time_factor: self.speed, ..worker::Options::named("demo") },
-        });
+        };
+        let mut running = roles::start_seen(parts, Arc::new(telemetry));
         let options = watcher::Options {
             namespace: NAMESPACE.into(),
             pool: POOL.into(),

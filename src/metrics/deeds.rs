@@ -271,6 +271,24 @@ impl WorkerDeeds {
     }
 }
 
+/// What became of spans, where traces are told.
+pub(crate) struct SpanDeeds(Count<1>);
+
+impl SpanDeeds {
+    pub(super) fn new(book: &mut Book) -> Self {
+        let help = "Spans for the collector: sent, or dropped (it does not answer, or not in time)";
+        Self(book.count("spans", ["result"], None, help))
+    }
+
+    pub(crate) fn sent(&self, spans: u64) {
+        self.0.add(["sent".into()], spans);
+    }
+
+    pub(crate) fn dropped(&self, spans: u64) {
+        self.0.add(["dropped".into()], spans);
+    }
+}
+
 /// Words that come from records, kept to a number that a metrics store can bear.
 #[derive(Debug, Default)]
 pub(crate) struct Codes {

@@ -329,6 +329,7 @@ const PANELS: &[Panel] = &[
             ("count by (version) (dormer_build_info)", "{{version}}"),
             ("min by (role) (dormer_role_up)", "{{role}} up"),
             ("min(dormer_store_up)", "store up"),
+            ("sum by (result) (rate(dormer_spans_total[5m]))", "spans {{result}}/s"),
         ],
     },
 ];

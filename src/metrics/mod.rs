@@ -15,7 +15,7 @@ use axum::{
     Router, extract::State, http::header::CONTENT_TYPE, response::IntoResponse, routing::get,
 };
 use book::{Book, Level};
-use deeds::{EngineDeeds, WorkerDeeds};
+use deeds::{EngineDeeds, SpanDeeds, WorkerDeeds};
 use dormer_engine::port::Ports;
 use dormer_workers::watcher::Status;
 use futures::future::BoxFuture;
@@ -33,6 +33,7 @@ pub(crate) struct Metrics {
     book: Book,
     pub(crate) engine: EngineDeeds,
     pub(crate) worker: WorkerDeeds,
+    pub(crate) spans: Arc<SpanDeeds>,
     standing: Standing,
     watcher: Watcher,
     role_up: Level<1>,
@@ -44,6 +45,7 @@ impl Default for Metrics {
         let (engine, worker) = (EngineDeeds::new(&mut book), WorkerDeeds::new(&mut book));
         let (watcher, standing) = (Watcher::new(&mut book), Standing::new(&mut book));
         book.role("every");
+        let spans = Arc::new(SpanDeeds::new(&mut book));
         let role_up =
             book.level("role_up", ["role"], None, "Whether a role of this process works: 1 or 0");
         let build = book.level("build_info", ["version"], None, "The build; always 1");
@@ -51,7 +53,7 @@ impl Default for Metrics {
         let help = "When this process began, in seconds since 1970";
         let started = book.level("start_time", [], Some(Unit::Seconds), help);
         started.set([], jiff::Timestamp::now().as_millisecond() as f64 / 1_000.0);
-        Self { book, engine, worker, standing, watcher, role_up }
+        Self { book, engine, worker, spans, standing, watcher, role_up }
     }
 }
 

@@ -13,8 +13,8 @@ use crate::{
     config::{Config, Role, Settings, Store},
     console, health,
     live::Live,
-    plan::Desk,
     metrics,
+    plan::Desk,
     telemetry::Telemetry,
 };
 use axum::Router;
@@ -138,13 +138,14 @@ impl Cluster<'_> {
     ) -> anyhow::Result<(Running, Router)> {
         let store = EmbeddedStore::open(folder)?;
         let ports = Arc::new(Local::new(Arc::new(store), SystemClock));
-        let mut running = roles::start(Parts {
+        let parts = Parts {
             ports: Arc::clone(&ports),
             hands: self.hands().await,
             live: Arc::clone(live),
             engine: engine::Options::default(),
             worker: self.worker(),
-        });
+        };
+        let mut running = roles::start_seen(parts, self.telemetry()?);
         self.watch(&mut running, roles::facts(&ports), None);
         let people = self.people(ports, live, &running.telemetry());
         Ok((running, people))
@@ -152,7 +153,7 @@ impl Cluster<'_> {
 
     /// The roles that were asked for, on a store that other processes share.
     async fn on_nats(&self, servers: &str, live: &Arc<Live>) -> anyhow::Result<(Running, Router)> {
-        let (mut running, mut people) = (Running::default(), Router::new());
+        let (mut running, mut people) = (Running::seen_by(self.telemetry()?), Router::new());
         if nats::needs_store(self.config) {
             let store = nats::open(self.config, servers).await?;
             if self.config.is(Role::Engine) {
@@ -185,6 +186,12 @@ impl Cluster<'_> {
         } else {
             Router::new()
         }
+    }
+
+    /// Who is told what is done here.
+    fn telemetry(&self) -> anyhow::Result<Arc<Telemetry>> {
+        let (endpoint, name) = (self.config.otlp_endpoint.as_deref(), &self.config.name);
+        Ok(Arc::new(Telemetry::by(SystemClock).traced_to(endpoint, name)?))
     }
 
     fn worker(&self) -> worker::Options {

@@ -198,6 +198,7 @@ impl Running {
     pub(crate) fn engine<P: Ports>(&mut self, ports: Arc<P>, options: engine::Options) {
         let (stop, health) = (self.halt.subscribe(), Arc::clone(&self.health));
         let telemetry = self.telemetry();
+        telemetry.reads(Arc::clone(&ports));
         health.tell(ENGINE, Standing::Waiting("the store has not answered yet".into()));
         self.back.add(ENGINE, async move {
             let (own, witness) = (Arc::clone(&ports), Arc::clone(&telemetry));
@@ -300,6 +301,7 @@ impl Running {
         for closing in self.closing {
             closing.await;
         }
+        self.telemetry.flush().await;
         front.and(back)
     }
 }

@@ -23,6 +23,7 @@ pub(crate) struct Glance {
 pub(crate) struct Task {
     pub(crate) key: TaskKey,
     pub(crate) name: &'static str,
+    pub(crate) episode: Seq,
     pub(crate) first_at: Timestamp,
     pub(crate) attempt: Attempt,
     /// When the attempt was ordered; `None`: the next one was waited for.
@@ -68,6 +69,7 @@ impl Glance {
         let task = |task: &dormer_engine_core::OpenTask<Dormer>| Task {
             key: task.key,
             name: task.body.name(),
+            episode: task.episode,
             first_at: task.first_at,
             attempt: task.attempt,
             ordered: match task.phase {
@@ -86,6 +88,11 @@ impl Glance {
             episode: run.episode().map(|episode| episode.seq),
             slots,
         }
+    }
+
+    /// The state that it was in.
+    pub(crate) fn state(&self) -> &'static str {
+        self.state
     }
 
     /// The tasks that this record changed, and how.
@@ -183,11 +190,29 @@ pub(super) fn count(deeds: &EngineDeeds, before: Option<&Glance>, record: &Recor
     }
 }
 
-/// Writes a transition to the log.
-pub(super) fn log(record: &Record<Dormer>) {
+/// Writes a transition to the log: one line. Tasks and attempts are those that ended here, with commas between them.
+pub(super) fn log(before: Option<&Glance>, record: &Record<Dormer>) {
+    if !tracing::enabled!(tracing::Level::INFO) {
+        return;
+    }
     let run = &record.run;
+    let ended = before.into_iter().flat_map(|before| before.changes(record));
+    let ended = ended.filter_map(|(task, change)| change.attempt.map(|end| (task, end)));
+    let (mut tasks, mut attempts, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
+    for (task, end) in ended {
+        tasks.push(format!("{} ({})", run.task_id(task.key), task.name));
+        attempts.push(task.attempt.to_string());
+        outcomes.push(match end {
+            AttemptEnd::Failed(code) => code,
+            end => end.name(),
+        });
+    }
+    let list = |words: &[String]| (!words.is_empty()).then(|| words.join(","));
+    let outcome = (!outcomes.is_empty()).then(|| outcomes.join(","));
+    let trace = super::spans::trace_of_record(record).map(|trace| trace.to_string());
     tracing::info!(
-        run = %run.id, seq = %run.seq, state = Dormer::label(&run.state),
-        events = record.events.len(), "transition"
+        run = %run.id, seq = run.seq.0, state = Dormer::label(&run.state),
+        from = before.map(Glance::state), events = record.events.len(), task = list(&tasks),
+        attempt = list(&attempts), outcome, trace, "transition"
     );
 }

@@ -1,10 +1,13 @@
 //! What engine and worker did here, told onwards: to metrics, to the log, and to traces.
 
 mod glance;
+mod otlp;
+mod spans;
+mod traces;
 
 use crate::metrics::{Metrics, Source};
 use dormer_engine::{
-    port::{Clock, SystemClock},
+    port::{Clock, Ports, SystemClock},
     witness::Appended,
 };
 use dormer_engine_core::{Record, Run};
@@ -15,16 +18,24 @@ use dormer_workers::{
 };
 use dormer_workflows::Dormer;
 use glance::Glance;
+use otlp::Exporter;
 use std::{
     sync::{Arc, OnceLock},
     time::Duration,
 };
 use tokio::sync::watch;
+use traces::Traces;
+
+/// How long the end of a process waits for the collector.
+const FLUSH_MAX: Duration = Duration::from_secs(5);
 
 /// The witness of this process's roles.
 pub(crate) struct Telemetry {
     metrics: Metrics,
     now: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    /// Milliseconds of the engine's clock in one of ours.
+    factor: f64,
+    traces: Option<Traces>,
     source: OnceLock<Arc<dyn Source>>,
     watcher: OnceLock<watch::Receiver<Status>>,
 }
@@ -38,12 +49,27 @@ impl Default for Telemetry {
 impl Telemetry {
     /// A witness that looks at the engine's `clock`.
     pub(crate) fn by(clock: impl Clock) -> Self {
+        let minute = Duration::from_secs(60);
         Self {
             metrics: Metrics::default(),
+            factor: minute.as_secs_f64() / clock.wait(60_000).as_secs_f64().max(f64::EPSILON),
             now: Box::new(move || clock.now()),
+            traces: None,
             source: OnceLock::new(),
             watcher: OnceLock::new(),
         }
+    }
+
+    /// It tells traces, too, to the collector at `endpoint`, if there is one. `name` is this process's.
+    ///
+    /// # Errors
+    /// The endpoint is no URL that can be spoken to.
+    pub(crate) fn traced_to(mut self, endpoint: Option<&str>, name: &str) -> anyhow::Result<Self> {
+        if let Some(endpoint) = endpoint {
+            let deeds = Arc::clone(&self.metrics.spans);
+            self.traces = Some(Traces::new(Exporter::to(endpoint, name, deeds)?));
+        }
+        Ok(self)
     }
 
     /// Its metrics.
@@ -62,9 +88,25 @@ impl Telemetry {
         let _ = self.watcher.set(watcher);
     }
 
+    /// What other processes appended is read here.
+    pub(crate) fn reads<P: Ports>(&self, ports: Arc<P>) {
+        if let Some(traces) = &self.traces {
+            traces.reads(ports);
+        }
+    }
+
     /// The store did, or did not, answer.
     pub(crate) fn store_answered(&self, answered: bool) {
         self.metrics.engine.store_answered(answered);
+    }
+
+    /// Waits until the collector has what it was told, though not for long.
+    pub(crate) async fn flush(&self) {
+        if let Some(traces) = &self.traces
+            && tokio::time::timeout(FLUSH_MAX, traces.flush()).await.is_err()
+        {
+            tracing::warn!("the collector of traces does not answer; the last spans are lost");
+        }
     }
 
     pub(crate) fn source(&self) -> Option<Arc<dyn Source>> {
@@ -73,6 +115,11 @@ impl Telemetry {
 
     pub(crate) fn watcher(&self) -> Option<Status> {
         self.watcher.get().map(|status| status.borrow().clone())
+    }
+
+    /// `took`, by the engine's clock.
+    fn scaled(&self, took: Duration) -> u64 {
+        u64::try_from(took.mul_f64(self.factor).as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -85,7 +132,10 @@ impl dormer_engine::witness::Witness<Dormer> for Telemetry {
 
     fn stored(&self, before: Option<Glance>, record: &Record<Dormer>) {
         glance::count(&self.metrics.engine, before.as_ref(), record);
-        glance::log(record);
+        glance::log(before.as_ref(), record);
+        if let Some(traces) = &self.traces {
+            traces.stored(before.as_ref(), record);
+        }
     }
 
     fn appended(&self, took: Duration, what: Appended) {
@@ -103,8 +153,11 @@ impl dormer_engine::witness::Witness<Dormer> for Telemetry {
 
 impl dormer_workers::witness::Witness for Telemetry {
     fn began(&self, at: &At, order: &Order) {
-        let waited = Duration::from_millis((self.now)().since_ms(order.at));
-        self.metrics.worker.began(at.name, waited);
+        let now = (self.now)();
+        self.metrics.worker.began(at.name, Duration::from_millis(now.since_ms(order.at)));
+        if let Some(traces) = &self.traces {
+            traces.queued(at, order.at, now);
+        }
     }
 
     fn ended(&self, at: &At, took: Duration, result: Option<&Result<Outcome, Failure>>) {
@@ -114,10 +167,16 @@ impl dormer_workers::witness::Witness for Telemetry {
             None => "cut_off",
         };
         self.metrics.worker.ended(at.name, outcome, took);
+        if let Some(traces) = &self.traces {
+            traces.executed(at, (self.now)(), self.scaled(took), outcome);
+        }
     }
 
-    fn did(&self, _: &At, deed: Deed, took: Duration, end: End) {
+    fn did(&self, at: &At, deed: Deed, took: Duration, end: End) {
         self.metrics.worker.did(deed, took, end);
+        if let Some(traces) = &self.traces {
+            traces.did(at, deed, (self.now)(), self.scaled(took), end);
+        }
     }
 
     fn connections(&self, by: i64) {

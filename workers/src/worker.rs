@@ -11,6 +11,7 @@ use dormer_proto::{
     id::{Attempt, TaskId},
     machine::Outcome,
     message::Failure,
+    span::TraceId,
     work::{Order, Report},
 };
 use futures::FutureExt;
@@ -157,8 +158,10 @@ impl<O: Orders, X: Execute> Worker<O, X> {
     async fn attempt(&self, claimed: Claimed<O::Claim>) {
         let Claimed { claim, order } = claimed;
         let name = order.body.name();
-        let span =
-            tracing::info_span!("attempt", task = %order.task, attempt = order.attempt.0, name);
+        let trace = TraceId::of(&order.task.run, None, order.episode);
+        let span = tracing::info_span!(
+            "attempt", task = %order.task, attempt = order.attempt.0, name, trace = %trace
+        );
         async {
             match self.enter(&order) {
                 Entry::Repeat => tracing::debug!("the order came twice"),

@@ -67,6 +67,7 @@ impl Act {
             max_unavailable: 1,
             store: Some(folder.path().join("store")),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            otlp_endpoint: None,
             hold: false,
         };
         let stage = Stage::set(&options, Sets::new()).await.expect("a stage");

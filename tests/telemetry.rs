@@ -1,0 +1,392 @@
+//! What `dormer run` tells of itself: traces that are whole after it was killed, lines of the log, and never a secret.
+#![cfg(feature = "demo")]
+
+use axum::{Json, Router, extract::State, routing::post};
+use dormer_fleet::{Pace, World, WorldConfig, api::kinds};
+use dormer_profile::{
+    payload::{MANIFEST_FILE, Manifest, PayloadFile},
+    render::EXAMPLE_PAYLOAD,
+    sha256_hex,
+};
+use dormer_testkit::{Process, ProcessSpec, TempDir, await_condition, free_port, test_dir};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+const IN_TIME: Duration = Duration::from_secs(180);
+/// Where WMCO's Secret with the key is, and so dormer's settings.
+const NAMESPACE: &str = "openshift-windows-machine-config-operator";
+/// A bearer token of somebody who asks the API.
+const BEARER: &str = "marked-bearer-7d1f0a6c52";
+
+/// A collector that keeps what it is told.
+#[derive(Clone, Default)]
+struct Collector(Arc<Mutex<Vec<Value>>>);
+
+impl Collector {
+    async fn start() -> (Self, String) {
+        let collector = Self::default();
+        let take = |State(of): State<Self>, Json(told): Json<Value>| async move {
+            of.0.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+            Json(json!({}))
+        };
+        let router = Router::new().route("/v1/traces", post(take)).with_state(collector.clone());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        (collector, format!("http://{address}"))
+    }
+
+    fn told(&self) -> Vec<Value> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Every span once, by trace and id; one that was told twice was told the same.
+    fn spans(&self) -> BTreeMap<String, BTreeMap<String, Value>> {
+        let mut traces: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
+        for told in self.told() {
+            for resource in told["resourceSpans"].as_array().into_iter().flatten() {
+                for span in resource["scopeSpans"][0]["spans"].as_array().into_iter().flatten() {
+                    let trace = traces.entry(text(span, "traceId").to_owned()).or_default();
+                    let again = trace.insert(text(span, "spanId").to_owned(), span.clone());
+                    assert!(again.is_none_or(|before| before == *span), "told otherwise: {span}");
+                }
+            }
+        }
+        traces
+    }
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+fn attribute<'a>(span: &'a Value, key: &str) -> &'a str {
+    let all = span["attributes"].as_array().into_iter().flatten();
+    let found = all.into_iter().find(|one| one["key"] == key);
+    found.and_then(|one| one["value"]["stringValue"].as_str()).unwrap_or_default()
+}
+
+/// A simulated cluster, and what dormer is told about it.
+struct Site {
+    folder: TempDir,
+    world: World,
+    ssh_port: u16,
+}
+
+impl Site {
+    async fn new(name: &str, machines: u32) -> Self {
+        let (folder, ssh_port) = (test_dir(name), free_port());
+        let pace = Pace::times_faster(20.0);
+        let config = WorldConfig { ssh_port, ..WorldConfig::on_loopback(machines, pace) };
+        let world = World::start(config).await.expect("a world");
+        world.write_kubeconfig(&folder.path().join("kubeconfig")).expect("written");
+        let settings = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "dormer-pool-windows", "namespace": NAMESPACE},
+            "data": {"soakSeconds": "1"},
+        });
+        world.create(settings).expect("settings of the pool");
+        write_payload(&folder.path().join("payload"), "11.0.0");
+        Self { folder, world, ssh_port }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// Starts `dormer run --log-format json` on the site's store.
+    fn dormer(&self, log: &str, collector: &str, logged: &str) -> (Process, u16) {
+        let port = free_port();
+        let flags = [
+            ("--kubeconfig", self.path("kubeconfig")),
+            ("--payload", self.path("payload")),
+            ("--ssh-port", self.ssh_port.to_string()),
+            ("--listen", format!("127.0.0.1:{port}")),
+            ("--store", self.path("store")),
+            ("--otlp-endpoint", collector.to_owned()),
+            ("--log-format", "json".to_owned()),
+        ];
+        let flags = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let spec = ProcessSpec {
+            program: env!("CARGO_BIN_EXE_dormer").into(),
+            args: std::iter::once("run".to_owned()).chain(flags).collect(),
+            env: vec![("DORMER_LOG".to_owned(), logged.to_owned())],
+            log: self.folder.path().join(log),
+            folder: None,
+        };
+        (Process::start(&spec).expect("dormer starts"), port)
+    }
+
+    fn served(&self) -> usize {
+        let ready = |node: &Value| {
+            let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+            let ours = node["metadata"]["annotations"]["dormer.io/version"].is_string();
+            ours && conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
+        };
+        self.world.all(&kinds::NODE).iter().filter(|node| ready(&node.value)).count()
+    }
+
+    /// Waits until the histories say that every machine is Joined.
+    async fn await_joined(&self, count: usize, port: u16) {
+        await_condition("machines that are Joined", IN_TIME, || {
+            let body = get(port, "/api/v1/machines");
+            let joined = body.matches("\"state\":\"Joined\"").count();
+            async move { joined == count }
+        })
+        .await;
+    }
+
+    fn log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
+    }
+}
+
+/// A payload of small files under the real ones' names.
+fn write_payload(folder: &Path, version: &str) {
+    let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
+    manifest.version = version.into();
+    for file in &mut manifest.files {
+        let bytes = format!("MZ {} {version}", file.name).into_bytes();
+        let path = folder.join(&file.name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, &bytes).expect("written");
+        let (sha256, size) = (sha256_hex(&bytes), bytes.len() as u64);
+        *file = PayloadFile { sha256, size, ..file.clone() };
+    }
+    let text = serde_json::to_string(&manifest).expect("json");
+    std::fs::write(folder.join(MANIFEST_FILE), text).expect("written");
+}
+
+/// What a GET with a bearer token is answered, head and body, as far as it comes within a few seconds.
+fn get(port: u16, path: &str) -> String {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let until = Instant::now() + Duration::from_secs(5);
+    let mut heard = Vec::new();
+    let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(2)) else {
+        return String::new();
+    };
+    let patience = stream.set_read_timeout(Some(Duration::from_secs(1)));
+    let asked = write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: dormer\r\nAuthorization: Bearer {BEARER}\r\nConnection: close\r\n\r\n"
+    );
+    let mut piece = [0; 65_536];
+    while patience.is_ok() && asked.is_ok() && Instant::now() < until {
+        match stream.read(&mut piece) {
+            Ok(0) | Err(_) => break,
+            Ok(read) => heard.extend_from_slice(&piece[..read]),
+        }
+    }
+    String::from_utf8_lossy(&heard).into_owned()
+}
+
+/// Whether every span's parent is told, and there is one root.
+fn hold_whole(trace: &BTreeMap<String, Value>) {
+    let roots = trace.values().filter(|span| span["parentSpanId"].is_null());
+    assert_eq!(roots.count(), 1, "{trace:#?}");
+    for span in trace.values() {
+        if let Some(parent) = span["parentSpanId"].as_str() {
+            assert!(trace.contains_key(parent), "a hole above {span:#}");
+        }
+        let at = |key| text(span, key).parse::<u64>().expect("nanoseconds");
+        assert!(at("startTimeUnixNano") <= at("endTimeUnixNano"), "{span}");
+    }
+}
+
+/// The names from a span up to the root.
+fn way_up<'a>(trace: &'a BTreeMap<String, Value>, span: &'a Value) -> Vec<&'a str> {
+    let mut way = vec![text(span, "name")];
+    let mut at = span;
+    while let Some(parent) = at["parentSpanId"].as_str().and_then(|id| trace.get(id)) {
+        way.push(text(parent, "name"));
+        at = parent;
+    }
+    way
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trace_is_whole_though_engine_and_worker_were_killed_in_the_middle() {
+    let (collector, endpoint) = Collector::start().await;
+    let site = Site::new("traces", 2).await;
+    let (mut first, _) = site.dormer("log-1", &endpoint, "info");
+    await_condition("work on a host", IN_TIME, || {
+        let busy = !site.world.record.converges().is_empty();
+        async move { busy }
+    })
+    .await;
+    first.kill();
+    let (mut second, port) = site.dormer("log-2", &endpoint, "info");
+    site.await_joined(2, port).await;
+    second.terminate().expect("it ends");
+
+    let bring_ups = |traces: BTreeMap<String, BTreeMap<String, Value>>| {
+        let is_root =
+            |span: &Value| span["parentSpanId"].is_null() && text(span, "name") == "bring-up";
+        let ups = traces.into_values().filter(|trace| trace.values().any(is_root));
+        ups.collect::<Vec<_>>()
+    };
+    await_condition("both bring-ups", IN_TIME, || {
+        let both = bring_ups(collector.spans()).len() == 2;
+        async move { both }
+    })
+    .await;
+    let traces = bring_ups(collector.spans());
+    let mut instances = BTreeSet::new();
+    for told in collector.told() {
+        let attributes = &told["resourceSpans"][0]["resource"];
+        instances.insert(attribute(attributes, "service.instance.id").to_owned());
+    }
+    assert_eq!(instances.len(), 2, "both processes told: {instances:?}");
+    for trace in &traces {
+        hold_whole(trace);
+        let named = |name: &str| trace.values().filter(|span| text(span, "name") == name).count();
+        for name in ["probe", "converge-host", "approve-csr", "converge-node", "mark-node"] {
+            assert!(named(name) >= 1, "{name}");
+        }
+        for deed in ["queue", "execute", "connect", "command", "upload"] {
+            assert!(named(deed) >= 1, "{deed}");
+        }
+        let command = trace.values().find(|span| text(span, "name") == "command").expect("one");
+        let way = way_up(trace, command);
+        assert_eq!((way[0], way.len(), way[way.len() - 1]), ("command", 5, "bring-up"), "{way:?}");
+        assert!(way[1].starts_with("attempt "), "{way:?}");
+        assert!(way[3].starts_with("transition "), "{way:?}");
+        // Every record of the episode, one after another.
+        let seqs = trace.values().filter(|span| text(span, "name").starts_with("transition"));
+        let seqs: BTreeSet<u64> =
+            seqs.map(|span| attribute(span, "dormer.seq").parse().expect("a seq")).collect();
+        assert_eq!(
+            seqs.iter().copied().collect::<Vec<_>>(),
+            (1..=seqs.len() as u64).collect::<Vec<_>>()
+        );
+    }
+    hold_log(&site, &collector);
+}
+
+/// One line for each record, with the trace that the collector knows.
+fn hold_log(site: &Site, collector: &Collector) {
+    let lines = site.log("log-1") + &site.log("log-2");
+    let mut records = BTreeSet::new();
+    let traces = collector.spans();
+    let (mut tasks, mut known) = (0, 0);
+    for line in lines.lines().filter(|line| line.starts_with('{')) {
+        let Ok(line) = serde_json::from_str::<Value>(line) else {
+            continue; // The one that a kill cut off.
+        };
+        if line["message"] != "transition" {
+            continue;
+        }
+        let (run, seq) = (text(&line, "run").to_owned(), line["seq"].as_u64().expect("a seq"));
+        assert!(records.insert((run.clone(), seq)), "{run} {seq} twice");
+        assert!(line["state"].is_string() && line["events"].as_u64().is_some(), "{line}");
+        if line["task"].is_string() {
+            tasks += 1;
+            assert!(line["attempt"].is_string() && line["outcome"].is_string(), "{line}");
+        }
+        known += usize::from(traces.contains_key(text(&line, "trace")));
+    }
+    assert!(records.len() > 20 && tasks > 10 && known > 20, "{} {tasks} {known}", records.len());
+}
+
+/// What must appear nowhere.
+fn marks(site: &Site) -> Vec<(String, String)> {
+    let mut marks = vec![("a caller's bearer token".to_owned(), BEARER.to_owned())];
+    let kubeconfig = site.world.kubeconfig();
+    let bearer = text(&kubeconfig["users"][0]["user"], "token").to_owned();
+    marks.push(("dormer's bearer token".into(), bearer));
+    for secret in site.world.all(&kinds::SECRET) {
+        for (key, value) in secret.value["data"].as_object().into_iter().flatten() {
+            if !["private-key.pem", "token", "token-secret"].contains(&key.as_str()) {
+                continue;
+            }
+            let encoded = value.as_str().unwrap_or_default();
+            let bytes: k8s_openapi::ByteString =
+                serde_json::from_value(value.clone()).expect("base64");
+            let decoded = String::from_utf8(bytes.0).expect("text");
+            let middle = &encoded[encoded.len() / 4..encoded.len() * 3 / 4];
+            marks.push((format!("{key}, encoded"), middle.to_owned()));
+            // The first line of a key says only what kind it is.
+            let lines: Vec<&str> = decoded.lines().filter(|it| !it.starts_with("-----")).collect();
+            let secret = if lines.len() > 1 { &lines[1..] } else { &lines[..] };
+            marks.extend(secret.iter().map(|line| (key.clone(), (*line).to_owned())));
+        }
+    }
+    marks.retain(|(_, mark)| mark.len() >= 12);
+    marks
+}
+
+/// Everything that people or programs can read: what it is, and its text.
+fn outputs(site: &Site, collector: &Collector, port: u16) -> Vec<(String, String)> {
+    let mut paths: Vec<String> = [
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/",
+        "/dead",
+        "/rollouts/windows",
+        "/api/v1/machines",
+        "/api/v1/runs",
+        "/api/v1/rollouts",
+        "/api/v1/pools",
+        "/api/v1/tasks",
+        "/api/v1/dead",
+        "/api/v1/changes",
+        "/api/v1/rollouts/windows/history",
+        "/api/v1/nonsense",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for machine in site.world.all(&kinds::MACHINE) {
+        let uid = text(&machine.value["metadata"], "uid");
+        for end in ["", "/history?limit=1000"] {
+            paths.push(format!("/api/v1/machines/{uid}{end}"));
+        }
+        paths.push(format!("/machines/{uid}"));
+    }
+    let mut outputs: Vec<(String, String)> =
+        paths.into_iter().map(|path| (path.clone(), get(port, &path))).collect();
+    outputs.push(("the log".into(), site.log("log")));
+    outputs.push(("traces".into(), serde_json::to_string(&collector.told()).expect("JSON")));
+    for kind in kinds::ALL.iter().filter(|kind| kind.kind != "Secret") {
+        for object in site.world.all(kind) {
+            outputs.push((kind.kind.to_owned(), object.value.to_string()));
+        }
+    }
+    for file in std::fs::read_dir(site.path("store")).expect("a store").flatten() {
+        let bytes = std::fs::read(file.path()).unwrap_or_default();
+        let name = file.path().display().to_string();
+        outputs.push((name, String::from_utf8_lossy(&bytes).into_owned()));
+    }
+    outputs
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_secret_is_told_to_anybody() {
+    let (collector, endpoint) = Collector::start().await;
+    let site = Site::new("secrets", 2).await;
+    // As much as somebody might ask for who looks for a fault.
+    let (mut dormer, port) = site.dormer("log", &endpoint, "debug,dormer=trace");
+    site.await_joined(2, port).await;
+    assert_eq!(site.served(), 2);
+    let marks = marks(&site);
+    assert!(marks.len() > 5, "a key, a bootstrap token, bearer tokens: {}", marks.len());
+    let outputs = outputs(&site, &collector, port);
+    dormer.terminate().expect("it ends");
+    let empty = outputs.iter().filter(|(_, text)| text.is_empty()).map(|(name, _)| name);
+    assert_eq!(empty.collect::<Vec<_>>(), Vec::<&String>::new());
+    for (output, text) in &outputs {
+        for (secret, mark) in &marks {
+            let at = text.find(mark.as_str());
+            let around = at.map(|at| text[..at].chars().rev().take(200).collect::<String>());
+            let around = around.map(|text| text.chars().rev().collect::<String>());
+            assert_eq!(around, None, "{output} tells {secret}");
+        }
+    }
+}
