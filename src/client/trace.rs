@@ -375,13 +375,13 @@ mod tests {
             lines,
             [
                 "bring-up (record 1), 1970-01-01T00:00:00.000Z to now, 1m20s: it goes on",
-                "|- Provisioned: probing              ------           30.0s",
-                "|  `- probe 2.0                      ------           30.0s  2 attempts, succeeded",
-                "|     |- attempt 1                   xx               10.0s  failed at w1 (NoAnswer: nobody)",
-                "|     |- wait                          ..             10.0s",
-                "|     `- attempt 2                       ##           10.0s  succeeded at w2",
-                "`- Reachable: configuring the host         --------   40.0s",
-                "   `- converge-host 5.0                    >>>>>>>>   40.0s  under way",
+                "|- Provisioned: probing               ------           30.0s",
+                "|  `- probe 2.0                       ------           30.0s  2 attempts, succeeded",
+                "|     |- attempt 1                    xx               10.0s  failed at w1 (NoAnswer: nobody)",
+                "|     |- wait                           ..             10.0s",
+                "|     `- attempt 2                        ##           10.0s  succeeded at w2",
+                "`- Reachable: configuring the host          --------   40.0s",
+                "   `- converge-host 5.0                     >>>>>>>>   40.0s  under way",
             ]
         );
         let text = draw(&bring_up(), 80_000, &Pen::new(16, false));
