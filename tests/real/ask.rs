@@ -15,7 +15,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{ObjectMeta, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
@@ -108,6 +108,16 @@ impl<'a> Kubelet<'a> {
 
     /// Makes a request as somebody.
     pub(crate) async fn ask(&self, who: &Speaker, name: &str, ask: Ask) -> Result<(), kube::Error> {
+        self.ask_by(&self.site.client(who).await, name, &ask).await
+    }
+
+    /// Makes a request by a client that is there already. Its label is the test's name.
+    pub(crate) async fn ask_by(
+        &self,
+        client: &Client,
+        name: &str,
+        ask: &Ask,
+    ) -> Result<(), kube::Error> {
         let pem = ask.pem(&self.key).into_bytes();
         let spec = CertificateSigningRequestSpec {
             request: ByteString(pem),
@@ -115,9 +125,10 @@ impl<'a> Kubelet<'a> {
             usages: Some(ask.usages.iter().map(ToString::to_string).collect()),
             ..CertificateSigningRequestSpec::default()
         };
-        let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+        let labels = Some([("site".to_owned(), self.site.name.to_owned())].into());
+        let metadata = ObjectMeta { name: Some(name.into()), labels, ..ObjectMeta::default() };
         let csr = CertificateSigningRequest { metadata, spec, status: None };
-        let api: Api<CertificateSigningRequest> = Api::all(self.site.client(who).await);
+        let api: Api<CertificateSigningRequest> = Api::all(client.clone());
         api.create(&PostParams::default(), &csr).await.map(drop)
     }
 
@@ -130,6 +141,13 @@ impl<'a> Kubelet<'a> {
         });
         let certificate = String::from_utf8(certificate.await.0).expect("PEM");
         Speaker::Certificate(Identity { certificate, key: self.key.serialize_pem() })
+    }
+
+    /// Forgets all requests of this test.
+    pub(crate) async fn forget_all(&self) {
+        let api: Api<CertificateSigningRequest> = Api::all(self.site.world.admin.clone());
+        let ours = ListParams::default().labels(&format!("site={}", self.site.name));
+        api.delete_collection(&DeleteParams::default(), &ours).await.expect("they are deleted");
     }
 
     /// A person's decision about a request.

@@ -1,14 +1,18 @@
 //! How a kubelet joins: its requests are approved by dormer, signed by the real signer, and used.
 
 use super::{
-    accounts::worker,
+    accounts::{ours, worker},
     ask::{
         Ask, Kubelet, OPERATOR, account, bootstrap_token, expectation, make_node, standing, there,
     },
-    cluster::{Site, plane, run},
+    cluster::{MACHINE, Site, plane, run},
+    watching::Watching,
 };
-use dormer_proto::machine::{Outcome, Task};
+use dormer_proto::machine::{Fact, Outcome, Task};
+use dormer_workers::kubernetes::keys;
+use futures::{StreamExt, stream};
 use serde_json::json;
+use std::time::{Duration, Instant};
 
 #[tokio::test]
 async fn a_kubelet_joins_by_a_bootstrap_token_and_asks_for_its_serving_certificate() {
@@ -79,4 +83,45 @@ async fn a_denial_stands_and_a_request_that_is_gone_asks_again() {
     assert!(matches!(&outcome, Ok(Outcome::CsrRefused { why, .. }) if why.contains("Denied")));
     let gone = Outcome::CsrApproved { csr: "denied-none".into() };
     assert_eq!(run(&hands, task("denied-none")).await, Ok(gone));
+}
+
+/// Requests that nobody means to approve, and how many of them are made side by side.
+const JUNK: (usize, usize) = (1_000, 16);
+/// How long one that should be approved may take with all of them waiting, from its making to its certificate.
+const USUAL: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn a_thousand_junk_requests_do_not_hold_up_a_good_one() {
+    let site = Site::new(plane!(), "junk").await;
+    let hands = worker(&site).await;
+    let token = bootstrap_token(&site, "junk00").await;
+    let machine = site.machine("win-1").await;
+    let name = json!({"metadata": {"annotations": {keys::NODE_NAME: machine.name}}});
+    site.world.patch(MACHINE, &machine.namespace, &machine.name, name).await;
+    let client = site.client(&ours(&site, "dormer-watcher").await).await;
+    let watching = Watching::start(&site, client);
+    let (kubelet, asker) = (Kubelet::new(&site), site.client(&token).await);
+    let ask = Ask::client("junk-win-10");
+    let made = stream::iter(0..JUNK.0).map(|n| {
+        let (kubelet, asker, ask) = (&kubelet, &asker, &ask);
+        async move { kubelet.ask_by(asker, &format!("junk-{n}"), ask).await.expect("it may ask") }
+    });
+    made.buffer_unordered(JUNK.1).collect::<Vec<()>>().await;
+    watching.until_status("they are counted", |status| status.foreign_csrs >= JUNK.0).await;
+    let began = Instant::now();
+    let good = Ask::client(&machine.name);
+    kubelet.ask_by(&asker, "junk-good", &good).await.expect("it may ask");
+    let told = watching.until("the good one", |told| {
+        told.machine(&machine.uid, |fact| matches!(fact, Fact::Csr(csr) if csr.name == "junk-good"))
+    });
+    told.await.expect("it is told");
+    let task = Task::ApproveCsr { csr: "junk-good".into(), expect: expectation(&machine.name) };
+    let approved = Outcome::CsrApproved { csr: "junk-good".into() };
+    assert_eq!(run(&hands, task).await, Ok(approved));
+    kubelet.identity("junk-good").await;
+    assert!(began.elapsed() < USUAL, "it took {:?}", began.elapsed());
+    let letters = format!("{:?}", watching.told.0.borrow().letters);
+    assert!(!letters.contains("junk-999"), "the others are nobody's business");
+    watching.stop().await;
+    kubelet.forget_all().await;
 }

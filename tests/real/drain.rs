@@ -2,7 +2,7 @@
 
 use super::{
     accounts::worker,
-    cluster::{BUDGET, PATIENCE, POD, Site, evict, open, plane, run},
+    cluster::{BUDGET, NODE, PATIENCE, POD, Site, evict, open, plane, run},
 };
 use dormer_proto::{
     id::LeaseToken,
@@ -146,4 +146,54 @@ async fn a_closed_fence_evicts_nothing() {
         assert_eq!(run(&hands, evict(&m, 1, force)).await, closed);
     }
     assert_eq!(standing(&site, &["stays"]).await, ["stays"]);
+}
+
+/// Lets the scheduler place pods that ask for the test's nodes there. (Nobody takes a new Node's taint away here: that
+/// is the business of a controller that would miss the heartbeats of these nodes.)
+async fn schedulable(site: &Site, machine: &MachineRef) {
+    let room = json!({"pods": "110", "cpu": "4", "memory": "8Gi"});
+    site.world
+        .status(NODE, "", &machine.name, json!({"capacity": room, "allocatable": room}))
+        .await;
+    let change = json!({"metadata": {"labels": {"site": site.name}}, "spec": {"taints": null}});
+    site.world.patch(NODE, "", &machine.name, change).await;
+}
+
+#[tokio::test]
+async fn a_pod_that_comes_back_under_its_name_goes_elsewhere_and_is_left_alone() {
+    let site = Site::new(plane!(), "spread").await;
+    let hands = worker(&site).await;
+    let machines = [site.joined("win-1").await, site.joined("win-2").await];
+    for machine in &machines {
+        schedulable(&site, machine).await;
+    }
+    let labels = json!({"app": "db"});
+    let pod = json!({"metadata": {"labels": labels}, "spec": {"nodeSelector": {"site": site.name},
+        "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "i"}]}});
+    let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": "db", "namespace": site.name},
+        "spec": {"replicas": 1, "serviceName": "db", "selector": {"matchLabels": labels},
+            "template": pod}});
+    site.world.create(set).await;
+    let placed = |not: String| {
+        let site = &site;
+        await_some("the scheduler places it", PATIENCE, move || {
+            let not = not.clone();
+            async move {
+                let pod = site.world.get(POD, site.name, "db-0").await?;
+                let node = pod["spec"]["nodeName"].as_str()?.to_owned();
+                (node != not).then_some(node)
+            }
+        })
+    };
+    let node = placed(String::new()).await;
+    let machine = machines.iter().find(|machine| machine.name == node).expect("one of ours");
+    run(&hands, open(machine, 1)).await.expect("it opens");
+    let (evicted, left, blockers) = pass(run(&hands, evict(machine, 1, false)).await);
+    assert_eq!((evicted, left, blockers.len()), (1, 1, 0));
+    let other = placed(node).await;
+    assert!(machines.iter().any(|machine| machine.name == other));
+    let (evicted, left, _) = pass(run(&hands, evict(machine, 1, false)).await);
+    assert_eq!((evicted, left), (0, 0), "nothing new came to the cordoned node");
+    assert_eq!(standing(&site, &["db-0"]).await, ["db-0"]);
 }
