@@ -8,7 +8,7 @@ mod guard;
 mod planned;
 pub(crate) mod reads;
 mod shelf;
-mod shown;
+pub(crate) mod shown;
 pub(crate) mod story;
 #[cfg(test)]
 pub(crate) mod tests;

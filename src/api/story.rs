@@ -169,6 +169,7 @@ fn task_of(outcome: &Outcome) -> &'static str {
         Outcome::Evicted { .. } => "evict",
         Outcome::FenceClosedMeanwhile => "a task under the lease",
         Outcome::MachineDeleted => "delete-machine",
+        Outcome::PayloadSet => "set-payload",
     }
 }
 
@@ -223,5 +224,6 @@ fn said(signal: &Signal) -> String {
         Signal::Rollout(rollout::Signal::Left { .. }) => "I leave".into(),
         Signal::Rollout(rollout::Signal::Pause) => "pause".into(),
         Signal::Rollout(rollout::Signal::Resume) => "resume".into(),
+        Signal::Rollout(rollout::Signal::Rollback { to }) => format!("go back to the payload {to}"),
     }
 }

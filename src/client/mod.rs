@@ -1,6 +1,7 @@
 //! The commands that ask a running dormer, over its HTTP API.
 
 mod act;
+mod advice;
 mod dead;
 mod export;
 mod failure;
@@ -13,6 +14,8 @@ mod sse;
 mod trace;
 mod watch;
 mod why;
+#[cfg(all(test, feature = "demo"))]
+mod why_table;
 
 pub(crate) use failure::{EXIT_CODES, Failure};
 

@@ -3,6 +3,7 @@
 use super::{
     Failure, To,
     act::run_of,
+    advice::{next_step, word},
     get::list,
     output::span,
     server::{Server, segment},
@@ -12,6 +13,10 @@ use serde_json::{Value, json};
 
 /// How many records are searched for what was tried last.
 const LOOK_BACK: u64 = 30;
+/// The phase in which a machine waits for its rollout.
+const FOR_LEASE: &str = "waiting for the lease";
+/// Differences that a change is told with.
+const DIFFERENCES: usize = 3;
 
 /// Of which machine.
 #[derive(Debug, Args)]
@@ -27,10 +32,17 @@ impl Why {
         let server = self.to.server()?;
         let machine = server.get(&format!("/machines/{}", segment(&self.machine))).await?;
         let last = last_failure(&server, &machine).await?;
-        let why = paragraph(&machine, last.as_deref());
+        let rollout = rollout(&server, &machine).await;
+        let why = paragraph(&machine, last.as_deref(), rollout.as_ref());
         let told = json!({"name": machine["name"], "uid": machine["uid"], "why": why});
         Ok(self.to.output.for_programs(&told)?.unwrap_or(why))
     }
+}
+
+/// The rollout that a machine waits for. Without it there is less to say, and still enough.
+async fn rollout(server: &Server, machine: &Value) -> Option<Value> {
+    let pool = word(machine, "pool").filter(|_| word(machine, "phase") == Some(FOR_LEASE))?;
+    server.get(&format!("/rollouts/{}", segment(pool))).await.ok()
 }
 
 /// The last thing that failed among the latest records, with its time. What serves has got over it.
@@ -52,15 +64,26 @@ fn failure_in(records: &[Value], machine: &Value) -> Option<String> {
         let events = record["events"].as_array().into_iter().flatten().rev();
         events.filter_map(Value::as_str).map(|event| (event, word(record, "at")))
     });
-    let (event, at) = told.find(|(event, _)| event.contains(" failed ("))?;
+    // What succeeded since has been got over.
+    let mut over: Vec<&str> = Vec::new();
+    let (event, at) = told.find(|(event, _)| {
+        if let Some((task, _)) = event.split_once(" succeeded") {
+            over.push(task);
+        }
+        event.split_once(" failed (").is_some_and(|(task, _)| !over.contains(&task))
+    })?;
     Some(sentence(&format!("Last, at {}, {event}", at.unwrap_or("some time"))))
 }
 
 /// The whole paragraph.
-fn paragraph(machine: &Value, last_failure: Option<&str>) -> String {
+pub(super) fn paragraph(
+    machine: &Value,
+    last_failure: Option<&str>,
+    rollout: Option<&Value>,
+) -> String {
     let mut sentences = vec![where_it_is(machine)];
     sentences.extend(word(machine, "waitingFor").map(|what| format!("It waits for {what}.")));
-    sentences.extend(word(machine, "reason").map(|why| sentence(&format!("Reason: {why}"))));
+    sentences.extend(word(machine, "reason").map(reason));
     for task in machine["tasks"].as_array().into_iter().flatten() {
         sentences.extend(tried(task));
     }
@@ -77,12 +100,20 @@ fn paragraph(machine: &Value, last_failure: Option<&str>) -> String {
     if let Some(error) = word(machine, "machineError") {
         sentences.push(sentence(&format!("The Machine says: {error}")));
     }
-    sentences.push(next_step(machine));
+    sentences.push(next_step(machine, rollout));
     sentences.join(" ")
 }
 
-fn word<'a>(thing: &'a Value, key: &str) -> Option<&'a str> {
-    thing[key].as_str().filter(|text| !text.is_empty())
+/// Why it is where it is; of a long list of differences the first ones.
+fn reason(why: &str) -> String {
+    let Some(list) = why.strip_prefix("to change: ") else {
+        return sentence(&format!("Reason: {why}"));
+    };
+    let all: Vec<&str> = list.split(", ").collect();
+    let more = all.len().saturating_sub(DIFFERENCES);
+    let named = all[..all.len() - more].join(", ");
+    let more = if more > 0 { format!(" and {more} more (dormer plan)") } else { String::new() };
+    format!("What is to change: {named}{more}.")
 }
 
 fn sentence(text: &str) -> String {
@@ -153,66 +184,6 @@ fn progress(beat: &Value) -> String {
     format!(", at {worker}, step {step}{amount}")
 }
 
-/// What a person may do next.
-fn next_step(machine: &Value) -> String {
-    let name = word(machine, "name").unwrap_or("MACHINE");
-    let phase = word(machine, "phase").unwrap_or_default();
-    let pool = word(machine, "pool").unwrap_or("windows");
-    let halted = word(machine, "halted");
-    let code = word(machine, "reason").and_then(|reason| reason.split_whitespace().next());
-    match (word(machine, "state"), halted, phase) {
-        (Some("Gone"), ..) => "Nothing is left to do.".into(),
-        (_, Some(halted), _) if halted.starts_with("hands off") => {
-            "To go on, take that label off the Machine.".into()
-        }
-        (_, Some(_), _) => format!("To go on: dormer resume {name}."),
-        (Some("Failed"), ..) => failed(name, code.unwrap_or_default()),
-        (_, _, "waiting for approval") => format!("To let it be upgraded: dormer approve {name}."),
-        (_, _, "waiting for the lease") => {
-            format!("Who has the lease, and what the next grant waits for: dormer describe rollout {pool}.")
-        }
-        (_, _, "waiting for an owner") => {
-            "A Machine without a MachineSet is not replaced: give it one, or choose the strategy in-place.".into()
-        }
-        (_, _, "waiting for the key to be accepted") => {
-            "If it stays so: the private key does not belong to the public key in the machines' user data.".into()
-        }
-        (_, _, "drained") => format!("To give the node back: dormer resume {name}."),
-        (_, _, "evicting") if word(machine, "reason").is_some() => {
-            format!("Mend what holds those pods, or give up: dormer abort {name}.")
-        }
-        (_, _, "waiting for an address") => {
-            "The cloud makes it; its MachineSet and the machine API's controllers say more if it stays so.".into()
-        }
-        (Some("Joined"), _, "serving") if word(machine, "waitingFor").is_none() => "There is nothing to do.".into(),
-        _ => format!("dormer goes on by itself; dormer history {name} tells what was done."),
-    }
-}
-
-fn failed(name: &str, code: &str) -> String {
-    let first = match code {
-        "AuthRejected" => {
-            "Let the host accept dormer's key (the user, and the public key in its user data)"
-        }
-        "HostKeyChanged" => {
-            "Find out why the host shows another key: a host rebuilt under the same Machine is to be recreated"
-        }
-        "DiskFull" => "Make room on the host's disk",
-        "ClockSkew" => "Set the host's clock",
-        "NameMismatch" => "Let the Machine's name and the host's agree",
-        "ProfileUnusable" | "DocumentUnusable" | "Invalid" => "Mend the profile",
-        "VersionNotHere" | "PayloadUnreadable" | "PayloadDamaged" => "Install the payload anew",
-        "BootstrapUnusable" => "Mend the bootstrap kubeconfig in its Secret",
-        "Forbidden" => "Grant dormer's ServiceAccount what the message names",
-        "NodeOverdue" | "NotReadyOverdue" => {
-            "Look at kubelet's log on the host, and at the Node's conditions"
-        }
-        "MachineFailed" => "The cloud has given the Machine up: recreate it",
-        _ => "Mend the cause",
-    };
-    format!("{first}; then: dormer retry {name}. Or replace it: dormer recreate {name}.")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,12 +197,13 @@ mod tests {
             "waitingFor": "a retry (dormer retry), or a change that gives a reason", "tasks": [],
         });
         assert_eq!(
-            paragraph(&machine, None),
+            paragraph(&machine, None, None),
             "win-1 is Failed since 5m12s, 2026-11-21T07:00:00.000Z, and is to carry v2. \
              It waits for a retry (dormer retry), or a change that gives a reason. \
              Reason: AuthRejected while probing: the key is not accepted. \
              Its Machine is in phase Provisioned. \
-             Let the host accept dormer's key (the user, and the public key in its user data); then: \
+             Let the host accept dormer's key: the user, the public key in its user data, and \
+             administrators_authorized_keys open to Administrators and SYSTEM alone; then: \
              dormer retry win-1. Or replace it: dormer recreate win-1."
         );
     }
@@ -269,19 +241,7 @@ mod tests {
             last.as_deref(),
             Some("Last, at t1, probe failed (NoAnswer), attempt 1: nobody.")
         );
-        assert!(paragraph(&probing, last.as_deref()).contains("NoAnswer"));
+        assert!(paragraph(&probing, last.as_deref(), None).contains("NoAnswer"));
         assert_eq!(failure_in(&records, &json!({"state": "Joined"})), None);
-    }
-
-    #[test]
-    fn each_way_to_stand_still_has_its_own_next_step() {
-        let next = |state: &str, phase: &str, halted: Option<&str>| {
-            next_step(&json!({"name": "m", "state": state, "phase": phase, "halted": halted}))
-        };
-        assert!(next("Joined", "serving", None).contains("nothing to do"));
-        assert!(next("Joined", "waiting for approval", None).contains("dormer approve m"));
-        assert!(next("Joined", "waiting for the lease", None).contains("describe rollout windows"));
-        assert!(next("Reachable", "rebooting", Some("paused by x")).contains("dormer resume m"));
-        assert!(next("Reachable", "rebooting", None).contains("by itself"));
     }
 }
