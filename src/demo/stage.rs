@@ -229,6 +229,14 @@ impl Stage {
         Desk::new(self.catalog.clone(), Arc::new(kubernetes))
     }
 
+    /// Lays another layer on the profiles: that, too, starts an upgrade.
+    #[cfg(test)]
+    pub(super) fn lay(&mut self, layer: &str) {
+        let layer = dormer_profile::layers::Layer::parse("user", layer).expect("a layer");
+        self.catalog.set_layers(&[layer]).expect("it is taken");
+        self.versions.push(version(&self.catalog).expect("a version"));
+    }
+
     /// What dormer has at hand to install.
     #[cfg(test)]
     pub(super) fn catalog(&self) -> &Catalog {

@@ -178,6 +178,8 @@ struct Inner {
     profiles: BTreeMap<String, Arc<Profile>>,
     payloads: Vec<Arc<Payload>>,
     versions: BTreeMap<String, Found>,
+    /// What the layers before these made, and nobody is given any more.
+    retired: BTreeMap<String, Found>,
 }
 
 /// Profiles and payloads, side by side. Clones are the same catalog.
@@ -194,15 +196,25 @@ impl Catalog {
     /// # Errors
     /// A layer has mistakes.
     pub fn new(layers: &[Layer]) -> Result<Self, Problems> {
-        let mut profiles = BTreeMap::new();
-        for name in builtin::NAMES {
-            let mut all = vec![builtin::layer(name)?];
-            all.extend(layers.iter().filter(|layer| layer.fits(name)).cloned());
-            let profile = stack(&all).map_err(|problems| problems.below(name))?;
-            profiles.insert(name.to_owned(), Arc::new(profile));
-        }
-        let inner = Inner { profiles, ..Inner::default() };
+        let inner = Inner { profiles: profiles(layers)?, ..Inner::default() };
         Ok(Self { inner: Arc::new(RwLock::new(inner)), changed: watch::Sender::new(0) })
+    }
+
+    /// Takes other layers in place of those there were. What was installed with those is still found, so that it can
+    /// be compared and undone.
+    ///
+    /// # Errors
+    /// A layer has mistakes: nothing changes.
+    pub fn set_layers(&self, layers: &[Layer]) -> Result<(), Problems> {
+        let profiles = profiles(layers)?;
+        {
+            let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+            inner.retired = std::mem::take(&mut inner.versions);
+            inner.profiles = profiles;
+            inner.index();
+        }
+        self.changed.send_modify(|n| *n += 1);
+        Ok(())
     }
 
     /// Takes a payload in, in place of one with the same version.
@@ -223,7 +235,8 @@ impl Catalog {
     /// `VersionNotHere`: this worker has not got it; another, or a later one, may.
     pub fn find(&self, desired: &Desired) -> Result<Found, Failure> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        inner.versions.get(&desired.version).cloned().ok_or_else(|| {
+        let found = inner.versions.get(&desired.version);
+        found.or_else(|| inner.retired.get(&desired.version)).cloned().ok_or_else(|| {
             let known = inner.versions.keys().cloned().collect::<Vec<_>>().join(", ");
             let message = format!(
                 "this worker cannot make version {} (payload {}); it has {}: give it the same payload folder, \
@@ -243,7 +256,8 @@ impl Catalog {
     /// No payload is installed at all.
     pub fn closest(&self, version: &str) -> Result<Desired, Failure> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        let known = inner.versions.get(version).map(|found| (version.to_owned(), found.clone()));
+        let known = inner.versions.get(version).or_else(|| inner.retired.get(version));
+        let known = known.map(|found| (version.to_owned(), found.clone()));
         let newest = || {
             let payload = inner.payloads.last()?;
             let profile = inner.profiles.values().next()?;
@@ -320,6 +334,18 @@ impl Installed for Catalog {
     }
 }
 
+/// The built-in profiles, each with the layers that fit it.
+fn profiles(layers: &[Layer]) -> Result<BTreeMap<String, Arc<Profile>>, Problems> {
+    let mut profiles = BTreeMap::new();
+    for name in builtin::NAMES {
+        let mut all = vec![builtin::layer(name)?];
+        all.extend(layers.iter().filter(|layer| layer.fits(name)).cloned());
+        let profile = stack(&all).map_err(|problems| problems.below(name))?;
+        profiles.insert(name.to_owned(), Arc::new(profile));
+    }
+    Ok(profiles)
+}
+
 /// Orders versions by their numbers, `10.9.0` before `10.10.0`; what is no number compares as text.
 pub fn order(a: &str, b: &str) -> std::cmp::Ordering {
     let parts = |v: &str| -> Vec<(Option<u64>, String)> {
@@ -354,6 +380,23 @@ mod tests {
         let unknown = Desired { version: "x".into(), payload: "x".into() };
         assert_eq!(catalog.find(&unknown).expect_err("unknown").code, "VersionNotHere");
         assert!(catalog.desired("gentoo", None).expect_err("none").contains("openshift"));
+    }
+
+    #[test]
+    fn other_layers_make_other_versions_and_the_old_ones_are_still_found() {
+        let catalog = Catalog::new(&[]).expect("a catalog");
+        catalog.add(payload("11.0.0"));
+        let before = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
+        let wrong = Layer::parse("user", "host: {hostname: '${NOPE}'}").expect("a layer");
+        assert!(catalog.set_layers(&[wrong]).is_err());
+        let flag = "host: {services: {kubelet: {environment: {TEAM: blue}}}}";
+        catalog.set_layers(&[Layer::parse("user", flag).expect("a layer")]).expect("taken");
+        let after = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
+        assert_ne!(before.version, after.version);
+        let (old, new) = (catalog.find(&before).expect("old"), catalog.find(&after).expect("new"));
+        assert_ne!(old.profile, new.profile);
+        let closest = catalog.closest(&before.version).expect("itself");
+        assert_eq!(closest.version, before.version);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The hands for Windows hosts against a simulated one, over real SSH and SFTP in memory.
 
+#[path = "host/again.rs"]
+mod again;
 #[path = "host/bench.rs"]
 mod bench;
 #[path = "host/faults.rs"]

@@ -211,6 +211,27 @@ fn the_address_changes_on_the_way() {
 }
 
 #[test]
+fn a_new_address_of_a_node_that_serves_takes_no_lease() {
+    let mut story = Story::joined(wanting("v1"));
+    let moved = || MachineFact {
+        addresses: vec!["10.0.0.2".into()],
+        node: Some("win-a".into()),
+        ..machine()
+    };
+    story
+        .tell("another address", saw(moved()))
+        .done("plan", planned(Some(ChangeClass::Restart)))
+        .done("converge-host", converged(Section::Host, false))
+        .done("converge-node", converged(Section::Node, false))
+        .done("mark-node", Outcome::NodeMarked);
+    assert!(!story.text.contains("request"), "it asks for no lease: {}", story.text);
+    // The next restart is the pool's again.
+    story.wants_v2(ChangeClass::Restart);
+    assert_eq!(waits(&story), "the rollout's lease");
+    holds(&story, expect_file!["stories/moved.txt"]);
+}
+
+#[test]
 fn deleted_by_somebody_else_while_it_serves() {
     let mut story = Story::joined(wanting("v1"));
     story

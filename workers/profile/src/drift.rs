@@ -62,9 +62,10 @@ fn fields(from: &What, to: &What) -> String {
     let differs = to.iter().filter(|(name, value)| from.get(*name) != Some(value));
     let names: Vec<&str> = differs.map(|(name, _)| name.as_str()).collect();
     // Content and its digest change together; people care for one of them.
-    match names.iter().any(|name| *name == "sha256") {
-        true => "another content".to_owned(),
-        false => format!("another {}", names.join(", ")),
+    if names.contains(&"sha256") {
+        "another content".to_owned()
+    } else {
+        format!("another {}", names.join(", "))
     }
 }
 

@@ -281,3 +281,48 @@ fn what_a_machine_lacks_is_told_by_its_name() {
         assert!(told.contains(wanted), "{told}");
     }
 }
+
+/// Another address is one machine's own matter: the version is the pool's, and only what names the address differs.
+#[test]
+fn another_address_changes_what_names_it_and_no_version() {
+    use dormer_profile::{document::ChangeClass, drift::between};
+    let (profile, secrets) = (profile("openshift", ""), secrets());
+    let moved = Values { node_ip: "10.0.0.10".into(), ..values("aws") };
+    let differs = |section| {
+        let before = rendered(&profile, &values("aws"), &secrets, section);
+        let after = rendered(&profile, &moved, &secrets, section);
+        assert_eq!(before.document.version, after.document.version);
+        assert_ne!(before.digest() == after.digest(), section == Section::Host);
+        let found = between(&before.document, &after.document).into_iter();
+        found.map(|one| (one.id, one.change)).collect::<Vec<_>>()
+    };
+    assert_eq!(differs(Section::Host), [("service:kubelet".to_owned(), ChangeClass::Restart)]);
+    assert_eq!(differs(Section::Node), []);
+}
+
+/// A kubelet's flag restarts, a containerd of another build drains: the highest class of what differs.
+#[test]
+fn a_flag_restarts_and_another_containerd_drains() {
+    use dormer_profile::{
+        document::ChangeClass,
+        drift::{between, change_class},
+    };
+    let (values, secrets) = (values("aws"), secrets());
+    let before = rendered(&profile("openshift", ""), &values, &secrets, Section::Host);
+    let flag = "host: {services: {kubelet: {environment: {TEAM: blue}}}}";
+    let flagged = rendered(&profile("openshift", flag), &values, &secrets, Section::Host);
+    let found = between(&before.document, &flagged.document);
+    assert_eq!(change_class(&found), Some(ChangeClass::Restart));
+    assert_eq!(found.len(), 1, "{found:?}");
+    let mut document = before.document.clone();
+    for item in &mut document.items {
+        if let What::File(file) = &mut item.what
+            && file.path.ends_with(r"\containerd.exe")
+        {
+            file.sha256 = "0".repeat(64);
+        }
+    }
+    let found = between(&before.document, &document);
+    assert_eq!(change_class(&found), Some(ChangeClass::Drain));
+    assert_eq!(found[0].detail, "another content");
+}

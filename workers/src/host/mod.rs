@@ -165,7 +165,9 @@ impl<C: Cluster> HostHands<C> {
             progress.step(format!("converge {}", prepared.section.as_str()), 0, "");
             let answer = self.ask(order, host, &session, asked, progress).await?;
             if answer.missing_files.is_empty() {
-                return converged(wanted.section, &answer);
+                let outcome = converged(wanted.section, &answer)?;
+                self.sent.put(host, prepared.payload_mark());
+                return Ok(outcome);
             }
             let missing = prepared.missing(&answer.missing_files)?;
             self.upload(order, host, &session, &prepared, &missing, progress).await?;

@@ -41,6 +41,11 @@ impl Prepared {
         document_ref(self.section, &self.bytes)
     }
 
+    /// What says that every file of this payload was in place on a host.
+    pub(super) fn payload_mark(&self) -> String {
+        format!("payload {} {}", self.section.as_str(), self.payload.manifest.folder())
+    }
+
     /// The payload files at these destinations.
     pub(super) fn missing(&self, destinations: &[String]) -> Result<Vec<Staged>, Failure> {
         let found = destinations.iter().map(|path| {
@@ -127,7 +132,9 @@ impl<C: Cluster> HostHands<C> {
         prepared: &Prepared,
         progress: &Progress,
     ) -> Result<(), Failure> {
-        if prepared.rendered.payload.is_empty() {
+        // What was in place when the host was converged last is looked for by the script, which has to look anyway.
+        let known = self.sent.has(host, &prepared.payload_mark());
+        if prepared.rendered.payload.is_empty() || known {
             return Ok(());
         }
         progress.step("look for the payload", prepared.rendered.payload.len() as u64, "files");

@@ -153,6 +153,7 @@ impl Draft<'_> {
     fn marked(&mut self) {
         self.s.version = Some(self.s.target.version.clone());
         self.s.note = None;
+        self.s.moved = false;
         if self.s.lease.token().is_some() {
             self.enter(Phase::Closing);
         } else {
@@ -207,10 +208,17 @@ impl Draft<'_> {
     fn checked(&mut self, found: Found) {
         match found.class {
             None if self.s.differs() || self.unmarked() => self.enter(Phase::Marking),
-            None => self.enter(Phase::Serving),
+            None => {
+                self.s.moved = false;
+                self.enter(Phase::Serving);
+            }
             Some(_) if self.s.halt.is_some() => self.enter(Phase::Serving),
             Some(ChangeClass::Live) if self.s.barred().is_none() => {
                 self.enter(Phase::Applying { section: Section::Host })
+            }
+            // A host with a new address is no change of the pool's: its services are told, nobody else is touched.
+            Some(ChangeClass::Restart) if self.s.moved && !self.s.differs() => {
+                self.enter(Phase::Applying { section: Section::Host });
             }
             Some(class) => {
                 let how = self.s.how(class);

@@ -86,7 +86,10 @@ impl Draft<'_> {
                 self.cancel_tasks();
                 self.enter(Phase::Probing);
             }
-            Phase::Serving => self.enter(Phase::Checking),
+            Phase::Serving => {
+                self.s.moved = true;
+                self.enter(Phase::Checking);
+            }
             Phase::Failed { from, .. } => self.go_on_from(*from),
             phase if on_the_host(&phase) => {
                 self.cancel_tasks();

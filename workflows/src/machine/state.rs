@@ -48,6 +48,9 @@ pub struct State {
     pub wish: Option<Wish>,
     /// A person approved the present change.
     pub approved: bool,
+    /// Its address changed while it served: what differs for that is mended on it alone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub moved: bool,
     /// What its rollout was told last.
     pub told: Option<MemberReport>,
     /// The last thing worth telling a person that is not a failure.

@@ -1,0 +1,106 @@
+//! What is right is left alone, and what has drifted is named: the second converge, and `plan`.
+
+use crate::bench::Bench;
+use dormer_fleet::{api::kinds, host::HostCounts};
+use dormer_proto::machine::{ChangeClass, Outcome, Section, Task};
+
+impl Bench {
+    /// Both sections converged; the name of the node.
+    async fn joined(&mut self) -> String {
+        let host = self.host();
+        let Outcome::Probed { node_name, .. } = self.does(Task::Probe { host }).await else {
+            panic!("another outcome");
+        };
+        let task = self.converge(Section::Host, None);
+        self.does(task).await;
+        let there = |bench: &Bench| {
+            bench.approve();
+            bench.world.all(&kinds::NODE).iter().any(|n| n.value["metadata"]["name"] == node_name)
+        };
+        self.until("a node", there).await;
+        let task = self.converge(Section::Node, Some(node_name.clone()));
+        self.does(task).await;
+        self.until("a Ready node", |bench| bench.ready_node().is_some()).await;
+        node_name
+    }
+
+    /// What a plan finds: the class, and the items without their details.
+    async fn found(&mut self, task: Task) -> (Option<ChangeClass>, Vec<String>) {
+        let Outcome::Planned { class, differs, .. } = self.does(task).await else {
+            panic!("another outcome");
+        };
+        let id = |text: String| text.split(" (").next().unwrap_or_default().to_owned();
+        (class, differs.into_iter().map(id).collect())
+    }
+}
+
+/// What was done between two counts: commands, bytes sent, SFTP sessions, items changed.
+fn done(before: &HostCounts, after: &HostCounts) -> (u64, u64, u64, usize) {
+    let changed = after.executions[before.executions.len()..].iter().map(|run| run.changed.len());
+    (
+        after.remote_commands - before.remote_commands,
+        after.bytes_uploaded - before.bytes_uploaded,
+        after.sftp_sessions - before.sftp_sessions,
+        changed.sum(),
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_converge_of_what_is_right_is_one_command_and_changes_and_sends_nothing() {
+    let mut bench = Bench::start(&[]).await;
+    let node = bench.joined().await;
+    let counts = bench.counts();
+    assert!(counts.bytes_uploaded > 1_000_000, "the payload was sent: {counts:?}");
+    for (section, node) in [(Section::Host, None), (Section::Node, Some(node.clone()))] {
+        let before = bench.counts();
+        let task = bench.converge(section, node);
+        let Outcome::Converged { changed, reboot, .. } = bench.does(task).await else {
+            panic!("another outcome");
+        };
+        assert_eq!((changed, reboot), (0, false), "{section:?}");
+        assert_eq!(done(&before, &bench.counts()), (1, 0, 0, 0), "{section:?}");
+    }
+    let before = bench.counts();
+    let task = bench.plan(Some(node), false);
+    assert_eq!(bench.found(task).await, (None, vec![]));
+    assert_eq!(done(&before, &bench.counts()), (2, 0, 0, 0), "one command a section");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_on_a_host_that_drifted_names_exactly_what_drifted() {
+    let mut bench = Bench::start(&[]).await;
+    let node = bench.joined().await;
+    {
+        let host = bench.world.hosts.as_ref().expect("hosts").all().pop().expect("a host");
+        let mut state = host.state();
+        state.firewall.remove("dormer-kubelet").expect("it was there");
+        state.exclusions.clear();
+        let kubelet = state.scm.get_mut("kubelet").expect("a service");
+        kubelet.config.command.push_str(" --v=9");
+        state.disk.put(r"C:\k\kubelet.conf", b"{}").expect("written");
+    }
+    let before = bench.counts();
+    let task = bench.plan(Some(node.clone()), false);
+    let (class, differs) = bench.found(task).await;
+    assert_eq!(class, Some(ChangeClass::Restart), "the highest of them");
+    let wanted =
+        ["firewall:dormer-kubelet", "defender:", r"file:C:\k\kubelet.conf", "service:kubelet"];
+    assert_eq!(differs.len(), wanted.len(), "{differs:?}");
+    let pairs = differs.iter().zip(wanted);
+    assert!(pairs.into_iter().all(|(id, wanted)| id.starts_with(wanted)), "{differs:?}");
+    assert_eq!(done(&before, &bench.counts()), (2, 0, 0, 0), "a plan changes nothing");
+
+    // Converged again, exactly those are changed, and nothing is left.
+    let task = bench.converge(Section::Host, None);
+    let before = bench.counts();
+    bench.does(task).await;
+    let counts = bench.counts();
+    let runs = counts.executions[before.executions.len()..].iter();
+    let changed: Vec<&String> = runs.flat_map(|run| &run.changed).collect();
+    assert!(differs.iter().all(|id| changed.contains(&id)), "{changed:?}");
+    // What depends on the kubelet was stopped with it: the other section starts it again.
+    let task = bench.converge(Section::Node, Some(node.clone()));
+    bench.does(task).await;
+    let task = bench.plan(Some(node), false);
+    assert_eq!(bench.found(task).await, (None, vec![]));
+}
