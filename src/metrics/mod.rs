@@ -58,6 +58,12 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// What a scrape is answered, without how everything stands.
+    #[cfg(test)]
+    pub(crate) fn page(&self) -> String {
+        self.book.page()
+    }
+
     /// The book: names, kinds, labels, roles.
     #[cfg(test)]
     pub(crate) fn book(&self) -> &Book {

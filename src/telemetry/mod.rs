@@ -3,6 +3,8 @@
 mod glance;
 mod otlp;
 mod spans;
+#[cfg(test)]
+mod tests;
 mod traces;
 
 use crate::metrics::{Metrics, Source};

@@ -151,7 +151,7 @@ fn sort(item: Item, spans: &mut Vec<Span>, told: &mut Vec<oneshot::Sender<()>>) 
     }
 }
 
-fn resource(name: &str) -> Value {
+pub(super) fn resource(name: &str) -> Value {
     json!({"attributes": [
         attribute("service.name", "dormer"),
         attribute("service.version", env!("CARGO_PKG_VERSION")),
@@ -164,7 +164,7 @@ fn attribute(key: &str, value: &str) -> Value {
 }
 
 /// An `ExportTraceServiceRequest` as OTLP/JSON: ids in hex, times as decimal strings.
-fn message(resource: &Value, spans: &[Span]) -> Value {
+pub(super) fn message(resource: &Value, spans: &[Span]) -> Value {
     let spans: Vec<Value> = spans.iter().map(span).collect();
     json!({"resourceSpans": [{
         "resource": resource,

@@ -61,11 +61,11 @@ pub(super) struct Traces {
 }
 
 /// An episode of which this process did not tell everything.
-struct Hole {
-    run: RunId,
-    episode: Seq,
-    until: Seq,
-    told: BTreeSet<Seq>,
+pub(super) struct Hole {
+    pub(super) run: RunId,
+    pub(super) episode: Seq,
+    pub(super) until: Seq,
+    pub(super) told: BTreeSet<Seq>,
 }
 
 impl Traces {
@@ -78,6 +78,12 @@ impl Traces {
     pub(super) fn reads<P: Ports>(&self, ports: Arc<P>) {
         // A process has one store.
         let _ = self.records.set(Arc::new(Of(ports)));
+    }
+
+    /// Tells these.
+    #[cfg(test)]
+    pub(super) fn send(&self, spans: impl IntoIterator<Item = Span>) {
+        self.exporter.send(spans);
     }
 
     pub(super) async fn flush(&self) {
@@ -185,7 +191,7 @@ async fn fill(records: Arc<dyn Records>, exporter: Exporter, hole: Hole) {
 }
 
 /// The spans of an episode's records, but for those that were told.
-fn missing(hole: &Hole, kept: &[Vec<u8>]) -> Vec<Span> {
+pub(super) fn missing(hole: &Hole, kept: &[Vec<u8>]) -> Vec<Span> {
     let (mut spans, mut before): (Vec<Span>, Option<Run<Dormer>>) = Default::default();
     for bytes in kept {
         let Ok((record, _)) = envelope::decode::<Record<Dormer>>(bytes, SCHEMA) else { break };
