@@ -7,15 +7,15 @@ use dormer_proto::{
 };
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What the run is told.
-pub(super) fn of(facts: &Facts) -> HostFacts {
+/// What the run is told; the host's clock is compared with `now_ms`.
+pub(super) fn of(facts: &Facts, now_ms: i64) -> HostFacts {
     HostFacts {
         os_build: facts.os_build.clone(),
         os_name: facts.product.clone(),
         hostname: facts.hostname.to_lowercase(),
         boot_id: facts.boot_id.clone(),
         shell: shell(facts.default_shell.as_deref()),
-        clock_skew_ms: facts.now_ms.saturating_sub(now_ms()),
+        clock_skew_ms: facts.now_ms.saturating_sub(now_ms),
         installed: facts.installed.last().map(|installed| installed.version.clone()),
         fence: fence(facts),
         kubelet: !facts.installed.is_empty(),
@@ -58,7 +58,8 @@ fn shell(path: Option<&str>) -> String {
     name.strip_suffix(".exe").unwrap_or(&name).to_owned()
 }
 
-fn now_ms() -> i64 {
+/// The system's clock, in milliseconds since 1970.
+pub(super) fn system_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -40,6 +40,7 @@ pub struct HostHands<C> {
     catalog: Catalog,
     cluster: Arc<C>,
     sent: Arc<sent::Sent>,
+    now_ms: Arc<dyn Fn() -> i64 + Send + Sync>,
 }
 
 impl<C> Clone for HostHands<C> {
@@ -49,6 +50,7 @@ impl<C> Clone for HostHands<C> {
             catalog: self.catalog.clone(),
             cluster: Arc::clone(&self.cluster),
             sent: Arc::clone(&self.sent),
+            now_ms: Arc::clone(&self.now_ms),
         }
     }
 }
@@ -64,7 +66,15 @@ impl<C: Cluster> HostHands<C> {
         cluster: Arc<C>,
     ) -> Self {
         let pool = Arc::new(Pool::new(dialer, key, limits));
-        Self { pool, catalog, cluster, sent: Arc::default() }
+        let now_ms = Arc::new(facts::system_ms);
+        Self { pool, catalog, cluster, sent: Arc::default(), now_ms }
+    }
+
+    /// Hands that compare the hosts' clocks with `now_ms` (milliseconds since 1970) in place of the system's, for a
+    /// world whose time is not ours.
+    #[must_use]
+    pub fn with_clock(self, now_ms: Arc<dyn Fn() -> i64 + Send + Sync>) -> Self {
+        Self { now_ms, ..self }
     }
 }
 
@@ -146,7 +156,7 @@ impl<C: Cluster> HostHands<C> {
         let node_name = platform::node_name(host, &standing);
         let node_name = node_name.unwrap_or_else(|| facts::node_name(&answer.facts));
         self.cluster.note(&host.machine, &node_name, &host_key).await?;
-        Ok(Outcome::Probed { facts: facts::of(&answer.facts), host_key, node_name })
+        Ok(Outcome::Probed { facts: facts::of(&answer.facts, (self.now_ms)()), host_key, node_name })
     }
 
     async fn converge(
@@ -213,7 +223,7 @@ impl<C: Cluster> HostHands<C> {
         Ok(Outcome::Planned {
             class,
             differs,
-            facts: facts::of(&facts),
+            facts: facts::of(&facts, (self.now_ms)()),
             host_key: session.host_key().to_owned(),
             generation: fence.generation,
             token,
