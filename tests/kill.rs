@@ -1,7 +1,9 @@
 //! `tests/kill.sh` with a small fleet: every process of dormer killed in turn, and nothing lost.
 #![cfg(feature = "demo")]
 
-use dormer_testkit::{NatsServer, NatsVersion, Process, ProcessSpec, await_condition, skip, test_dir};
+use dormer_testkit::{
+    NatsServer, NatsVersion, Process, ProcessSpec, await_condition, skip, test_dir,
+};
 use std::{path::PathBuf, time::Duration};
 
 /// The script takes under a minute; a busy machine gets this much.

@@ -156,7 +156,11 @@ impl<C: Cluster> HostHands<C> {
         let node_name = platform::node_name(host, &standing);
         let node_name = node_name.unwrap_or_else(|| facts::node_name(&answer.facts));
         self.cluster.note(&host.machine, &node_name, &host_key).await?;
-        Ok(Outcome::Probed { facts: facts::of(&answer.facts, (self.now_ms)()), host_key, node_name })
+        Ok(Outcome::Probed {
+            facts: facts::of(&answer.facts, (self.now_ms)()),
+            host_key,
+            node_name,
+        })
     }
 
     async fn converge(

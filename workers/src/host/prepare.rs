@@ -20,11 +20,7 @@ use dormer_profile::{
     script, sha256_hex,
     values::join_secrets,
 };
-use dormer_proto::{
-    machine::HostRef,
-    message::Failure,
-    work::Order,
-};
+use dormer_proto::{machine::HostRef, message::Failure, work::Order};
 use std::sync::Arc;
 
 /// A rendering on its way to a host.
