@@ -212,7 +212,7 @@ fn each_role_shows_its_own_metrics(engine: &Dormer, watcher: &Dormer, worker: &D
         ("dormer_rollout_members{", true, false, false),
         ("dormer_watcher_elected{", false, true, false),
         ("dormer_attempt_duration_seconds_count{", false, false, true),
-        ("dormer_uploaded_bytes_total{", false, false, true),
+        ("dormer_remote_commands_total{", false, false, true),
         ("dormer_build_info{", true, true, true),
     ] {
         let has = [&engine, &watcher, &worker].map(|page| page.contains(name));
