@@ -5,6 +5,7 @@ mod changes;
 mod dead;
 mod error;
 mod guard;
+mod openapi;
 mod planned;
 pub(crate) mod reads;
 mod shelf;
@@ -98,6 +99,7 @@ pub(crate) fn router<P: Ports>(api: Arc<Api<P>>, from: ActionsFrom) -> Router {
         .route("/dead", get(reads::dead))
         .route("/dead/{id}", get(reads::dead_letter))
         .route("/dead/{id}/requeue", post(writes::requeue))
+        .route("/openapi.json", get(openapi::openapi))
         .fallback(nowhere)
         .layer(middleware::from_fn_with_state(from, guard::guard));
     Router::new().nest("/api/v1", v1).with_state(api)

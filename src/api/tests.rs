@@ -1,6 +1,6 @@
 //! The API over a store in memory, with an engine at work and hands that fail: what people see, ask, and are refused.
 
-use super::{ActionsFrom, Api};
+use super::{ActionsFrom, Api, openapi};
 use crate::{
     console,
     embedded::tests::{Telling, machine_seen},
@@ -240,4 +240,49 @@ async fn hear_until(stream: &mut Body, heard: &mut String, word: &str) {
         let frame = frame.expect("the stream goes on").expect("a frame");
         heard.push_str(&String::from_utf8_lossy(&frame.into_data().unwrap_or_default()));
     }
+}
+
+/// Every list and every thing, as the document says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_are_as_the_document_says() {
+    let site = Site::new().await;
+    site.post("/machines/win-u1/actions/pause", &json!({})).await;
+    let letter = DeadLetter {
+        id: 0,
+        run: machine_run("u1").ok(),
+        reason: "it says nothing that this build knows".into(),
+        at: Timestamp(1_000),
+        origin: "inbox 1".into(),
+        bytes: b"nonsense".to_vec(),
+    };
+    site.ports.dead().put(letter).await.expect("put");
+    for (path, asked) in [
+        ("/machines", "/machines?all=true"),
+        ("/machines/{machine}", "/machines/win-u1"),
+        ("/machines/{machine}/history", "/machines/win-u1/history"),
+        ("/runs", "/runs"),
+        ("/runs/{workflow}/{key}", "/runs/machine/u1"),
+        ("/runs/{workflow}/{key}/history", "/runs/machine/u1/history?envelopes=true"),
+        ("/runs/{workflow}/{key}/timeline", "/runs/machine/u1/timeline"),
+        ("/rollouts", "/rollouts"),
+        ("/pools", "/pools"),
+        ("/tasks", "/tasks"),
+        ("/dead", "/dead"),
+        ("/openapi.json", "/openapi.json"),
+    ] {
+        let (status, answer) = site.get(asked).await;
+        assert_eq!(status, StatusCode::OK, "{asked}: {answer}");
+        let faults = openapi::tests::faults(path, &answer);
+        assert!(faults.is_empty(), "{asked}: {faults:#?}");
+    }
+    let (_, exported) = site.get("/runs/machine/u1/history?envelopes=true").await;
+    assert!(exported["items"][0]["envelope"].as_str().is_some_and(|it| !it.is_empty()));
+    assert_eq!(exported["incarnation"], "0000000000000003");
+    let (_, life) = site.get("/runs/machine/u1/timeline").await;
+    let task = &life["episodes"][0]["phases"][0]["tasks"][0];
+    assert_eq!(
+        (&life["episodes"][0]["kind"], &task["name"]),
+        (&json!("bring-up"), &json!("probe"))
+    );
+    site.end().await;
 }

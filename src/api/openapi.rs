@@ -1,0 +1,213 @@
+//! `GET /api/v1/openapi.json`: the API's document, written by hand, with the actions from their table.
+
+use axum::Json;
+use dormer_workflows::actions::{ACTIONS, On};
+use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
+
+/// What is written by hand.
+const WRITTEN: &str = include_str!("openapi.yaml");
+
+/// The whole. It cannot fail: a test reads it.
+static DOCUMENT: LazyLock<Value> =
+    LazyLock::new(|| whole(serde_yaml_ng::from_str(WRITTEN).unwrap_or_default()));
+
+pub(super) async fn openapi() -> Json<Value> {
+    Json(DOCUMENT.clone())
+}
+
+/// Adds what follows from other places: parameters of paths, actions, errors, and that fields are always there.
+fn whole(mut document: Value) -> Value {
+    for (path, operations) in document["paths"].as_object_mut().into_iter().flatten() {
+        let named = parameters(path);
+        for operation in operations.as_object_mut().into_iter().flat_map(Map::values_mut) {
+            operation["responses"]["default"] = json!({"$ref": "#/components/responses/Error"});
+            let mut all = operation["parameters"].as_array().cloned().unwrap_or_default();
+            all.extend(named.iter().cloned());
+            operation["parameters"] = all.into();
+        }
+    }
+    for schema in document["components"]["schemas"].as_object_mut().into_iter().flatten() {
+        require(schema.1);
+    }
+    document["components"]["responses"]
+        .as_object_mut()
+        .into_iter()
+        .flat_map(Map::values_mut)
+        .for_each(require);
+    document
+}
+
+/// The parameters that a path names. An action's says which there are, and on which terms.
+fn parameters(path: &str) -> Vec<Value> {
+    let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    names
+        .map(|name| {
+            let mut parameter =
+                json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}});
+            if name == "action" {
+                let on = if path.starts_with("/rollouts") { On::Rollout } else { On::Machine };
+                let these = || ACTIONS.iter().filter(move |action| action.on == on);
+                let words: Vec<&str> = these().map(|action| action.name).collect();
+                let told: Vec<String> = these()
+                    .map(|action| {
+                        format!("- `{}`: {}. {}", action.name, action.what, action.terms())
+                    })
+                    .collect();
+                parameter["schema"]["enum"] = json!(words);
+                parameter["description"] = told.join("\n").into();
+            }
+            parameter
+        })
+        .collect()
+}
+
+/// Every field of an object that allows no others is there, unless it says which are.
+fn require(schema: &mut Value) {
+    let Value::Object(fields) = schema else {
+        for item in schema.as_array_mut().into_iter().flatten() {
+            require(item);
+        }
+        return;
+    };
+    if fields.get("additionalProperties") == Some(&Value::Bool(false))
+        && !fields.contains_key("required")
+        && let Some(properties) = fields.get("properties").and_then(Value::as_object)
+    {
+        let names: Vec<&String> = properties.keys().collect();
+        fields.insert("required".into(), json!(names));
+    }
+    fields.values_mut().for_each(require);
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::api::ask;
+    use std::collections::BTreeSet;
+
+    /// Every way in which `value` is not what the document says about an answer to GET `path`.
+    pub(in crate::api) fn faults(path: &str, value: &Value) -> Vec<String> {
+        let answer = &DOCUMENT["paths"][path]["get"]["responses"]["200"];
+        let schema = &followed(answer)["content"]["application/json"]["schema"];
+        let mut faults = Vec::new();
+        check(schema, value, path, &mut faults);
+        faults
+    }
+
+    fn followed(schema: &Value) -> &Value {
+        match schema["$ref"].as_str().and_then(|to| to.strip_prefix('#')) {
+            Some(to) => DOCUMENT.pointer(to).expect("a reference that leads somewhere"),
+            None => schema,
+        }
+    }
+
+    fn kind(value: &Value) -> &'static str {
+        match value {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(number) if number.is_f64() => "number",
+            Value::Number(_) => "integer",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        }
+    }
+
+    fn check(schema: &Value, value: &Value, at: &str, faults: &mut Vec<String>) {
+        let schema = followed(schema);
+        let kinds = match &schema["type"] {
+            Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+            Value::String(kind) => vec![kind.as_str()],
+            _ => Vec::new(),
+        };
+        if !kinds.contains(&kind(value)) {
+            faults.push(format!("{at} is {}, not one of {kinds:?}", kind(value)));
+            return;
+        }
+        if let Some(allowed) = schema["enum"].as_array()
+            && !allowed.contains(value)
+        {
+            faults.push(format!("{at} is {value}, not one of {allowed:?}"));
+        }
+        for (place, item) in value.as_array().into_iter().flatten().enumerate() {
+            check(&schema["items"], item, &format!("{at}[{place}]"), faults);
+        }
+        let Some(fields) = value.as_object() else { return };
+        for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            if !fields.contains_key(name) {
+                faults.push(format!("{at}.{name} is missing"));
+            }
+        }
+        for (name, field) in fields {
+            match schema["properties"].get(name) {
+                Some(schema) => check(schema, field, &format!("{at}.{name}"), faults),
+                None if schema["additionalProperties"] == json!(false) => {
+                    faults.push(format!("{at}.{name} is not documented"));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// The routes, as they are written in the router.
+    fn routes() -> BTreeSet<(String, String)> {
+        let router = include_str!("mod.rs");
+        let mut routes = BTreeSet::new();
+        for line in router.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")) {
+            let (path, handlers) = line.split_once("\", ").expect("a path and its handler");
+            for method in ["get", "post"] {
+                if handlers.contains(&format!("{method}(")) {
+                    routes.insert((path.to_owned(), method.to_owned()));
+                }
+            }
+        }
+        routes
+    }
+
+    #[test]
+    fn every_route_is_documented_and_no_other() {
+        let mut documented = BTreeSet::new();
+        for (path, operations) in DOCUMENT["paths"].as_object().expect("paths") {
+            for method in operations.as_object().expect("operations").keys() {
+                documented.insert((path.clone(), method.clone()));
+            }
+        }
+        assert_eq!(documented, routes());
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere_and_every_operation_says_what_it_does() {
+        let text = DOCUMENT.to_string();
+        for reference in text.split("\"$ref\":\"#").skip(1) {
+            let to = reference.split('"').next().expect("a text");
+            assert!(DOCUMENT.pointer(to).is_some(), "{to}");
+        }
+        for (path, operations) in DOCUMENT["paths"].as_object().expect("paths") {
+            for operation in operations.as_object().expect("operations").values() {
+                assert!(operation["summary"].as_str().is_some_and(|it| !it.is_empty()), "{path}");
+            }
+        }
+    }
+
+    /// The table, the document and what is understood are one.
+    #[test]
+    fn every_action_is_documented_and_understood() {
+        for (things, on) in [("machines/{machine}", On::Machine), ("rollouts/{pool}", On::Rollout)]
+        {
+            let post = &DOCUMENT["paths"][format!("/{things}/actions/{{action}}")]["post"];
+            let parameters = post["parameters"].as_array().expect("parameters");
+            let action = parameters.iter().find(|it| it["name"] == "action").expect("one");
+            for known in ACTIONS.iter().filter(|known| known.on == on) {
+                assert!(action["schema"]["enum"].as_array().unwrap().contains(&json!(known.name)));
+                let told = action["description"].as_str().unwrap();
+                assert!(told.contains(&known.terms()), "{}: {told}", known.name);
+                let understood = match on {
+                    On::Rollout => ask::of_rollout(known.name),
+                    _ => ask::of_machine(known.name),
+                };
+                assert_eq!(understood, known.signal, "{}", known.name);
+            }
+        }
+    }
+}
