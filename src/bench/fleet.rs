@@ -3,6 +3,8 @@
 
 mod over_nats;
 mod pipe;
+#[cfg(test)]
+mod scenarios;
 mod stage;
 
 use anyhow::Context;

@@ -1,0 +1,168 @@
+//! Scenarios of field.md §5 on a whole dormer and a fleet with a fault, on a virtual clock: each ends as it has to.
+
+mod stage;
+
+use stage::{Play, Told};
+
+/// Two machines, one of which is struck, and what holds in the end.
+fn ends(faults: &[&'static str], what: &str, holds: fn(&Play, &[Told]) -> bool) {
+    let (faults, what) = (faults.to_vec(), what.to_owned());
+    stage::on_a_virtual_clock(async move {
+        let mut play = Play::start(2, &faults).await;
+        play.until(&what, holds).await;
+        play.all_struck(&faults);
+        assert!(play.max_unavailable() <= 1, "{faults:?}: {} at once", play.max_unavailable());
+    });
+}
+
+/// The same with an upgrade that begins once all serve.
+fn upgraded(faults: &[&'static str], what: &str, holds: fn(&Play, &[Told]) -> bool) {
+    let (faults, what) = (faults.to_vec(), what.to_owned());
+    stage::on_a_virtual_clock(async move {
+        let mut play = Play::start(2, &faults).await;
+        play.until("both serve", |play, told| play.all_serve(told, 2)).await;
+        play.upgrade().await;
+        play.until(&what, holds).await;
+        play.all_struck(&faults);
+        assert!(play.max_unavailable() <= 1, "{faults:?}: {} at once", play.max_unavailable());
+    });
+}
+
+/// Whether both serve, on the version that is wanted.
+fn both_serve(play: &Play, told: &[Told]) -> bool {
+    play.struck() && play.all_serve(told, 2)
+}
+
+/// Whether a machine tells all of these words, and the other one serves.
+fn one_tells(play: &Play, told: &[Told], words: &[&str]) -> bool {
+    let tells = |one: &&Told| words.iter().all(|word| one.words.contains(word));
+    let other = |one: &Told| one.state == "Joined";
+    told.iter().any(|one| tells(&one) && told.iter().any(|it| it.uid != one.uid && other(it)))
+        && play.struck()
+}
+
+#[test]
+fn a_host_that_reboots_by_itself_serves_again() {
+    ends(&["reboots-by-itself"], "both serve", both_serve);
+}
+
+#[test]
+fn a_request_in_another_nodes_name_is_never_approved() {
+    ends(&["csr-wrong-user"], "both serve, one request is pending", |play, told| {
+        both_serve(play, told) && play.pending_requests() == 1
+    });
+}
+
+#[test]
+fn a_serving_request_with_a_foreign_address_waits_and_a_right_one_passes() {
+    ends(&["csr-extra-san"], "both serve", both_serve);
+}
+
+#[test]
+fn two_requests_of_one_kubelet_are_both_handled() {
+    ends(&["csr-twice"], "both serve", both_serve);
+}
+
+#[test]
+fn another_approver_that_is_faster_does_no_harm() {
+    // This fault knows Nodes, not Machines, so no seed can aim it.
+    ends(&["csr-approved-before@*"], "both serve", both_serve);
+}
+
+#[test]
+fn a_node_that_flaps_serves_once_it_is_steady() {
+    ends(&["flapping"], "both serve", both_serve);
+}
+
+#[test]
+fn a_machine_that_is_deleted_while_it_is_configured_is_replaced() {
+    ends(&["deleted-while-configuring"], "both serve", both_serve);
+}
+
+#[test]
+fn a_machine_that_is_made_again_under_its_name_is_another_one() {
+    ends(&["same-name-new-uid"], "both serve", both_serve);
+}
+
+#[test]
+fn an_address_that_comes_late_and_changes_is_followed() {
+    ends(&["address-late"], "both serve", both_serve);
+}
+
+#[test]
+fn machine_events_that_repeat_and_run_backwards_change_nothing() {
+    ends(&["machine-events-repeat"], "both serve", both_serve);
+}
+
+#[test]
+fn a_watch_that_is_gone_misses_no_deletion() {
+    ends(&["watch-gone"], "both serve", both_serve);
+}
+
+#[test]
+fn an_instance_that_vanishes_is_told_and_disturbs_no_other() {
+    ends(&["instance-vanishes"], "its machine has failed", |play, told| {
+        one_tells(play, told, &["failed", "no answer from"])
+    });
+}
+
+#[test]
+fn a_node_by_another_name_than_the_expected_one_gets_no_certificate() {
+    ends(&["name-mismatch"], "its machine has failed", |play, told| {
+        one_tells(play, told, &["failed", "no Node", "appeared"]) && play.pending_requests() > 0
+    });
+}
+
+#[test]
+fn an_older_node_of_the_same_name_is_no_hindrance() {
+    ends(&["old-node"], "both serve", both_serve);
+}
+
+#[test]
+fn a_budget_that_never_allows_is_named_and_the_other_machine_is_not_begun() {
+    upgraded(&["budget-never"], "the blocker is named", |play, told| {
+        one_tells(play, told, &["budget-never"]) && told.iter().filter(|t| t.holds).count() == 1
+    });
+}
+
+#[test]
+fn two_budgets_on_one_pod_are_named() {
+    upgraded(&["two-budgets"], "the blocker is named", |play, told| {
+        one_tells(play, told, &["two-budgets"])
+    });
+}
+
+#[test]
+fn a_pod_with_a_finalizer_is_named() {
+    upgraded(&["finalizer-holds"], "the blocker is named", |play, told| {
+        one_tells(play, told, &["finalizer-holds"])
+    });
+}
+
+#[test]
+fn a_node_that_goes_silent_in_its_drain_is_replaced_all_the_same() {
+    upgraded(&["not-ready-in-drain"], "both serve the new version", both_serve);
+}
+
+#[test]
+fn a_pod_that_ignores_the_cordon_is_evicted_by_a_later_pass() {
+    upgraded(&["stubborn-pod"], "both serve the new version", both_serve);
+}
+
+#[test]
+fn a_drain_that_a_person_uncordons_goes_on() {
+    upgraded(&["uncordoned"], "both serve the new version", both_serve);
+}
+
+#[test]
+fn a_volume_that_stays_attached_holds_nobody_for_ever() {
+    upgraded(&["volume-attached"], "both serve the new version", both_serve);
+}
+
+#[test]
+fn a_replacement_that_never_comes_holds_the_rollout() {
+    upgraded(&["replacement-never"], "one is replaced by nobody", |play, told| {
+        let waits = told.iter().any(|one| one.words.contains("a replacement to serve"));
+        waits && play.stands_for(6) && told.iter().any(|one| one.state == "Joined")
+    });
+}

@@ -1,0 +1,94 @@
+//! `tests/SCENARIOS.md`: which test plays which scenario of field.md §5, by which fault of the fleet.
+
+#![cfg(feature = "demo")]
+
+#[path = "scenarios/table.rs"]
+mod table;
+
+use dormer_fleet::faults::{Fault, Owner};
+use std::{fmt::Write as _, fs, path::PathBuf};
+use table::{Plays, SCENARIOS};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn source(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+fn fault(number: u8) -> Option<Fault> {
+    Fault::ALL.iter().copied().find(|fault| fault.number() == number)
+}
+
+/// A fault in a cell, with who brings it about where that is not the fleet.
+fn fault_cell(number: u8) -> String {
+    match fault(number) {
+        Some(fault) if fault.owner() == Owner::Scenario => format!("`{fault}` (the test's own)"),
+        Some(fault) => format!("`{fault}`"),
+        None => "-".to_owned(),
+    }
+}
+
+fn test_cell(plays: &Plays) -> String {
+    let links = plays.iter().map(|(file, test)| format!("[`{test}`](../{file})"));
+    let links: Vec<String> = links.collect();
+    if links.is_empty() { "**missing**".to_owned() } else { links.join("<br>") }
+}
+
+fn page() -> String {
+    let missing = SCENARIOS.iter().filter(|(_, _, plays)| plays.is_empty()).count();
+    let mut page = format!(
+        "# Scenarios\n\nGenerated from `tests/scenarios/table.rs` by `tests/scenarios.rs` (`UPDATE_EXPECT=1`). \
+         The numbers are those of the list that dormer was\nbuilt against; a fault is what \
+         `dormer fleet --fault NAME` lets a person watch. {} of {} scenarios are played{}.\n\n\
+         | # | scenario | fault | played by |\n|---|---|---|---|\n",
+        SCENARIOS.len() - missing,
+        SCENARIOS.len(),
+        if missing == 0 { "" } else { ", the others are named as missing" },
+    );
+    for (number, what, plays) in SCENARIOS {
+        let (fault, tests) = (fault_cell(*number), test_cell(plays));
+        let _ = writeln!(page, "| {number} | {what} | {fault} | {tests} |");
+    }
+    page.push_str("\nFaults of the fleet beyond the list:\n\n");
+    for fault in Fault::ALL.iter().filter(|fault| fault.number() == 0) {
+        let _ = writeln!(page, "- `{fault}`: {}", fault.about());
+    }
+    page
+}
+
+#[test]
+fn every_scenario_has_its_row_and_every_test_named_is_there() {
+    let numbers: Vec<u8> = SCENARIOS.iter().map(|(number, ..)| *number).collect();
+    assert_eq!(numbers, (1..=60).collect::<Vec<u8>>());
+    for (number, what, plays) in SCENARIOS {
+        for (file, test) in *plays {
+            let text = source(file);
+            assert!(
+                text.contains(&format!("fn {test}(")),
+                "{number} ({what}): no {test} in {file}"
+            );
+        }
+        // A test that names the fault is among them, unless only a test can bring it about.
+        if let Some(fault) = fault(*number)
+            && fault.owner() != Owner::Scenario
+            && !plays.is_empty()
+        {
+            let forms = [format!("\"{fault}\""), format!("\"{fault}@")];
+            let names = |text: String| forms.iter().any(|form| text.contains(form));
+            let named = plays.iter().any(|(file, _)| names(source(file)));
+            assert!(named, "{number} ({what}): no test of it names {fault}");
+        }
+    }
+}
+
+#[test]
+fn the_page_is_as_committed() {
+    let (path, page) = (root().join("tests/SCENARIOS.md"), page());
+    if std::env::var("UPDATE_EXPECT").is_ok_and(|value| value == "1") {
+        fs::write(&path, &page).expect("the page can be written");
+    }
+    let committed = fs::read_to_string(&path).unwrap_or_default();
+    assert!(committed == page, "tests/SCENARIOS.md is not as generated: UPDATE_EXPECT=1 writes it");
+}

@@ -1,0 +1,311 @@
+//! The scenarios, each with the tests that play it.
+
+/// Files of tests, and the test's name in each.
+pub(crate) type Plays = [(&'static str, &'static str)];
+
+const HOST: (&str, &str) =
+    ("workers/tests/host/faults.rs", "each_fault_of_a_host_is_outlived_or_named");
+const WATCHER: (&str, &str) = ("workers/tests/watcher.rs", "the_worlds_own_troubles_are_survived");
+const MODEL: &str = "workflows/tests/rollout_model.rs";
+const ROLLOUT: &str = "workflows/tests/rollout_stories.rs";
+const STORY: &str = "workflows/tests/machine_stories.rs";
+const WHOLE: &str = "src/bench/fleet/scenarios.rs";
+const EVICT: &str = "workers/tests/kubernetes/evict.rs";
+const REAL_DRAIN: &str = "tests/real/drain.rs";
+const STRESS: &str = "workers/tests/sshd/stress.rs";
+const UPLOAD: &str = "workers/tests/sshd/upload.rs";
+const TALK: &str = "workers/tests/sshd/talk.rs";
+const RUN: &str = "tests/run.rs";
+
+/// Number, what happens, and who plays it.
+pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
+    (1, "port 22 accepts and resets during key exchange after a boot", &[HOST]),
+    (
+        2,
+        "port 22 drops silently",
+        &[HOST, ("tests/api.rs", "the_machine_that_is_stuck_is_found_understood_and_mended")],
+    ),
+    (
+        3,
+        "the key is refused for 4 min, then accepted",
+        &[HOST, (STORY, "a_host_that_will_not_let_us_in")],
+    ),
+    (
+        4,
+        "the key is refused for ever",
+        &[("workers/tests/host.rs", "a_key_that_is_refused_says_so")],
+    ),
+    (
+        5,
+        "another host key at a used address, for a new Machine",
+        &[(WHOLE, "a_machine_that_is_made_again_under_its_name_is_another_one")],
+    ),
+    (
+        6,
+        "another host key for the same Machine and boot",
+        &[
+            HOST,
+            (
+                "workers/tests/sshd/keys.rs",
+                "a_changed_host_key_is_named_by_both_fingerprints_and_gets_no_login",
+            ),
+        ],
+    ),
+    (7, "three default shells", &[HOST]),
+    (8, "exit 0, no output, CLIXML alone", &[HOST]),
+    (9, "code page 850 and localised texts", &[HOST]),
+    (10, "the connection drops, the script runs on, the retry meets it", &[HOST]),
+    (11, "a child process dies at the end of its exec", &[]),
+    (
+        12,
+        "MaxStartups",
+        &[
+            HOST,
+            (STRESS, "a_host_with_too_many_logins_under_way_is_tried_again"),
+            (STRESS, "twenty_tasks_of_one_host_share_one_connection_under_its_limits"),
+        ],
+    ),
+    (
+        13,
+        "half-open: the host vanishes during an exec",
+        &[HOST, (STRESS, "a_half_open_connection_ends_a_command_and_an_upload")],
+    ),
+    (
+        14,
+        "a shell profile prints into SFTP",
+        &[HOST, (TALK, "what_stands_in_the_place_of_sftp_is_quoted")],
+    ),
+    (15, "sshd does not start after a reboot", &[HOST]),
+    (
+        16,
+        "an upload is cut",
+        &[
+            HOST,
+            (UPLOAD, "an_upload_that_is_cut_again_and_again_ends_whole_and_is_never_half_there"),
+            (UPLOAD, "sshd_killed_in_the_middle_leaves_no_file_under_its_name"),
+        ],
+    ),
+    (17, "a target file is held by a running process", &[HOST]),
+    (18, "the disk is full", &[HOST]),
+    (19, "Defender takes an uploaded file away", &[HOST]),
+    (
+        20,
+        "two workers upload one file at once",
+        &[(UPLOAD, "two_workers_that_send_one_file_end_with_that_file")],
+    ),
+    (
+        21,
+        "a slow upload",
+        &[HOST, (STRESS, "a_slow_way_is_no_broken_one_and_tells_of_its_progress")],
+    ),
+    (
+        22,
+        "a feature needs a reboot",
+        &[("workers/tests/host.rs", "a_feature_takes_one_reboot_that_is_asked_for"), HOST],
+    ),
+    (23, "a reboot in the middle of an installation", &[HOST]),
+    (
+        24,
+        "the host reboots by itself while it serves",
+        &[(WHOLE, "a_host_that_reboots_by_itself_serves_again")],
+    ),
+    (25, "a reboot takes 14 min", &[HOST]),
+    (26, "a reboot takes 3 s", &[HOST]),
+    (27, "kubelet's first start fails with 1053", &[HOST]),
+    (28, "the service runs, healthz refuses", &[HOST]),
+    (29, "a service is marked for deletion", &[HOST]),
+    (30, "making an HNS network kills SSH for 45 s", &[HOST]),
+    (31, "the HNS service restarts, endpoints are gone", &[]),
+    (32, "an old configuration with a byte-order mark", &[HOST]),
+    (33, "the route to the metadata service is lost", &[]),
+    (
+        34,
+        "a certificate request in another node's name",
+        &[
+            (WHOLE, "a_request_in_another_nodes_name_is_never_approved"),
+            ("tests/real/attacks.rs", "no_attack_gets_a_certificate"),
+        ],
+    ),
+    (
+        35,
+        "a serving request with one address too many",
+        &[
+            (WHOLE, "a_serving_request_with_a_foreign_address_waits_and_a_right_one_passes"),
+            (
+                "workers/src/kubernetes/csr_tests.rs",
+                "names_that_the_machine_does_not_have_are_refused",
+            ),
+            (STORY, "a_certificate_that_does_not_fit_yet"),
+        ],
+    ),
+    (36, "two requests of one kubelet", &[(WHOLE, "two_requests_of_one_kubelet_are_both_handled")]),
+    (
+        37,
+        "another approver is faster",
+        &[
+            (WHOLE, "another_approver_that_is_faster_does_no_harm"),
+            (
+                "workers/src/kubernetes/csr_tests.rs",
+                "a_decision_of_somebody_else_stands_and_denial_is_stronger",
+            ),
+        ],
+    ),
+    (38, "the host's clock is 10 min off", &[HOST]),
+    (
+        39,
+        "the Node's name is not the expected one",
+        &[(WHOLE, "a_node_by_another_name_than_the_expected_one_gets_no_certificate")],
+    ),
+    (
+        40,
+        "an older Node of the same name",
+        &[
+            WATCHER,
+            (
+                "workers/src/kubernetes/csr_tests.rs",
+                "a_first_request_for_a_node_that_exists_or_before_its_machine_is_refused",
+            ),
+            (WHOLE, "an_older_node_of_the_same_name_is_no_hindrance"),
+        ],
+    ),
+    (41, "the Node flaps", &[(WHOLE, "a_node_that_flaps_serves_once_it_is_steady")]),
+    (
+        42,
+        "Machine events repeat and run backwards",
+        &[
+            (WHOLE, "machine_events_that_repeat_and_run_backwards_change_nothing"),
+            WATCHER,
+            ("workers/src/watcher/letters/tests.rs", "late_and_repeated_events_are_no_news"),
+        ],
+    ),
+    (
+        43,
+        "the Machine is deleted while it is configured",
+        &[
+            (WHOLE, "a_machine_that_is_deleted_while_it_is_configured_is_replaced"),
+            (STORY, "deleted_while_it_is_configured"),
+        ],
+    ),
+    (
+        44,
+        "the Machine is made again under its name",
+        &[(WHOLE, "a_machine_that_is_made_again_under_its_name_is_another_one"), WATCHER],
+    ),
+    (
+        45,
+        "the address comes late, then changes",
+        &[
+            (WHOLE, "an_address_that_comes_late_and_changes_is_followed"),
+            (STORY, "the_address_changes_on_the_way"),
+        ],
+    ),
+    (
+        46,
+        "a watch ends with 410 Gone, a Machine is deleted in the gap",
+        &[
+            (WHOLE, "a_watch_that_is_gone_misses_no_deletion"),
+            WATCHER,
+            (
+                "tests/real/watcher.rs",
+                "a_machine_that_goes_is_told_at_once_and_one_that_went_in_a_gap_by_the_next_list",
+            ),
+        ],
+    ),
+    (
+        47,
+        "a worker is killed after the work and before the answer",
+        &[
+            (RUN, "roles_split_over_processes_meet_on_nats_and_a_worker_that_is_killed_is_no_loss"),
+            (
+                "tests/kill.rs",
+                "killed_in_turn_dormer_brings_a_fleet_up_and_upgrades_it_one_at_a_time",
+            ),
+            ("workers/tests/nats.rs", "a_server_that_is_killed_costs_no_report"),
+        ],
+    ),
+    (
+        48,
+        "two engines at once, one of them late",
+        &[("tests/sim/tests/simulation.rs", "every_law_holds_for_every_seed")],
+    ),
+    (
+        49,
+        "a budget never allows an eviction",
+        &[
+            (WHOLE, "a_budget_that_never_allows_is_named_and_the_other_machine_is_not_begun"),
+            (STORY, "a_budget_that_never_allows_an_eviction"),
+            (REAL_DRAIN, "a_budget_holds_its_pods_until_it_allows_one_and_force_does_not_ask"),
+        ],
+    ),
+    (
+        50,
+        "two budgets on one pod",
+        &[
+            (WHOLE, "two_budgets_on_one_pod_are_named"),
+            (EVICT, "a_pod_that_nobody_can_evict_holds_no_other_up"),
+            (REAL_DRAIN, "two_budgets_on_one_pod_block_it_and_no_other"),
+        ],
+    ),
+    (
+        51,
+        "the node goes silent in its drain",
+        &[(WHOLE, "a_node_that_goes_silent_in_its_drain_is_replaced_all_the_same")],
+    ),
+    (52, "a pod's finalizer is never removed", &[(WHOLE, "a_pod_with_a_finalizer_is_named")]),
+    (
+        53,
+        "a pod that ignores the cordon",
+        &[
+            (WHOLE, "a_pod_that_ignores_the_cordon_is_evicted_by_a_later_pass"),
+            (REAL_DRAIN, "what_a_drain_moves_goes_and_the_rest_stays"),
+        ],
+    ),
+    (
+        54,
+        "a person uncordons, or had cordoned",
+        &[
+            (WHOLE, "a_drain_that_a_person_uncordons_goes_on"),
+            (STORY, "a_person_uncordons_in_the_middle_of_a_drain"),
+            ("tests/real/fence.rs", "a_persons_cordon_outlives_the_fence"),
+        ],
+    ),
+    (
+        55,
+        "a volume stays attached after the drain",
+        &[(WHOLE, "a_volume_that_stays_attached_holds_nobody_for_ever")],
+    ),
+    (
+        56,
+        "the holder's worker dies between drain and delete",
+        &[
+            (
+                "tests/kill.rs",
+                "killed_in_turn_dormer_brings_a_fleet_up_and_upgrades_it_one_at_a_time",
+            ),
+            (MODEL, "workers_that_sleep_while_machines_are_replaced"),
+        ],
+    ),
+    (
+        57,
+        "a claim runs out while an irreversible call is under way",
+        &[
+            ("workers/tests/kubernetes/sleep.rs", "a_sleeper_deletes_nothing"),
+            ("workers/tests/kubernetes/fence.rs", "a_close_that_comes_first_wins"),
+            (MODEL, "workers_that_sleep_and_tasks_that_are_given_up_in_place"),
+        ],
+    ),
+    (
+        58,
+        "the replacement never comes",
+        &[
+            (WHOLE, "a_replacement_that_never_comes_holds_the_rollout"),
+            (ROLLOUT, "the_candidates_fail"),
+        ],
+    ),
+    (
+        59,
+        "a health check deletes a Machine that is being configured",
+        &[(ROLLOUT, "a_health_check_deletes_a_member"), (STORY, "deleted_while_it_is_configured")],
+    ),
+    (60, "a hook that is left behind after the uninstall", &[]),
+];
