@@ -61,6 +61,7 @@ pub(crate) struct Parts<S, C, X> {
 
 /// Starts engine and worker on a store of this process. The caller adds a watcher, by [`facts`] and
 /// [`Running::watcher`].
+#[cfg(any(test, feature = "demo"))]
 pub(crate) fn start<S, C, X>(parts: Parts<S, C, X>) -> Running
 where
     S: OwnStore,
@@ -71,7 +72,7 @@ where
     start_seen(parts, Arc::new(telemetry))
 }
 
-/// As [`start`], and tells `telemetry` what is done.
+/// Starts engine and worker on a store of this process, and tells `telemetry` what is done. The caller adds a watcher.
 pub(crate) fn start_seen<S, C, X>(parts: Parts<S, C, X>, telemetry: Arc<Telemetry>) -> Running
 where
     S: OwnStore,
