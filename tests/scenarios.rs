@@ -92,3 +92,14 @@ fn the_page_is_as_committed() {
     let committed = fs::read_to_string(&path).unwrap_or_default();
     assert!(committed == page, "tests/SCENARIOS.md is not as generated: UPDATE_EXPECT=1 writes it");
 }
+
+/// Scenario 11: Windows' sshd ends with an exec whatever it started, so no step may rest on such a child.
+#[test]
+fn no_script_starts_what_would_outlive_its_exec() {
+    for file in ["workers/profile/src/converge.ps1", "workers/profile/src/probe.ps1"] {
+        let text = source(file).to_lowercase();
+        for word in ["start-process", "start-job", "start-threadjob", "-asjob"] {
+            assert!(!text.contains(word), "{file} has {word}");
+        }
+    }
+}

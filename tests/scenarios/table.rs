@@ -55,7 +55,11 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
     (8, "exit 0, no output, CLIXML alone", &[HOST]),
     (9, "code page 850 and localised texts", &[HOST]),
     (10, "the connection drops, the script runs on, the retry meets it", &[HOST]),
-    (11, "a child process dies at the end of its exec", &[]),
+    (
+        11,
+        "a child process dies at the end of its exec",
+        &[("tests/scenarios.rs", "no_script_starts_what_would_outlive_its_exec")],
+    ),
     (
         12,
         "MaxStartups",

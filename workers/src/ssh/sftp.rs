@@ -66,6 +66,9 @@ impl Sftp {
             Err(_) => "it says nothing".to_owned(),
         };
         Err(match heard.text() {
+            Some(text) if text.is_empty() => {
+                SshError::Sftp(address.to_owned(), "it begins with bytes that mean nothing".into())
+            }
             Some(text) => SshError::SftpNoise(address.to_owned(), text),
             None => SshError::Sftp(address.to_owned(), why),
         })
