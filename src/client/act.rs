@@ -6,7 +6,7 @@ use super::{
     server::{Server, segment},
 };
 use clap::Args;
-use dormer_workflows::actions::{Action, RESET};
+use dormer_workflows::actions::{Action, RESET, ROLLBACK};
 use serde_json::{Value, json};
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -169,7 +169,7 @@ pub(crate) struct Rollback {
 impl Rollback {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let what = format!("go back to {} in the pool {}", self.to, self.pool);
-        self.wish.confirm(&what, Risk::Moves("its machines are changed, one after another"))?;
+        self.wish.confirm(&what, Risk::of(&ROLLBACK))?;
         let server = self.wish.to.server()?;
         let mut body = self.wish.body();
         body["payload"] = self.to.as_str().into();

@@ -88,8 +88,7 @@ pub(crate) enum Ask {
     /// Which nodes would change, what on them, and how: with what is wanted now, or with something tried on
     #[command(after_help = EXIT_CODES)]
     Plan(crate::plan::Plan),
-    /// Go back one step, to a payload that the present one may follow
-    #[command(after_help = EXIT_CODES)]
+    #[command(about = actions::ROLLBACK.what, after_help = help(&actions::ROLLBACK))]
     Rollback(act::Rollback),
     /// Letters that could not be understood
     #[command(subcommand)]

@@ -215,6 +215,17 @@ pub const RESUME_POOL: Action = Action {
     lease: Lease::No,
     danger: None,
 };
+/// Go back one step. Its signal names the payload.
+pub const ROLLBACK: Action = Action {
+    name: "rollback",
+    on: On::Rollout,
+    what: "Go back one step, to a payload that the present one may follow",
+    from: &[],
+    when: "if that payload is installed",
+    signal: Some(Signal::Rollout(rollout::Signal::Rollback { to: String::new() })),
+    lease: Lease::Waits,
+    danger: Some("its machines are changed, one after another"),
+};
 /// Put a dead letter back.
 pub const REQUEUE: Action = Action {
     name: "requeue",
@@ -241,6 +252,7 @@ pub const ACTIONS: &[Action] = &[
     RESET,
     PAUSE_POOL,
     RESUME_POOL,
+    ROLLBACK,
     REQUEUE,
 ];
 
