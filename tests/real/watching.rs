@@ -157,6 +157,14 @@ impl Watching {
         }
     }
 
+    /// Waits until what was told is so, whatever goes wrong meanwhile.
+    pub(crate) async fn until_told(&self, what: &str, so: impl FnMut(&Told) -> bool) {
+        let (deadline, mut told) = (Instant::now() + PATIENCE, self.told.0.subscribe());
+        let seen = timeout_at(deadline, told.wait_for(so)).await;
+        let never = |_| panic!("never: {what}; {:?}", self.status.borrow());
+        drop(seen.unwrap_or_else(never).expect("it goes on"));
+    }
+
     /// Waits until the watcher's own standing is so.
     pub(crate) async fn until_status(&self, what: &str, so: impl FnMut(&Status) -> bool) -> Status {
         let (deadline, mut status) = (Instant::now() + PATIENCE, self.status.clone());
