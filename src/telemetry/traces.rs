@@ -19,10 +19,11 @@ use futures::future::BoxFuture;
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
+use tokio::task::JoinSet;
 
 /// Records of an episode that are read again: as many as a run keeps.
 const RECORDS_MAX: usize = 256;
@@ -56,6 +57,8 @@ pub(super) struct Traces {
     records: OnceLock<Arc<dyn Records>>,
     /// Records of open episodes whose spans were told here. A lock: held for a map operation, never across an await.
     told: Mutex<HashMap<RunId, BTreeSet<Seq>>>,
+    /// Episodes that are being filled. A lock: held for a spawn, never across an await.
+    filling: Mutex<JoinSet<()>>,
     /// Tells deeds of one attempt apart, those of a worker of this name before a restart too.
     deeds: AtomicU64,
 }
@@ -72,7 +75,8 @@ impl Traces {
     pub(super) fn new(exporter: Exporter) -> Self {
         let began = jiff::Timestamp::now().as_nanosecond();
         let deeds = AtomicU64::new(u64::try_from(began).unwrap_or_default());
-        Self { exporter, records: OnceLock::new(), told: Mutex::default(), deeds }
+        let (records, told, filling) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        Self { exporter, records, told, filling, deeds }
     }
 
     pub(super) fn reads<P: Ports>(&self, ports: Arc<P>) {
@@ -86,7 +90,10 @@ impl Traces {
         self.exporter.send(spans);
     }
 
+    /// Waits until everything is told, what others appended too.
     pub(super) async fn flush(&self) {
+        let filling = std::mem::take(&mut *self.filling());
+        filling.join_all().await;
         self.exporter.flush().await;
     }
 
@@ -95,9 +102,15 @@ impl Traces {
         self.exporter.send(spans::of(before, record));
         for hole in self.note(before, record) {
             if let Some(records) = self.records.get() {
-                tokio::spawn(fill(Arc::clone(records), self.exporter.clone(), hole));
+                let mut filling = self.filling();
+                while filling.try_join_next().is_some() {}
+                filling.spawn(fill(Arc::clone(records), self.exporter.clone(), hole));
             }
         }
+    }
+
+    fn filling(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.filling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that the record was told; answers the episodes that it ended and of which something was not told here.
