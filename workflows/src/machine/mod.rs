@@ -1,6 +1,6 @@
 //! One Windows machine: Provisioned → Reachable → Configured → Joined → Draining → Recreated, `Failed` and `Gone`.
 //!
-//! [`Machine::decide`] is the one readable `match`; [`draft`] says what each phase asks for when it is entered, so
+//! [`Machine::decide`] is the one readable `match`; `draft.rs` says what each phase asks for when it is entered, so
 //! that a retry and a reset are "enter that phase again" and nothing else. The table of every phase and input is
 //! generated from this code (`tests/machine_table.txt`).
 
