@@ -70,7 +70,7 @@ impl Pool {
         Ok(opened)
     }
 
-    /// A connection that is dropped from the pool unless its user says that he is [done](Held::done): whoever was
+    /// A connection that is dropped from the pool unless its user says that he is done: whoever was
     /// dropped in the middle of a call cannot tell what still comes on it.
     #[must_use]
     pub fn hold<'a>(&'a self, host: &'a HostRef) -> Held<'a> {
