@@ -1,7 +1,4 @@
 //! The one writer: a thread that gathers what waits into one transaction, syncs once, and answers everybody.
-//!
-//! Waking a thread and being woken by it can take as long as the sync itself. Where syncs are short and nothing waits,
-//! a small append is therefore committed on the spot.
 
 use super::tables::{DEAD, HEADS, META, RECORDS, row_of};
 use crate::port::{Append, AppendError, DeadLetter, Expected, StoreError};
@@ -10,24 +7,13 @@ use dormer_proto::{
     subject::RECORDS_PER_RUN_MAX,
 };
 use redb::{Database, Durability, ReadableTable, WriteTransaction};
-use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Instant,
-};
+use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 /// Requests that may wait for the writer; more make their senders wait.
 const WAITING_MAX: usize = 4_096;
 /// Requests in one transaction.
 const GATHERED_MAX: usize = 1_024;
-/// Records of an append that may be committed on the spot.
-const ON_THE_SPOT_MAX: usize = 4;
-/// How long a commit may take, as they lately did, to be made on the spot, in microseconds: it holds up whatever else
-/// the calling thread has to do.
-const ON_THE_SPOT_US_MAX: u64 = 400;
 
 type Appended = Vec<Result<Revision, AppendError>>;
 
@@ -44,68 +30,28 @@ enum Job {
     Wish(Wish, oneshot::Sender<Result<u64, StoreError>>),
 }
 
-/// The file, and what its one writer at a time has to know.
-struct File {
-    database: Arc<Database>,
-    /// The last revision given; `None` after an error, when only opening the file anew tells what is on disk. Held
-    /// throughout a transaction, never across an await.
-    revision: Mutex<Option<u64>>,
-    /// How long commits take, in microseconds: a running mean over the last few.
-    commit_us: AtomicU64,
-}
-
 /// The handle to the thread. It ends when the handle is dropped.
 pub(super) struct Writer {
-    file: Arc<File>,
     jobs: mpsc::Sender<Job>,
 }
 
 impl Writer {
     pub(super) fn start(database: Arc<Database>, revision: u64) -> Self {
         let (jobs, waiting) = mpsc::channel(WAITING_MAX);
-        let (revision, commit_us) = (Mutex::new(Some(revision)), AtomicU64::new(u64::MAX));
-        let file = Arc::new(File { database, revision, commit_us });
-        let own = Arc::clone(&file);
-        std::thread::spawn(move || write_for_ever(&own, waiting));
-        Self { file, jobs }
+        std::thread::spawn(move || write_for_ever(&database, waiting, revision));
+        Self { jobs }
     }
 
     pub(super) async fn append(&self, batch: Vec<Append>) -> Appended {
         let count = batch.len();
-        let batch = match self.on_the_spot(batch) {
-            Ok(results) => return results,
-            Err(batch) => batch,
-        };
         let (answer, answered) = oneshot::channel();
         if self.jobs.send(Job::Append(batch, answer)).await.is_ok()
             && let Ok(results) = answered.await
         {
             return results;
         }
-        vec![Err(stopped()); count]
-    }
-
-    /// Commits a small append here and now, if syncs are short and nobody else writes; else gives it back.
-    fn on_the_spot(&self, batch: Vec<Append>) -> Result<Appended, Vec<Append>> {
-        let short = self.file.commit_us.load(Ordering::Relaxed) <= ON_THE_SPOT_US_MAX;
-        let quiet = self.jobs.capacity() == self.jobs.max_capacity();
-        if !short || !quiet || batch.len() > ON_THE_SPOT_MAX {
-            return Err(batch);
-        }
-        let Ok(mut revision) = self.file.revision.try_lock() else { return Err(batch) };
-        let Some(last) = revision.as_mut() else { return Err(batch) };
-        let (count, start) = (batch.len(), Instant::now());
-        match commit_one(&self.file.database, batch, last) {
-            Ok(results) => {
-                self.file.took(start);
-                Ok(results)
-            }
-            Err(error) => {
-                *revision = None;
-                failed(&error);
-                Ok(vec![Err(stopped()); count])
-            }
-        }
+        let gone = AppendError::Unknown("the store's writer has stopped".into());
+        vec![Err(gone); count]
     }
 
     pub(super) async fn ask(&self, wish: Wish) -> Result<u64, StoreError> {
@@ -116,50 +62,15 @@ impl Writer {
     }
 }
 
-impl File {
-    fn took(&self, start: Instant) {
-        let us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX / 8);
-        let mean = self.commit_us.load(Ordering::Relaxed);
-        let mean = if mean == u64::MAX { us } else { (mean * 7 + us) / 8 };
-        self.commit_us.store(mean, Ordering::Relaxed);
-    }
-}
-
-fn stopped() -> AppendError {
-    AppendError::Unknown("the store's writer has stopped".into())
-}
-
-fn failed(error: &redb::Error) {
-    tracing::error!(%error, "the embedded store failed; dormer must be started anew");
-}
-
 /// A storage error ends the thread: what is on disk is then found out by opening the file anew.
-fn write_for_ever(file: &File, mut jobs: mpsc::Receiver<Job>) {
+fn write_for_ever(database: &Database, mut jobs: mpsc::Receiver<Job>, mut revision: u64) {
     let mut gathered = Vec::with_capacity(GATHERED_MAX);
     while jobs.blocking_recv_many(&mut gathered, GATHERED_MAX) > 0 {
-        let mut revision = file.revision.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(last) = revision.as_mut() else { return };
-        let start = Instant::now();
-        if let Err(error) = commit(&file.database, std::mem::take(&mut gathered), last) {
-            *revision = None;
-            failed(&error);
+        if let Err(error) = commit(database, std::mem::take(&mut gathered), &mut revision) {
+            tracing::error!(%error, "the embedded store failed; dormer must be started anew");
             return;
         }
-        file.took(start);
     }
-}
-
-/// One append as a transaction of its own.
-fn commit_one(
-    database: &Database,
-    batch: Vec<Append>,
-    revision: &mut u64,
-) -> Result<Appended, redb::Error> {
-    let mut change = database.begin_write()?;
-    change.set_durability(Durability::Immediate)?;
-    let results = append(&change, batch, revision)?;
-    change.commit()?;
-    Ok(results)
 }
 
 /// One transaction. Answers go out only after the sync; on an error nobody is answered, which they read as unknown.
