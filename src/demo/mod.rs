@@ -13,7 +13,7 @@ mod stage;
 
 pub(crate) use clock::PacedClock;
 
-use crate::fleet;
+use crate::{fleet, run::outside::told_to_stop};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use dormer_fleet::manifest;
@@ -123,14 +123,14 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let mut script = script::Script::new(&mut stage, &show, begun);
     let outcome = tokio::select! {
         outcome = script.play() => outcome,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        told = told_to_stop() => Err(anyhow::anyhow!("interrupted by {}", told?)),
     };
     show.end();
     let result = finish(&options, outcome, &script);
     if options.hold && result.is_ok() {
         println!("{}", stage.invitation()?);
         tokio::select! {
-            _ = tokio::signal::ctrl_c() => {}
+            told = told_to_stop() => { told?; }
             ended = stage.pause(FOR_EVER) => ended?,
         }
     }
