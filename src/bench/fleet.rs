@@ -12,12 +12,15 @@ use clap::Args;
 use serde::Serialize;
 use stage::{Came, Plan};
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     process::{Command, ExitCode},
 };
 
-/// Bring-ups of one machine on the idle system that are averaged: what every ratio is divided by.
-const ALONE: u64 = 3;
+/// Bring-ups of one machine on the idle system, at most: what every ratio is divided by.
+const ALONE_MAX: u32 = 100;
+/// And at least.
+const ALONE_LEAST: u32 = 10;
 /// Machines of the part that runs over real sockets, on the real clock.
 const REAL_MACHINES: u32 = 50;
 /// WMCO's remote work for one fresh node (wmco.md §5.2): commands run one after another, most of them PowerShell.
@@ -62,7 +65,12 @@ struct Figures {
     one_machine_s: f64,
     makespan_s: f64,
     makespan_ratio: f64,
+    /// The slowest of as many machines, each alone: boots take from 90 to 180 s, whoever waits for them.
+    slowest_alone_s: f64,
+    makespan_ratio_to_slowest: f64,
     own_wait_share: f64,
+    /// What that share is made of, in seconds a machine.
+    own_wait_s: BTreeMap<&'static str, f64>,
     remote_commands_per_node: f64,
     powershell_starts_per_node: f64,
     sftp_sessions_per_node: f64,
@@ -104,9 +112,10 @@ fn measure(options: &Options, real: Option<Real>) -> anyhow::Result<Figures> {
     let begun = std::time::Instant::now();
     let plan = |machines| Plan { machines, dead: 0, upgrade: false, slots: options.slots, seed: 1 };
     let mut alone = Vec::new();
-    for seed in 1..=ALONE {
-        alone.push(stage::play(Plan { seed, ..plan(1) })?);
+    for seed in 1..=options.machines.clamp(ALONE_LEAST, ALONE_MAX) {
+        alone.push(stage::play(Plan { seed: seed.into(), ..plan(1) })?);
     }
+    let slowest = alone.iter().map(|came| came.makespan_s).fold(0.0, f64::max);
     let one = alone.iter().map(|came| came.makespan_s).sum::<f64>() / alone.len() as f64;
     let own_wait = alone.iter().map(|came| came.own_wait_share).sum::<f64>() / alone.len() as f64;
     let all = stage::play(plan(options.machines))?;
@@ -124,7 +133,10 @@ fn measure(options: &Options, real: Option<Real>) -> anyhow::Result<Figures> {
         one_machine_s: one,
         makespan_s: all.makespan_s,
         makespan_ratio: all.makespan_s / one,
+        slowest_alone_s: slowest,
+        makespan_ratio_to_slowest: all.makespan_s / slowest,
         own_wait_share: own_wait,
+        own_wait_s: all.own_wait_s.clone(),
         remote_commands_per_node: all.remote_commands,
         powershell_starts_per_node: all.powershell_starts,
         sftp_sessions_per_node: all.sftp_sessions,
@@ -187,7 +199,11 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
     line(figures.one_machine_s, "s until one machine alone serves");
     line(figures.makespan_s, "s until all serve");
     line(figures.makespan_ratio, "times as long as one alone");
+    line(figures.makespan_ratio_to_slowest, "times as long as the slowest of as many, each alone");
     line(figures.own_wait_share, "share of one machine's time in which only dormer is waited for");
+    for (phase, seconds) in &figures.own_wait_s {
+        line(*seconds, &format!("s of it a machine: {phase}"));
+    }
     line(figures.remote_commands_per_node, "remote commands a node");
     line(figures.powershell_starts_per_node, "PowerShell starts a node");
     line(figures.sftp_sessions_per_node, "SFTP sessions a node");

@@ -62,6 +62,8 @@ pub(super) struct Came {
     /// Until the first host was up.
     pub(super) boot_s: f64,
     pub(super) own_wait_share: f64,
+    /// The same, in seconds a machine, by what the run stood in.
+    pub(super) own_wait_s: BTreeMap<&'static str, f64>,
     pub(super) remote_commands: f64,
     pub(super) powershell_starts: f64,
     pub(super) sftp_sessions: f64,
@@ -159,13 +161,13 @@ struct Watch<'a> {
     booted: Option<Duration>,
     /// Looks at a machine that was not yet Joined, and those in which nobody but dormer was waited for.
     looks: u64,
-    own: u64,
+    own: BTreeMap<&'static str, u64>,
 }
 
 impl<'a> Watch<'a> {
     fn new(world: &'a World, ports: Arc<Ports>, start: Instant) -> Self {
         let joined = BTreeMap::new();
-        Self { world, ports, start, joined, booted: None, looks: 0, own: 0 }
+        Self { world, ports, start, joined, booted: None, looks: 0, own: BTreeMap::new() }
     }
 
     /// Waits until `wanted` machines more than `before` have served.
@@ -194,9 +196,9 @@ impl<'a> Watch<'a> {
 
     async fn look(&mut self) -> anyhow::Result<()> {
         let now = self.start.elapsed();
-        let hosts = self.world.hosts.as_ref().context("no hosts")?.all();
-        let up = hosts.iter().any(|host| host.phase() == HostPhase::Up);
-        if self.booted.is_none() && up {
+        let hosts = self.world.hosts.as_ref().context("no hosts")?;
+        let is_up = |host: &dormer_fleet::host::Host| host.phase() == HostPhase::Up;
+        if self.booted.is_none() && hosts.all().iter().any(|host| is_up(host)) {
             self.booted = Some(now);
         }
         for record in self.records().await? {
@@ -206,9 +208,12 @@ impl<'a> Watch<'a> {
                 self.joined.insert(run.id.clone(), now);
                 continue;
             }
+            let up = hosts.host(&state.view().uid).is_some_and(|host| is_up(&host));
             let at_work = run.tasks.iter().any(|t| matches!(t.phase, TaskPhase::InFlight { .. }));
             self.looks += 1;
-            self.own += u64::from(!at_work && !awaits_the_world(&state.phase, up));
+            if !at_work && !awaits_the_world(&state.phase, up) {
+                *self.own.entry(state.phase.name()).or_default() += 1;
+            }
         }
         Ok(())
     }
@@ -233,7 +238,12 @@ impl<'a> Watch<'a> {
             makespan_s: self.joined.values().map(seconds).fold(0.0, f64::max),
             mean_join_s: self.joined.values().map(seconds).sum::<f64>() / machines.max(1) as f64,
             boot_s: self.booted.as_ref().map_or(0.0, seconds),
-            own_wait_share: self.own as f64 / self.looks.max(1) as f64,
+            own_wait_share: self.own.values().sum::<u64>() as f64 / self.looks.max(1) as f64,
+            own_wait_s: self
+                .own
+                .iter()
+                .map(|(phase, looks)| (*phase, waited(*looks, machines)))
+                .collect(),
             remote_commands: per(tally.remote_commands),
             powershell_starts: per(tally.powershell_starts),
             sftp_sessions: per(tally.sftp_sessions),
@@ -262,6 +272,11 @@ impl<'a> Watch<'a> {
     }
 }
 
+/// What so many looks in which dormer alone was waited for come to, in seconds a machine.
+fn waited(looks: u64, machines: usize) -> f64 {
+    looks as f64 * LOOK_EVERY.as_secs_f64() / machines.max(1) as f64
+}
+
 fn is_grant(event: &HistoryEvent<Dormer>) -> bool {
     let HistoryEvent::SignalTaken { signal, .. } = event else { return false };
     matches!(signal, work::Signal::Machine(Signal::Granted { .. }))
@@ -282,7 +297,7 @@ fn gaps_p99(mut grants: Vec<Timestamp>, mut ends: Vec<Timestamp>) -> f64 {
 }
 
 /// Whether what the run stands in is somebody else's to end: a boot, a Node, a certificate, the soak that was asked
-/// for. A probe that waits for its next attempt is that only while no host is up.
+/// for. A probe that waits for its next attempt is that only while its host is not up.
 fn awaits_the_world(phase: &Phase, up: bool) -> bool {
     match phase {
         Phase::Address

@@ -7,11 +7,12 @@ const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 
-/// A host that boots refuses connections for minutes (field.md §5, 1-3): short looks, for two hours.
+/// A host that boots refuses connections for minutes (field.md §5, 1-3): short looks, for two hours. What lies between
+/// two looks is time that a host which is up waits for us.
 const PROBE: RetryPolicy = RetryPolicy {
     attempts_max: 10_000,
     first_ms: SECOND,
-    delay_ms_max: 10 * SECOND,
+    delay_ms_max: 4 * SECOND,
     attempt_ms_max: MINUTE,
     queue_ms_max: 5 * MINUTE,
     overall_ms_max: 2 * HOUR,
@@ -20,7 +21,7 @@ const PROBE: RetryPolicy = RetryPolicy {
 /// Changing a host: minutes of work, and what fails five times running will not mend itself.
 const CONVERGE: RetryPolicy = RetryPolicy {
     attempts_max: 6,
-    first_ms: 2 * SECOND,
+    first_ms: SECOND,
     delay_ms_max: MINUTE,
     attempt_ms_max: 30 * MINUTE,
     queue_ms_max: HOUR,
