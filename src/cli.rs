@@ -25,6 +25,9 @@ enum Command {
     /// Fold recorded histories with this build, and say where it would decide otherwise
     #[command(after_help = crate::replay::EXIT_CODES)]
     Replay(crate::replay::Options),
+    /// Check, dump and restore a store
+    #[command(subcommand)]
+    Store(Box<crate::store_command::StoreCommand>),
     /// Look at profiles: what a Windows node is made of
     #[command(subcommand)]
     Profile(crate::profile_command::Profile),
@@ -64,6 +67,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Run(options) => crate::run::run(*options).await,
         Command::Ask(ask) => Ok(crate::client::run(ask).await),
         Command::Replay(options) => Ok(crate::replay::run(options)),
+        Command::Store(asked) => crate::store_command::run(*asked).await,
         Command::Profile(asked) => Ok(crate::profile_command::run(asked).await),
         Command::Payload(asked) => Ok(crate::payload_command::run(asked).await),
         Command::Completions(asked) => asked.run(),

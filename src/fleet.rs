@@ -144,8 +144,10 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
         println!(
             "dormer makes nodes of them, and upgrades them once the second payload is there:\n"
         );
+        // As it was called, since it may not be in PATH.
+        let dormer = std::env::args().next().unwrap_or_else(|| "dormer".into());
         println!(
-            "  dormer run --kubeconfig {kubeconfig} --payload {folder} --ssh-port {SSH_PORT}\n  \
+            "  {dormer} run --kubeconfig {kubeconfig} --payload {folder} --ssh-port {SSH_PORT}\n  \
              mv {folder}/later/11.1.0 {folder}/\n"
         );
     }

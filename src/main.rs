@@ -21,6 +21,7 @@ mod profile_command;
 mod replay;
 mod run;
 mod shell;
+mod store_command;
 mod telemetry;
 
 use std::process::ExitCode;

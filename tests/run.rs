@@ -16,6 +16,7 @@ use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     path::Path,
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -57,8 +58,11 @@ impl Site {
     /// Starts `dormer run`; by default on a store in the site's folder.
     fn dormer(&self, more: &[(&str, &str)]) -> Dormer {
         let (port, path) = (free_port(), |name: &str| self.folder.path().join(name));
+        // An engine has no way to the cluster, and needs none.
+        let alone = more.contains(&("--role", "engine"));
+        let kubeconfig = if alone { "not-there" } else { "kubeconfig" };
         let mut flags = vec![
-            ("--kubeconfig", path("kubeconfig").display().to_string()),
+            ("--kubeconfig", path(kubeconfig).display().to_string()),
             ("--payload", path("payloads").display().to_string()),
             ("--ssh-port", self.ssh_port.to_string()),
             ("--listen", format!("127.0.0.1:{port}")),
@@ -76,6 +80,18 @@ impl Site {
             folder: None,
         };
         Dormer { process: Process::start(&spec).expect("dormer starts"), port }
+    }
+
+    /// `dormer store WHAT` on a folder: whether it succeeded, and what it said.
+    fn store(&self, what: &str, folder: &str, more: &[&str]) -> (bool, String) {
+        let output = Command::new(env!("CARGO_BIN_EXE_dormer"))
+            .args(["store", what, "--store"])
+            .arg(self.folder.path().join(folder))
+            .args(more)
+            .output()
+            .expect("dormer runs");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
     }
 
     /// Windows nodes that are ready, schedulable, and carry a version that begins so.
@@ -177,7 +193,27 @@ async fn machines_become_nodes_and_a_second_start_changes_nothing() {
     dormer.ready().await;
     assert_eq!(uids(&site.served("")), uids(&nodes), "the same nodes serve");
     assert_eq!(site.world.record.converges(), converges, "nothing was converged again");
+    let dump = site.folder.path().join("dump");
+    let (in_use, said) = site.store("dump", "store", &["--to", &dump.display().to_string()]);
+    assert!(!in_use && said.contains("in use by another"), "{said}");
     dormer.process.terminate().expect("it ends");
+    dumped_and_restored(&site, &dump.display().to_string());
+}
+
+/// What was dumped is what is restored; half a dump is none.
+fn dumped_and_restored(site: &Site, dump: &str) {
+    let (clean, counted) = site.store("check", "store", &[]);
+    assert!(clean && counted.ends_with(" 0 faults\n"), "{counted}");
+    let (dumped, said) = site.store("dump", "store", &["--to", dump]);
+    assert!(dumped, "{said}");
+    let (restored, said) = site.store("restore", "again", &["--from", dump]);
+    assert!(restored, "{said}");
+    assert_eq!(site.store("check", "again", &[]), (true, counted));
+    let whole = std::fs::read(dump).expect("a dump");
+    std::fs::write(dump, &whole[..whole.len() / 2]).expect("cut");
+    let (restored, said) = site.store("restore", "half", &["--from", dump]);
+    assert!(!restored && said.contains("of the dump"), "{said}");
+    assert!(!site.store("check", "half", &[]).0, "there is no store");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

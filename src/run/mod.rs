@@ -2,7 +2,7 @@
 
 mod hands;
 mod key;
-mod nats;
+pub(crate) mod nats;
 pub(crate) mod outside;
 pub(crate) mod payloads;
 pub(crate) mod roles;
@@ -17,6 +17,7 @@ use crate::{
     plan::Desk,
     telemetry::Telemetry,
 };
+use anyhow::Context;
 use axum::Router;
 use clap::Args;
 use dormer_engine::{
@@ -101,7 +102,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
 async fn start(config: &Config) -> anyhow::Result<Running> {
     let listener = serve::listen(config.listen).await?;
     let address = listener.local_addr()?;
-    let client = outside::client(config).await?;
+    let client = client(config).await?;
     let catalog = Arc::new(outside::catalog(config)?);
     let payloads = Payloads::load(&config.payloads, &catalog)?;
     let cluster = Cluster { config, client, catalog: Arc::clone(&catalog) };
@@ -122,10 +123,28 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
     Ok(running)
 }
 
+/// A way to the cluster, where a role needs one. An engine has none at all; a console without one plans nothing.
+async fn client(config: &Config) -> anyhow::Result<Option<kube::Client>> {
+    if config.is(Role::Watcher) || config.is(Role::Worker) {
+        return outside::client(config).await.map(Some);
+    }
+    if !config.is(Role::Console) {
+        return Ok(None);
+    }
+    let client = outside::client(config).await;
+    if let Err(why) = &client {
+        tracing::info!(
+            why = format!("{why:#}"),
+            "plans are not answered here: no way to the cluster"
+        );
+    }
+    Ok(client.ok())
+}
+
 /// The cluster that dormer runs for, and what it installs there.
 struct Cluster<'a> {
     config: &'a Config,
-    client: kube::Client,
+    client: Option<kube::Client>,
     catalog: Arc<Catalog>,
 }
 
@@ -140,13 +159,13 @@ impl Cluster<'_> {
         let ports = Arc::new(Local::new(Arc::new(store), SystemClock));
         let parts = Parts {
             ports: Arc::clone(&ports),
-            hands: self.hands().await,
+            hands: self.hands().await?,
             live: Arc::clone(live),
             engine: engine::Options::default(),
             worker: self.worker(),
         };
         let mut running = roles::start_seen(parts, self.telemetry()?);
-        self.watch(&mut running, roles::facts(&ports), None);
+        self.watch(&mut running, roles::facts(&ports), None)?;
         let people = self.people(ports, live, &running.telemetry());
         Ok((running, people))
     }
@@ -164,12 +183,12 @@ impl Cluster<'_> {
         let link = nats::connect(self.config, servers).await?;
         if self.config.is(Role::Worker) {
             let orders = NatsOrders::open(Arc::clone(&link), &self.config.name, &CLASSES).await?;
-            running.worker(Arc::new(orders), self.hands().await, self.worker());
+            running.worker(Arc::new(orders), self.hands().await?, self.worker());
         }
         if self.config.is(Role::Watcher) {
             let election = Election { identity: self.config.name.clone(), duration: LEASE };
             let facts = Arc::new(NatsFacts::new(Arc::clone(&link)));
-            self.watch(&mut running, facts, Some(election));
+            self.watch(&mut running, facts, Some(election))?;
         }
         if self.config.is(Role::Console) {
             nats::hear(&mut running, &link, Arc::clone(live)).await?;
@@ -180,7 +199,7 @@ impl Cluster<'_> {
     /// What people are answered, where that is one of our roles.
     fn people<P: Ports>(&self, ports: Arc<P>, live: &Arc<Live>, telemetry: &Telemetry) -> Router {
         if self.config.is(Role::Console) {
-            let api = Api::over(ports, Arc::clone(live), Some(self.desk()));
+            let api = Api::over(ports, Arc::clone(live), self.desk());
             telemetry.asks(api.clone());
             console::with_api(api, self.config.actions_from)
         } else {
@@ -198,7 +217,12 @@ impl Cluster<'_> {
         worker::Options { slots: self.config.slots, ..worker::Options::named(&self.config.name) }
     }
 
-    fn watch<F: Facts>(&self, running: &mut Running, facts: Arc<F>, election: Option<Election>) {
+    fn watch<F: Facts>(
+        &self,
+        running: &mut Running,
+        facts: Arc<F>,
+        election: Option<Election>,
+    ) -> anyhow::Result<()> {
         let options = watcher::Options {
             machines: self.config.machine_namespace.clone(),
             namespace: self.config.namespace.clone(),
@@ -206,16 +230,21 @@ impl Cluster<'_> {
             election,
             ..watcher::Options::default()
         };
-        running.watcher(self.client.clone(), facts, Arc::clone(&self.catalog), options);
+        running.watcher(self.client()?.clone(), facts, Arc::clone(&self.catalog), options);
+        Ok(())
     }
 
     /// What says what nodes would become.
-    fn desk(&self) -> Arc<Desk> {
-        let cluster = hands::kubernetes(self.config, &self.client);
-        Desk::new(self.catalog.as_ref().clone(), Arc::new(cluster))
+    fn desk(&self) -> Option<Arc<Desk>> {
+        let cluster = hands::kubernetes(self.config, self.client.as_ref()?);
+        Some(Desk::new(self.catalog.as_ref().clone(), Arc::new(cluster)))
     }
 
-    async fn hands(&self) -> Arc<hands::Both> {
-        Arc::new(hands::both(self.config, &self.client, &self.catalog).await)
+    async fn hands(&self) -> anyhow::Result<Arc<hands::Both>> {
+        Ok(Arc::new(hands::both(self.config, self.client()?, &self.catalog).await))
+    }
+
+    fn client(&self) -> anyhow::Result<&kube::Client> {
+        self.client.as_ref().context("watcher and worker need a way to the cluster")
     }
 }

@@ -25,9 +25,17 @@ const CONNECT_PAUSE: Duration = Duration::from_secs(1);
 /// # Errors
 /// What to change at the server, or in the settings.
 pub(crate) async fn open(config: &Config, servers: &str) -> anyhow::Result<Arc<NatsStore>> {
+    let options = store_options(config, servers);
+    let passing = |error: &store::OpenError| matches!(error, store::OpenError::Connect { .. });
+    let opened = patiently(async || NatsStore::open(&options).await, passing).await;
+    Ok(Arc::new(opened?))
+}
+
+/// How the store is reached and what it has to be.
+pub(crate) fn store_options(config: &Config, servers: &str) -> store::Options {
     let nats = &config.nats;
     let lazy = nats.accept_lazy_sync.unwrap_or(false);
-    let options = store::Options {
+    store::Options {
         servers: servers.to_owned(),
         prefix: nats.prefix.clone(),
         replicas: nats.replicas,
@@ -39,10 +47,7 @@ pub(crate) async fn open(config: &Config, servers: &str) -> anyhow::Result<Arc<N
             identity: nats.certificate.clone().zip(nats.key.clone()),
             required: servers.contains("tls://"),
         },
-    };
-    let passing = |error: &store::OpenError| matches!(error, store::OpenError::Connect { .. });
-    let opened = patiently(async || NatsStore::open(&options).await, passing).await;
-    Ok(Arc::new(opened?))
+    }
 }
 
 /// The workers' and the watcher's side of the store.

@@ -13,7 +13,7 @@ export DORMER_SERVER=http://127.0.0.1:17099
 play() {
     "$dormer" demo --hold --listen 127.0.0.1:17099 "$@" >"$work/log" 2>&1 &
     demo=$!
-    until grep -q 'The world goes on' "$work/log"; do
+    until grep -qs 'The world goes on' "$work/log"; do
         kill -0 "$demo" || { cat "$work/log" >&2; exit 1; }
         sleep 1
     done

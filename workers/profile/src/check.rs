@@ -199,10 +199,11 @@ fn content(file: &FileSpec) -> Option<&'static str> {
 /// Services that read a file have to be services of the profile.
 fn users(profile: &Profile, section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
     let network = spec.network.iter().flat_map(|network| &network.files);
-    for (path, file) in spec.files.iter().chain(network) {
+    let own = spec.files.iter().map(|file| ("files", file));
+    for (place, (path, file)) in own.chain(network.map(|file| ("network.files", file))) {
         for user in &file.users {
             if !sections(profile).iter().any(|(_, spec)| spec.services.contains_key(user)) {
-                let place = format!("{section}.files.{path}.users");
+                let place = format!("{section}.{place}.{path}.users");
                 found.push(Problem::new(place, format!("there is no service `{user}`")));
             }
         }

@@ -108,7 +108,9 @@ mod tests {
         let below = Layer::of(&crate::builtin::openshift());
         let same = stack(std::slice::from_ref(&below)).expect("a profile");
         assert_eq!(same, crate::builtin::openshift());
-        let user = Layer::parse("user", "node: {services: {kube-proxy: null}}").expect("one");
+        // Its file goes with it: the profile is checked as a whole.
+        let none = r"node: {services: {kube-proxy: null}, network: {files: {'C:\k\kube-proxy.conf': null}}}";
+        let user = Layer::parse("user", none).expect("one");
         let less = stack(&[below, user]).expect("a profile");
         assert_eq!(less.node.services.len() + 1, same.node.services.len());
     }

@@ -1,0 +1,142 @@
+//! `dormer store check|dump|restore`: what an operator does to a store, embedded or on NATS.
+
+use crate::{
+    config::{Config, Settings, Store},
+    run::nats,
+};
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use dormer_engine::{embedded, nats::NatsStore};
+use dormer_workflows::Dormer;
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, BufWriter, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+/// What may be done to a store. An embedded one belongs to one process: end dormer first.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Read every record, and name what is damaged; ends with 1 if anything is
+    Check(Which),
+    /// Write the whole history as JSON lines, one record a line
+    Dump(Dump),
+    /// Make a new store of a dump: what the old one had ordered is never mistaken for its own
+    Restore(Restore),
+}
+
+/// Which store, and how it is reached: the flags of `dormer run`, of which only those about the store matter here.
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// A TOML file with settings under the names of these flags
+    #[arg(long, value_name = "FILE", env = "DORMER_CONFIG")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Where a dump goes.
+#[derive(Debug, Args)]
+pub(crate) struct Dump {
+    /// The file to write, which gets its name when it is whole; - is standard output
+    #[arg(long, value_name = "FILE")]
+    to: PathBuf,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Where a dump comes from.
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// The file to read; - is standard input
+    #[arg(long, value_name = "FILE")]
+    from: PathBuf,
+    #[command(flatten)]
+    which: Which,
+}
+
+impl Which {
+    fn settle(self) -> anyhow::Result<Config> {
+        let settings = match &self.config {
+            Some(path) => self.settings.over(Settings::read(path)?),
+            None => self.settings,
+        };
+        Config::new(settings)
+    }
+}
+
+/// Does what was asked.
+pub(crate) async fn run(asked: StoreCommand) -> anyhow::Result<ExitCode> {
+    // Every user of TLS here brings ring; whichever comes second finds it installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match asked {
+        StoreCommand::Check(which) => check(&which.settle()?).await,
+        StoreCommand::Dump(asked) => dump(&asked.which.settle()?, &asked.to).await,
+        StoreCommand::Restore(asked) => restore(&asked.which.settle()?, &asked.from).await,
+    }
+}
+
+async fn check(config: &Config) -> anyhow::Result<ExitCode> {
+    let (runs, records, faults, named) = match &config.store {
+        Store::Folder(folder) => {
+            let found = embedded::check(folder)?;
+            let named = found.named.iter().map(|f| format!("{} {}: {}", f.run, f.seq, f.what));
+            (found.runs, found.records, found.faults, named.collect::<Vec<_>>())
+        }
+        Store::Nats(servers) => {
+            let found = nats::open(config, servers).await?.check::<Dormer>().await?;
+            let faults = found.faults.len() as u64;
+            (found.runs as u64, found.records as u64, faults, found.faults)
+        }
+    };
+    for fault in &named {
+        println!("{fault}");
+    }
+    println!("{runs} runs, {records} records, {faults} faults");
+    Ok(if faults == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn dump(config: &Config, to: &Path) -> anyhow::Result<ExitCode> {
+    if to == Path::new("-") {
+        write(config, &mut io::stdout()).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut unfinished = to.as_os_str().to_owned();
+    unfinished.push(".part");
+    let unfinished = PathBuf::from(unfinished);
+    let named = || format!("the dump {}", to.display());
+    let mut out = BufWriter::new(File::create(&unfinished).with_context(named)?);
+    let records = write(config, &mut out).await?;
+    out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all().with_context(named)?;
+    std::fs::rename(&unfinished, to).with_context(named)?;
+    println!("{records} records are in {}", to.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn write(config: &Config, out: &mut (impl Write + Send)) -> anyhow::Result<u64> {
+    Ok(match &config.store {
+        Store::Folder(folder) => embedded::dump(folder, out)?,
+        Store::Nats(servers) => nats::open(config, servers).await?.dump(out).await? as u64,
+    })
+}
+
+async fn restore(config: &Config, from: &Path) -> anyhow::Result<ExitCode> {
+    let named = || format!("the dump {}", from.display());
+    let mut dump: Box<dyn BufRead + Send> = match from.to_str() {
+        Some("-") => Box::new(BufReader::new(io::stdin())),
+        _ => Box::new(BufReader::new(File::open(from).with_context(named)?)),
+    };
+    match &config.store {
+        Store::Folder(folder) => {
+            let records = embedded::restore(&mut dump, folder)?;
+            println!("{records} records are in {}", folder.display());
+        }
+        Store::Nats(servers) => {
+            let options = nats::store_options(config, servers);
+            NatsStore::restore(&options, &mut dump).await?.close().await;
+            println!("the dump is in {servers}");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
