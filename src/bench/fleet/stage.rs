@@ -11,7 +11,7 @@ use dormer_engine::{
     engine,
     local::Local,
     memory::MemoryStore,
-    port::{History, HistoryReader},
+    port::{Clock as _, History, HistoryReader},
 };
 use dormer_engine_core::{HistoryEvent, Record, TaskPhase};
 use dormer_fleet::{World, WorldConfig, api::User, host::Phase as HostPhase};
@@ -38,7 +38,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// A play that takes longer, in virtual time, has failed.
 const PLAY_MAX: Duration = Duration::from_secs(12 * 3_600);
 
-type Ports = Local<MemoryStore, PacedClock>;
+/// The store and its queues, in memory and on the virtual clock.
+pub(super) type Ports = Local<MemoryStore, PacedClock>;
 
 /// What is played.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +103,7 @@ async fn act(plan: Plan) -> anyhow::Result<Came> {
     let ports: Arc<Ports> = Arc::new(Local::new(store, clock));
     let catalog = Catalog::new(&[])?;
     catalog.add(payload(0));
-    let mut running = start_roles(&world, &ports, &catalog, plan)?;
+    let mut running = start_roles(&world, &ports, &catalog, plan.slots)?;
     let mut watch = Watch::new(&world, Arc::clone(&ports), start);
     let wanted = (plan.machines - plan.dead) as usize;
     watch.until_serving(wanted, 0).await?;
@@ -119,11 +120,12 @@ async fn act(plan: Plan) -> anyhow::Result<Came> {
     Ok(came)
 }
 
-fn start_roles(
+/// All of dormer's roles at work in a world in memory, with one worker of so many slots.
+pub(super) fn start_roles(
     world: &World,
     ports: &Arc<Ports>,
     catalog: &Catalog,
-    plan: Plan,
+    slots: usize,
 ) -> anyhow::Result<roles::Running> {
     let client = client(world.api.connector(None), &world.token_for(User::admin()))?;
     let key = Key::read(&world.ssh_key.private_pem)?;
@@ -136,14 +138,13 @@ fn start_roles(
         Arc::new(kubernetes.clone()),
     );
     let clock = ports.clock;
-    use dormer_engine::port::Clock as _;
     let host = host.with_clock(Arc::new(move || i64::try_from(clock.now().0).unwrap_or(i64::MAX)));
     let mut running = roles::start(Parts {
         ports: Arc::clone(ports),
         hands: Arc::new(Hands { host, kubernetes }),
         live: Arc::new(Live::default()),
         engine: engine::Options::default(),
-        worker: worker::Options { slots: plan.slots, ..worker::Options::named("bench") },
+        worker: worker::Options { slots, ..worker::Options::named("bench") },
     });
     let options = watcher::Options::default();
     let catalog = Arc::new(catalog.clone());

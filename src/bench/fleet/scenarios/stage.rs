@@ -1,31 +1,19 @@
 //! A world with a fault and all of dormer in it, in memory and on a virtual clock.
 
 use crate::{
-    bench::fleet::pipe::{Reach, client},
+    bench::fleet::stage::{Ports, start_roles},
     demo::{PacedClock, payload::payload},
-    live::Live,
-    run::roles::{self, Parts},
+    run::roles,
 };
 use dormer_engine::{
-    engine,
     local::Local,
     memory::MemoryStore,
-    port::{Clock as _, History, HistoryReader},
+    port::{History, HistoryReader},
 };
 use dormer_engine_core::Record;
-use dormer_fleet::{
-    World, WorldConfig,
-    api::{User, kinds},
-};
+use dormer_fleet::{World, WorldConfig, api::kinds};
 use dormer_proto::{envelope, id::Incarnation, work};
-use dormer_workers::{
-    catalog::Catalog,
-    execute::Hands,
-    host::HostHands,
-    kubernetes::{KubernetesHands, Settings},
-    ssh::{Key, Limits},
-    watcher, worker,
-};
+use dormer_workers::catalog::Catalog;
 use dormer_workflows::{Dormer, State};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -35,7 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// A play that takes longer, in virtual time, has failed.
 const PLAY_MAX: Duration = Duration::from_secs(8 * 3_600);
 
-type Ports = Local<MemoryStore, PacedClock>;
+/// Attempts that the one worker holds at once.
+const SLOTS: usize = 256;
 
 /// What a machine's run tells.
 pub(super) struct Told {
@@ -91,7 +80,7 @@ impl Play {
         let ports: Arc<Ports> = Arc::new(Local::new(store, PacedClock::times_faster(1.0)));
         let catalog = Catalog::new(&[]).expect("a catalog");
         catalog.add(payload(0));
-        let running = start_roles(&world, &ports, &catalog);
+        let running = start_roles(&world, &ports, &catalog, SLOTS).expect("roles");
         let start = Instant::now();
         let (faults, same) = (faults.len(), (String::new(), start));
         Self { world, ports, catalog, faults, start, old: None, same, _running: running }
@@ -189,26 +178,4 @@ impl Play {
         let requests = self.world.all(&kinds::CSR);
         requests.iter().filter(|csr| csr.value["status"]["conditions"].is_null()).count()
     }
-}
-
-fn start_roles(world: &World, ports: &Arc<Ports>, catalog: &Catalog) -> roles::Running {
-    let token = world.token_for(User::admin());
-    let client = client(world.api.connector(None), &token).expect("a client");
-    let key = Key::read(&world.ssh_key.private_pem).expect("a key");
-    let kubernetes = KubernetesHands::new(client.clone(), Settings::default());
-    let reach = Arc::new(Reach(world.host_dialer()));
-    let cluster = Arc::new(kubernetes.clone());
-    let host = HostHands::new(reach, key, Limits::default(), catalog.clone(), cluster);
-    let clock = ports.clock;
-    let host = host.with_clock(Arc::new(move || i64::try_from(clock.now().0).unwrap_or(i64::MAX)));
-    let mut running = roles::start(Parts {
-        ports: Arc::clone(ports),
-        hands: Arc::new(Hands { host, kubernetes }),
-        live: Arc::new(Live::default()),
-        engine: engine::Options::default(),
-        worker: worker::Options::named("scenarios"),
-    });
-    let options = watcher::Options::default();
-    running.watcher(client, roles::facts(ports), Arc::new(catalog.clone()), options);
-    running
 }
