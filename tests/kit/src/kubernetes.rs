@@ -34,6 +34,10 @@ certificatesigningrequest-signing-controller,daemonset-controller,deployment-con
 disruption-controller,garbage-collector-controller,namespace-controller,replicaset-controller,\
 root-ca-certificate-publisher-controller,serviceaccount-controller,statefulset-controller";
 
+/// What runs beside where every Node has a kubelet that beats.
+const NODE_CONTROLLERS: &str =
+    "node-lifecycle-controller,pod-garbage-collector-controller,taint-eviction-controller";
+
 /// What `/version` answers; a server that was not told says that it is nothing and nobody.
 const LINKER_FLAGS: &str = "-X k8s.io/component-base/version.gitVersion=v1.36.3 \
                             -X k8s.io/component-base/version.gitMajor=1 \
@@ -88,6 +92,7 @@ struct Plan {
     etcd: String,
     port: u16,
     folder: TempDir,
+    controllers: String,
 }
 
 impl ControlPlane {
@@ -96,6 +101,19 @@ impl ControlPlane {
     /// # Panics
     /// When there are programs but they do not come up: the log is in the message.
     pub fn start() -> Start<Self> {
+        Self::start_with(CONTROLLERS.to_owned())
+    }
+
+    /// As [`ControlPlane::start`], and with the controllers that taint and untaint Nodes by their kubelets' signs of
+    /// life, and take the pods of Nodes away that are no more.
+    ///
+    /// # Panics
+    /// As [`ControlPlane::start`].
+    pub fn start_for_kubelets() -> Start<Self> {
+        Self::start_with(format!("{CONTROLLERS},{NODE_CONTROLLERS}"))
+    }
+
+    fn start_with(controllers: String) -> Start<Self> {
         let programs = match programs() {
             Ok(programs) => programs,
             Err(skipped) => return Start::Skipped(skipped),
@@ -104,7 +122,8 @@ impl ControlPlane {
             Start::Started(etcd) => etcd,
             Start::Skipped(skipped) => return Start::Skipped(skipped),
         };
-        let started = Plan::new(programs, etcd.url()).and_then(|plan| Self::begin(plan, etcd));
+        let plan = Plan::new(programs, etcd.url(), controllers);
+        let started = plan.and_then(|plan| Self::begin(plan, etcd));
         Start::Started(started.unwrap_or_else(|error| panic!("no control plane: {error:#}")))
     }
 
@@ -199,10 +218,11 @@ fn programs() -> Result<[PathBuf; 3], Skipped> {
 
 impl Plan {
     /// Writes certificates and keys.
-    fn new(programs: [PathBuf; 3], etcd: String) -> Result<Self> {
+    fn new(programs: [PathBuf; 3], etcd: String, controllers: String) -> Result<Self> {
         let ca = TestCa::new();
         let admin = ca.user("admin", Some("system:masters"));
-        let plan = Self { programs, ca, admin, etcd, port: 0, folder: test_dir("kubernetes") };
+        let folder = test_dir("kubernetes");
+        let plan = Self { programs, ca, admin, etcd, port: 0, folder, controllers };
         let server = plan.ca.issue("kube-apiserver", &["127.0.0.1", "localhost"]);
         // The accounts' keys are any key pair; this one comes with a certificate that nobody needs.
         let accounts = plan.ca.user("accounts", None);
@@ -297,7 +317,7 @@ impl Plan {
             ("root-ca-file", self.file("ca.pem")),
             ("cluster-signing-cert-file", self.file("ca.pem")),
             ("cluster-signing-key-file", self.file("ca.key")),
-            ("controllers", CONTROLLERS.into()),
+            ("controllers", self.controllers.clone()),
             ("leader-elect", "false".into()),
             ("bind-address", "127.0.0.1".into()),
             ("secure-port", "0".into()),

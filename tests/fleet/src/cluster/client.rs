@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::mirror::Mirror;
 use crate::api::{
     ApiServer, DeleteOptions, Key, ListQuery, Object, Part, Refusal, User, WriteOptions,
     kinds::Kind,
@@ -19,12 +20,19 @@ use crate::api::{
 pub struct Client {
     server: ApiServer,
     user: User,
+    /// Where writes go, if `server` is only what is known of a real one.
+    real: Option<Arc<Mirror>>,
 }
 
 impl Client {
     /// A view of the simulated server for one user.
     pub fn new(server: &ApiServer, user: User) -> Self {
-        Self { server: server.clone(), user }
+        Self { server: server.clone(), user, real: None }
+    }
+
+    /// A view of a real server, of which `cache` holds what is known.
+    pub fn of_real(cache: &ApiServer, real: &Arc<Mirror>, user: User) -> Self {
+        Self { server: cache.clone(), user, real: Some(real.clone()) }
     }
 
     /// An object, as far as it is known.
@@ -71,10 +79,13 @@ impl Client {
     /// As the server refuses it.
     pub async fn create(
         &self,
-        kind: &Kind,
+        kind: &'static Kind,
         ns: &str,
         value: Value,
     ) -> Result<Arc<Object>, Refusal> {
+        if let Some(real) = &self.real {
+            return real.create(&self.user.name, kind, ns, value).await;
+        }
         self.server.create(&self.user, kind, ns, value, false)
     }
 
@@ -84,10 +95,13 @@ impl Client {
     /// As the server refuses it.
     pub async fn merge(
         &self,
-        kind: &Kind,
+        kind: &'static Kind,
         key: &Key,
         patch: &Value,
     ) -> Result<Arc<Object>, Refusal> {
+        if let Some(real) = &self.real {
+            return real.merge(&self.user.name, kind, key, patch).await;
+        }
         self.patch(kind, key, Part::Main, PatchKind::Merge, patch).await
     }
 
@@ -97,10 +111,13 @@ impl Client {
     /// As the server refuses it.
     pub async fn status(
         &self,
-        kind: &Kind,
+        kind: &'static Kind,
         key: &Key,
         status: Value,
     ) -> Result<Arc<Object>, Refusal> {
+        if let Some(real) = &self.real {
+            return real.status(&self.user.name, kind, key, &status).await;
+        }
         let patch = serde_json::json!({ "status": status });
         self.patch(kind, key, Part::Status, PatchKind::Strategic, &patch).await
     }
@@ -117,7 +134,7 @@ impl Client {
         self.server.patch(&self.user, kind, key, part, (how, patch), &options)
     }
 
-    /// Writes a certificate request's conditions.
+    /// Writes a certificate request's conditions, on the simulated server alone.
     ///
     /// # Errors
     /// As the server refuses it.
@@ -132,10 +149,13 @@ impl Client {
     /// As the server refuses it.
     pub async fn delete(
         &self,
-        kind: &Kind,
+        kind: &'static Kind,
         key: &Key,
         options: &DeleteOptions,
     ) -> Result<(), Refusal> {
+        if let Some(real) = &self.real {
+            return real.delete(&self.user.name, kind, key, options).await;
+        }
         match self.server.delete(&self.user, kind, key, options) {
             Err(refusal) if refusal.code != 404 => Err(refusal),
             _ => Ok(()),
@@ -147,6 +167,9 @@ impl Client {
     /// # Errors
     /// 429 when a budget refuses, 500 when two match.
     pub async fn evict(&self, key: &Key) -> Result<(), Refusal> {
+        if let Some(real) = &self.real {
+            return real.evict(key).await;
+        }
         self.server.evict(&self.user, key, &Value::Null).map(drop)
     }
 
@@ -155,7 +178,8 @@ impl Client {
         self.server.clock().stamp()
     }
 
-    /// The server itself, for what only the simulated cluster does (signing, faults).
+    /// The server itself, for what only the simulated cluster does (signing, faults); of a real one
+    /// what is known of it.
     pub fn server(&self) -> &ApiServer {
         &self.server
     }

@@ -7,6 +7,7 @@ pub mod drain;
 pub mod health;
 pub mod machine;
 pub mod machine_set;
+pub mod mirror;
 pub mod node_life;
 pub mod nodelink;
 pub mod observe;
@@ -38,8 +39,10 @@ pub enum Which {
 
 /// What the controllers need.
 pub struct Controllers {
-    /// The API server.
+    /// The API server; of a real one what is known of it.
     pub server: ApiServer,
+    /// The real one, if it is.
+    pub real: Option<Arc<mirror::Mirror>>,
     /// Where instances come from.
     pub cloud: Arc<dyn HostCloud>,
     /// What trouble is ordered.
@@ -54,7 +57,10 @@ impl Controllers {
     /// Starts them; they end when `stop` is cancelled or the set is dropped.
     pub fn start(self, which: Which, stop: &CancellationToken) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        let view = |name: &str| Client::new(&self.server, User::controller(name));
+        let view = |name: &str| match &self.real {
+            None => Client::new(&self.server, User::controller(name)),
+            Some(real) => Client::of_real(&self.server, real, User::controller(name)),
+        };
         let mut all = self.machine_api(&view);
         if which == Which::All {
             all.extend(self.cluster(&view));

@@ -11,7 +11,7 @@ mod converge;
 pub mod counts;
 pub mod disk;
 mod exec;
-mod kubelet;
+pub(crate) mod kubelet;
 pub mod link;
 mod listener;
 pub mod path;
@@ -22,6 +22,7 @@ mod sftp;
 pub mod shell;
 mod ssh;
 pub mod state;
+mod steps;
 
 pub use cloud::{Hosts, Reach};
 pub use computer::{Host, Phase};

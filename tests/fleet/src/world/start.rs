@@ -120,6 +120,9 @@ pub enum WorldError {
     /// The address cannot be bound.
     #[error("the API server cannot listen: {0}")]
     Listen(#[from] io::Error),
+    /// A real API server cannot be spoken to.
+    #[error("no way to the API server: {0}")]
+    Outside(String),
     /// No SSH key can be made.
     #[error("no SSH key: {0}")]
     Key(String),
@@ -246,6 +249,7 @@ impl World {
     fn run(mut self, first_machines: u32) -> Self {
         let controllers = Controllers {
             server: self.api.clone(),
+            real: None,
             cloud: self.cloud.clone(),
             faults: self.faults.clone(),
             pace: self.pace,
@@ -377,7 +381,7 @@ fn count(objects: &[Value]) -> u32 {
     objects.iter().filter(windows).map(|o| replicas(o).unwrap_or(1)).sum()
 }
 
-fn ssh_key(seed: u64) -> Result<SshKey, WorldError> {
+pub(super) fn ssh_key(seed: u64) -> Result<SshKey, WorldError> {
     let failed = |e: &dyn std::fmt::Display| WorldError::Key(e.to_string());
     let mut chance = rand::rngs::StdRng::seed_from_u64(seed ^ 0x5353_4821);
     let key = PrivateKey::random(&mut chance, Algorithm::Ed25519).map_err(|e| failed(&e))?;

@@ -131,6 +131,11 @@ impl Api {
         self.call("POST", path, "application/json", Some(body)).await
     }
 
+    /// PUT.
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<(u16, Value), String> {
+        self.call("PUT", path, "application/json", Some(body)).await
+    }
+
     /// PATCH as a JSON merge patch.
     pub(crate) async fn merge(&self, path: &str, body: &Value) -> Result<(u16, Value), String> {
         self.call("PATCH", path, "application/merge-patch+json", Some(body)).await
