@@ -67,6 +67,8 @@ pub(crate) struct Config {
     pub(crate) name: String,
     /// Where traces go.
     pub(crate) otlp_endpoint: Option<String>,
+    /// The Operator Lifecycle Manager's OperatorCondition of this installation.
+    pub(crate) operator_condition: Option<String>,
     /// How kubelets join.
     pub(crate) join: Join,
     /// How NATS is reached.
@@ -113,6 +115,7 @@ impl Config {
             actions_from: all.actions_from.unwrap_or_default(),
             name: all.name.unwrap_or_default(),
             otlp_endpoint: all.otlp_endpoint,
+            operator_condition: all.operator_condition,
             join: settled(join)?,
             nats,
         })

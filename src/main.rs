@@ -18,6 +18,7 @@ mod metrics;
 mod payload_command;
 mod plan;
 mod profile_command;
+mod projection;
 mod replay;
 mod run;
 mod shell;

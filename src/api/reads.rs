@@ -37,7 +37,8 @@ fn items(items: Vec<Value>) -> Answer {
 }
 
 impl<P: Ports> Api<P> {
-    pub(super) fn now(&self) -> Timestamp {
+    /// Now, by the engine's clock.
+    pub(crate) fn now(&self) -> Timestamp {
         self.ports.clock().now()
     }
 

@@ -161,6 +161,12 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) otlp_endpoint: Option<String>,
 
+    /// The OperatorCondition of this installation, whose condition Upgradeable the console writes [the Operator
+    /// Lifecycle Manager sets the variable]
+    #[arg(long, env = "OPERATOR_CONDITION_NAME", value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) operator_condition: Option<String>,
+
     #[command(flatten)]
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) join: JoinSettings,
@@ -339,7 +345,7 @@ impl Settings {
         over!(self, lower;
             kubeconfig, context, store, namespace, machine_namespace, pool, private_key, private_key_secret,
             ssh_port, slots, listen, actions_from, name,
-            otlp_endpoint;
+            otlp_endpoint, operator_condition;
             role, payload, profile_layer)
     }
 

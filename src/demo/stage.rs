@@ -7,6 +7,7 @@ use crate::{
     live::Live,
     metrics,
     plan::Desk,
+    projection::{self, project_for_ever},
     run::{
         roles::{self, Parts, Running},
         serve,
@@ -103,6 +104,8 @@ impl Stage {
         let api = PeopleApi::over(stage.ports(), live, Some(stage.desk()));
         let telemetry = running.telemetry();
         telemetry.asks(api.clone());
+        let projecting = project_for_ever(api.clone(), stage.client(), stage.projection());
+        running.beside(roles::CONSOLE, async move { match projecting.await {} });
         let people = console::with_api(api, ActionsFrom::default());
         let router = health::router(running.health())
             .merge(metrics::router(telemetry, running.health()))
@@ -110,6 +113,16 @@ impl Stage {
         serve::serve(&mut running, listener, router);
         *stage.running.lock().await = Some(running);
         Ok(stage)
+    }
+
+    /// In a world that runs faster, what was deleted comes back sooner, too.
+    fn projection(&self) -> projection::Settings {
+        projection::Settings {
+            namespace: NAMESPACE.into(),
+            name: "demo".into(),
+            operator_condition: None,
+            read_every: projection::READ_EVERY.div_f64(self.speed),
+        }
     }
 
     fn start_roles(&self, live: &Arc<Live>) -> anyhow::Result<Running> {

@@ -15,6 +15,7 @@ use crate::{
     live::Live,
     metrics,
     plan::Desk,
+    projection,
     telemetry::Telemetry,
 };
 use anyhow::Context;
@@ -35,7 +36,7 @@ use dormer_workers::{
     worker,
 };
 use payloads::Payloads;
-use roles::{Parts, Running};
+use roles::{CONSOLE, Parts, Running};
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
@@ -166,7 +167,7 @@ impl Cluster<'_> {
         };
         let mut running = roles::start_seen(parts, self.telemetry()?);
         self.watch(&mut running, roles::facts(&ports), None)?;
-        let people = self.people(ports, live, &running.telemetry());
+        let people = self.people(&mut running, ports, live);
         Ok((running, people))
     }
 
@@ -178,7 +179,7 @@ impl Cluster<'_> {
             if self.config.is(Role::Engine) {
                 nats::engine(&mut running, &store, engine::Options::default());
             }
-            people = self.people(store, live, &running.telemetry());
+            people = self.people(&mut running, store, live);
         }
         let link = nats::connect(self.config, servers).await?;
         if self.config.is(Role::Worker) {
@@ -196,15 +197,25 @@ impl Cluster<'_> {
         Ok((running, people))
     }
 
-    /// What people are answered, where that is one of our roles.
-    fn people<P: Ports>(&self, ports: Arc<P>, live: &Arc<Live>, telemetry: &Telemetry) -> Router {
-        if self.config.is(Role::Console) {
-            let api = Api::over(ports, Arc::clone(live), self.desk());
-            telemetry.asks(api.clone());
-            console::with_api(api, self.config.actions_from)
-        } else {
-            Router::new()
+    /// What people are answered, and shown by the cluster itself, where that is one of our roles.
+    fn people<P: Ports>(&self, running: &mut Running, ports: Arc<P>, live: &Arc<Live>) -> Router {
+        if !self.config.is(Role::Console) {
+            return Router::new();
         }
+        let api = Api::over(ports, Arc::clone(live), self.desk());
+        running.telemetry().asks(api.clone());
+        if let Some(client) = &self.client {
+            let settings = projection::Settings {
+                namespace: self.config.namespace.clone(),
+                name: self.config.name.clone(),
+                operator_condition: self.config.operator_condition.clone(),
+                read_every: projection::READ_EVERY,
+            };
+            let projecting =
+                projection::project_for_ever(Arc::clone(&api), client.clone(), settings);
+            running.beside(CONSOLE, async move { match projecting.await {} });
+        }
+        console::with_api(api, self.config.actions_from)
     }
 
     /// Who is told what is done here.

@@ -5,6 +5,7 @@ mod changes;
 mod edges;
 mod others;
 mod scaling;
+mod shown;
 
 use super::{
     Options, Strategy,

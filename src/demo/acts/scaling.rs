@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 impl Act {
     /// Sets the replicas of the one Windows MachineSet, as `kubectl scale` does.
-    async fn scale(&self, replicas: u32) {
+    pub(super) async fn scale(&self, replicas: u32) {
         let sets = of_kind(self.stage.client(), "MachineSet", "machinesets");
         let all = sets.list(&ListParams::default()).await.expect("MachineSets").items;
         let windows = all.into_iter().find(|set| {

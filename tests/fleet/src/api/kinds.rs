@@ -115,7 +115,8 @@ kinds! {
     VOLUME_ATTACHMENT "storage.k8s.io" "v1" "VolumeAttachment" "volumeattachments" cluster [] ["status"] "volumeattachments.storage.k8s.io" "Volume attachments.",
     PRIORITY_CLASS "scheduling.k8s.io" "v1" "PriorityClass" "priorityclasses" cluster ["pc"] [] "priorityclasses.scheduling.k8s.io" "Priority classes.",
     CRD "apiextensions.k8s.io" "v1" "CustomResourceDefinition" "customresourcedefinitions" cluster ["crd" "crds"] ["status"] "customresourcedefinitions.apiextensions.k8s.io" "Custom resource definitions (kept; the kinds they define must have a row here).",
-    WINDOWS_POOL "dormer.io" "v1alpha1" "WindowsPool" "windowspools" namespaced ["wpool"] ["status"] "windowspools.dormer.io" "Our own pools' settings.",
+    WINDOWS_MACHINE "dormer.io" "v1alpha1" "WindowsMachine" "windowsmachines" namespaced ["wm"] ["status"] "windowsmachines.dormer.io" "What dormer shows of its machines.",
+    WINDOWS_POOL "dormer.io" "v1alpha1" "WindowsPool" "windowspools" namespaced ["wpool"] ["status"] "windowspools.dormer.io" "What dormer shows of its pools.",
     WINDOWS_PROFILE "dormer.io" "v1alpha1" "WindowsProfile" "windowsprofiles" namespaced ["wprofile"] ["status"] "windowsprofiles.dormer.io" "Our own profiles.",
 }
 

@@ -134,6 +134,24 @@ const EVENT: &[Column] = &[
     ("Message", "string", 0, |v, _| at(v, "/message")),
 ];
 const NAMESPACE: &[Column] = &[NAME, ("Status", "string", 0, |v, _| at(v, "/status/phase")), AGE];
+const WINDOWS_MACHINE: &[Column] = &[
+    NAME,
+    ("State", "string", 0, |v, _| at(v, "/status/state")),
+    ("Version", "string", 0, |v, _| at(v, "/status/version")),
+    ("Since", "date", 0, |v, now| ago(&v["status"]["since"], now)),
+    ("Waiting For", "string", 0, |v, _| at(v, "/status/waitingFor")),
+    ("Node", "string", 1, |v, _| at(v, "/status/node")),
+];
+const WINDOWS_POOL: &[Column] = &[
+    NAME,
+    ("State", "string", 0, |v, _| at(v, "/status/state")),
+    ("Payload", "string", 0, |v, _| at(v, "/status/payload")),
+    ("Joined", "integer", 0, |v, _| at(v, "/status/joined")),
+    ("Members", "integer", 0, |v, _| at(v, "/status/members")),
+    ("Away", "integer", 0, |v, _| at(v, "/status/unavailable")),
+    ("Degraded", "string", 0, |v, _| condition(v, "Degraded")),
+    ("Upgradeable", "string", 0, |v, _| condition(v, "Upgradeable")),
+];
 const OTHER: &[Column] = &[NAME, AGE];
 
 fn columns(kind: &Kind) -> &'static [Column] {
@@ -151,6 +169,8 @@ fn columns(kind: &Kind) -> &'static [Column] {
         "leases.coordination.k8s.io" => LEASE,
         "events" => EVENT,
         "namespaces" => NAMESPACE,
+        "windowsmachines.dormer.io" => WINDOWS_MACHINE,
+        "windowspools.dormer.io" => WINDOWS_POOL,
         _ => OTHER,
     }
 }
@@ -170,6 +190,11 @@ pub fn of(kind: &Kind, items: &[Arc<Object>], list_meta: Value, now: Timestamp) 
     json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_meta,
         "columnDefinitions": columns.iter().map(definition).collect::<Vec<_>>(),
         "rows": items.iter().map(row).collect::<Vec<_>>()})
+}
+
+fn condition(object: &Value, kind: &str) -> Value {
+    let found = object.condition(kind);
+    found.map_or(Value::Null, |condition| condition["status"].clone())
 }
 
 fn provider(machine: &Value) -> &Value {

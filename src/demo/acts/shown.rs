@@ -1,0 +1,123 @@
+//! What `kubectl` shows of machines, pools and Nodes: it follows the histories, comes back when it was deleted, and
+//! goes with its machine.
+
+use super::{Act, MACHINES, NAMESPACE};
+use kube::{
+    Api, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams},
+};
+use serde_json::Value;
+
+/// Objects of one kind, as a user reads them.
+async fn all(act: &Act, group: &str, version: &str, kind: &str) -> Vec<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    let api: Api<DynamicObject> = Api::all_with(act.stage.client(), &resource);
+    api.list(&ListParams::default()).await.expect("a list").items
+}
+
+async fn machines(act: &Act) -> Vec<DynamicObject> {
+    all(act, "dormer.io", "v1alpha1", "WindowsMachine").await
+}
+
+/// Waits until `fits` says so of what the cluster shows.
+async fn until<T>(
+    act: &mut Act,
+    what: &str,
+    look: impl AsyncFn(&Act) -> T,
+    fits: impl Fn(&T) -> bool,
+) -> T {
+    let begun = std::time::Instant::now();
+    loop {
+        let seen = look(act).await;
+        if fits(&seen) {
+            return seen;
+        }
+        assert!(begun.elapsed() < super::ACT_MAX, "never: {what}\n{}", act.stands().await);
+        act.stage.pause(super::LOOK_EVERY).await.expect("dormer's roles go on");
+    }
+}
+
+fn joined(all: &[DynamicObject]) -> usize {
+    all.iter().filter(|one| one.data["status"]["state"] == "Joined").count()
+}
+
+/// The conditions of a status, as `Type=Status`.
+fn conditions(status: &Value) -> Vec<String> {
+    let all = status["conditions"].as_array().into_iter().flatten();
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    all.map(|one| format!("{}={}", text(&one["type"]), text(&one["status"]))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_cluster_itself_shows_what_dormer_knows() {
+    let mut act = Act::all_joined(2).await;
+    let shown = until(&mut act, "both shown as Joined", machines, |all| joined(all) == 2).await;
+    for one in &shown {
+        assert_eq!(one.namespace().as_deref(), Some(MACHINES));
+        assert_eq!(one.data["status"]["version"], act.stage.version(0));
+        assert_eq!(one.data["status"]["waitingFor"], Value::Null);
+        assert_eq!(one.owner_references().len(), 1, "it goes with its Machine");
+    }
+    let pools = async |act: &Act| all(act, "dormer.io", "v1alpha1", "WindowsPool").await;
+    let rest = ["Available=True", "Progressing=False", "Degraded=False", "Upgradeable=True"];
+    let at_rest = |pools: &Vec<DynamicObject>| {
+        pools.iter().any(|pool| conditions(&pool.data["status"]) == rest)
+    };
+    until(&mut act, "a pool at rest", pools, at_rest).await;
+    nodes_carry_the_condition(&mut act).await;
+    what_was_deleted_comes_back(&mut act, &shown[0].name_any()).await;
+    events_tell_of_it(&mut act).await;
+    the_object_goes_with_its_machine(&mut act).await;
+    act.end().await;
+}
+
+async fn nodes_carry_the_condition(act: &mut Act) {
+    let nodes = async |act: &Act| all(act, "", "v1", "Node").await;
+    let windows = |all: &Vec<DynamicObject>| {
+        let ours = |node: &&DynamicObject| {
+            conditions(&node.data["status"]).contains(&"DormerConfigured=True".to_owned())
+        };
+        all.iter().filter(ours).count() == 2
+    };
+    let all = until(act, "both Nodes with the condition", nodes, windows).await;
+    let kubelets =
+        |node: &&DynamicObject| conditions(&node.data["status"]).contains(&"Ready=True".into());
+    assert!(all.iter().filter(kubelets).count() >= 2, "the kubelets' conditions are left alone");
+}
+
+async fn what_was_deleted_comes_back(act: &mut Act, name: &str) {
+    let resource =
+        ApiResource::from_gvk(&GroupVersionKind::gvk("dormer.io", "v1alpha1", "WindowsMachine"));
+    let api: Api<DynamicObject> = Api::namespaced_with(act.stage.client(), MACHINES, &resource);
+    let uid = api.get(name).await.expect("it is there").uid();
+    api.delete(name, &DeleteParams::default()).await.expect("deleted");
+    until(act, "it comes back", machines, |all| {
+        all.iter().any(|one| one.name_any() == name && one.uid() != uid) && joined(all) == 2
+    })
+    .await;
+}
+
+async fn events_tell_of_it(act: &mut Act) {
+    act.set("paused", "true").await;
+    let events = async |act: &Act| all(act, "events.k8s.io", "v1", "Event").await;
+    let about = |event: &DynamicObject| {
+        let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+        (text(&event.data["regarding"]["kind"]), text(&event.data["reason"]))
+    };
+    let told = until(act, "the pause is told", events, |all| {
+        all.iter().any(|event| about(event) == ("ConfigMap".into(), "RolloutPaused".into()))
+    })
+    .await;
+    for kind in ["Machine", "Node"] {
+        let of_kind = told.iter().filter(|event| about(event) == (kind.into(), "Joined".into()));
+        assert_eq!(of_kind.count(), 2, "each {kind} joined once");
+    }
+    let home = told.iter().filter(|event| about(event).0 == "ConfigMap");
+    assert!(home.into_iter().all(|event| event.namespace().as_deref() == Some(NAMESPACE)));
+    act.set("paused", "false").await;
+}
+
+async fn the_object_goes_with_its_machine(act: &mut Act) {
+    act.scale(1).await;
+    until(act, "one is left", machines, |all| all.len() == 1).await;
+}
