@@ -3,16 +3,20 @@
 
 mod settings;
 
-pub(crate) use settings::{NatsSettings, Role, Settings};
+pub(crate) use settings::{Authentication, NatsSettings, Role, Settings};
 
-use crate::api::ActionsFrom;
 use anyhow::{Context, bail, ensure};
 use dormer_workers::kubernetes::Settings as Join;
 use settings::{JoinSettings, LISTEN};
-use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, time::Duration};
 
 /// Most attempts at once in one process: each holds a connection and some memory.
 const SLOTS_MAX: usize = 4_096;
+
+/// Longest time for which a yes of the API server is remembered, in seconds.
+const REVIEW_SECONDS_MAX: u64 = 300;
+/// Shortest access token, in bytes.
+const ACCESS_TOKEN_MIN: usize = 16;
 
 /// Where the history is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,8 +65,16 @@ pub(crate) struct Config {
     pub(crate) slots: usize,
     /// Where the endpoints listen.
     pub(crate) listen: SocketAddr,
-    /// From where actions are taken.
-    pub(crate) actions_from: ActionsFrom,
+    /// Who says who may look and act.
+    pub(crate) authentication: Authentication,
+    /// For whom bearer tokens must be made.
+    pub(crate) audience: Option<String>,
+    /// How long a yes of the API server is remembered.
+    pub(crate) review_kept_for: Duration,
+    /// The bearer token for programs, where the cluster is not asked.
+    pub(crate) access_token: Option<String>,
+    /// Certificate and key of the listener.
+    pub(crate) tls: Option<(PathBuf, PathBuf)>,
     /// This process' name.
     pub(crate) name: String,
     /// Where traces go.
@@ -98,6 +110,27 @@ impl Config {
             }
             (None, None) => bail!("no private key for Windows hosts is named"),
         };
+        let listen = all.listen.unwrap_or(LISTEN);
+        let authentication = all.authentication.unwrap_or(match listen.ip().is_loopback() {
+            true => Authentication::Loopback,
+            false => Authentication::Cluster,
+        });
+        let review_seconds = all.review_seconds.unwrap_or_default();
+        ensure!(
+            review_seconds <= REVIEW_SECONDS_MAX,
+            "--review-seconds {review_seconds}: at most {REVIEW_SECONDS_MAX}, else a right that was taken away works on"
+        );
+        let short =
+            all.access_token.as_ref().is_some_and(|it| it.reveal().len() < ACCESS_TOKEN_MIN);
+        ensure!(
+            !short,
+            "--access-token: at least {ACCESS_TOKEN_MIN} characters (openssl rand -hex 32)"
+        );
+        let tls = match (all.tls_certificate, all.tls_key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => bail!("--tls-certificate and --tls-key belong together"),
+        };
         Ok(Self {
             kubeconfig,
             context,
@@ -111,8 +144,12 @@ impl Config {
             key,
             ssh_port: all.ssh_port.unwrap_or_default(),
             slots,
-            listen: all.listen.unwrap_or(LISTEN),
-            actions_from: all.actions_from.unwrap_or_default(),
+            listen,
+            authentication,
+            audience: all.audience,
+            review_kept_for: Duration::from_secs(review_seconds),
+            access_token: all.access_token.map(|secret| secret.reveal().to_owned()),
+            tls,
             name: all.name.unwrap_or_default(),
             otlp_endpoint: all.otlp_endpoint,
             operator_condition: all.operator_condition,
@@ -226,6 +263,13 @@ mod tests {
         assert_eq!(config.key, Key::Secret("cloud-private-key".into()));
         assert_eq!((config.ssh_port, config.pool.as_str()), (22, "windows"));
         assert!(config.listen.ip().is_loopback(), "nobody else is let in unasked");
+        assert_eq!(config.authentication, Authentication::Loopback);
+        let wide = Config::new(settings("listen = '0.0.0.0:7080'")).expect("a configuration");
+        assert_eq!(
+            wide.authentication,
+            Authentication::Cluster,
+            "whoever is reached asks who it is"
+        );
     }
 
     #[test]
@@ -243,6 +287,9 @@ mod tests {
         assert!(refusal("[nats]\nuser = 'a'").contains("--nats-password"));
         assert!(refusal("[nats]\ntoken = 't'\nuser = 'a'\npassword = 'p'").contains("one of them"));
         assert!(refusal("[join]\nclient-ca = 'a/b'").contains("NAMESPACE/NAME/KEY"));
+        assert!(refusal("review-seconds = 900").contains("--review-seconds"));
+        assert!(refusal("access-token = 'short'").contains("--access-token"));
+        assert!(refusal("tls-key = 'k.pem'").contains("belong together"));
         let unknown = toml::from_str::<Settings>("slotz = 3").expect_err("no such key").to_string();
         assert!(unknown.contains("slotz") && unknown.contains("line 1"), "{unknown}");
     }

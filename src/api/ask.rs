@@ -2,9 +2,15 @@
 
 use super::{
     ApiError,
+    access::Caller,
     shelf::{Shelf, Shown},
 };
-use axum::http::{HeaderMap, header};
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, Request as HttpRequest},
+    http::{HeaderMap, header},
+    response::{IntoResponse, Response},
+};
 use dormer_engine::port::{Inbox, Ports};
 use dormer_proto::{
     envelope,
@@ -50,11 +56,16 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// Reads a request's body, if it comes from where a request may come from.
+    /// Reads a request's body, if it comes from where a request may come from. Where it is known who asks, what the
+    /// body says of it counts for nothing.
     ///
     /// # Errors
     /// 403, 415 or 400, with what to do.
-    pub(crate) fn read(headers: &HeaderMap, bytes: &[u8]) -> Result<Self, ApiError> {
+    pub(crate) fn read(
+        headers: &HeaderMap,
+        bytes: &[u8],
+        caller: Option<&Caller>,
+    ) -> Result<Self, ApiError> {
         guard(headers)?;
         // A struct may come as a list, too, which nobody means.
         let object = serde_json::from_slice(bytes).map(Value::Object);
@@ -71,21 +82,17 @@ impl Body {
                 return Err(ApiError::bad(error, "say it shorter, or leave it away"));
             }
         }
+        if let Some(Caller(name)) = caller {
+            return Ok(Self { who: Some(shortened(name)), ..body });
+        }
         let user = headers.get(USER_HEADER).and_then(|value| value.to_str().ok());
         let user = user.filter(|name| (1..=NAME_BYTES_MAX).contains(&name.len()));
         Ok(Self { who: body.who.or_else(|| user.map(str::to_owned)), ..body })
     }
 
     /// A payload's manifest and a layer that are tried on, as texts.
-    ///
-    /// # Errors
-    /// As [`Body::read`].
-    pub(crate) fn tried(
-        headers: &HeaderMap,
-        bytes: &[u8],
-    ) -> Result<(Option<String>, Option<String>), ApiError> {
-        let body = Self::read(headers, bytes)?;
-        Ok((body.payload, body.layer))
+    pub(crate) fn tried(self) -> (Option<String>, Option<String>) {
+        (self.payload, self.layer)
     }
 
     /// The record that a reset goes back to.
@@ -113,6 +120,27 @@ impl Body {
             ask,
         }
     }
+}
+
+impl<S: Send + Sync> FromRequest<S> for Body {
+    type Rejection = Response;
+
+    async fn from_request(request: HttpRequest, state: &S) -> Result<Self, Response> {
+        let headers = request.headers().clone();
+        let caller = request.extensions().get::<Caller>().cloned();
+        let bytes =
+            Bytes::from_request(request, state).await.map_err(IntoResponse::into_response)?;
+        Self::read(&headers, &bytes, caller.as_ref()).map_err(IntoResponse::into_response)
+    }
+}
+
+/// A user's name, no longer than a name may be.
+fn shortened(name: &str) -> String {
+    let mut end = name.len().min(NAME_BYTES_MAX);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name[..end].to_owned()
 }
 
 /// A foreign page can send neither our content type nor our origin without the browser asking us first.
@@ -234,18 +262,24 @@ mod tests {
     fn a_request_is_json_from_nowhere_or_from_our_own_pages() {
         let json = ("content-type", "application/json; charset=utf-8");
         let (host, own) = (("host", "h:1"), ("origin", "http://h:1"));
-        assert!(Body::read(&headers(&[json]), b"{}").is_ok());
-        assert!(Body::read(&headers(&[json, host, own]), b"{\"why\":\"x\"}").is_ok());
+        assert!(Body::read(&headers(&[json]), b"{}", None).is_ok());
+        assert!(Body::read(&headers(&[json, host, own]), b"{\"why\":\"x\"}", None).is_ok());
         for refused in [
             &headers(&[]),
             &headers(&[("content-type", "text/plain")]),
             &headers(&[json, host, ("origin", "http://evil:1")]),
             &headers(&[json, host, ("origin", "null")]),
         ] {
-            assert!(Body::read(refused, b"{}").is_err(), "{refused:?}");
+            assert!(Body::read(refused, b"{}", None).is_err(), "{refused:?}");
         }
+        let said =
+            Body::read(&headers(&[json]), b"{\"who\":\"root\"}", Some(&Caller("ann".into())));
+        assert_eq!(said.expect("a body").who.as_deref(), Some("ann"), "a claim counts for nothing");
         for nonsense in ["", "[]", "{\"whom\":1}", "{\"id\":\"\"}"] {
-            assert!(Body::read(&headers(&[json]), nonsense.as_bytes()).is_err(), "{nonsense}");
+            assert!(
+                Body::read(&headers(&[json]), nonsense.as_bytes(), None).is_err(),
+                "{nonsense}"
+            );
         }
     }
 }

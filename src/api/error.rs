@@ -2,7 +2,7 @@
 
 use axum::{
     Json,
-    http::StatusCode,
+    http::{HeaderValue, StatusCode, header::WWW_AUTHENTICATE},
     response::{IntoResponse, Response},
 };
 use dormer_engine::port::StoreError;
@@ -55,8 +55,28 @@ impl ApiError {
         Self::new(
             StatusCode::FORBIDDEN,
             format!("actions are taken from this machine alone, not from {from}"),
-            "come through kubectl port-forward; or put something before dormer that knows who may, \
-             and start it with --actions-from anywhere",
+            "come through kubectl port-forward; or start dormer with --authentication cluster, \
+             which asks the cluster who may",
+        )
+    }
+
+    /// 401: nobody known asks. `how` says how to be known.
+    pub(crate) fn unknown(error: impl Into<String>, how: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, error, how)
+    }
+
+    /// 403: a known user lacks a right.
+    pub(crate) fn forbidden(error: impl Into<String>, how: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, error, how)
+    }
+
+    /// 503: nobody says who asks, or what they may; so nobody is let in.
+    pub(crate) fn unreviewed(why: &str) -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("the cluster's API server does not say who may: {why}"),
+            "nobody is let in meanwhile; see whether the API server answers, and whether dormer's account may create \
+             tokenreviews and subjectaccessreviews (deploy/rbac.yaml)",
         )
     }
 
@@ -112,6 +132,11 @@ impl From<EncodeError> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let body = json!({"error": self.error, "whatToDo": self.what_to_do});
-        (self.status, Json(body)).into_response()
+        let mut response = (self.status, Json(body)).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            let scheme = HeaderValue::from_static("Bearer realm=\"dormer\"");
+            response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+        }
+        response
     }
 }

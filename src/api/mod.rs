@@ -1,10 +1,10 @@
 //! The HTTP API under `/api/v1`: what dormer knows, and what people may ask of it, as JSON.
 
+pub(crate) mod access;
 mod ask;
 mod changes;
 mod dead;
 mod error;
-mod guard;
 mod openapi;
 mod planned;
 pub(crate) mod reads;
@@ -17,13 +17,12 @@ pub(crate) mod timeline;
 mod writes;
 
 pub(crate) use error::ApiError;
-pub(crate) use guard::ActionsFrom;
 pub(crate) use shelf::Shown;
 pub(crate) use shown::time;
 
 use crate::{live::Live, plan::Desk};
 use axum::{
-    Router, middleware,
+    Router,
     routing::{get, post},
 };
 use dormer_engine::port::{DeadLetters, Ports};
@@ -73,8 +72,12 @@ impl<P: Ports> Api<P> {
     }
 }
 
-/// Every endpoint; actions are taken `from` there.
-pub(crate) fn router<P: Ports>(api: Arc<Api<P>>, from: ActionsFrom) -> Router {
+/// Where people may come from; [`access::around`] says it now.
+#[derive(Clone, Copy)]
+pub(crate) struct ActionsFrom;
+
+/// Every endpoint. Who may ask, [`access::around`] says.
+pub(crate) fn router<P: Ports>(api: Arc<Api<P>>, _: ActionsFrom) -> Router {
     let v1 = Router::new()
         .route("/machines", get(reads::machines))
         .route("/machines/{machine}", get(reads::machine))
@@ -100,8 +103,7 @@ pub(crate) fn router<P: Ports>(api: Arc<Api<P>>, from: ActionsFrom) -> Router {
         .route("/dead/{id}", get(reads::dead_letter))
         .route("/dead/{id}/requeue", post(writes::requeue))
         .route("/openapi.json", get(openapi::openapi))
-        .fallback(nowhere)
-        .layer(middleware::from_fn_with_state(from, guard::guard));
+        .fallback(nowhere);
     Router::new().nest("/api/v1", v1).with_state(api)
 }
 

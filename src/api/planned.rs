@@ -4,9 +4,7 @@ use super::{Api, ApiError, ask::Body, shelf::Shown};
 use crate::plan::{Candidate, Desk, compare};
 use axum::{
     Json,
-    body::Bytes,
     extract::{Path, State as Of},
-    http::HeaderMap,
 };
 use dormer_engine::port::Ports;
 use dormer_profile::{layers::Layer, payload::Manifest, problem::Problems, shown::readable};
@@ -63,10 +61,9 @@ pub(super) async fn plan<P: Ports>(Of(api): Of<Arc<Api<P>>>, Path(pool): Path<St
 pub(super) async fn plan_with<P: Ports>(
     Of(api): Of<Arc<Api<P>>>,
     Path(pool): Path<String>,
-    headers: HeaderMap,
-    body: Bytes,
+    body: Body,
 ) -> Answer {
-    let (payload, layer) = Body::tried(&headers, &body)?;
+    let (payload, layer) = body.tried();
     let wrong = |problems: Problems| {
         ApiError::bad(problems.to_string(), "mend it, and ask again: nothing was changed")
     };

@@ -1,6 +1,10 @@
 //! The API over a store in memory, with an engine at work and hands that fail: what people see, ask, and are refused.
 
-use super::{ActionsFrom, Api, openapi};
+use super::{
+    ActionsFrom, Api,
+    access::{self, Gate},
+    openapi,
+};
 use crate::{
     console,
     embedded::tests::{Telling, machine_seen},
@@ -56,7 +60,9 @@ impl Site {
         let first = facts.begin().await.expect("an epoch");
         facts.publish(vec![machine_seen("u1", &first, false)]).await.expect("published");
         timeout(IN_TIME, tasks.recv()).await.expect("in time").expect("a task");
-        let router = console::with_api(Api::new(Arc::clone(&ports), live), ActionsFrom::default());
+        let api = Api::new(Arc::clone(&ports), live);
+        let pages = console::with_api(Arc::clone(&api), ActionsFrom);
+        let router = access::around(pages, api, Gate::loopback());
         Self { ports, router, running, _tasks: tasks }
     }
 

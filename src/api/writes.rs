@@ -8,9 +8,7 @@ use super::{
 };
 use axum::{
     Json,
-    body::Bytes,
     extract::{Path, State as Of},
-    http::HeaderMap,
 };
 use dormer_engine::port::{HistoryReader, Ports};
 use dormer_proto::{
@@ -27,10 +25,8 @@ type Answer = Result<Json<Value>, ApiError>;
 pub(super) async fn machine<P: Ports>(
     Of(api): Of<Arc<Api<P>>>,
     Path((called, action)): Path<(String, String)>,
-    headers: HeaderMap,
-    body: Bytes,
+    body: Body,
 ) -> Answer {
-    let body = Body::read(&headers, &body)?;
     let wish = ask::of_machine(&action)
         .ok_or_else(|| ApiError::absent("action on machines", &action, "dormer help"))?;
     let run = api.shelf.machine(&called).await?;
@@ -41,10 +37,8 @@ pub(super) async fn machine<P: Ports>(
 pub(super) async fn rollout<P: Ports>(
     Of(api): Of<Arc<Api<P>>>,
     Path((pool, action)): Path<(String, String)>,
-    headers: HeaderMap,
-    body: Bytes,
+    body: Body,
 ) -> Answer {
-    let body = Body::read(&headers, &body)?;
     let wish = ask::of_rollout(&action)
         .ok_or_else(|| ApiError::absent("action on rollouts", &action, "dormer help"))?;
     let run = api.found_rollout(&pool).await?;
@@ -56,10 +50,8 @@ pub(super) async fn rollout<P: Ports>(
 pub(super) async fn rollback<P: Ports>(
     Of(api): Of<Arc<Api<P>>>,
     Path(pool): Path<String>,
-    headers: HeaderMap,
-    body: Bytes,
+    body: Body,
 ) -> Answer {
-    let body = Body::read(&headers, &body)?;
     let to = body.payload()?;
     let run = api.found_rollout(&pool).await?;
     if let State::Rollout(state) = &run.state {
@@ -77,10 +69,8 @@ pub(super) async fn rollback<P: Ports>(
 pub(super) async fn reset<P: Ports>(
     Of(api): Of<Arc<Api<P>>>,
     Path((workflow, key)): Path<(String, String)>,
-    headers: HeaderMap,
-    body: Bytes,
+    body: Body,
 ) -> Answer {
-    let body = Body::read(&headers, &body)?;
     let to = body.reset().ok_or_else(|| {
         ApiError::bad("`to` is missing", "say which record to go back to: dormer history")
     })?;
@@ -97,9 +87,7 @@ pub(super) async fn reset<P: Ports>(
 pub(super) async fn requeue<P: Ports>(
     Of(api): Of<Arc<Api<P>>>,
     Path(id): Path<u64>,
-    headers: HeaderMap,
-    body: Bytes,
+    _: Body,
 ) -> Answer {
-    Body::read(&headers, &body)?;
     dead::requeue(api.ports.as_ref(), id).await.map(Json)
 }

@@ -1,6 +1,5 @@
 //! Every setting by its flag, its variable and its place in the file, and how they are laid over each other.
 
-use crate::api::ActionsFrom;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -68,6 +67,20 @@ pub(crate) enum Role {
     Worker,
     /// Answers people: HTTP API and web pages
     Console,
+}
+
+/// Who says who may look and act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Authentication {
+    /// Nobody: everybody may do everything, and something in front of dormer must know who may
+    None,
+    /// Everybody may look; actions are taken from this machine or pod, which includes kubectl port-forward
+    Loopback,
+    /// Whoever opens the printed link, which works once, or sends the access token
+    Token,
+    /// The cluster: TokenReview for who asks, SubjectAccessReview on dormer.io for what they may
+    Cluster,
 }
 
 /// Every setting, each from a flag, from its variable, or from the file under the flag's name.
@@ -146,10 +159,31 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// From where actions of people are taken; anybody who reaches the address may look [default: loopback]
-    #[arg(long, env = "DORMER_ACTIONS_FROM", value_enum, value_name = "WHERE")]
+    /// Who says who may look and act [default: loopback on a loopback address, else cluster]
+    #[arg(long, env = "DORMER_AUTHENTICATION", value_enum, value_name = "HOW")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) actions_from: Option<ActionsFrom>,
+    pub(crate) authentication: Option<Authentication>,
+    /// With --authentication cluster: the audience that tokens must be made for [default: the API server's own]
+    #[arg(long, env = "DORMER_AUDIENCE", value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) audience: Option<String>,
+    /// With --authentication cluster: how many seconds a yes of the API server is remembered, at most 300 [default: 30]
+    #[arg(long, env = "DORMER_REVIEW_SECONDS", value_name = "SECONDS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) review_seconds: Option<u64>,
+    /// With --authentication token: the bearer token that programs send; better in the environment or the file than on
+    /// the command line
+    #[arg(long, env = "DORMER_ACCESS_TOKEN", hide_env_values = true, value_name = "SECRET")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) access_token: Option<Secret>,
+    /// Our certificate (PEM): health, metrics, API and console are then answered over TLS
+    #[arg(long, env = "DORMER_TLS_CERTIFICATE", value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// That certificate's key (PEM)
+    #[arg(long, env = "DORMER_TLS_KEY", value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_key: Option<PathBuf>,
 
     /// This process' name among all of dormer's, such as its pod's name [default: host name and process id]
     #[arg(long, env = "DORMER_NAME", value_name = "NAME")]
@@ -344,7 +378,7 @@ impl Settings {
     pub(crate) fn over(self, lower: Self) -> Self {
         over!(self, lower;
             kubeconfig, context, store, namespace, machine_namespace, pool, private_key, private_key_secret,
-            ssh_port, slots, listen, actions_from, name,
+            ssh_port, slots, listen, authentication, audience, review_seconds, access_token, tls_certificate, tls_key, name,
             otlp_endpoint, operator_condition;
             role, payload, profile_layer)
     }
@@ -363,7 +397,7 @@ impl Settings {
             ssh_port: Some(22),
             slots: Some(256),
             listen: Some(LISTEN),
-            actions_from: Some(ActionsFrom::default()),
+            review_seconds: Some(30),
             name: Some(process_name()),
             ..Self::default()
         })

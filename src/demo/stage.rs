@@ -2,7 +2,10 @@
 
 use super::{Options, Strategy, clock::PacedClock, payload::payload};
 use crate::{
-    api::{ActionsFrom, Api as PeopleApi},
+    api::{
+        ActionsFrom, Api as PeopleApi,
+        access::{self, Gate},
+    },
     console, health,
     live::Live,
     metrics,
@@ -106,11 +109,12 @@ impl Stage {
         telemetry.asks(api.clone());
         let projecting = project_for_ever(api.clone(), stage.client(), stage.projection());
         running.beside(roles::CONSOLE, async move { match projecting.await {} });
-        let people = console::with_api(api, ActionsFrom::default());
+        let pages = console::with_api(Arc::clone(&api), ActionsFrom);
+        let people = access::around(pages, api, Gate::loopback());
         let router = health::router(running.health())
             .merge(metrics::router(telemetry, running.health()))
             .merge(people);
-        serve::serve(&mut running, listener, router);
+        serve::serve(&mut running, listener, router, None);
         *stage.running.lock().await = Some(running);
         Ok(stage)
     }
@@ -231,7 +235,6 @@ impl Stage {
     }
 
     /// The world's administrator, as dormer is one here.
-    #[cfg(test)]
     pub(super) fn client(&self) -> Client {
         self.client.clone()
     }

@@ -7,10 +7,14 @@ pub(crate) mod outside;
 pub(crate) mod payloads;
 pub(crate) mod roles;
 pub(crate) mod serve;
+mod tls;
 
 use crate::{
-    api::Api,
-    config::{Config, Role, Settings, Store},
+    api::{
+        ActionsFrom, Api,
+        access::{self, By, Gate, Homes, Reviews},
+    },
+    config::{Authentication, Config, Role, Settings, Store},
     console, health,
     live::Live,
     metrics,
@@ -40,7 +44,7 @@ use roles::{CONSOLE, Parts, Running};
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -102,11 +106,13 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
 
 async fn start(config: &Config) -> anyhow::Result<Running> {
     let listener = serve::listen(config.listen).await?;
+    let tls = config.tls.as_ref().map(|(certificate, key)| tls::acceptor(certificate, key));
+    let tls = tls.transpose()?;
     let address = listener.local_addr()?;
     let client = client(config).await?;
     let catalog = Arc::new(outside::catalog(config)?);
     let payloads = Payloads::load(&config.payloads, &catalog)?;
-    let cluster = Cluster { config, client, catalog: Arc::clone(&catalog) };
+    let cluster = Cluster { config, client, catalog: Arc::clone(&catalog), gate: OnceLock::new() };
     let live = Arc::<Live>::default();
     let (mut running, people) = match &config.store {
         Store::Folder(folder) => cluster.on_folder(folder, &live).await?,
@@ -119,7 +125,11 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
     let router = health::router(running.health())
         .merge(metrics::router(running.telemetry(), running.health()))
         .merge(people);
-    serve::serve(&mut running, listener, router);
+    serve::serve(&mut running, listener, router, tls);
+    if let Some(gate) = cluster.gate.get() {
+        let scheme = if config.tls.is_some() { "https" } else { "http" };
+        gate.announce(&format!("{scheme}://{address}"));
+    }
     tracing::info!(%address, roles = ?config.roles, store = ?config.store, "dormer runs");
     Ok(running)
 }
@@ -147,6 +157,8 @@ struct Cluster<'a> {
     config: &'a Config,
     client: Option<kube::Client>,
     catalog: Arc<Catalog>,
+    /// Who lets people in, once somebody may come.
+    gate: OnceLock<Arc<Gate>>,
 }
 
 impl Cluster<'_> {
@@ -167,7 +179,7 @@ impl Cluster<'_> {
         };
         let mut running = roles::start_seen(parts, self.telemetry()?);
         self.watch(&mut running, roles::facts(&ports), None)?;
-        let people = self.people(&mut running, ports, live);
+        let people = self.people(&mut running, ports, live)?;
         Ok((running, people))
     }
 
@@ -179,7 +191,7 @@ impl Cluster<'_> {
             if self.config.is(Role::Engine) {
                 nats::engine(&mut running, &store, engine::Options::default());
             }
-            people = self.people(&mut running, store, live);
+            people = self.people(&mut running, store, live)?;
         }
         let link = nats::connect(self.config, servers).await?;
         if self.config.is(Role::Worker) {
@@ -198,9 +210,14 @@ impl Cluster<'_> {
     }
 
     /// What people are answered, and shown by the cluster itself, where that is one of our roles.
-    fn people<P: Ports>(&self, running: &mut Running, ports: Arc<P>, live: &Arc<Live>) -> Router {
+    fn people<P: Ports>(
+        &self,
+        running: &mut Running,
+        ports: Arc<P>,
+        live: &Arc<Live>,
+    ) -> anyhow::Result<Router> {
         if !self.config.is(Role::Console) {
-            return Router::new();
+            return Ok(Router::new());
         }
         let api = Api::over(ports, Arc::clone(live), self.desk());
         running.telemetry().asks(api.clone());
@@ -215,7 +232,31 @@ impl Cluster<'_> {
                 projection::project_for_ever(Arc::clone(&api), client.clone(), settings);
             running.beside(CONSOLE, async move { match projecting.await {} });
         }
-        console::with_api(api, self.config.actions_from)
+        let pages = console::with_api(Arc::clone(&api), ActionsFrom);
+        Ok(access::around(pages, api, self.gate()?))
+    }
+
+    /// Who lets people in.
+    fn gate(&self) -> anyhow::Result<Arc<Gate>> {
+        let by = match self.config.authentication {
+            Authentication::None => By::Nobody,
+            Authentication::Loopback => By::Loopback,
+            Authentication::Token => By::Token(self.config.access_token.clone()),
+            Authentication::Cluster => {
+                let client = self.client.clone().context(
+                    "--authentication cluster: there is no way to the cluster that says who may; give the console an \
+                     account, or name another way (--authentication)",
+                )?;
+                let (audience, kept_for) =
+                    (self.config.audience.clone(), self.config.review_kept_for);
+                By::Cluster(Reviews::by(client, audience, kept_for))
+            }
+        };
+        let homes = Homes {
+            machines: self.config.machine_namespace.clone(),
+            own: self.config.namespace.clone(),
+        };
+        Ok(self.gate.get_or_init(|| Gate::new(by, homes, self.config.tls.is_some())).clone())
     }
 
     /// Who is told what is done here.

@@ -1,11 +1,15 @@
 //! The listener of health, readiness and the console.
 
-use super::roles::{CONSOLE, Running};
+use super::{
+    roles::{CONSOLE, Running},
+    tls::Tls,
+};
 use crate::health::Standing;
 use anyhow::Context;
-use axum::Router;
+use axum::{Router, serve::ListenerExt};
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 /// Takes the address, before anything else begins: a second dormer by mistake ends here.
 ///
@@ -19,10 +23,24 @@ pub(crate) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
-/// Answers on `listener` until the roles end.
-pub(crate) fn serve(running: &mut Running, listener: TcpListener, router: Router) {
+/// Answers on `listener` until the roles end; over TLS, where there is a certificate.
+pub(crate) fn serve(
+    running: &mut Running,
+    listener: TcpListener,
+    router: Router,
+    tls: Option<TlsAcceptor>,
+) {
     running.health().tell(CONSOLE, Standing::Up);
     // With who asks, since not everybody may.
     let app = router.into_make_service_with_connect_info::<SocketAddr>();
-    running.beside(CONSOLE, async move { Ok(axum::serve(listener, app).await?) });
+    running.beside(CONSOLE, async move {
+        match tls {
+            // Tapped, since a peer's address is known of listeners of others only so.
+            Some(acceptor) => {
+                axum::serve(Tls::over(listener, acceptor)?.tap_io(|_| ()), app).await?
+            }
+            None => axum::serve(listener, app).await?,
+        }
+        Ok(())
+    });
 }

@@ -64,26 +64,93 @@ impl User {
     }
 }
 
-/// The bearer tokens that the server knows.
+/// What a user may, as one rule of RBAC grants it. Only reviews obey it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The verb.
+    pub verb: String,
+    /// The resource, `machines`, or with its subresource, `machines/log`.
+    pub resource: String,
+    /// In this namespace; `None`: in all of them.
+    pub namespace: Option<String>,
+    /// On the object of this name; `None`: on all of them.
+    pub name: Option<String>,
+}
+
+impl Grant {
+    /// `verb` on all of a resource.
+    pub fn of(verb: &str, resource: &str) -> Self {
+        Self { verb: verb.to_owned(), resource: resource.to_owned(), namespace: None, name: None }
+    }
+
+    fn allows(&self, asked: &Value) -> bool {
+        let word = |key: &str| asked[key].as_str().unwrap_or_default();
+        let resource = match word("subresource") {
+            "" => word("resource").to_owned(),
+            part => format!("{}/{part}", word("resource")),
+        };
+        self.verb == word("verb")
+            && self.resource == resource
+            && self.namespace.as_ref().is_none_or(|it| it == word("namespace"))
+            && self.name.as_ref().is_none_or(|it| it == word("name"))
+    }
+}
+
+/// A token's user, and the audiences that it was made for; none: the server itself.
+#[derive(Clone)]
+struct Made {
+    user: User,
+    audiences: Vec<String>,
+}
+
+/// The bearer tokens that the server knows, and what reviews say of their users.
 #[derive(Default)]
-pub struct Tokens(Mutex<HashMap<String, User>>);
+pub struct Tokens {
+    made: Mutex<HashMap<String, Made>>,
+    grants: Mutex<HashMap<String, Vec<Grant>>>,
+}
 
 impl Tokens {
     /// Makes a token known.
     pub fn add(&self, token: &str, user: User) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(token.to_owned(), user);
+        self.add_for(token, user, Vec::new());
+    }
+
+    /// Makes a token known that was made for these audiences.
+    pub fn add_for(&self, token: &str, user: User, audiences: Vec<String>) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.insert(token.to_owned(), Made { user, audiences });
     }
 
     /// Makes a token unknown.
     pub fn revoke(&self, token: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
     }
 
     /// Whom a token speaks for: one of those added, or a bootstrap token whose secret is in
     /// `kube-system` (`id.secret`, user `system:bootstrap:<id>`).
     pub fn user(&self, token: &str, store: &Store) -> Option<User> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned();
-        known.or_else(|| bootstrap(token, store))
+        let known = self.made.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned();
+        known.map(|made| made.user).or_else(|| bootstrap(token, store))
+    }
+
+    /// The audiences that a token was made for.
+    pub fn audiences(&self, token: &str) -> Vec<String> {
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.get(token).map(|made| made.audiences.clone()).unwrap_or_default()
+    }
+
+    /// From now on reviews allow this user these things and nothing else.
+    pub fn grant(&self, user: &str, grants: Vec<Grant>) {
+        let mut all = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(user.to_owned(), grants);
+    }
+
+    /// Whether a user may do what the `resourceAttributes` of a review say. A user to whom nothing
+    /// was granted may do everything.
+    pub fn allows(&self, user: &str, asked: &Value) -> bool {
+        let grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        grants.get(user).is_none_or(|grants| grants.iter().any(|grant| grant.allows(asked)))
     }
 }
 

@@ -3,7 +3,7 @@
 //! `tests/real` asks dormer's hands and watcher the same of a real one. Where this one differs:
 //!
 //! - Authorization is not enforced: every known user may do everything, but for what `NodeRestriction`
-//!   says of making Nodes and certificate requests.
+//!   says of making Nodes and certificate requests. Reviews answer what a test has granted, not Roles.
 //! - `managedFields` are not kept, and server-side apply neither tracks nor refuses other managers'
 //!   fields.
 //! - Objects are not checked against schemas beyond names and the little in [`admission`]. A pod that
@@ -38,7 +38,7 @@ pub mod store;
 pub mod table;
 pub mod watch;
 
-pub use auth::User;
+pub use auth::{Grant, User};
 pub use object::{Key, Meta, Object};
 pub use server::{ApiServer, DeleteOptions, ListQuery, Part, WriteOptions};
 pub use status::Refusal;

@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 
 use super::{auth::User, object::Key, server::ApiServer, status::Refusal};
 
-/// Answers a review, if the path is one. Every known user may do everything.
+/// The audience of tokens that were made for no other.
+const OWN_AUDIENCE: &str = "https://kubernetes.default.svc";
+
+/// Answers a review, if the path is one. A user to whom nothing was granted may do everything.
 ///
 /// # Errors
 /// 400 for a body that is no JSON.
@@ -28,17 +31,37 @@ pub fn answer(
     let mut review: Value =
         serde_json::from_slice(body).map_err(|e| Refusal::bad_request(e.to_string()))?;
     review["status"] = match plural {
-        "tokenreviews" => {
-            let token = review["spec"]["token"].as_str().unwrap_or_default();
-            match server.tokens().user(token, server.store()) {
-                Some(user) => json!({"authenticated": true, "user": info(&user)}),
-                None => json!({"authenticated": false, "error": "unknown token"}),
-            }
-        }
+        "tokenreviews" => reviewed(server, &review["spec"]),
         "selfsubjectreviews" => json!({"userInfo": info(user)}),
-        _ => json!({"allowed": true, "reason": "the simulated server lets every user"}),
+        of_subject => {
+            let spec = &review["spec"];
+            let own = of_subject.starts_with("self");
+            let who = if own { user.name.as_str() } else { spec["user"].as_str().unwrap_or("") };
+            let allowed = server.tokens().allows(who, &spec["resourceAttributes"]);
+            json!({"allowed": allowed, "reason": "what was granted to the user"})
+        }
     };
     Ok(Some(review))
+}
+
+/// A TokenReview's status.
+fn reviewed(server: &ApiServer, spec: &Value) -> Value {
+    let token = spec["token"].as_str().unwrap_or_default();
+    let own = || vec![OWN_AUDIENCE.to_owned()];
+    let texts = |list: &Value| -> Vec<String> {
+        list.as_array().into_iter().flatten().filter_map(|it| Some(it.as_str()?.into())).collect()
+    };
+    let or_own = |list: Vec<String>| if list.is_empty() { own() } else { list };
+    let (wanted, made) =
+        (or_own(texts(&spec["audiences"])), or_own(server.tokens().audiences(token)));
+    let both: Vec<&String> = wanted.iter().filter(|it| made.contains(it)).collect();
+    match server.tokens().user(token, server.store()) {
+        Some(_) if both.is_empty() => {
+            json!({"authenticated": false, "error": "the token is for other audiences"})
+        }
+        Some(user) => json!({"authenticated": true, "user": info(&user), "audiences": both}),
+        None => json!({"authenticated": false, "error": "unknown token"}),
+    }
 }
 
 fn info(user: &User) -> Value {
@@ -52,7 +75,10 @@ fn info(user: &User) -> Value {
 pub fn token(server: &ApiServer, account: &Key, mut request: Value) -> Result<Value, Refusal> {
     server.get(&super::kinds::SERVICE_ACCOUNT, account)?;
     let token = format!("sa-{}", server.uid());
-    server.tokens().add(&token, User::service_account(&account.namespace, &account.name));
+    let audiences = request["spec"]["audiences"].as_array().into_iter().flatten();
+    let audiences = audiences.filter_map(|it| Some(it.as_str()?.to_owned())).collect();
+    let user = User::service_account(&account.namespace, &account.name);
+    server.tokens().add_for(&token, user, audiences);
     let lasts = request["spec"]["expirationSeconds"].as_i64().unwrap_or(3600);
     let ends = server.clock().now() + jiff::SignedDuration::from_secs(lasts);
     request["status"] = json!({"token": token, "expirationTimestamp": crate::world::stamp(ends)});

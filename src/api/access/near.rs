@@ -1,53 +1,22 @@
-//! Who may ask for something: people on this machine, and those who come through `kubectl port-forward`, which
-//! Kubernetes lets through by name. The API itself knows nobody; so a pod next door may look, and change nothing.
+//! Whether somebody asks from this machine: people on it, and those who come through `kubectl port-forward`, which
+//! Kubernetes lets through by name.
 
-use super::ApiError;
+use crate::api::ApiError;
 use axum::{
-    extract::{ConnectInfo, Request, State},
-    http::{Method, header::HOST},
-    middleware::Next,
-    response::{IntoResponse, Response},
+    extract::ConnectInfo,
+    http::{header::HOST, request::Parts},
 };
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
-
-/// From where actions are taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum ActionsFrom {
-    /// This machine or pod, which includes kubectl port-forward
-    #[default]
-    Loopback,
-    /// Anywhere: something in front of dormer must know who may
-    Anywhere,
-}
-
-/// Lets questions through, and actions from where they are taken.
-pub(super) async fn guard(
-    State(from): State<ActionsFrom>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let asks = matches!(*request.method(), Method::GET | Method::HEAD);
-    if !asks
-        && from == ActionsFrom::Loopback
-        && let Err(error) = near(&request)
-    {
-        return error.into_response();
-    }
-    next.run(request).await
-}
 
 /// Whether a request comes from this machine, and under one of its own names: a page elsewhere can give its own name
 /// our address, but not our name to itself.
-fn near(request: &Request) -> Result<(), ApiError> {
-    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
+pub(super) fn near(request: &Parts) -> Result<(), ApiError> {
+    let peer = request.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
     if !peer.is_some_and(|peer| peer.to_canonical().is_loopback()) {
         let peer = peer.map_or_else(|| "an unknown address".to_owned(), |peer| peer.to_string());
         return Err(ApiError::far(&peer));
     }
-    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let host = request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     if is_own_name(host) { Ok(()) } else { Err(ApiError::far(host)) }
 }
 
@@ -62,14 +31,14 @@ fn is_own_name(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::body::Body;
+    use axum::{body::Body, extract::Request};
 
     fn from(peer: Option<&str>, host: &str) -> bool {
         let mut request = Request::post("/x").header(HOST, host).body(Body::empty()).unwrap();
         if let Some(peer) = peer {
             request.extensions_mut().insert(ConnectInfo::<SocketAddr>(peer.parse().unwrap()));
         }
-        near(&request).is_ok()
+        near(&request.into_parts().0).is_ok()
     }
 
     #[test]

@@ -1,0 +1,162 @@
+//! Logging in from a browser: a link that works once, or a bearer token in a form; and logging out.
+
+use super::{Gate, ask_origin};
+use crate::api::ApiError;
+use axum::{
+    Extension, Form, Json, Router,
+    extract::{Query, State as Of},
+    http::{
+        HeaderMap, HeaderValue, StatusCode,
+        header::{
+            CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, SET_COOKIE,
+            X_CONTENT_TYPE_OPTIONS,
+        },
+    },
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use maud::{DOCTYPE, Markup, html};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Nothing but our style sheet and our own form.
+const POLICY: &str = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; \
+    frame-ancestors 'none'";
+
+/// What stands behind the caller's request, for a link that opens the same in a browser.
+#[derive(Clone)]
+pub(super) struct Behind(pub(super) Option<String>);
+
+/// The pages that anybody may ask for.
+pub(super) fn open(gate: Arc<Gate>) -> Router {
+    Router::new()
+        .route("/login", get(by_link).post(by_form))
+        .route("/logout", post(logout))
+        .with_state(gate)
+}
+
+/// What only the known may ask for.
+pub(super) fn links(gate: Arc<Gate>) -> Router {
+    Router::new().route("/api/v1/links", post(link)).with_state(gate)
+}
+
+#[derive(Deserialize)]
+struct Word {
+    token: Option<String>,
+}
+
+async fn by_link(Of(gate): Of<Arc<Gate>>, Query(word): Query<Word>) -> Response {
+    let Some(word) = word.token else { return page(StatusCode::OK, form(gate.how_in_a_browser())) };
+    match gate.sessions.follow(&word) {
+        Some(behind) => {
+            gate.print_link();
+            entered(&gate, behind)
+        }
+        None => {
+            let used = "This link was used before, or has lapsed: each works once.";
+            page(StatusCode::UNAUTHORIZED, html! { p { (used) } (form(gate.how_in_a_browser())) })
+        }
+    }
+}
+
+async fn by_form(Of(gate): Of<Arc<Gate>>, headers: HeaderMap, Form(word): Form<Word>) -> Response {
+    if let Err(error) = ask_origin(&headers) {
+        return refused(&error);
+    }
+    let token = word.token.unwrap_or_default().trim().to_owned();
+    match gate.known(&token).await {
+        Ok(_) => entered(&gate, Some(token)),
+        Err(error) => refused(&error),
+    }
+}
+
+/// A page that leads on, not a redirect: after one from elsewhere a browser keeps a strict cookie to itself.
+fn entered(gate: &Gate, behind: Option<String>) -> Response {
+    let content = html! {
+        meta http-equiv="refresh" content="0; url=/";
+        p { "You are logged in. " a href="/" { "Go on" } }
+    };
+    let mut response = page(StatusCode::OK, content);
+    set(&mut response, &gate.sessions.open(behind, gate.secure));
+    response
+}
+
+async fn logout(Of(gate): Of<Arc<Gate>>, headers: HeaderMap) -> Response {
+    if let Err(error) = ask_origin(&headers) {
+        return refused(&error);
+    }
+    let mut response = page(StatusCode::OK, html! { p { "You are logged out." } });
+    set(&mut response, &gate.sessions.close(&headers));
+    response
+}
+
+fn set(response: &mut Response, cookie: &str) {
+    if let Ok(cookie) = HeaderValue::from_str(cookie) {
+        response.headers_mut().insert(SET_COOKIE, cookie);
+    }
+}
+
+async fn link(
+    Of(gate): Of<Arc<Gate>>,
+    headers: HeaderMap,
+    behind: Option<Extension<Behind>>,
+) -> Result<Json<Value>, ApiError> {
+    if headers.contains_key(axum::http::header::ORIGIN) {
+        ask_origin(&headers)?;
+    }
+    let path = match behind {
+        Some(Extension(Behind(behind))) => gate.sessions.link(behind),
+        // Nobody has to log in.
+        None => "/".to_owned(),
+    };
+    Ok(Json(json!({"path": path, "seconds": super::session::LINK.as_secs()})))
+}
+
+/// The page for somebody who is not known, or may not.
+pub(super) fn refused(error: &ApiError) -> Response {
+    let (what, advice) = error.told();
+    let asks = error.status() == StatusCode::UNAUTHORIZED;
+    let content = html! {
+        p { strong { (what) } }
+        @if asks { (form(advice)) } @else { p { (advice) } }
+    };
+    page(error.status(), content)
+}
+
+fn form(how: &str) -> Markup {
+    html! {
+        p { (how) }
+        form method="post" action="/login" {
+            label for="token" { "Token" } " "
+            input id="token" name="token" type="password" autocomplete="off" required autofocus;
+            " " button { "Log in" }
+        }
+    }
+}
+
+fn page(status: StatusCode, content: Markup) -> Response {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                title { "dormer: log in" }
+                link rel="stylesheet" href="/console.css";
+            }
+            body { main { h1 { "dormer" } (content) } }
+        }
+    };
+    let mut response = (status, page).into_response();
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (CACHE_CONTROL, "no-store"),
+        (REFERRER_POLICY, "no-referrer"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

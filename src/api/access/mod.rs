@@ -1,0 +1,346 @@
+//! Who may look, and who may ask for something: nobody checked, this machine alone, a token of our own, or the
+//! cluster's own word (TokenReview and SubjectAccessReview), so that plain RBAC says who may.
+
+mod cache;
+mod login;
+mod near;
+mod review;
+pub(crate) mod right;
+mod session;
+
+pub(crate) use review::Reviews;
+
+use super::{Api, ApiError};
+use axum::{
+    Router,
+    body::Body,
+    extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State},
+    http::{
+        HeaderMap, Method,
+        header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN},
+        request::Parts,
+    },
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+};
+use dormer_engine::port::Ports;
+use dormer_profile::sha256_hex;
+use dormer_workflows::State as RunState;
+use futures::StreamExt;
+use login::Behind;
+use right::{GROUP, Needs, Object, Resource, Right};
+use session::Sessions;
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+/// A stream without end is cut after so long, and its reader asks again: a right that was taken away ends it.
+const STREAM_MAX: Duration = Duration::from_secs(300);
+
+/// Who lets people in.
+pub(crate) enum By {
+    /// Nobody: something in front of dormer must know who may.
+    Nobody,
+    /// Whoever reaches the address may look; actions are taken from this machine.
+    Loopback,
+    /// The printed link, which works once; and this word as a bearer token, for programs.
+    Token(Option<String>),
+    /// The cluster's API server.
+    Cluster(Reviews),
+}
+
+/// In which namespaces rights are asked for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Homes {
+    /// Of machines; `None`: they are in several, and lists need the right in all.
+    pub(crate) machines: Option<String>,
+    /// Of rollouts and letters: dormer's own.
+    pub(crate) own: String,
+}
+
+/// Who asks, as authentication has it: it stands in the history.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller(pub(crate) String);
+
+/// Stands before the API and the console.
+pub(crate) struct Gate {
+    by: By,
+    homes: Homes,
+    sessions: Sessions,
+    /// People come over TLS.
+    secure: bool,
+    /// Where links lead to that are printed.
+    printed: OnceLock<String>,
+}
+
+impl Gate {
+    /// One that lets people in by that word.
+    pub(crate) fn new(by: By, homes: Homes, secure: bool) -> Arc<Self> {
+        let (sessions, printed) = (Sessions::new(), OnceLock::new());
+        Arc::new(Self { by, homes, sessions, secure, printed })
+    }
+
+    /// Actions from this machine, and looking from wherever the address is reached.
+    pub(crate) fn loopback() -> Arc<Self> {
+        Self::new(By::Loopback, Homes::default(), false)
+    }
+
+    /// Prints the link that opens the console at `url`, where one is needed.
+    pub(crate) fn announce(&self, url: &str) {
+        let _ = self.printed.set(url.to_owned());
+        self.print_link();
+    }
+
+    /// To standard error, not to the log: logs are kept, and read by others.
+    fn print_link(&self) {
+        if let (By::Token(_), Some(url)) = (&self.by, self.printed.get()) {
+            eprintln!("dormer: to log in, open (works once): {url}{}", self.sessions.printed());
+        }
+    }
+
+    fn how_in_a_browser(&self) -> &'static str {
+        match &self.by {
+            By::Token(_) => "Open the link that dormer printed last, or give its access token.",
+            By::Cluster(_) => {
+                "Give a bearer token of the cluster: oc whoami --show-token, or kubectl create token ACCOUNT. \
+                 Or let dormer console make a link."
+            }
+            By::Nobody | By::Loopback => "Nobody has to log in here.",
+        }
+    }
+
+    fn unknown(&self, error: &str) -> ApiError {
+        let how = match &self.by {
+            By::Cluster(_) => {
+                "send a bearer token of the cluster: --token-file, DORMER_TOKEN (oc whoami --show-token, kubectl \
+                 create token ACCOUNT), or kubectl dormer, which sends your own; in a browser log in at /login"
+            }
+            _ => {
+                "open the link that dormer printed when it began, or last; programs send the access token that it \
+                 was given (--access-token), as DORMER_TOKEN"
+            }
+        };
+        ApiError::unknown(error, how)
+    }
+
+    /// Who a bearer token speaks for; the user behind it, where the cluster says so.
+    ///
+    /// # Errors
+    /// 401: nobody. 503: the cluster does not say.
+    async fn known(&self, token: &str) -> Result<Known, ApiError> {
+        match &self.by {
+            By::Nobody | By::Loopback => Ok(Known::Somebody),
+            By::Token(Some(own)) if alike(own, token) => Ok(Known::Holder),
+            By::Token(_) => Err(self.unknown("the token is not dormer's own")),
+            By::Cluster(reviews) => match reviews.user(token).await? {
+                Some(user) => Ok(Known::User(user)),
+                None => Err(self.unknown("the cluster knows no such token")),
+            },
+        }
+    }
+}
+
+/// Compares by checksums, so that the time it takes tells nothing.
+fn alike(one: &str, other: &str) -> bool {
+    sha256_hex(one.as_bytes()) == sha256_hex(other.as_bytes())
+}
+
+/// Who it is.
+enum Known {
+    /// Nobody has to be known.
+    Somebody,
+    /// Whoever holds dormer's own token, or its link.
+    Holder,
+    /// A user of the cluster.
+    User(Arc<k8s_openapi::api::authentication::v1::UserInfo>),
+}
+
+/// `router` behind the gate, with the pages to log in.
+pub(crate) fn around<P: Ports>(router: Router, api: Arc<Api<P>>, gate: Arc<Gate>) -> Router {
+    let guard = Guard { gate: Arc::clone(&gate), api };
+    router
+        .merge(login::links(Arc::clone(&gate)))
+        .layer(middleware::from_fn_with_state(Arc::new(guard), guarded::<P>))
+        .merge(login::open(gate))
+}
+
+struct Guard<P> {
+    gate: Arc<Gate>,
+    api: Arc<Api<P>>,
+}
+
+async fn guarded<P: Ports>(
+    State(guard): State<Arc<Guard<P>>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (mut parts, body) = request.into_parts();
+    match guard.lets_in(&mut parts).await {
+        Ok(lasting) => {
+            let response = next.run(Request::from_parts(parts, body)).await;
+            let kind = response.headers().get(CONTENT_TYPE);
+            let streams = kind.is_some_and(|it| it.as_bytes().starts_with(b"text/event-stream"));
+            if streams && !lasting { cut(response) } else { response }
+        }
+        Err(error) if parts.uri.path().starts_with("/api/") => error.into_response(),
+        Err(error) => login::refused(&error),
+    }
+}
+
+/// A stream, which ends after [`STREAM_MAX`].
+fn cut(response: Response) -> Response {
+    response.map(|body| {
+        let end = tokio::time::sleep(STREAM_MAX);
+        Body::from_stream(body.into_data_stream().take_until(Box::pin(end)))
+    })
+}
+
+impl<P: Ports> Guard<P> {
+    /// Lets the request go on, or says why not; and whether a stream may last for ever.
+    async fn lets_in(&self, parts: &mut Parts) -> Result<bool, ApiError> {
+        let reads = matches!(parts.method, Method::GET | Method::HEAD);
+        match &self.gate.by {
+            By::Nobody => return Ok(true),
+            By::Loopback if reads => return Ok(true),
+            By::Loopback => return near::near(parts).map(|()| true),
+            By::Token(_) | By::Cluster(_) => {}
+        }
+        let rights = match needs(parts).await {
+            Needs::Nothing => return Ok(true),
+            Needs::Rights(rights) => rights,
+            Needs::Nowhere => {
+                self.identify(parts, reads).await?;
+                let path = parts.uri.path();
+                return Err(ApiError::absent("endpoint", path, "dormer help"));
+            }
+        };
+        let known = self.identify(parts, reads).await?;
+        if let (Known::User(user), By::Cluster(reviews)) = (&known, &self.gate.by) {
+            for right in &rights {
+                self.allowed(reviews, user, right).await?;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Who asks; noted in the request, for those who write it down.
+    async fn identify(&self, parts: &mut Parts, reads: bool) -> Result<Known, ApiError> {
+        let (known, behind) = match bearer(&parts.headers) {
+            Some(token) => (self.gate.known(token).await?, Some(token.to_owned())),
+            None => self.of_session(&parts.headers, reads).await?,
+        };
+        let name = match &known {
+            Known::Somebody => None,
+            Known::Holder => Some("the holder of dormer's token".to_owned()),
+            Known::User(user) => Some(user.username.clone().unwrap_or_default()),
+        };
+        parts.extensions.insert(Behind(behind));
+        if let Some(name) = name {
+            parts.extensions.insert(Caller(name));
+        }
+        Ok(known)
+    }
+
+    async fn of_session(
+        &self,
+        headers: &HeaderMap,
+        reads: bool,
+    ) -> Result<(Known, Option<String>), ApiError> {
+        let Some(behind) = self.gate.sessions.of(headers) else {
+            return Err(self.gate.unknown("dormer does not know who asks"));
+        };
+        if !reads {
+            ask_origin(headers)?;
+        }
+        let known = match &behind {
+            None => Known::Holder,
+            Some(token) => self.gate.known(token).await?,
+        };
+        Ok((known, behind))
+    }
+
+    async fn allowed(
+        &self,
+        reviews: &Reviews,
+        user: &k8s_openapi::api::authentication::v1::UserInfo,
+        right: &Right,
+    ) -> Result<(), ApiError> {
+        let (right, namespace) = self.placed(right).await?;
+        if reviews.may(user, &right, &namespace).await? {
+            return Ok(());
+        }
+        let (resource, part) = right.resource.words();
+        let named = match &right.object {
+            Object::All => String::new(),
+            Object::Called(name) => format!(" {name}"),
+        };
+        let place = match namespace.as_str() {
+            "" => "in every namespace".to_owned(),
+            namespace => format!("in the namespace {namespace}"),
+        };
+        let user = user.username.as_deref().unwrap_or_default();
+        let resource = part.map_or_else(|| resource.into(), |part| format!("{resource}/{part}"));
+        let verb = &right.verb;
+        Err(ApiError::forbidden(
+            format!("user {user:?} may not {verb} {resource}{named} of {GROUP} {place}"),
+            format!(
+                "an administrator grants it: a rule with apiGroups: [{GROUP}], resources: [{resource}], \
+                 verbs: [{verb}]; the ClusterRoles dormer-viewer and dormer-operator have such"
+            ),
+        ))
+    }
+
+    /// The right on the object by its own name, and the namespace that it is in.
+    async fn placed(&self, right: &Right) -> Result<(Right, String), ApiError> {
+        let homes = &self.gate.homes;
+        let machines = || homes.machines.clone().unwrap_or_default();
+        let called = match (&right.object, right.resource) {
+            (_, Resource::Rollouts | Resource::Letters) => {
+                return Ok((right.clone(), homes.own.clone()));
+            }
+            (Object::All, _) => return Ok((right.clone(), machines())),
+            (Object::Called(called), _) => called,
+        };
+        // Whoever may not look is not told either that there is no such machine.
+        let (name, namespace) = match self.api.shelf.machine(called).await {
+            Ok(run) => match &run.state {
+                RunState::Machine(state) => {
+                    let machine = state.machine_ref();
+                    (machine.name, machine.namespace)
+                }
+                _ => (called.clone(), machines()),
+            },
+            Err(error) if error.status().is_client_error() => (called.clone(), machines()),
+            Err(error) => return Err(error),
+        };
+        Ok((Right { object: Object::Called(name), ..right.clone() }, namespace))
+    }
+}
+
+async fn needs(parts: &mut Parts) -> Needs {
+    let template = parts.extensions.get::<MatchedPath>().cloned();
+    let parameters = match RawPathParams::from_request_parts(parts, &()).await {
+        Ok(found) => found.iter().map(|(_, value)| value.to_owned()).collect(),
+        Err(_) => Vec::new(),
+    };
+    right::needs(&parts.method, template.as_ref().map(MatchedPath::as_str), &parameters)
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let shown = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = shown.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// A browser says from which page it asks; with a cookie it must be one of ours.
+fn ask_origin(headers: &HeaderMap) -> Result<(), ApiError> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let origin = text(ORIGIN).unwrap_or("nowhere");
+    let authority = origin.split_once("://").map(|(_, authority)| authority);
+    if authority.is_some() && authority == text(HOST) {
+        Ok(())
+    } else {
+        Err(ApiError::foreign(origin))
+    }
+}
