@@ -7,6 +7,7 @@
 pub mod embedded;
 pub mod engine;
 pub mod lane;
+mod lines;
 pub mod local;
 pub mod memory;
 pub mod nats;

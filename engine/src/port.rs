@@ -178,6 +178,14 @@ pub trait Inbox: Send + Sync + 'static {
         &self,
         letters: Vec<(RunId, Vec<u8>)>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+    /// Puts letters without waiting for the store's word: for a sender that repeats each until its receipt comes, as
+    /// workers do. One may be lost, and its sender repeats it.
+    fn tell(
+        &self,
+        letters: Vec<(RunId, Vec<u8>)>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+        self.put(letters)
+    }
     /// Settles deliveries by their tokens. A loss is harmless: the letter comes again.
     fn settle(&self, fates: Vec<(u64, Settle)>) -> impl Future<Output = ()> + Send;
 }

@@ -260,7 +260,8 @@ impl<P: Ports> Load<P> {
                 ended += usize::from(self.done(&order.task.run));
                 letters.push(self.report(order)?);
             }
-            self.ports.inbox().put(letters).await?;
+            // As workers do, who repeat a report until it is receipted.
+            self.ports.inbox().tell(letters).await?;
             self.begin(ended).await?;
         }
         Ok(())

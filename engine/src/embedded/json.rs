@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use std::fmt;
 
 /// A JSON value read from MessagePack.
-pub(super) struct Loose(pub(super) Value);
+pub(crate) struct Loose(pub(crate) Value);
 
 impl<'de> Deserialize<'de> for Loose {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

@@ -11,6 +11,8 @@ mod tables;
 mod upkeep;
 mod writer;
 
+pub(crate) use json::Loose;
+pub(crate) use tables::{HeadRow, head_of, head_row};
 pub use upkeep::{DumpError, Fault, Report, check, dump, restore};
 
 use crate::port::{
@@ -23,7 +25,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use tables::{DEAD, HEADS, HeadRow, META, RECORDS, head_of};
+use tables::{DEAD, HEADS, META, RECORDS};
 use writer::{Wish, Writer};
 
 /// Layout of the file; a file with a greater number was written by a newer dormer.

@@ -6,7 +6,7 @@ use redb::TableDefinition;
 
 /// Revision, seq, earliest deadline and end of a run; the last two are 0 when there is none. The end's highest bit says
 /// that nothing is outstanding but the alarm.
-pub(super) type HeadRow = (u64, u64, u64, u64);
+pub(crate) type HeadRow = (u64, u64, u64, u64);
 /// That bit. No moment has it.
 const QUIET: u64 = 1 << 63;
 
@@ -22,13 +22,24 @@ pub(super) const META: TableDefinition<'static, &str, u64> = TableDefinition::ne
 
 /// The row of a run's new head.
 pub(super) fn row_of(revision: u64, append: &Append) -> HeadRow {
+    let Append { seq, deadline, closed, quiet, .. } = append;
+    head_row(revision, *seq, *deadline, *closed, *quiet)
+}
+
+/// The row of a head.
+pub(crate) fn head_row(
+    revision: u64,
+    seq: Seq,
+    deadline: Option<Timestamp>,
+    closed: Option<Timestamp>,
+    quiet: bool,
+) -> HeadRow {
     let ms = |at: Option<Timestamp>| at.map_or(0, |at| at.0.clamp(1, QUIET - 1));
-    let quiet = if append.quiet { QUIET } else { 0 };
-    (revision, append.seq.0, ms(append.deadline), ms(append.closed) | quiet)
+    (revision, seq.0, ms(deadline), ms(closed) | if quiet { QUIET } else { 0 })
 }
 
 /// A head as readers see it; `None` for a key that is no run id.
-pub(super) fn head_of(run: &str, (revision, seq, deadline, closed): HeadRow) -> Option<Head> {
+pub(crate) fn head_of(run: &str, (revision, seq, deadline, closed): HeadRow) -> Option<Head> {
     let some = |ms: u64| (ms != 0).then_some(Timestamp(ms));
     Some(Head {
         run: run.parse().ok()?,

@@ -1,14 +1,12 @@
 //! What an operator does to a store that no engine has open: check it, dump it, restore it.
 
 use super::{
-    LAYOUT, OpenError, damaged, file,
-    json::Loose,
-    tables::{DEAD, HEADS, HeadRow, META, RECORDS},
+    OpenError, damaged, file,
+    tables::{DEAD, HEADS, META, RECORDS},
 };
-use crate::port::DeadLetter;
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use crate::lines::{self, Envelope, Line, RecordLine};
 use dormer_proto::{
-    id::{RunId, Seq, Sum, hash64},
+    id::{Seq, Sum},
     subject::RECORDS_PER_RUN_MAX,
 };
 use redb::{Database, ReadableDatabase, ReadableTable};
@@ -80,29 +78,6 @@ pub enum DumpError {
     /// There is a store already.
     #[error("{0} has a store already; restore into a new folder")]
     Exists(std::path::PathBuf),
-}
-
-/// The envelope around any body. The names are `dormer_proto::envelope`'s.
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    kind: &'a str,
-    sum: u64,
-    #[serde(with = "serde_bytes")]
-    body: &'a [u8],
-}
-
-impl<'a> Envelope<'a> {
-    fn read(bytes: &'a [u8]) -> Result<Self, String> {
-        let envelope: Self =
-            rmp_serde::from_slice(bytes).map_err(|error| format!("no envelope: {error}"))?;
-        if envelope.kind != "record" {
-            return Err(format!("a {:?} message where a record belongs", envelope.kind));
-        }
-        if hash64(envelope.body) != envelope.sum {
-            return Err("its checksum does not fit".into());
-        }
-        Ok(envelope)
-    }
 }
 
 /// As much of a record as every workflow's has.
@@ -219,31 +194,6 @@ fn close(report: &mut Report, last: &Before, head: Option<u64>) {
     }
 }
 
-/// A line of a dump.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Line {
-    /// The first line.
-    Store { layout: u64, incarnation: u64, epoch: u64 },
-    /// One record.
-    Record(RecordLine),
-    /// One dead letter.
-    DeadLetter(DeadLetter),
-}
-
-#[derive(Serialize, Deserialize)]
-struct RecordLine {
-    run: RunId,
-    seq: u64,
-    /// Of the run's last record: revision, seq, deadline, end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    head: Option<HeadRow>,
-    /// For people; `restore` reads the envelope.
-    record: serde_json::Value,
-    /// The envelope, base64.
-    envelope: String,
-}
-
 /// Writes the store in `folder` as JSON lines; answers the number of records.
 ///
 /// # Errors
@@ -265,40 +215,21 @@ fn write_lines(database: &Database, out: &mut dyn Write) -> Result<u64, redb::Er
     let (dead, meta) = (read.open_table(DEAD)?, read.open_table(META)?);
     let word = |name: &str| Ok::<_, redb::Error>(meta.get(name)?.map_or(0, |row| row.value()));
     let (incarnation, epoch) = (word("incarnation")?, word("epoch")?);
-    put_line(out, &Line::Store { layout: LAYOUT, incarnation, epoch })?;
+    lines::put(out, &Line::Store { layout: lines::LAYOUT, incarnation, epoch })?;
     let mut written = 0;
     for row in records.iter()? {
         let (key, bytes) = row?;
         let (run, seq) = key.value();
         let head = heads.get(run)?.map(|row| row.value()).filter(|head| head.1 == seq);
-        put_line(out, &Line::Record(record_line(run, seq, head, bytes.value())?))?;
+        lines::put(out, &Line::Record(RecordLine::new(run, seq, head, bytes.value())?))?;
         written += 1;
     }
     for row in dead.iter()? {
         let (_, bytes) = row?;
         let letter = serde_json::from_slice(bytes.value()).map_err(std::io::Error::other)?;
-        put_line(out, &Line::DeadLetter(letter))?;
+        lines::put(out, &Line::DeadLetter(letter))?;
     }
     Ok(written)
-}
-
-fn put_line(out: &mut dyn Write, line: &Line) -> Result<(), std::io::Error> {
-    serde_json::to_writer(&mut *out, line)?;
-    out.write_all(b"\n")
-}
-
-fn record_line(
-    run: &str,
-    seq: u64,
-    head: Option<HeadRow>,
-    bytes: &[u8],
-) -> Result<RecordLine, std::io::Error> {
-    let bad = |what: String| std::io::Error::other(format!("record {seq} of {run}: {what}"));
-    let envelope = Envelope::read(bytes).map_err(bad)?;
-    let Loose(record) =
-        rmp_serde::from_slice(envelope.body).map_err(|error| bad(error.to_string()))?;
-    let run = run.parse().map_err(|error| bad(format!("{error}")))?;
-    Ok(RecordLine { run, seq, head, record, envelope: STANDARD.encode(bytes) })
 }
 
 /// Makes a store in `folder` from a dump. It has a new incarnation, and the old one's epoch, which may never run
@@ -340,33 +271,26 @@ fn restore_line(
     text: &str,
     written: &mut u64,
 ) -> Result<Result<(), String>, redb::Error> {
-    let line: Line = match serde_json::from_str(text) {
+    let line = match lines::read(text, at) {
         Ok(line) => line,
-        Err(error) => return Ok(Err(error.to_string())),
+        Err(why) => return Ok(Err(why)),
     };
     match line {
-        Line::Store { layout, .. } if layout > LAYOUT => {
-            return Ok(Err(format!("layout {layout}; this build reads up to {LAYOUT}")));
-        }
         Line::Store { incarnation, epoch, .. } => {
             let mut meta = change.open_table(META)?;
             meta.insert("epoch", epoch)?;
             meta.insert("restored", incarnation)?;
         }
-        _ if at == 0 => return Ok(Err("the first line must describe the store".into())),
         Line::DeadLetter(letter) => {
             let text = serde_json::to_vec(&letter).map_err(std::io::Error::other)?;
             let id = super::writer::count(change, "dead")?;
             change.open_table(DEAD)?.insert(id, text.as_slice())?;
         }
         Line::Record(line) => {
-            let bytes = match STANDARD.decode(&line.envelope) {
+            let bytes = match line.bytes() {
                 Ok(bytes) => bytes,
-                Err(error) => return Ok(Err(error.to_string())),
+                Err(what) => return Ok(Err(what)),
             };
-            if let Err(what) = Envelope::read(&bytes) {
-                return Ok(Err(what));
-            }
             *written += 1;
             change.open_table(RECORDS)?.insert((line.run.as_str(), line.seq), bytes.as_slice())?;
             if let Some(head) = line.head {

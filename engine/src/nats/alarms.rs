@@ -1,13 +1,12 @@
 //! Alarms: one message schedule per run, whose target lies in the same stream.
 
-use super::{inbox::PUBLISHES_MAX, link::Link};
+use super::{link::Link, post::Outgoing};
 use crate::{
     local::ring,
     port::{Alarms, StoreError},
 };
 use async_nats::HeaderMap;
 use dormer_proto::id::{RunId, Timestamp};
-use futures::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
 
 /// The alarms of a NATS store. They ring no closer than the server fires schedules: 250 ms.
@@ -20,28 +19,30 @@ impl NatsAlarms {
         Self { link }
     }
 
-    async fn set_one(&self, run: RunId, at: Option<Timestamp>) -> Result<(), StoreError> {
+    fn message(&self, run: &RunId, at: Option<Timestamp>) -> Outgoing {
         let mut headers = HeaderMap::new();
         let mut body = Vec::new();
         match at {
             Some(at) => {
                 headers.insert("Nats-Schedule", format!("@at {}", rfc3339(at)).as_str());
-                headers.insert("Nats-Schedule-Target", self.link.names.ring(&run).as_str());
-                body = ring(&run, self.link.incarnation).unwrap_or_default();
+                headers.insert("Nats-Schedule-Target", self.link.names.ring(run).as_str());
+                body = ring(run, self.link.incarnation).unwrap_or_default();
             }
             // What replaces the schedule is gone after a second.
             None => headers.insert("Nats-TTL", "1s"),
         }
         headers.insert("Nats-Rollup", "sub");
-        self.link.publish(self.link.names.alarm(&run), headers, body.into()).await?;
-        Ok(())
+        Outgoing { subject: self.link.names.alarm(run), headers, body: body.into() }
     }
 }
 
 impl Alarms for NatsAlarms {
     async fn set(&self, alarms: Vec<(RunId, Option<Timestamp>)>) -> Result<(), StoreError> {
-        let set = |(run, at)| self.set_one(run, at);
-        stream::iter(alarms).map(set).buffer_unordered(PUBLISHES_MAX).try_collect().await
+        let messages = alarms.iter().map(|(run, at)| self.message(run, *at)).collect();
+        for result in self.link.post.publish(messages).await {
+            result?;
+        }
+        Ok(())
     }
 }
 

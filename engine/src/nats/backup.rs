@@ -4,20 +4,26 @@ use super::{
     NatsStore,
     connect::{self, ANSWER_MAX},
     identity,
-    link::{Link, number},
+    link::{Link, header_of, number},
     options::{OpenError, Options},
 };
-use crate::port::{
-    Append, Clock, Expected, History, HistoryReader, Ports, StoreError, SystemClock,
+use crate::{
+    embedded::{head_of, head_row},
+    lines::{self, Line, RecordLine},
+    port::{
+        Append, Clock, DeadLetters, Expected, History, HistoryReader, Ports, StoreError,
+        SystemClock,
+    },
 };
 use async_nats::jetstream::context::ContextBuilder;
 use dormer_engine_core::{Record, Workflow};
 use dormer_proto::{
     envelope::{self, DecodeError},
-    id::{Epoch, Incarnation, Revision, RunId, Seq, Sum, Timestamp},
-    subject::{CLOSED_HEADER, DEADLINE_HEADER, Names, RECORDS_PER_RUN_MAX, SEQ_HEADER, shard},
+    id::{Epoch, Revision, RunId, Seq, Sum, Timestamp},
+    subject::{
+        CLOSED_HEADER, DEADLINE_HEADER, Names, QUIET_HEADER, RECORDS_PER_RUN_MAX, SEQ_HEADER, shard,
+    },
 };
-use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
     io::{BufRead, Write},
@@ -27,37 +33,6 @@ use tokio::sync::Notify;
 
 /// Runs read at once.
 const PAGE: usize = 1_000;
-/// The dump's own version.
-const DUMP_VERSION: u16 = 1;
-
-/// A dump's first line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DumpHead {
-    /// The format.
-    pub dump: u16,
-    /// The store it was taken of.
-    pub incarnation: Incarnation,
-    /// Its last epoch: a restored store draws greater ones.
-    pub epoch: Epoch,
-}
-
-/// Each further line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DumpLine {
-    /// Whose record.
-    pub run: RunId,
-    /// Its seq.
-    pub seq: Seq,
-    /// The run's earliest deadline then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<Timestamp>,
-    /// When the run ended, if it has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub closed: Option<Timestamp>,
-    /// The record's envelope, in hexadecimal digits.
-    pub record: String,
-}
-
 /// What a check found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
@@ -117,24 +92,33 @@ impl<C: Clock> NatsStore<C> {
         }
     }
 
-    /// Writes the history: a head, then every record.
+    /// Writes the history and the dead letters, in the one format of dumps: an embedded store can be made of it, too.
+    /// Answers the number of records.
     ///
     /// # Errors
     /// [`BackupError`].
     pub async fn dump(&self, out: &mut (impl Write + Send)) -> Result<usize, BackupError> {
-        let epoch = self.next_epoch().await?;
-        let head = DumpHead { dump: DUMP_VERSION, incarnation: self.incarnation(), epoch };
-        write_line(out, &head)?;
+        let (epoch, incarnation) = (self.next_epoch().await?.0, self.incarnation().0);
+        lines::put(out, &Line::Store { layout: lines::LAYOUT, incarnation, epoch })?;
         let (mut count, mut after): (usize, Option<RunId>) = (0, None);
         loop {
             let heads = self.reader().heads(after.as_ref(), PAGE).await?;
-            let Some(last) = heads.last() else { return Ok(count) };
+            let Some(last) = heads.last() else { break };
             after = Some(last.run.clone());
             for head in heads {
                 for line in lines_of(&self.link, &head.run).await? {
-                    write_line(out, &line)?;
+                    lines::put(out, &Line::Record(line))?;
                     count += 1;
                 }
+            }
+        }
+        let mut after = 0;
+        loop {
+            let letters = self.dead().list(after, PAGE).await?;
+            let Some(last) = letters.last() else { return Ok(count) };
+            after = last.id;
+            for letter in letters {
+                lines::put(out, &Line::DeadLetter(letter))?;
             }
         }
     }
@@ -149,42 +133,48 @@ impl NatsStore {
         options: &Options,
         from: &mut (impl BufRead + Send),
     ) -> Result<Self, BackupError> {
-        let mut lines = from.lines().enumerate();
-        let head: DumpHead = match lines.next() {
-            Some((_, line)) => parse(1, &line?)?,
-            None => return Err(BackupError::Line { line: 1, why: "the dump is empty".into() }),
-        };
-        if head.dump != DUMP_VERSION {
-            let why = format!("format {} is unknown; this build reads {DUMP_VERSION}", head.dump);
-            return Err(BackupError::Line { line: 1, why });
+        let bad = |at: usize, why: String| BackupError::Line { line: at + 1, why };
+        let mut texts = from.lines().enumerate();
+        let first = texts.next().map_or_else(|| Ok(String::new()), |(_, text)| text)?;
+        if first.is_empty() {
+            return Err(bad(0, "the dump is empty".into()));
         }
-        let store = begin(options, head.epoch).await?;
+        let line = lines::read(&first, 0).map_err(|why| bad(0, why))?;
+        let Line::Store { epoch, .. } = line else {
+            return Err(bad(0, "the first line must describe the store".into()));
+        };
+        let store = begin(options, Epoch(epoch)).await?;
         let mut last: HashMap<RunId, Revision> = HashMap::new();
-        for (at, line) in lines {
-            let line: DumpLine = parse(at + 1, &line?)?;
-            let bytes = unhex(&line.record)
-                .ok_or_else(|| BackupError::Line { line: at + 1, why: "not hexadecimal".into() })?;
-            let append = Append {
-                expected: last.get(&line.run).map_or(Expected::Nothing, |r| Expected::At(*r)),
-                run: line.run.clone(),
-                bytes,
-                seq: line.seq,
-                deadline: line.deadline,
-                closed: line.closed,
-                // Whoever meets it first opens it and finds out.
-                quiet: false,
-            };
-            let answer = store.history().append(vec![append]).await.pop();
-            match answer {
-                Some(Ok(revision)) => drop(last.insert(line.run, revision)),
-                Some(Err(error)) => {
-                    return Err(BackupError::Line { line: at + 1, why: error.to_string() });
+        for (at, text) in texts {
+            match lines::read(&text?, at).map_err(|why| bad(at, why))? {
+                Line::Store { .. } => {}
+                Line::DeadLetter(letter) => store.dead().put(letter).await?,
+                Line::Record(line) => {
+                    let append = append_of(&line, &last).map_err(|why| bad(at, why))?;
+                    match store.history().append(vec![append]).await.pop() {
+                        Some(Ok(revision)) => drop(last.insert(line.run, revision)),
+                        Some(Err(error)) => return Err(bad(at, error.to_string())),
+                        None => {}
+                    }
                 }
-                None => {}
             }
         }
         Ok(store)
     }
+}
+
+/// The record of a dump's line, on top of what is there.
+fn append_of(line: &RecordLine, last: &HashMap<RunId, Revision>) -> Result<Append, String> {
+    let head = line.head.and_then(|row| head_of(line.run.as_str(), row));
+    Ok(Append {
+        run: line.run.clone(),
+        expected: last.get(&line.run).map_or(Expected::Nothing, |r| Expected::At(*r)),
+        bytes: line.bytes()?,
+        seq: Seq(line.seq),
+        deadline: head.as_ref().and_then(|head| head.deadline),
+        closed: head.as_ref().and_then(|head| head.closed),
+        quiet: head.is_some_and(|head| head.quiet),
+    })
 }
 
 /// An empty store whose epochs begin above `epoch`.
@@ -238,49 +228,30 @@ fn chain<W: Workflow>(run: &RunId, records: &[Vec<u8>], checked: &mut Checked) {
     }
 }
 
-async fn lines_of(link: &Link, run: &RunId) -> Result<Vec<DumpLine>, StoreError> {
+/// The lines of a run's records; the last has its head.
+async fn lines_of(link: &Link, run: &RunId) -> Result<Vec<RecordLine>, BackupError> {
     let (stream, subject) = (link.names.history_stream(shard(run)), link.names.history(run));
-    let (mut lines, mut next) = (Vec::new(), 1);
+    let (mut lines, mut next, mut head) = (Vec::new(), 1, None);
     loop {
         let request = serde_json::json!({
             "next_by_subj": subject, "seq": next, "batch": RECORDS_PER_RUN_MAX,
         });
         let (messages, cut) = link.read(&stream, request).await?;
         for message in &messages {
-            next = number(message, "Nats-Sequence").map_or(next, |sequence| sequence + 1);
-            lines.push(DumpLine {
-                run: run.clone(),
-                seq: Seq(number(message, SEQ_HEADER).unwrap_or(0)),
-                deadline: number(message, DEADLINE_HEADER).map(Timestamp),
-                closed: number(message, CLOSED_HEADER).map(Timestamp),
-                record: hex(&message.payload),
-            });
+            let sequence = number(message, "Nats-Sequence").unwrap_or(next);
+            next = sequence + 1;
+            let seq = number(message, SEQ_HEADER).unwrap_or(0);
+            let moment = |header| number(message, header).map(Timestamp);
+            let (deadline, closed) = (moment(DEADLINE_HEADER), moment(CLOSED_HEADER));
+            let quiet = header_of(message, QUIET_HEADER).is_some();
+            head = Some(head_row(sequence, Seq(seq), deadline, closed, quiet));
+            lines.push(RecordLine::new(run.as_str(), seq, None, &message.payload)?);
         }
         if !cut || messages.is_empty() {
+            if let Some(last) = lines.last_mut() {
+                last.head = head;
+            }
             return Ok(lines);
         }
     }
-}
-
-fn write_line(out: &mut impl Write, line: &impl Serialize) -> std::io::Result<()> {
-    serde_json::to_writer(&mut *out, line)?;
-    out.write_all(b"\n")
-}
-
-fn parse<T: serde::de::DeserializeOwned>(line: usize, text: &str) -> Result<T, BackupError> {
-    serde_json::from_str(text).map_err(|e| BackupError::Line { line, why: e.to_string() })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes();
-    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    digits.len().is_multiple_of(2).then(|| digits.chunks(2).map(pair).collect())?
 }

@@ -1,6 +1,9 @@
 //! History over four streams on file: a subject per run, a message per record, appended on condition.
 
-use super::link::{Fault, Link, header_of, number};
+use super::{
+    link::{Fault, Link, header_of, number},
+    post::Outgoing,
+};
 use crate::port::{
     Append, AppendError, Expected, Head, History, HistoryReader, StoreError, Stored,
 };
@@ -38,12 +41,14 @@ impl NatsHistory {
         Self { link, pass: Mutex::new(None) }
     }
 
-    async fn append_one(&self, append: Append) -> Result<Revision, AppendError> {
-        self.link.sound().map_err(|e| AppendError::Unknown(e.to_string()))?;
-        let shard = shard_of(&append.run);
-        let floor = self.link.acknowledged[shard].load(Ordering::Acquire);
-        let subject = self.link.names.history(&append.run);
-        match self.link.publish(subject, headers(&append), append.bytes.into()).await {
+    /// What the answer to an append says.
+    fn answered(
+        &self,
+        shard: usize,
+        floor: u64,
+        result: Result<u64, Fault>,
+    ) -> Result<Revision, AppendError> {
+        match result {
             Ok(sequence) => {
                 self.link.acknowledge(shard, floor, sequence);
                 Ok(Revision(sequence))
@@ -245,7 +250,20 @@ impl History for NatsHistory {
     }
 
     async fn append(&self, batch: Vec<Append>) -> Vec<Result<Revision, AppendError>> {
-        join_all(batch.into_iter().map(|append| self.append_one(append))).await
+        if let Err(error) = self.link.sound() {
+            return batch.iter().map(|_| Err(AppendError::Unknown(error.to_string()))).collect();
+        }
+        let floors: Vec<u64> =
+            self.link.acknowledged.iter().map(|a| a.load(Ordering::Acquire)).collect();
+        let shards: Vec<usize> = batch.iter().map(|append| shard_of(&append.run)).collect();
+        let messages = batch.into_iter().map(|append| Outgoing {
+            subject: self.link.names.history(&append.run),
+            headers: headers(&append),
+            body: append.bytes.into(),
+        });
+        let results = self.link.post.publish(messages.collect()).await;
+        let told = shards.into_iter().zip(results);
+        told.map(|(shard, result)| self.answered(shard, floors[shard], result)).collect()
     }
 }
 

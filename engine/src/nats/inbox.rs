@@ -2,13 +2,13 @@
 
 use super::{
     link::Link,
+    post::Outgoing,
     pull::{Source, pull_for_ever},
 };
 use crate::port::{Delivery, Inbox, Settle, StoreError};
 use async_nats::{HeaderMap, Subject, jetstream::Message};
 use bytes::Bytes;
 use dormer_proto::id::RunId;
-use futures::{StreamExt, TryStreamExt, stream};
 use std::{
     collections::HashMap,
     sync::{
@@ -24,8 +24,6 @@ use tokio::{
 
 /// Letters that wait in this process; more stay in the server, for other engines.
 const WAITING_MAX: usize = 1_024;
-/// Publishes under way at once.
-pub(super) const PUBLISHES_MAX: usize = 512;
 /// How long settling may hold up the engine in an outage: what is not settled comes again.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
 /// The name under which the engines share a queue.
@@ -128,11 +126,23 @@ impl Inbox for NatsInbox {
     }
 
     async fn put(&self, letters: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
-        let publish = |(run, bytes): (RunId, Vec<u8>)| {
-            self.link.publish(self.link.names.inbox(&run), HeaderMap::new(), bytes.into())
-        };
-        let puts = stream::iter(letters).map(publish).buffer_unordered(PUBLISHES_MAX);
-        Ok(puts.try_for_each(|_| async { Ok(()) }).await?)
+        let messages = letters.into_iter().map(|(run, bytes)| Outgoing {
+            subject: self.link.names.inbox(&run),
+            headers: HeaderMap::new(),
+            body: bytes.into(),
+        });
+        for result in self.link.post.publish(messages.collect()).await {
+            result?;
+        }
+        Ok(())
+    }
+
+    async fn tell(&self, letters: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
+        for (run, bytes) in letters {
+            let sent = self.link.client.publish(self.link.names.inbox(&run), bytes.into()).await;
+            sent.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        }
+        Ok(())
     }
 
     async fn settle(&self, fates: Vec<(u64, Settle)>) {

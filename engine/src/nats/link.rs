@@ -1,15 +1,11 @@
 //! The connection with what every port shares: publishing with an answer, and reading batches.
 
-use super::connect::ANSWER_MAX;
-use crate::port::StoreError;
-use async_nats::{
-    Client, HeaderMap, Message, StatusCode,
-    jetstream::{
-        self,
-        context::{PublishError, PublishErrorKind},
-        message::PublishMessage,
-    },
+use super::{
+    connect::ANSWER_MAX,
+    post::{Outgoing, Post},
 };
+use crate::port::StoreError;
+use async_nats::{Client, HeaderMap, Message, StatusCode, jetstream};
 use bytes::Bytes;
 use dormer_proto::{id::Incarnation, subject::Names};
 use futures::StreamExt;
@@ -22,6 +18,9 @@ use std::sync::{
 const WRONG_SEQUENCE: [u64; 2] = [10_071, 10_164];
 /// "message not stored", with the reason in the text alone.
 const STORE_FAILED: u64 = 10_077;
+
+/// "message size exceeds maximum allowed".
+const MESSAGE_TOO_LARGE: u64 = 10_054;
 
 /// Why a publish was not acknowledged.
 #[derive(Debug)]
@@ -46,6 +45,7 @@ impl From<Fault> for StoreError {
 pub(super) struct Link {
     pub(super) client: Client,
     pub(super) js: jetstream::Context,
+    pub(super) post: Post,
     pub(super) names: Names,
     pub(super) incarnation: Incarnation,
     /// One copy of each stream: whoever answers a read is the leader.
@@ -59,13 +59,15 @@ impl Link {
     pub(super) fn new(
         client: Client,
         js: jetstream::Context,
+        post: Post,
         names: Names,
         incarnation: Incarnation,
         single: bool,
     ) -> Self {
         let shards = dormer_proto::subject::HISTORY_SHARDS;
         let acknowledged = (0..shards).map(|_| AtomicU64::new(0)).collect();
-        Self { client, js, names, incarnation, single, acknowledged, broken: OnceLock::new() }
+        let broken = OnceLock::new();
+        Self { client, js, post, names, incarnation, single, acknowledged, broken }
     }
 
     /// The store is behind what it acknowledged: nothing is decided on it any more.
@@ -97,9 +99,8 @@ impl Link {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<u64, Fault> {
-        let message = PublishMessage::build().headers(headers).payload(body);
-        let sent = self.js.send_publish(subject, message).await.map_err(|e| fault(&e))?;
-        Ok(sent.await.map_err(|e| fault(&e))?.sequence)
+        let results = self.post.publish(vec![Outgoing { subject, headers, body }]).await;
+        results.into_iter().next().unwrap_or_else(|| Err(Fault::Unknown("no answer".into())))
     }
 
     /// A batch of direct reads: every message until the server says that there are no more. The second value says
@@ -149,16 +150,12 @@ pub(super) fn header_of<'a>(message: &'a Message, header: &str) -> Option<&'a st
     Some(message.headers.as_ref()?.get(header)?.as_str())
 }
 
-fn fault(error: &PublishError) -> Fault {
-    let source = std::error::Error::source(error)
-        .and_then(|source| source.downcast_ref::<jetstream::Error>());
-    let code = source.map_or(0, |source| source.error_code().0);
-    let text = error.to_string();
-    match error.kind() {
-        PublishErrorKind::WrongLastSequence => Fault::WrongSequence,
-        PublishErrorKind::MaxPayloadExceeded => Fault::Refused(text),
+/// What a server's error means to us.
+pub(super) fn fault_of(code: u64, text: String) -> Fault {
+    match code {
         _ if WRONG_SEQUENCE.contains(&code) => Fault::WrongSequence,
-        _ if code == STORE_FAILED && text.contains("per subject") => Fault::SubjectFull,
+        MESSAGE_TOO_LARGE => Fault::Refused(text),
+        STORE_FAILED if text.contains("per subject") => Fault::SubjectFull,
         _ => Fault::Unknown(text),
     }
 }

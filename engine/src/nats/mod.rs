@@ -13,13 +13,14 @@ mod identity;
 mod inbox;
 mod link;
 mod options;
+mod post;
 mod pull;
 mod streams;
 mod tasks;
 mod watch;
 
 pub use alarms::NatsAlarms;
-pub use backup::{BackupError, Checked, DumpHead, DumpLine};
+pub use backup::{BackupError, Checked};
 pub use dead::NatsDead;
 pub use history::NatsHistory;
 pub use inbox::NatsInbox;
@@ -38,6 +39,7 @@ use dormer_proto::{
     subject::Names,
 };
 use link::Link;
+use post::Post;
 use std::sync::Arc;
 use tokio::{
     sync::{Notify, watch as channel},
@@ -84,7 +86,9 @@ impl<C: Clock> NatsStore<C> {
         let names = options.prefix.as_deref().map_or_else(Names::default, Names::with_prefix);
         let incarnation = identity::settle(&js, &names, options.replicas, None).await?;
         let single = ensure_streams(&js, &names, options.replicas).await?;
-        let link = Arc::new(Link::new(client, js, names, incarnation, single));
+        let listening = Post::open(client.clone()).await;
+        let post = listening.map_err(|e| OpenError::server("listening for answers", e))?;
+        let link = Arc::new(Link::new(client, js, post, names, incarnation, single));
         let server = |e: StoreError| OpenError::server("opening the store", e);
         let mut seen = watch::first_look(&link).await.map_err(server)?;
         let was_lost = watch::look(&link, options.replicas, &mut seen).await.map_err(server)?;

@@ -1,13 +1,12 @@
 //! Orders to workers: a work queue in memory, one subject per order; receipts as plain messages.
 
 use super::{
-    inbox::PUBLISHES_MAX,
     link::{Fault, Link},
+    post::Outgoing,
 };
 use crate::port::{OrderOut, StoreError, TaskQueue};
 use async_nats::HeaderMap;
 use dormer_proto::{envelope, message::ReportReceipt};
-use futures::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
 
 /// The task queue of a NATS store.
@@ -19,25 +18,30 @@ impl NatsTasks {
     pub(super) fn new(link: Arc<Link>) -> Self {
         Self { link }
     }
-
-    async fn publish_one(&self, order: OrderOut) -> Result<(), StoreError> {
-        let subject = self.link.names.order(order.class, &order.task, order.attempt);
-        match self.link.publish(subject, HeaderMap::new(), order.bytes.into()).await {
-            // The first order of this attempt still stands.
-            Ok(_) | Err(Fault::SubjectFull) => Ok(()),
-            Err(Fault::Refused(why)) => {
-                tracing::error!(task = %order.task, why, "an order cannot be published");
-                Ok(())
-            }
-            Err(fault) => Err(fault.into()),
-        }
-    }
 }
 
 impl TaskQueue for NatsTasks {
     async fn publish(&self, orders: Vec<OrderOut>) -> Result<(), StoreError> {
-        let publish = |order| self.publish_one(order);
-        stream::iter(orders).map(publish).buffer_unordered(PUBLISHES_MAX).try_collect().await
+        let (mut messages, mut tasks) = (Vec::new(), Vec::new());
+        for order in orders {
+            messages.push(Outgoing {
+                subject: self.link.names.order(order.class, &order.task, order.attempt),
+                headers: HeaderMap::new(),
+                body: order.bytes.into(),
+            });
+            tasks.push(order.task);
+        }
+        for (task, result) in tasks.iter().zip(self.link.post.publish(messages).await) {
+            match result {
+                // The first order of this attempt still stands.
+                Ok(_) | Err(Fault::SubjectFull) => {}
+                Err(Fault::Refused(why)) => {
+                    tracing::error!(%task, why, "an order cannot be published");
+                }
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        Ok(())
     }
 
     async fn receipt(&self, receipts: Vec<ReportReceipt>) {

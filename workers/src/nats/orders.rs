@@ -156,8 +156,9 @@ impl Orders for NatsOrders {
             let (tell, told) = oneshot::channel();
             self.waiting.all().insert(key.clone(), tell);
             let _wait = Wait(&self.waiting, key.clone());
-            if let Err(error) = self.link.publish(subject.clone(), bytes.clone()).await {
-                tracing::debug!(%error, "the report is not in the inbox");
+            // The receipt says more than the stream's acknowledgement would, and a report that is lost is repeated.
+            if let Err(error) = self.link.client.publish(subject.clone(), bytes.clone()).await {
+                tracing::debug!(%error, "the report cannot be sent");
                 sleep(REPEAT_AFTER / 3).await;
                 continue;
             }

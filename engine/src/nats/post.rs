@@ -1,0 +1,296 @@
+//! Publishing with answers: many messages at once, and one subscription on which all answers come.
+//!
+//! The client library's own way costs a random name, a timer and a wake-up for each message. Here a round of messages
+//! is awaited as one, and the names on which answers come are used again: the server keeps what it looked up last.
+
+use super::{
+    connect::ANSWER_MAX,
+    link::{Fault, fault_of},
+};
+use async_nats::{Client, HeaderMap, Message, PublishErrorKind, StatusCode, Subscriber};
+use bytes::Bytes;
+use futures::StreamExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::{sync::Notify, task::JoinHandle};
+
+/// Messages under way at once, of one caller.
+pub(super) const PUBLISHES_MAX: usize = 512;
+/// Answers read at once.
+const ANSWERS_MAX: usize = 256;
+/// A token is its place, and above it how often an answer at this place was given up.
+const PLACE_BITS: u32 = 24;
+
+/// A message on its way into a stream.
+pub(super) struct Outgoing {
+    pub(super) subject: String,
+    /// None at all costs the server less than an empty map.
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+/// The connection's outgoing messages.
+pub(super) struct Post {
+    client: Client,
+    /// Answers come at this, followed by the token.
+    inbox: String,
+    desk: Arc<Desk>,
+    reading: JoinHandle<()>,
+}
+
+/// What each answer belongs to. A lock: held for a few index operations, never across an await.
+#[derive(Default)]
+struct Desk(Mutex<Places>);
+
+#[derive(Default)]
+struct Places {
+    /// By place: the token that is awaited there, and whose it is.
+    awaited: Vec<Option<(u64, Arc<Round>, usize)>>,
+    /// Tokens that nobody waits for.
+    free: Vec<u64>,
+}
+
+/// Messages that are awaited together.
+struct Round {
+    answers: Mutex<Answers>,
+    done: Notify,
+}
+
+struct Answers {
+    results: Vec<Option<Result<u64, Fault>>>,
+    missing: usize,
+}
+
+impl Drop for Post {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}
+
+impl Post {
+    /// Begins to listen for answers.
+    pub(super) async fn open(client: Client) -> Result<Self, async_nats::SubscribeError> {
+        let inbox = format!("{}.", client.new_inbox());
+        let answers = client.subscribe(format!("{inbox}*")).await?;
+        let desk = Arc::new(Desk::default());
+        let reading = tokio::spawn(read_for_ever(answers, inbox.len(), Arc::clone(&desk)));
+        Ok(Self { client, inbox, desk, reading })
+    }
+
+    /// Publishes into streams and waits for every acknowledgement: each message's sequence, in the order given.
+    pub(super) async fn publish(&self, messages: Vec<Outgoing>) -> Vec<Result<u64, Fault>> {
+        let mut results = Vec::with_capacity(messages.len());
+        let mut messages = messages.into_iter();
+        loop {
+            let round: Vec<Outgoing> = messages.by_ref().take(PUBLISHES_MAX).collect();
+            if round.is_empty() {
+                return results;
+            }
+            results.extend(self.publish_round(round).await);
+        }
+    }
+
+    async fn publish_round(&self, messages: Vec<Outgoing>) -> Vec<Result<u64, Fault>> {
+        let waiting = Waiting::begin(&self.desk, messages.len());
+        let sending = async {
+            for (at, message) in messages.into_iter().enumerate() {
+                let reply = format!("{}{}", self.inbox, waiting.tokens[at]);
+                if let Err(fault) = self.send(message, reply).await {
+                    waiting.fail(at, fault);
+                }
+            }
+            waiting.round.done().await;
+        };
+        let _ = tokio::time::timeout(ANSWER_MAX, sending).await;
+        waiting.end()
+    }
+
+    async fn send(&self, message: Outgoing, reply: String) -> Result<(), Fault> {
+        let Outgoing { subject, headers, body } = message;
+        let sent = if headers.is_empty() {
+            self.client.publish_with_reply(subject, reply, body).await
+        } else {
+            self.client.publish_with_reply_and_headers(subject, reply, headers, body).await
+        };
+        sent.map_err(|error| match error.kind() {
+            PublishErrorKind::MaxPayloadExceeded => Fault::Refused(error.to_string()),
+            _ => Fault::Unknown(error.to_string()),
+        })
+    }
+}
+
+/// A round on its way. Whoever gives up waiting drops it: its tokens are never awaited again.
+struct Waiting<'a> {
+    desk: &'a Desk,
+    round: Arc<Round>,
+    tokens: Vec<u64>,
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(desk: &'a Desk, count: usize) -> Self {
+        let answers = Answers { results: (0..count).map(|_| None).collect(), missing: count };
+        let round = Arc::new(Round { answers: Mutex::new(answers), done: Notify::new() });
+        let mut places = desk.lock();
+        let tokens = (0..count).map(|at| places.wait(&round, at)).collect();
+        drop(places);
+        Self { desk, round, tokens }
+    }
+}
+
+impl Waiting<'_> {
+    /// A message that was not even sent.
+    fn fail(&self, at: usize, fault: Fault) {
+        self.desk.lock().give_up(self.tokens[at]);
+        self.round.answered(at, Err(fault));
+    }
+
+    /// What came of each message; what has no answer by now never has one.
+    fn end(&self) -> Vec<Result<u64, Fault>> {
+        let mut places = self.desk.lock();
+        let mut answers = self.round.lock();
+        answers.missing = 0;
+        let results = std::mem::take(&mut answers.results).into_iter().enumerate();
+        let ended = results.map(|(at, result)| {
+            result.unwrap_or_else(|| {
+                places.give_up(self.tokens[at]);
+                Err(Fault::Unknown("no answer".into()))
+            })
+        });
+        ended.collect()
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, Places> {
+        // A panic elsewhere cannot have left a half-done operation.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn place(token: u64) -> usize {
+    usize::try_from(token & ((1 << PLACE_BITS) - 1)).unwrap_or(usize::MAX)
+}
+
+impl Places {
+    /// A token for one answer.
+    fn wait(&mut self, round: &Arc<Round>, at: usize) -> u64 {
+        let token = self.free.pop().unwrap_or_else(|| {
+            self.awaited.push(None);
+            self.awaited.len() as u64 - 1
+        });
+        self.awaited[place(token)] = Some((token, Arc::clone(round), at));
+        token
+    }
+
+    /// Whom the answer with this token is for.
+    fn take(&mut self, token: u64) -> Option<(Arc<Round>, usize)> {
+        let slot = self.awaited.get_mut(place(token))?;
+        let (_, round, at) = slot.take_if(|(awaited, ..)| *awaited == token)?;
+        self.free.push(token);
+        Some((round, at))
+    }
+
+    /// The answer may still come, and must not be taken for another's.
+    fn give_up(&mut self, token: u64) {
+        let Some(slot) = self.awaited.get_mut(place(token)) else { return };
+        if slot.take_if(|(awaited, ..)| *awaited == token).is_some() {
+            self.free.push(token.wrapping_add(1 << PLACE_BITS));
+        }
+    }
+}
+
+impl Round {
+    fn lock(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answered(&self, at: usize, result: Result<u64, Fault>) {
+        let mut answers = self.lock();
+        if answers.results[at].replace(result).is_none() {
+            answers.missing -= 1;
+        }
+        if answers.missing == 0 {
+            self.done.notify_one();
+        }
+    }
+
+    async fn done(&self) {
+        while self.lock().missing > 0 {
+            self.done.notified().await;
+        }
+    }
+}
+
+/// Hands each answer to whom it is for.
+async fn read_for_ever(answers: Subscriber, prefix: usize, desk: Arc<Desk>) {
+    let mut answers = answers.ready_chunks(ANSWERS_MAX);
+    while let Some(messages) = answers.next().await {
+        let mut places = desk.lock();
+        for message in messages {
+            let token = message.subject.as_str().get(prefix..).and_then(|text| text.parse().ok());
+            if let Some((round, at)) = token.and_then(|token| places.take(token)) {
+                round.answered(at, read(&message));
+            }
+        }
+    }
+}
+
+/// As much of the server's answer as matters.
+#[derive(serde::Deserialize)]
+struct Answer {
+    #[serde(default)]
+    seq: u64,
+    error: Option<AnswerError>,
+}
+
+#[derive(serde::Deserialize)]
+struct AnswerError {
+    #[serde(default)]
+    err_code: u64,
+    #[serde(default)]
+    description: String,
+}
+
+fn read(message: &Message) -> Result<u64, Fault> {
+    if message.status == Some(StatusCode::NO_RESPONDERS) {
+        return Err(Fault::Unknown("no stream takes it".into()));
+    }
+    match serde_json::from_slice::<Answer>(&message.payload) {
+        Ok(Answer { error: Some(error), .. }) => Err(fault_of(error.err_code, error.description)),
+        Ok(Answer { seq, .. }) if seq > 0 => Ok(seq),
+        Ok(_) => Err(Fault::Unknown("an answer without a sequence".into())),
+        Err(error) => Err(Fault::Unknown(format!("an answer that cannot be read: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_was_given_up_is_nobody_elses() {
+        let desk = Desk::default();
+        let first = Waiting::begin(&desk, 2);
+        assert_eq!(first.tokens, [0, 1]);
+        let (round, at) = desk.lock().take(1).expect("awaited");
+        round.answered(at, Ok(7));
+        let gone = first.tokens[0];
+        drop((round, first));
+        let second = Waiting::begin(&desk, 2);
+        assert!(!second.tokens.contains(&gone), "{:?}", second.tokens);
+        assert!(desk.lock().take(gone).is_none(), "it comes late");
+        for token in second.tokens.clone() {
+            let (round, at) = desk.lock().take(token).expect("awaited");
+            round.answered(at, Ok(token));
+        }
+        let results: Vec<u64> = second.end().into_iter().map(|r| r.expect("ok")).collect();
+        assert_eq!(results, second.tokens);
+        drop(second);
+        assert_eq!(desk.lock().awaited.len(), 2, "places are used again");
+    }
+}
