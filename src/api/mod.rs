@@ -6,6 +6,7 @@ mod changes;
 mod dead;
 mod error;
 mod openapi;
+pub(crate) mod pages;
 mod planned;
 pub(crate) mod reads;
 mod shelf;

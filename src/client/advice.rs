@@ -17,7 +17,7 @@ struct On<'a> {
 }
 
 /// What a person may do next; `rollout` is the machine's pool's, if it is known.
-pub(super) fn next_step(machine: &Value, rollout: Option<&Value>) -> String {
+pub(crate) fn next_step(machine: &Value, rollout: Option<&Value>) -> String {
     let name = word(machine, "name").unwrap_or("MACHINE");
     let kubectl = word(machine, "namespace")
         .map_or_else(|| "kubectl".to_owned(), |namespace| format!("kubectl -n {namespace}"));

@@ -1,7 +1,7 @@
 //! The commands that ask a running dormer, over its HTTP API.
 
 mod act;
-mod advice;
+pub(crate) mod advice;
 mod dead;
 mod export;
 mod failure;
@@ -11,9 +11,9 @@ mod logs;
 pub(crate) mod output;
 pub(crate) mod server;
 mod sse;
-mod trace;
+pub(crate) mod trace;
 mod watch;
-mod why;
+pub(crate) mod why;
 #[cfg(all(test, feature = "demo"))]
 mod why_table;
 

@@ -321,7 +321,7 @@ fn bar(row: &Row, (from, to): (u64, u64), pen: &Pen) -> String {
 }
 
 /// A span for people; below a minute, with what a bar cannot show.
-pub(super) fn lasted(from: u64, to: u64) -> String {
+pub(crate) fn lasted(from: u64, to: u64) -> String {
     match to.saturating_sub(from) {
         ms @ 0..1_000 => format!("{ms}ms"),
         ms @ 1_000..60_000 => format!("{}.{}s", ms / 1_000, ms % 1_000 / 100),

@@ -12,9 +12,9 @@ use clap::Args;
 use serde_json::{Value, json};
 
 /// How many records are searched for what was tried last.
-const LOOK_BACK: u64 = 30;
+pub(crate) const LOOK_BACK: u64 = 30;
 /// The phase in which a machine waits for its rollout.
-const FOR_LEASE: &str = "waiting for the lease";
+pub(crate) const FOR_LEASE: &str = "waiting for the lease";
 /// Differences that a change is told with.
 const DIFFERENCES: usize = 3;
 
@@ -56,7 +56,7 @@ async fn last_failure(server: &Server, machine: &Value) -> Result<Option<String>
     Ok(failure_in(&list(page), machine))
 }
 
-fn failure_in(records: &[Value], machine: &Value) -> Option<String> {
+pub(crate) fn failure_in(records: &[Value], machine: &Value) -> Option<String> {
     if word(machine, "state") == Some("Joined") && word(machine, "waitingFor").is_none() {
         return None;
     }
@@ -76,7 +76,7 @@ fn failure_in(records: &[Value], machine: &Value) -> Option<String> {
 }
 
 /// The whole paragraph.
-pub(super) fn paragraph(
+pub(crate) fn paragraph(
     machine: &Value,
     last_failure: Option<&str>,
     rollout: Option<&Value>,

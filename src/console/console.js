@@ -1,64 +1,209 @@
-// Keeps the page up to date, and sends what its buttons ask. Everything shown is rendered by the server.
+// Keeps the page up to date, and sends what its buttons ask. Everything shown is rendered by the server: the stream of
+// this page's own address brings its content anew whenever it has changed, and it is fitted into what is there, so that
+// the focus, what is selected, what is typed and where one has scrolled to stay as they are.
 "use strict";
 
-const said = document.getElementById("said");
-const live = document.getElementById("live");
+const at = (id) => document.getElementById(id);
 
-function say(text) {
-  said.textContent = text;
-  if (text) setTimeout(() => { if (said.textContent === text) said.textContent = ""; }, 8000);
+// ---- What is shown ----
+
+// Makes `old` like `fresh`, and touches only what differs. Elements with a data-key or an id are recognised by it.
+function fit(old, fresh) {
+  if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || keyOf(old) !== keyOf(fresh)) {
+    old.replaceWith(fresh);
+    return;
+  }
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
+    return;
+  }
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  fitChildren(old, fresh);
 }
 
-let loading = false;
-let again = false;
+function fitChildren(old, fresh) {
+  const known = new Map();
+  for (const child of old.children) if (keyOf(child)) known.set(keyOf(child), child);
+  let place = old.firstChild;
+  for (const child of [...fresh.childNodes]) {
+    const key = keyOf(child);
+    const same = key ? known.get(key) : null;
+    if (same && same !== place) {
+      old.insertBefore(same, place);
+      fit(same, child);
+    } else if (place && keyOf(place) === key) {
+      const next = place.nextSibling;
+      fit(place, child);
+      place = next;
+    } else {
+      old.insertBefore(child, place);
+    }
+  }
+  while (place) {
+    const next = place.nextSibling;
+    place.remove();
+    place = next;
+  }
+}
 
-async function load() {
-  if (loading) { again = true; return; }
-  loading = true;
-  const begun = performance.now();
-  try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const fresh = page.querySelector("main");
-    const selecting = String(getSelection()) !== "";
-    if (fresh && !selecting) document.querySelector("main").replaceWith(fresh);
-  } catch { /* the stream below says when the server is back */ }
-  // A large fleet takes a while to fetch and to lay out: at most a fifth of the time is spent on it.
-  const pause = Math.max(500, 4 * (performance.now() - begun));
-  setTimeout(() => { loading = false; if (again) { again = false; load(); } }, pause);
+function keyOf(node) {
+  return node.nodeType === Node.ELEMENT_NODE ? node.dataset.key || node.id || "" : "";
+}
+
+function show({ title, main, trouble }) {
+  // A page that somebody is copying from stays still.
+  if (String(getSelection()) !== "" && !at("main").contains(document.activeElement)) {
+    waiting = { title, main, trouble };
+    return;
+  }
+  waiting = null;
+  document.title = title;
+  at("trouble").hidden = !trouble;
+  at("trouble").textContent = trouble ? "Not up to date: " + trouble : "";
+  const fresh = new DOMParser().parseFromString("<main>" + main + "</main>", "text/html").querySelector("main");
+  fitChildren(at("main"), fresh);
+}
+
+let waiting = null;
+document.addEventListener("selectionchange", () => {
+  if (waiting && String(getSelection()) === "") show(waiting);
+});
+
+// ---- The stream ----
+
+// The server says something at least every few seconds. A computer that slept does not notice that its connection is
+// gone; silence tells.
+const SILENCE_MAX = 15000;
+let stream = null;
+let heard = 0;
+
+function live(on, text) {
+  at("live").dataset.on = on;
+  at("live").textContent = text;
 }
 
 function follow() {
-  const changes = new EventSource("/api/v1/changes");
-  let whole = false;
-  changes.addEventListener("reset", () => { whole = false; });
-  changes.addEventListener("complete", () => { whole = true; load(); });
-  for (const kind of ["run", "forgotten"]) changes.addEventListener(kind, () => { if (whole) load(); });
-  changes.onopen = () => { live.textContent = "live"; live.dataset.on = "yes"; };
-  changes.onerror = () => { live.textContent = "not connected"; live.dataset.on = "no"; };
+  if (stream) stream.close();
+  // A page that is not looked at holds no connection: browsers have six of them for a server.
+  if (document.hidden) { stream = null; return; }
+  const own = stream = new EventSource(location.pathname + location.search);
+  heard = Date.now();
+  const hear = () => {
+    heard = Date.now();
+    live("yes", "live");
+  };
+  own.addEventListener("page", (event) => { if (own === stream) { hear(); show(JSON.parse(event.data)); } });
+  own.addEventListener("still", () => { if (own === stream) hear(); });
+  own.onerror = () => { if (own === stream) live("no", "not connected"); };
 }
+
+setInterval(() => {
+  const silent = Date.now() - heard > SILENCE_MAX;
+  if (silent && stream) live("no", "not connected");
+  // One that was refused is closed for good: a new one is tried, unless it is for us to log in.
+  if (stream && stream.readyState === EventSource.CLOSED) refused();
+  else if (stream && silent) follow();
+}, 2000);
+
+async function refused() {
+  const answer = await fetch(location.href, { method: "HEAD" }).catch(() => null);
+  if (answer && answer.status === 401) location.reload();
+  else follow();
+}
+document.addEventListener("visibilitychange", follow);
+for (const event of ["online", "pageshow"]) addEventListener(event, () => { if (!stream || Date.now() - heard > 5000) follow(); });
+
+// ---- Searching ----
+
+// Links and the search change the list in place, so that typing goes on.
+function go(address, keep) {
+  history[keep ? "replaceState" : "pushState"](null, "", address);
+  follow();
+}
+
+let typing = 0;
+document.addEventListener("input", (event) => {
+  const form = event.target.closest("form[role=search]");
+  if (!form) return;
+  clearTimeout(typing);
+  typing = setTimeout(() => go(addressOf(form), true), 200);
+});
+document.addEventListener("submit", (event) => {
+  if (event.target.getAttribute("role") !== "search") return;
+  event.preventDefault();
+  clearTimeout(typing);
+  go(addressOf(event.target), false);
+});
+addEventListener("popstate", () => location.reload());
+
+function addressOf(form) {
+  const said = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));
+  return String(said) ? "/?" + said : "/";
+}
+
+// ---- The keyboard ----
+
+document.addEventListener("keydown", (event) => {
+  const writing = event.target.closest("input, textarea, dialog");
+  if (writing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "/" && at("q")) { event.preventDefault(); at("q").focus(); at("q").select(); }
+  if (event.key === "g") location.assign("/");
+});
+
+// ---- What is asked ----
+
+function say(text) {
+  at("said").textContent = text;
+  if (text) setTimeout(() => { if (at("said").textContent === text) at("said").textContent = ""; }, 10000);
+}
+
+// Resolves to the reason once it is meant; to nothing if it is not.
+function sure(button) {
+  const dialog = at("sure");
+  at("sure-what").textContent = button.dataset.what;
+  at("sure-danger").textContent = button.dataset.danger;
+  at("sure-why").value = at("why") ? at("why").value : "";
+  dialog.returnValue = "no";
+  dialog.showModal();
+  at("sure-why").focus();
+  return new Promise((done) => {
+    dialog.addEventListener("close", () => done(dialog.returnValue === "yes" ? at("sure-why").value : undefined), { once: true });
+  });
+}
+
+// Enter in the reason means yes, not the first button.
+at("sure-why").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter") return;
+  event.preventDefault();
+  at("sure").close("yes");
+});
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-post]");
   if (!button) return;
-  if (button.dataset.sure && !confirm(button.dataset.sure)) return;
+  const why = button.dataset.what ? await sure(button) : at("why") ? at("why").value : "";
+  if (why === undefined) return;
+  const random = crypto.getRandomValues(new Uint8Array(12));
+  const body = { id: "console-" + Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("") };
+  if (why) body.why = why;
+  if (button.dataset.against) body.against = Number(button.dataset.against);
+  if (button.dataset.to) body.to = Number(button.dataset.to);
   button.disabled = true;
-  const id = "console-" + Array.from(crypto.getRandomValues(new Uint8Array(12)), (b) => b.toString(16).padStart(2, "0")).join("");
   try {
     const answer = await fetch(button.dataset.post, {
       method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify({ id, who: "console" }),
+      headers: { "content-type": "application/json", "x-dormer-user": "console" },
+      body: JSON.stringify(body),
     });
     const told = await answer.json();
     say(answer.ok ? "It was taken." : told.error + ": " + told.whatToDo);
+    if (answer.ok && at("why")) at("why").value = "";
   } catch (error) {
-    say("No answer: " + error);
+    say("No answer: " + error.message);
   }
   button.disabled = false;
-  load();
 });
 
+live("no", "connecting");
 follow();
-// What lies between two changes (how far a task is, how long ago something was) is fetched now and then.
-setInterval(load, 5000);

@@ -1,18 +1,33 @@
-//! A machine's page: where it stands on its way, what it waits for, what may be done, and its story.
+//! A machine's page: where it stands and why, what may be done, its life as a picture, and what happened.
 
 use super::{
-    board::{busy, version},
-    page::{button, since, state, story, word},
+    Content, Look,
+    diagram::diagram,
+    history::{self, Part},
+    page::{busy, button, clock, query, since, state, version, why, word},
+    picture,
+};
+use crate::{
+    api::{Api, ApiError, Shown, reads, shown, time, timeline::Episode},
+    client::{advice, trace::lasted, why as reason},
+};
+use axum::extract::{Path, State as Of};
+use dormer_engine::port::Ports;
+use dormer_proto::{
+    id::Timestamp,
+    work::{machine_run, rollout_run},
+};
+use dormer_workflows::{
+    State,
+    actions::{ACTIONS, Action, On},
+    machine::Phase,
 };
 use maud::{Markup, html};
 use serde_json::Value;
-
-/// The way of a machine, for people.
-const WAY: [&str; 6] =
-    ["Provisioned", "Reachable", "Configured", "Joined", "Draining", "Recreated"];
+use std::sync::Arc;
 
 /// Fields worth a line, with what they are called.
-const FIELDS: [(&str, &str); 10] = [
+const FIELDS: [(&str, &str); 9] = [
     ("Node", "node"),
     ("Address", "address"),
     ("Pool", "pool"),
@@ -21,65 +36,208 @@ const FIELDS: [(&str, &str); 10] = [
     ("Machine's error", "machineError"),
     ("Namespace", "namespace"),
     ("UID", "uid"),
-    ("Created", "created"),
-    ("In this state since", "since"),
+    ("Run", "run"),
 ];
+/// Moments worth a line.
+const MOMENTS: [(&str, &str); 3] =
+    [("Created", "created"), ("In this state since", "since"), ("Ended", "closed")];
+/// Episodes that are named as links, the newest.
+const EPISODES: usize = 12;
 
-/// The page.
-pub(super) fn machine(machine: &Value, records: &[Value]) -> Markup {
+/// What the page tells.
+struct Told<'a> {
+    machine: &'a Value,
+    run: &'a Shown,
+    why: String,
+    next: String,
+    records: Vec<Value>,
+    episodes: Vec<Episode>,
+    now: u64,
+    part: Part,
+}
+
+/// Reads what the page tells, and draws it.
+pub(super) async fn read<P: Ports>(
+    api: &Arc<Api<P>>,
+    look: &Look,
+    called: &str,
+    part: Part,
+) -> Result<Content, ApiError> {
+    let machine = reads::machine(Of(Arc::clone(api)), Path(called.to_owned())).await?.0;
+    let uid = word(&machine, "uid");
+    let run = machine_run(uid).ok().and_then(|id| look.run(&id));
+    let run = run.ok_or_else(|| ApiError::absent("machine", called, "dormer get machines"))?;
+    let records = history::read(api, run, part).await?;
+    let (episodes, now) = api.timeline_of(&run.id).await?;
+    let rollout = rollout_of(&machine, look);
+    let from = run.seq.0.saturating_sub(reason::LOOK_BACK).max(1);
+    let latest = api.part_of(&run.id, from, reason::LOOK_BACK as usize + 1).await?;
+    let last = reason::failure_in(super::items(&latest), &machine);
+    let why = reason::paragraph(&machine, last.as_deref(), rollout.as_ref());
+    let next = advice::next_step(&machine, rollout.as_ref());
+    let why = why.strip_suffix(&next).unwrap_or(&why).trim_end().to_owned();
+    let told = Told { machine: &machine, run, why, next, records, episodes, now, part };
+    Ok(Content {
+        title: format!("{} is {}", word(&machine, "name"), word(&machine, "state")),
+        main: page(&told),
+    })
+}
+
+/// The rollout, if the machine waits for it.
+fn rollout_of(machine: &Value, look: &Look) -> Option<Value> {
+    let waits = machine["phase"].as_str() == Some(reason::FOR_LEASE);
+    let pool = machine["pool"].as_str().filter(|_| waits)?;
+    let run = look.run(&rollout_run(pool).ok()?)?;
+    shown::rollout(run, &shown::names(&look.runs), look.now)
+}
+
+fn page(told: &Told<'_>) -> Markup {
+    let machine = told.machine;
+    let phase = word(machine, "phase");
+    let bad = machine["state"] == "Failed" || machine["machinePhase"] == "Failed";
     html! {
         h1 { (word(machine, "name")) }
-        (way(word(machine, "state")))
-        p {
-            (state(word(machine, "state"))) " " span.phase { (word(machine, "phase")) } " for " (since(machine))
-            @if let Some(what) = machine["waitingFor"].as_str() { ". It waits for " (what) }
-            "."
+        p.head {
+            (state(word(machine, "state"))) " "
+            @if !phase.eq_ignore_ascii_case(word(machine, "state")) { span.phase { (phase) } " " }
+            "for " (since(machine))
         }
-        @if let Some(why) = machine["reason"].as_str() { p.reason { (why) } }
-        @if let Some(halted) = machine["halted"].as_str() { p { b { (halted) } } }
+        section.why.failed[bad] aria-label="Why it is where it is" {
+            p { (told.why) }
+            p.next { b { "Next: " } (told.next) }
+        }
         @for task in machine["tasks"].as_array().into_iter().flatten() { (busy(task)) }
         @if machine["closed"].is_null() { (actions(machine)) }
-        dl {
-            dt { "Version" } dd { (version(machine)) }
-            @for (name, key) in FIELDS.into_iter().filter(|(_, key)| machine[*key].is_string()) {
-                dt { (name) } dd { (word(machine, key)) }
-            }
-            @if let Some(token) = machine["token"].as_u64() { dt { "Lease" } dd { "token " (token) } }
-        }
-        h2 { "What happened" }
-        (story(records))
+        (diagram(word(machine, "state"), failed_in(told.run)))
+        (life(told))
+        h2 { "What is known" }
+        (known(machine))
+        (history::table(&told.records, told.run, told.part, Some(&format!("runs/{}", told.run.id.as_str()))))
     }
 }
 
-/// The states, and which of them it is in.
-fn way(now: &str) -> Markup {
-    let here = WAY.iter().position(|name| *name == now);
-    html! {
-        ol.path {
-            @for (at, name) in WAY.iter().enumerate() {
-                li.here[here == Some(at)] .past[here.is_some_and(|here| at < here)] { (name) }
-            }
-            @if here.is_none() { li.here { (now) } }
-        }
+/// The state in which it failed.
+fn failed_in(run: &Shown) -> Option<&'static str> {
+    match &run.state {
+        State::Machine(state) => match &state.phase {
+            Phase::Failed { from, .. } => Some(from.label()),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
+/// What may be asked of it where it is.
 fn actions(machine: &Value) -> Markup {
-    let path = format!("machines/{}", word(machine, "uid"));
-    let name = word(machine, "name");
+    let path = format!("machines/{}/actions", word(machine, "uid"));
+    html! {
+        div.actions role="group" aria-label="What may be asked" {
+            @for action in ACTIONS.iter().filter(|action| fits(action, machine)) {
+                (button(&format!("{path}/{}", action.name), action, word(machine, "name"), against(action, machine)))
+            }
+            (why())
+        }
+    }
+}
+
+/// Whether it does something now. What would change nothing is no button.
+fn fits(action: &Action, machine: &Value) -> bool {
+    let state = word(machine, "state");
     let phase = word(machine, "phase");
     let halted = machine["halted"].is_string() || phase == "drained";
-    let drain = format!("Cordon and drain the node of {name}?");
-    let recreate = format!("Delete the Machine {name}, so that a new one takes its place?");
+    let here = action.on == On::Machine && (action.from.is_empty() || action.from.contains(&state));
+    here && match action.name {
+        "approve" => phase == "waiting for approval",
+        "abort" => machine["token"].is_u64(),
+        "resume" => halted,
+        "pause" | "hold" => !halted,
+        "remove" => machine["token"].is_null(),
+        _ => true,
+    }
+}
+
+/// What answers a state is meant for that state; stopping a machine is meant wherever it is.
+fn against(action: &Action, machine: &Value) -> Option<u64> {
+    let anywhere = ["pause", "resume", "hold"].contains(&action.name);
+    machine["enteredSeq"].as_u64().filter(|_| !anywhere)
+}
+
+/// Its life: the episode that is chosen, or the latest that has a name.
+fn life(told: &Told<'_>) -> Markup {
+    let named = |episode: &&Episode| episode.kind != "serving";
+    let chosen = match told.part.episode {
+        Some(seq) => told.episodes.iter().find(|episode| episode.seq == seq),
+        None => told.episodes.iter().rev().find(named).or(told.episodes.last()),
+    };
     html! {
-        div.actions {
-            @if machine["state"] == "Failed" { (button(&path, "retry", None)) }
-            @if phase == "waiting for approval" { (button(&path, "approve", None)) }
-            @if machine["token"].is_u64() { (button(&path, "abort", None)) }
-            @if halted { (button(&path, "resume", None)) }
-            @else { (button(&path, "pause", None)) (button(&path, "hold", None)) }
-            (button(&path, "drain", Some(&drain)))
-            (button(&path, "recreate", Some(&recreate)))
+        h2 #life { "Its life" }
+        nav.episodes aria-label="Episodes" { ul.chips {
+            @for episode in told.episodes.iter().rev().take(EPISODES) {
+                @let here = chosen.is_some_and(|chosen| chosen.seq == episode.seq);
+                li { a.chip href=(format!("{}#life", query(&[("episode", Some(&episode.seq.to_string()))])))
+                    aria-current=[here.then_some("true")] { (episode.kind) " " span.quiet { (moment(episode.from)) } } }
+            }
+        } }
+        @if let Some(episode) = chosen {
+            p.quiet { (headline(episode, told.now)) }
+            (picture::picture(episode, told.now))
+            (picture::legend())
+        } @else { p.quiet { "No such episode is kept." } }
+    }
+}
+
+fn moment(at: u64) -> String {
+    clock(&time(Timestamp(at)))
+}
+
+fn headline(episode: &Episode, now: u64) -> String {
+    let long = lasted(episode.from, episode.to.unwrap_or(now));
+    let how = match (episode.to, episode.result.as_str()) {
+        (None, _) => "it goes on",
+        (Some(_), "") => "it ended",
+        (Some(_), result) => result,
+    };
+    let to = episode.to.map_or_else(|| "now".to_owned(), moment);
+    format!("{}, {} to {to}, {long}: {how}.", episode.kind, moment(episode.from))
+}
+
+fn known(machine: &Value) -> Markup {
+    html! {
+        dl {
+            div { dt { "Version" } dd { (version(machine)) } }
+            @for (name, key) in FIELDS.into_iter().filter(|(_, key)| machine[*key].is_string()) {
+                div { dt { (name) } dd { (word(machine, key)) } }
+            }
+            @for (name, key) in MOMENTS.into_iter().filter(|(_, key)| machine[*key].is_string()) {
+                div { dt { (name) } dd { time { (clock(word(machine, key))) } } }
+            }
+            @if let Some(token) = machine["token"].as_u64() { div { dt { "Lease" } dd { "token " (token) } } }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn offered(machine: &Value) -> Vec<&'static str> {
+        ACTIONS.iter().filter(|action| fits(action, machine)).map(|action| action.name).collect()
+    }
+
+    #[test]
+    fn only_what_does_something_is_a_button() {
+        let failed = json!({"state": "Failed", "phase": "failed", "enteredSeq": 7});
+        assert_eq!(offered(&failed), ["retry", "pause", "hold", "drain", "recreate", "remove"]);
+        let paused = json!({"state": "Joined", "phase": "serving", "halted": "paused by ann"});
+        assert_eq!(offered(&paused), ["resume", "drain", "recreate", "remove"]);
+        let draining = json!({"state": "Draining", "phase": "evicting", "token": 4});
+        assert_eq!(offered(&draining), ["pause", "hold", "drain", "recreate", "abort"]);
+        let waits = json!({"state": "Joined", "phase": "waiting for approval"});
+        assert!(offered(&waits).contains(&"approve"));
+        let by = |name: &str| {
+            against(dormer_workflows::actions::action(On::Machine, name).unwrap(), &failed)
+        };
+        assert_eq!((by("retry"), by("recreate"), by("pause")), (Some(7), Some(7), None));
     }
 }

@@ -1,34 +1,71 @@
 //! The console: the fleet in a browser, rendered here from what the API answers, and live.
+//!
+//! Each page has one address. Asked for it, the server answers the page; asked for it as a stream of events, as the
+//! page's own script does, it answers the page's content whenever that has changed. The browser computes nothing.
 
-mod board;
+mod dead;
+mod diagram;
+mod fleet;
+mod history;
+mod item;
+mod looks;
 mod machine;
 mod page;
+#[cfg(test)]
+mod palette;
+mod picture;
 mod rollout;
+mod stream;
 
 use crate::api::{self, ActionsFrom, Api, ApiError, reads};
 use axum::{
     Router,
     extract::{Path, Query, State as Of},
     http::{
-        HeaderName, HeaderValue,
-        header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
+        HeaderMap, HeaderName, HeaderValue,
+        header::{
+            ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY,
+            X_CONTENT_TYPE_OPTIONS,
+        },
     },
     response::{IntoResponse, Response},
     routing::get,
 };
 use dormer_engine::port::Ports;
+use looks::{Drawn, Look, Looks};
 use maud::Markup;
-use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Records that a page shows, the newest.
-const RECORDS_SHOWN: u64 = 200;
-/// Nothing but what this process serves: no script in the page, nothing from elsewhere, in nobody's frame.
+/// Nothing but what this process serves: no script in the page, nothing from elsewhere, in nobody's frame. The one
+/// form there is asks for a page.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
-    img-src 'self' data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
+    img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-type Asked<P> = Of<Arc<Api<P>>>;
+/// What the pages are made from.
+pub(super) struct Console<P> {
+    api: Arc<Api<P>>,
+    looks: Arc<Looks>,
+    /// Held while a page is drawn: those who want the same one draw it once.
+    drawn: tokio::sync::Mutex<Drawn<Page>>,
+}
+
+type Asked<P> = Of<Arc<Console<P>>>;
+
+/// A page, by its address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Page {
+    Fleet(fleet::Filter),
+    Machine(String, history::Part),
+    Rollout(String, history::Part),
+    Dead,
+}
+
+/// A page's title and content.
+struct Content {
+    title: String,
+    main: Markup,
+}
 
 /// The pages, and the API that they ask; actions are taken `from` there.
 pub(crate) fn with_api<P: Ports>(api: Arc<Api<P>>, from: ActionsFrom) -> Router {
@@ -37,14 +74,79 @@ pub(crate) fn with_api<P: Ports>(api: Arc<Api<P>>, from: ActionsFrom) -> Router 
 
 /// The pages.
 fn router<P: Ports>(api: Arc<Api<P>>) -> Router {
+    let drawn = tokio::sync::Mutex::default();
     Router::new()
-        .route("/", get(fleet))
-        .route("/machines/{machine}", get(one))
-        .route("/rollouts/{pool}", get(pool))
-        .route("/dead", get(dead))
+        .route("/", get(fleet_page))
+        .route("/machines/{machine}", get(machine_page))
+        .route("/rollouts/{pool}", get(rollout_page))
+        .route("/dead", get(dead_page))
         .route("/console.css", get(|| async { asset("text/css", page::STYLE) }))
         .route("/console.js", get(|| async { asset("text/javascript", page::SCRIPT) }))
-        .with_state(api)
+        .route("/icon.svg", get(|| async { asset("image/svg+xml", page::ICON) }))
+        .with_state(Arc::new(Console { api, looks: Arc::default(), drawn }))
+}
+
+async fn fleet_page<P: Ports>(
+    Of(console): Asked<P>,
+    Query(filter): Query<fleet::Filter>,
+    headers: HeaderMap,
+) -> Response {
+    console.answer(Page::Fleet(filter), &headers).await
+}
+
+async fn machine_page<P: Ports>(
+    Of(console): Asked<P>,
+    Path(called): Path<String>,
+    Query(part): Query<history::Part>,
+    headers: HeaderMap,
+) -> Response {
+    console.answer(Page::Machine(called, part), &headers).await
+}
+
+async fn rollout_page<P: Ports>(
+    Of(console): Asked<P>,
+    Path(pool): Path<String>,
+    Query(part): Query<history::Part>,
+    headers: HeaderMap,
+) -> Response {
+    console.answer(Page::Rollout(pool, part), &headers).await
+}
+
+async fn dead_page<P: Ports>(Of(console): Asked<P>, headers: HeaderMap) -> Response {
+    console.answer(Page::Dead, &headers).await
+}
+
+impl<P: Ports> Console<P> {
+    /// A page, the stream of its content, or the page that says why there is none.
+    async fn answer(self: Arc<Self>, page: Page, headers: &HeaderMap) -> Response {
+        let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+        if accept.is_some_and(|accept| accept.starts_with("text/event-stream")) {
+            return stream::answer(self, page);
+        }
+        let drawn = match Look::at(&self.api).await {
+            Ok(look) => self.draw(&page, &look).await,
+            Err(error) => Err(error),
+        };
+        match drawn {
+            Ok(content) => guarded([], page::page(&content.title, content.main)),
+            Err(error) => {
+                let failed = page::failed(&error);
+                guarded([], (error.status(), page::page(&failed.title, failed.main)))
+            }
+        }
+    }
+
+    async fn draw(&self, page: &Page, look: &Look) -> Result<Content, ApiError> {
+        match page {
+            Page::Fleet(filter) => Ok(fleet::fleet(look, self.api.live(), filter)),
+            Page::Machine(called, part) => machine::read(&self.api, look, called, *part).await,
+            Page::Rollout(pool, part) => rollout::read(&self.api, look, pool, *part).await,
+            Page::Dead => {
+                let letters = reads::dead(Of(Arc::clone(&self.api))).await?.0;
+                Ok(dead::dead(items(&letters)))
+            }
+        }
+    }
 }
 
 fn asset(kind: &'static str, text: &'static str) -> Response {
@@ -60,73 +162,10 @@ fn guarded(
     headers.extend(more);
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
+    headers.insert(VARY, HeaderValue::from_static("accept"));
     response
-}
-
-/// A page, or the page that says why there is none.
-fn shown(page: Result<Markup, ApiError>) -> Response {
-    match page {
-        Ok(page) => guarded([], page),
-        Err(error) => {
-            let status = error.status();
-            let (what, advice) = error.told();
-            guarded([], (status, page::failed(what, advice)))
-        }
-    }
-}
-
-/// Which machines the board has.
-#[derive(Debug, Deserialize)]
-struct Only {
-    state: Option<String>,
-}
-
-async fn fleet<P: Ports>(Of(api): Asked<P>, Query(only): Query<Only>) -> Response {
-    shown(fleet_page(api, only.state.as_deref()).await)
-}
-
-async fn fleet_page<P: Ports>(api: Arc<Api<P>>, only: Option<&str>) -> Result<Markup, ApiError> {
-    let machines = reads::machines(Of(Arc::clone(&api)), Query::default()).await?.0;
-    let rollouts = reads::rollouts(Of(Arc::clone(&api))).await?.0;
-    let dead = reads::dead(Of(api)).await?.0;
-    let content = board::fleet(items(&machines), items(&rollouts), items(&dead).len(), only);
-    Ok(page::page("Windows nodes", content))
-}
-
-async fn one<P: Ports>(Of(api): Asked<P>, Path(called): Path<String>) -> Response {
-    shown(machine_page(api, called).await)
-}
-
-async fn machine_page<P: Ports>(api: Arc<Api<P>>, called: String) -> Result<Markup, ApiError> {
-    let machine = reads::machine(Of(Arc::clone(&api)), Path(called)).await?.0;
-    let uid = machine["uid"].as_str().unwrap_or_default().to_owned();
-    let part = newest(&machine);
-    let history = reads::machine_history(Of(api), Path(uid), Query(part)).await?.0;
-    let name = machine["name"].as_str().unwrap_or("a machine");
-    Ok(page::page(name, machine::machine(&machine, items(&history))))
-}
-
-async fn pool<P: Ports>(Of(api): Asked<P>, Path(pool): Path<String>) -> Response {
-    shown(rollout_page(api, pool).await)
-}
-
-async fn rollout_page<P: Ports>(api: Arc<Api<P>>, pool: String) -> Result<Markup, ApiError> {
-    let rollout = reads::rollout(Of(Arc::clone(&api)), Path(pool.clone())).await?.0;
-    let part = newest(&rollout);
-    let history = reads::rollout_history(Of(api), Path(pool.clone()), Query(part)).await?.0;
-    Ok(page::page(&format!("Rollout {pool}"), rollout::rollout(&rollout, items(&history))))
-}
-
-async fn dead<P: Ports>(Of(api): Asked<P>) -> Response {
-    let letters = reads::dead(Of(api)).await;
-    shown(letters.map(|letters| page::page("Dead letters", board::dead(items(&letters.0)))))
-}
-
-/// The part of a run's history that a page shows.
-fn newest(run: &Value) -> reads::Part {
-    let seq = run["seq"].as_u64().unwrap_or(1);
-    reads::Part::new(seq.saturating_sub(RECORDS_SHOWN - 1).max(1), RECORDS_SHOWN as usize)
 }
 
 fn items(list: &Value) -> &[Value] {
@@ -139,26 +178,55 @@ mod tests {
     use serde_json::json;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn the_board_leads_to_machines_and_these_tell_their_story() {
+    async fn the_fleet_leads_to_machines_and_these_tell_their_story() {
         let site = Site::new().await;
-        let (status, policy, board) = site.page("/").await;
+        let (status, policy, fleet) = site.page("/").await;
         assert_eq!(status, 200);
         assert!(policy.contains("default-src 'none'"), "{policy}");
-        assert!(board.contains("<a href=\"/machines/u1\">win-u1</a>"), "{board}");
-        assert!(board.contains("data-state=\"Provisioned\""), "{board}");
+        assert!(fleet.contains("<a href=\"/machines/u1\">win-u1</a>"), "{fleet}");
+        assert!(fleet.contains("data-state=\"Provisioned\""), "{fleet}");
         let (status, _, machine) = site.page("/machines/win-u1").await;
         assert_eq!(status, 200);
-        for expected in ["the run began", "→ probe", "machines/u1/actions/pause", "SSH at 10.0.0.9"]
-        {
+        for expected in [
+            "the run began",
+            "→ probe",
+            "machines/u1/actions/pause",
+            "SSH at 10.0.0.9",
+            "<b>Next: </b>",
+            "class=\"spot here\" data-state=\"Provisioned\"",
+            "bring-up",
+        ] {
             assert!(machine.contains(expected), "{expected}: {machine}");
         }
         let (status, _, rollout) = site.page("/rollouts/windows").await;
         assert!(status == 404 || rollout.contains("rollouts/windows/actions/pause"), "{rollout}");
-        assert_eq!(site.page("/console.js").await.0, 200);
-        assert_eq!(site.page("/console.css").await.0, 200);
+        for asset in ["/console.js", "/console.css", "/icon.svg"] {
+            assert_eq!(site.page(asset).await.0, 200);
+        }
         let (status, _, nobody) = site.page("/machines/nobody").await;
         assert!(status == 404 && nobody.contains("there is no machine"), "{nobody}");
         assert!(site.page("/dead").await.2.contains("There are none."));
+        site.end().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_list_is_searched_and_filtered() {
+        let site = Site::new().await;
+        for (query, found) in [
+            ("?q=WIN-u", true),
+            ("?q=10.0.0.9%20win", true),
+            ("?q=nobody", false),
+            ("?state=Joined", false),
+            ("?state=Provisioned&pool=windows&page=7", true),
+            ("?pool=linux", false),
+            ("?q=&state=&page=x", true),
+        ] {
+            let (status, _, page) = site.page(&format!("/{query}")).await;
+            assert_eq!(status, 200, "{query}");
+            assert_eq!(page.contains("<tr data-key=\"u1\">"), found, "{query}: {page}");
+        }
+        let (_, _, page) = site.page("/?q=%22%3E%3Cb%3E").await;
+        assert!(page.contains("value=\"&quot;&gt;&lt;b&gt;\""), "{page}");
         site.end().await;
     }
 

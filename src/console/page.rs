@@ -1,5 +1,8 @@
 //! What every page of the console has: its frame, its style, its script, and how values are shown.
 
+use super::Content;
+use crate::api::ApiError;
+use dormer_workflows::actions::Action;
 use maud::{DOCTYPE, Markup, html};
 use serde_json::Value;
 
@@ -7,40 +10,72 @@ use serde_json::Value;
 pub(super) const STYLE: &str = include_str!("console.css");
 /// Keeps a page up to date, and sends what its buttons ask.
 pub(super) const SCRIPT: &str = include_str!("console.js");
+/// A dormer: the window that stands out of a roof.
+pub(super) const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\">\
+    <path fill=\"#3b6ea8\" d=\"M1 14 8 2l7 12z\"/><path fill=\"#fff\" d=\"M6 8h4v4H6z\"/></svg>";
 
 /// Seconds after which a browser without scripts loads a page again.
-const RELOAD_S: u32 = 5;
+const RELOAD_S: u32 = 10;
+
+/// A title, as a browser's tab has it.
+pub(super) fn title(of: &str) -> String {
+    format!("{of} · dormer")
+}
 
 /// A page of that title.
-pub(super) fn page(title: &str, content: Markup) -> Markup {
+pub(super) fn page(of: &str, main: Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (title) " · dormer" }
+                meta name="color-scheme" content="light dark";
+                title { (title(of)) }
                 link rel="stylesheet" href="/console.css";
-                link rel="icon" href="data:,";
+                link rel="icon" href="/icon.svg" type="image/svg+xml";
                 noscript { meta http-equiv="refresh" content=(RELOAD_S); }
                 script src="/console.js" defer {}
             }
             body {
+                a.skip href="#main" { "Skip to the content" }
                 header {
                     a.brand href="/" { "dormer" }
-                    nav { a href="/" { "Machines" } a href="/dead" { "Dead letters" } }
-                    span #live title="whether this page follows what happens" { "static" }
+                    nav aria-label="Pages" { a href="/" { "Machines" } " " a href="/dead" { "Dead letters" } }
+                    span #live role="status" { "not live: scripts are off" }
                 }
-                main { (content) }
+                p #trouble role="alert" hidden {}
+                main #main tabindex="-1" { (main) }
+                (sure())
                 div #said role="status" aria-live="polite" {}
             }
         }
     }
 }
 
+/// Asks before something dangerous; the script fills it in.
+fn sure() -> Markup {
+    html! {
+        dialog #sure aria-labelledby="sure-what" {
+            form method="dialog" {
+                h2 #sure-what {}
+                p #sure-danger {}
+                label for="sure-why" { "Why? It stands in the history." }
+                input #sure-why type="text" maxlength="200" autocomplete="off";
+                div.actions {
+                    button value="no" { "Leave it" }
+                    button #sure-yes.danger value="yes" { "Go on" }
+                }
+            }
+        }
+    }
+}
+
 /// The page of something that could not be shown.
-pub(super) fn failed(what: &str, advice: &str) -> Markup {
-    page("Not shown", html! { h1 { (what) } p { (advice) } })
+pub(super) fn failed(error: &ApiError) -> Content {
+    let (what, advice) = error.told();
+    let main = html! { h1 { (what) } p { (advice) } p { a href="/" { "All machines" } } };
+    Content { title: "Not shown".into(), main }
 }
 
 /// A text field of a thing; nothing is a dash.
@@ -64,42 +99,134 @@ pub(super) fn since(thing: &Value) -> Markup {
     html! { time datetime=(word(thing, "since")) title=(word(thing, "since")) { (span(seconds)) } }
 }
 
+/// `2026-11-21 07:00:00` of an RFC 3339 time.
+pub(super) fn clock(at: &str) -> String {
+    at.get(..19).map_or_else(|| at.to_owned(), |at| at.replace('T', " "))
+}
+
 /// A state, in its colour.
 pub(super) fn state(name: &str) -> Markup {
     html! { span.state data-state=(name) { (name) } }
 }
 
-/// A button that asks for `action` at `path`; `sure` is asked before.
-pub(super) fn button(path: &str, action: &str, sure: Option<&str>) -> Markup {
+/// What a machine's node carries, and what it should.
+pub(super) fn version(machine: &Value) -> Markup {
+    let (has, wants) = (machine["version"].as_str(), machine["desiredVersion"].as_str());
     html! {
-        button type="button" data-post=(format!("/api/v1/{path}/actions/{action}")) data-sure=[sure] {
-            (action)
+        code { (has.unwrap_or("–")) }
+        @if let Some(wants) = wants.filter(|wants| Some(*wants) != has) { " → " code { (wants) } }
+    }
+}
+
+/// A task under way.
+pub(super) fn busy(task: &Value) -> Markup {
+    let beat = &task["heartbeat"];
+    let (done, of) = (beat["done"].as_u64().unwrap_or(0), beat["of"].as_u64().unwrap_or(0));
+    let unit = beat["unit"].as_str().unwrap_or_default();
+    html! {
+        div.busy data-key=(word(task, "task")) {
+            b { (word(task, "name")) }
+            @if let Some(attempt) = task["attempt"].as_u64().filter(|attempt| *attempt > 1) { ", attempt " (attempt) }
+            @if let Some(step) = beat["step"].as_str() { ": " (step) }
+            @if of > 0 {
+                " " progress max=(of) value=(done) aria-label="how far it is" {}
+                " " span.quiet { (amount(done, unit)) " of " (amount(of, unit)) }
+            }
+            @if let Some(failure) = task["failure"]["message"].as_str() { ": " span.quiet { (failure) } }
         }
     }
 }
 
-/// A history, the newest first.
-pub(super) fn story(records: &[Value]) -> Markup {
+/// Bytes in the unit that people read.
+fn amount(count: u64, unit: &str) -> String {
+    match (unit, count) {
+        ("bytes", 0..1_000_000) => format!("{:.1} kB", count as f64 / 1e3),
+        ("bytes", _) => format!("{:.1} MB", count as f64 / 1e6),
+        (unit, count) => format!("{count} {unit}").trim_end().to_owned(),
+    }
+}
+
+/// Counts by state as one bar to scale.
+pub(super) fn bar(states: &[(&str, usize)], of: usize) -> Markup {
+    let share = |count: usize| count as f64 * 100.0 / of.max(1) as f64;
+    let begin = |at: usize| share(states[..at].iter().map(|(_, count)| count).sum());
     html! {
-        ol.story {
-            @for record in records.iter().rev() {
-                li {
-                    div.when {
-                        span.seq { (record["seq"].as_u64().unwrap_or(0)) }
-                        time { (clock(word(record, "at"))) }
-                        (state(word(record, "state")))
-                        @if let Some(phase) = record["phase"].as_str() { span.phase { (phase) } }
-                    }
-                    ul {
-                        @for event in texts(&record["events"]) {
-                            li.bad[event.contains(" failed")] { (event) }
-                        }
-                        @for task in texts(&record["asks"]) { li.asks { "→ " (task) } }
-                    }
+        svg.bar role="img" aria-label="Machines by state, to scale" width="100%" height="14" {
+            @for (at, (name, count)) in states.iter().enumerate().filter(|(_, (_, count))| *count > 0) {
+                rect data-state=(name) x=(percent(begin(at))) width=(percent(share(*count))) height="14" {
+                    title { (count) " " (name) }
                 }
             }
         }
     }
+}
+
+/// A part of a width.
+pub(super) fn percent(share: f64) -> String {
+    format!("{share:.3}%")
+}
+
+/// Links to the pages of a list. One page has none.
+pub(super) fn pager(
+    label: &str,
+    page: usize,
+    pages: usize,
+    address: impl Fn(usize) -> String,
+) -> Markup {
+    html! {
+        @if pages > 1 {
+            nav.pager aria-label=(label) {
+                @if page > 1 { a rel="prev" href=(address(page - 1)) { "← before" } }
+                span { "page " (page) " of " (pages) }
+                @if page < pages { a rel="next" href=(address(page + 1)) { "further →" } }
+            }
+        }
+    }
+}
+
+/// `?a=b&c=d` of the fields that say something.
+pub(super) fn query(fields: &[(&str, Option<&str>)]) -> String {
+    let said = fields.iter().filter_map(|(name, value)| Some((name, (*value)?)));
+    let said: Vec<String> =
+        said.map(|(name, value)| format!("{name}={}", escaped(value))).collect();
+    if said.is_empty() { String::new() } else { format!("?{}", said.join("&")) }
+}
+
+/// A value as an address has it.
+fn escaped(value: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+    let one = |byte: u8| {
+        if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+    };
+    value.bytes().map(one).collect()
+}
+
+/// A button that asks for `action` at `path`; what is dangerous is asked about before. With `against`, it is meant for
+/// the state that was entered at that record, and refused in another.
+pub(super) fn button(path: &str, action: &Action, of: &str, against: Option<u64>) -> Markup {
+    let danger = action.danger;
+    html! {
+        button.danger[danger.is_some()] type="button" title=(action.what)
+            data-key=(format!("{}-{path}", action.name))
+            data-post=(format!("/api/v1/{path}")) data-against=[against]
+            data-what=[danger.map(|_| format!("{} {of}?", capital(action.name)))]
+            data-danger=[danger.map(|danger| format!("{}: {danger}.", action.what))] {
+            (action.name)
+        }
+    }
+}
+
+/// A field for the reason of what the buttons beside it ask.
+pub(super) fn why() -> Markup {
+    html! {
+        input #why type="text" maxlength="200" autocomplete="off" aria-label="Why, in your words: it stands in the history"
+            placeholder="why (stands in the history)";
+    }
+}
+
+fn capital(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
 }
 
 /// The texts of a list.
@@ -107,7 +234,17 @@ pub(super) fn texts(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// `2026-11-21 07:00:00` of an RFC 3339 time.
-fn clock(at: &str) -> String {
-    at.get(..19).map_or_else(|| at.to_owned(), |at| at.replace('T', " "))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_amounts_are_as_they_should_be() {
+        assert_eq!(query(&[("q", Some("a b&c/é")), ("page", None)]), "?q=a%20b%26c%2F%C3%A9");
+        assert_eq!(query(&[("q", None)]), "");
+        assert_eq!(amount(1_234, "bytes"), "1.2 kB");
+        assert_eq!(amount(45_600_000, "bytes"), "45.6 MB");
+        assert_eq!(amount(7, "files"), "7 files");
+        assert_eq!(capital("drain"), "Drain");
+    }
 }

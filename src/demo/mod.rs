@@ -75,6 +75,9 @@ pub(crate) struct Options {
     /// A collector that takes traces by OTLP over HTTP, http://HOST:PORT; their times are the world's
     #[arg(long, value_name = "URL")]
     otlp_endpoint: Option<String>,
+    /// Machines that fail are left to you: mend them in the browser, or with dormer retry
+    #[arg(long)]
+    leave_failed: bool,
     /// Keeps everything alive afterwards, until Ctrl-C
     #[arg(long)]
     hold: bool,
@@ -120,7 +123,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let sets = manifest::sets(&options.sets)?;
     let mut stage = stage::Stage::set(&options, sets).await?;
     let show = show::Show::new(stage.machines() as u64, options.json);
-    let mut script = script::Script::new(&mut stage, &show, begun);
+    let mut script = script::Script::new(&mut stage, &show, begun, options.leave_failed);
     let outcome = tokio::select! {
         outcome = script.play() => outcome,
         told = told_to_stop() => Err(anyhow::anyhow!("interrupted by {}", told?)),

@@ -39,10 +39,17 @@ pub(crate) struct Script<'a> {
     mended: BTreeSet<RunId>,
     moved: Instant,
     last: String,
+    /// What fails is a person's to mend.
+    leave_failed: bool,
 }
 
 impl<'a> Script<'a> {
-    pub(crate) fn new(stage: &'a mut Stage, show: &'a Show, begun: Instant) -> Self {
+    pub(crate) fn new(
+        stage: &'a mut Stage,
+        show: &'a Show,
+        begun: Instant,
+        leave_failed: bool,
+    ) -> Self {
         let board = Board::new(stage.ports());
         let moved = Instant::now();
         Self {
@@ -54,6 +61,7 @@ impl<'a> Script<'a> {
             mended: BTreeSet::new(),
             moved,
             last: String::new(),
+            leave_failed,
         }
     }
 
@@ -63,6 +71,7 @@ impl<'a> Script<'a> {
         self.say(&format!("{machines} Windows machines are being made; dormer configures them."));
         let address = self.stage.address();
         self.say(&format!("Look on meanwhile: dormer get machines --server http://{address}"));
+        self.say(&format!("                   or in a browser: http://{address}/"));
         let first = self.stage.version(0).to_owned();
         self.until(&first, "come up").await?;
         self.say("All serve. A new payload is installed: the rollout upgrades one machine after another.");
@@ -84,7 +93,8 @@ impl<'a> Script<'a> {
             if serving == wanted && live == wanted {
                 return Ok(());
             }
-            let still = self.moved.elapsed() > STILL_MAX;
+            let left = self.leave_failed && self.board.live().any(|it| it.view.state == "Failed");
+            let still = self.moved.elapsed() > STILL_MAX && !left;
             anyhow::ensure!(
                 !still,
                 "machines do not {what}: {serving} of {wanted} serve with {version}"
@@ -118,9 +128,13 @@ impl<'a> Script<'a> {
             let (tries, since) = *self.failed.entry(seen.run.clone()).or_insert_with(|| {
                 let why = seen.view.reason.clone().unwrap_or_default();
                 self.show.say(&format!("{name} failed: {why}"));
+                if self.leave_failed {
+                    self.show
+                        .say(&format!("It is left to you: dormer why {name}; dormer retry {name}"));
+                }
                 (0, Instant::now())
             });
-            if tries < RETRIES_MAX && since.elapsed() >= FAILURE_SHOWN {
+            if !self.leave_failed && tries < RETRIES_MAX && since.elapsed() >= FAILURE_SHOWN {
                 self.show.say(&format!("{name} is retried from the step that failed."));
                 self.retry(&seen.run, tries).await?;
                 self.failed.insert(seen.run.clone(), (tries + 1, Instant::now()));

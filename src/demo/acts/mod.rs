@@ -70,6 +70,7 @@ impl Act {
             store: Some(folder.path().join("store")),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             otlp_endpoint: None,
+            leave_failed: false,
             hold: false,
         };
         let stage = Stage::set(&options, Sets::new()).await.expect("a stage");

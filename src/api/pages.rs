@@ -1,0 +1,105 @@
+//! What the console's pages are made of, beside the endpoints' own answers: a life as episodes, the rollout's turns.
+
+use super::{Api, ApiError, reads, timeline};
+use axum::extract::{Path, Query, State as Of};
+use dormer_engine::port::{HistoryReader, Ports};
+use dormer_engine_core::Record;
+use dormer_proto::{
+    envelope,
+    id::{RunId, Seq},
+    work::SCHEMA,
+};
+use dormer_workflows::{Dormer, State};
+use serde_json::Value;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// Records read in one step.
+const PAGE: usize = 1_000;
+
+/// A machine's turn with the lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// The lease's token.
+    pub(crate) token: u64,
+    /// UID of the machine that had it.
+    pub(crate) holder: String,
+    /// When it was granted, in milliseconds by the engine's clock.
+    pub(crate) from: u64,
+    /// When the slot ended; `None`: it goes on.
+    pub(crate) to: Option<u64>,
+}
+
+impl<P: Ports> Api<P> {
+    /// A run's life as episodes, and now by the engine's clock in milliseconds.
+    ///
+    /// # Errors
+    /// The store does not answer, or its answer cannot be read.
+    pub(crate) async fn timeline_of(
+        &self,
+        run: &RunId,
+    ) -> Result<(Vec<timeline::Episode>, u64), ApiError> {
+        let mut fold = timeline::Fold::default();
+        self.each_record(run, |record| fold.take(record)).await?;
+        Ok((fold.done().episodes, self.now().0))
+    }
+
+    /// The turns with the lease that a rollout's kept records tell of, oldest first.
+    ///
+    /// # Errors
+    /// As [`Api::timeline_of`].
+    pub(crate) async fn turns_of(&self, run: &RunId) -> Result<Vec<Turn>, ApiError> {
+        let mut turns = BTreeMap::new();
+        self.each_record(run, |record| turned(&mut turns, record)).await?;
+        Ok(turns.into_values().collect())
+    }
+
+    /// `limit` records of a run from `from` on, as the endpoint of histories answers them.
+    ///
+    /// # Errors
+    /// As [`Api::timeline_of`].
+    pub(crate) async fn part_of(
+        self: &Arc<Self>,
+        run: &RunId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Value, ApiError> {
+        let path = Path((run.workflow().to_owned(), run.key().to_owned()));
+        let part = Query(reads::Part::new(from, limit));
+        Ok(reads::run_history(Of(Arc::clone(self)), path, part).await?.0)
+    }
+
+    async fn each_record(
+        &self,
+        run: &RunId,
+        mut take: impl FnMut(&Record<Dormer>) + Send,
+    ) -> Result<(), ApiError> {
+        let mut from = Seq(1);
+        loop {
+            let stored = self.ports.reader().records(run, from, PAGE).await?;
+            let whole = stored.len() < PAGE;
+            for bytes in stored {
+                let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA)?;
+                from = record.run.seq.next();
+                take(&record);
+            }
+            if whole {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// What a record tells of turns: slots that are there, and slots that are there no more.
+fn turned(turns: &mut BTreeMap<u64, Turn>, record: &Record<Dormer>) {
+    let State::Rollout(state) = &record.run.state else { return };
+    let slots = state.view().slots;
+    for turn in turns.values_mut().filter(|turn| turn.to.is_none()) {
+        if slots.iter().all(|slot| slot.token.0 != turn.token) {
+            turn.to = Some(record.at.0);
+        }
+    }
+    for slot in slots {
+        let (token, from, holder) = (slot.token.0, slot.since.0, slot.holder);
+        turns.entry(token).or_insert(Turn { token, holder, from, to: None });
+    }
+}

@@ -1,0 +1,92 @@
+//! A run's history as a table, the newest first, page by page.
+
+use super::page::{clock, query, state, texts, word};
+use crate::api::{Api, ApiError, Shown};
+use dormer_engine::port::Ports;
+use dormer_workflows::actions::RESET;
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Records on a page.
+const ROWS: u64 = 40;
+
+/// Which part of a run's life a page shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Part {
+    /// Records before that one; the newest, if none is named.
+    before: Option<u64>,
+    /// The episode that began at that record is the one that is drawn.
+    pub(super) episode: Option<u64>,
+}
+
+/// The records of a part, the newest last.
+pub(super) async fn read<P: Ports>(
+    api: &Arc<Api<P>>,
+    run: &Shown,
+    part: Part,
+) -> Result<Vec<Value>, ApiError> {
+    let last = part.before.map_or(run.seq.0, |before| before.saturating_sub(1).min(run.seq.0));
+    let from = last.saturating_sub(ROWS - 1).max(1);
+    let limit = usize::try_from((last + 1).saturating_sub(from).max(1)).unwrap_or(1);
+    let page = api.part_of(&run.id, from, limit).await?;
+    let records = super::items(&page).to_vec();
+    Ok(records.into_iter().filter(|record| record["seq"].as_u64() <= Some(last)).collect())
+}
+
+/// The table, with links to what came before and after. `reset` is the run's path, if it can go back to a record.
+pub(super) fn table(records: &[Value], run: &Shown, part: Part, reset: Option<&str>) -> Markup {
+    let seq = |record: Option<&Value>| record.and_then(|record| record["seq"].as_u64());
+    let (first, last) = (seq(records.first()).unwrap_or(1), seq(records.last()).unwrap_or(0));
+    let address = |before: u64| {
+        let before = (before <= run.seq.0).then(|| before.to_string());
+        let episode = part.episode.map(|episode| episode.to_string());
+        let query = query(&[("before", before.as_deref()), ("episode", episode.as_deref())]);
+        if query.is_empty() { "?#history".to_owned() } else { format!("{query}#history") }
+    };
+    html! {
+        h2 #history { "What happened" }
+        table.history {
+            thead { tr { th { "Record" } th { "When" } th { "State" } th { "What" } th { "" } } }
+            tbody { @for record in records.iter().rev() { (row(record, run, reset)) } }
+        }
+        nav.pager aria-label="Pages of the history" {
+            @if last < run.seq.0 { a href=(address(last + ROWS + 1)) { "← newer" } }
+            span { "records " (first) " to " (last) " of " (run.seq.0) }
+            @if first > 1 { a href=(address(first)) { "older →" } }
+        }
+    }
+}
+
+fn row(record: &Value, run: &Shown, reset: Option<&str>) -> Markup {
+    let seq = record["seq"].as_u64().unwrap_or(0);
+    html! {
+        tr data-key=(format!("record-{seq}")) {
+            td data-label="Record" { span.seq { (seq) } }
+            td data-label="When" { time { (clock(word(record, "at"))) } }
+            td data-label="State" {
+                (state(word(record, "state")))
+                @if let Some(phase) = record["phase"].as_str() { " " span.phase { (phase) } }
+            }
+            td data-label="What" {
+                @for event in texts(&record["events"]) {
+                    div.event.bad[event.contains(" failed (")] { (event) }
+                }
+                @for task in texts(&record["asks"]) { div.asks { "→ " (task) } }
+            }
+            td data-label="" {
+                @if let Some(path) = reset.filter(|_| seq < run.seq.0 && run.closed.is_none()) {
+                    button.small.danger type="button" title=(RESET.what) aria-label=(format!("go back to record {seq}"))
+                        data-key=(format!("reset-{seq}"))
+                        data-post=(format!("/api/v1/{path}/reset")) data-to=(seq)
+                        data-what=(format!("Go back to record {seq}?"))
+                        data-danger=(format!("{}: {}.", RESET.what, RESET.danger.unwrap_or_default())) {
+                        "go back here"
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! A machine as the fleet's page lists it: where it is, and whether it needs a person.
+
+use crate::api::Shown;
+use dormer_engine_core::TaskPhase;
+use dormer_proto::id::Timestamp;
+use dormer_workflows::{State, machine::View};
+
+/// States in the order in which a machine passes through them; what needs a person comes first.
+pub(super) const STATES: [&str; 8] =
+    ["Failed", "Provisioned", "Reachable", "Configured", "Draining", "Recreated", "Joined", "Gone"];
+/// A machine that is on its way somewhere and has not moved for so long is stuck, in milliseconds: an hour, as the
+/// alert `DormerMachineStuck` has it.
+const STUCK_MS: u64 = 3_600_000;
+/// A drain that something named holds up for so long is stuck, in milliseconds.
+const HELD_UP_MS: u64 = 600_000;
+
+/// Why a machine needs a person, the most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Need {
+    /// It failed, and stands still until it is retried.
+    Failed,
+    /// The cloud has given its Machine up.
+    GivenUp,
+    /// It serves, but its Node does not.
+    Down,
+    /// It has not moved for [`STUCK_MS`], or its drain is held up.
+    Stuck,
+}
+
+/// A machine of the list.
+#[derive(Debug)]
+pub(super) struct Item<'a> {
+    pub(super) run: &'a Shown,
+    pub(super) view: View,
+    pub(super) need: Option<Need>,
+}
+
+impl<'a> Item<'a> {
+    /// `None`: the run is no machine's, or has ended.
+    pub(super) fn of(run: &'a Shown, now: Timestamp) -> Option<Self> {
+        let State::Machine(state) = &run.state else { return None };
+        if run.closed.is_some() {
+            return None;
+        }
+        let view = state.view();
+        let need = need(&view, now.since_ms(run.entered.at));
+        Some(Self { run, view, need })
+    }
+
+    /// Where it stands in the list: who needs a person, then state by state, then by name.
+    pub(super) fn place(&self) -> (bool, Option<Need>, usize, &str) {
+        let state = STATES.iter().position(|state| *state == self.view.state);
+        (self.need.is_none(), self.need, state.unwrap_or(STATES.len()), &self.view.name)
+    }
+
+    /// Whether the words of a search are in what people call it.
+    pub(super) fn is_called(&self, words: &[String]) -> bool {
+        let view = &self.view;
+        let texts = [
+            Some(&view.name),
+            Some(&view.uid),
+            view.node.as_ref(),
+            view.address.as_ref(),
+            view.owner.as_ref(),
+            view.version.as_ref(),
+            view.reason.as_ref(),
+        ];
+        let fixed = [view.state.to_lowercase(), view.phase.to_lowercase()];
+        let texts: Vec<String> =
+            texts.into_iter().flatten().map(|it| it.to_lowercase()).chain(fixed).collect();
+        words.iter().all(|word| texts.iter().any(|text| text.contains(word)))
+    }
+
+    /// What is to be said of it in one line: why it failed, or what it waits for.
+    pub(super) fn told(&self) -> String {
+        let view = &self.view;
+        if view.state == "Failed" {
+            return view.reason.clone().unwrap_or_default();
+        }
+        let waits = view.waiting_for.as_ref().map(|what| format!("waits for {what}"));
+        let failure = self.run.tasks.iter().find_map(|task| match &task.phase {
+            TaskPhase::Waiting { failure, .. } => Some(format!(
+                "{} failed at attempt {}: {}",
+                task.body.name(),
+                task.attempt.0,
+                failure.message
+            )),
+            TaskPhase::InFlight { .. } => None,
+        });
+        let held_up = view.reason.clone().filter(|_| view.state == "Draining");
+        [view.machine_error.clone(), waits, held_up, failure]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join("; ")
+    }
+}
+
+fn need(view: &View, for_ms: u64) -> Option<Need> {
+    if view.halted.is_some() || view.deleting {
+        return None;
+    }
+    match view.state {
+        "Failed" => Some(Need::Failed),
+        _ if view.machine_phase.as_deref() == Some("Failed") => Some(Need::GivenUp),
+        "Joined" if view.phase == "serving" && view.waiting_for.is_some() => Some(Need::Down),
+        "Joined" | "Gone" => None,
+        "Draining" if view.reason.is_some() => (for_ms >= HELD_UP_MS).then_some(Need::Stuck),
+        _ => (for_ms >= STUCK_MS).then_some(Need::Stuck),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(state: &'static str, phase: &'static str) -> View {
+        View { state, phase, ..dormer_workflows::machine::State::default().view() }
+    }
+
+    #[test]
+    fn who_needs_a_person_is_who_failed_was_given_up_is_down_or_does_not_move() {
+        assert_eq!(need(&view("Failed", "failed"), 0), Some(Need::Failed));
+        let given_up =
+            View { machine_phase: Some("Failed".into()), ..view("Provisioned", "probing") };
+        assert_eq!(need(&given_up, 0), Some(Need::GivenUp));
+        let down = View { waiting_for: Some("the Node".into()), ..view("Joined", "serving") };
+        assert_eq!(need(&down, 0), Some(Need::Down));
+        assert_eq!(need(&view("Joined", "waiting for the lease"), STUCK_MS), None);
+        assert_eq!(need(&view("Reachable", "converging the host"), STUCK_MS - 1), None);
+        assert_eq!(need(&view("Reachable", "converging the host"), STUCK_MS), Some(Need::Stuck));
+        let drain =
+            View { reason: Some("a/pod (a budget)".into()), ..view("Draining", "evicting") };
+        assert_eq!(
+            (need(&drain, HELD_UP_MS - 1), need(&drain, HELD_UP_MS)),
+            (None, Some(Need::Stuck))
+        );
+        let held = View { halted: Some("held by ann".into()), ..view("Failed", "failed") };
+        assert_eq!(need(&held, STUCK_MS), None, "somebody has it in hand");
+    }
+}

@@ -1,0 +1,330 @@
+//! An episode of a machine's life as one picture to scale: phases, their tasks, and each task's attempts and waits.
+//! It is drawn from the same tree as `dormer trace`.
+
+use super::page::percent;
+use crate::{
+    api::timeline::{Attempt, Episode, Phase, Task},
+    client::trace::lasted,
+};
+use maud::{Markup, html};
+
+/// The height of a row, and of the axis, in pixels.
+const ROW: usize = 24;
+const AXIS: usize = 22;
+/// The columns of the picture, in percent: names, bars, how long it took.
+const NAMES: f64 = 27.0;
+const BARS: f64 = 63.0;
+/// Tasks of one name in a row that are drawn one by one; more are drawn in one row.
+const ALIKE_MAX: usize = 3;
+/// Rows drawn at most; the history tells the rest.
+const ROWS_MAX: usize = 120;
+/// Bars in a row at most.
+const BARS_MAX: usize = 400;
+/// Marks on the axis, about.
+const MARKS: u64 = 6;
+/// Distances between marks that people can read, in milliseconds.
+const DISTANCES: [u64; 20] = [
+    10,
+    50,
+    100,
+    500,
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    30_000,
+    60_000,
+    120_000,
+    300_000,
+    600_000,
+    1_800_000,
+    3_600_000,
+    7_200_000,
+    21_600_000,
+    86_400_000,
+    604_800_000,
+    2_592_000_000,
+];
+
+/// What a bar is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Phase,
+    Good,
+    Bad,
+    Wait,
+    UnderWay,
+}
+
+impl Kind {
+    fn of(result: &str) -> Self {
+        match result {
+            "succeeded" => Self::Good,
+            "" => Self::UnderWay,
+            _ => Self::Bad,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Phase => "phase",
+            Self::Good => "good",
+            Self::Bad => "failed",
+            Self::Wait => "wait",
+            Self::UnderWay => "busy",
+        }
+    }
+}
+
+struct Bar {
+    kind: Kind,
+    from: u64,
+    to: u64,
+    told: String,
+}
+
+struct Row {
+    label: String,
+    below: bool,
+    from: u64,
+    to: u64,
+    bars: Vec<Bar>,
+}
+
+/// What the bars mean.
+pub(super) fn legend() -> Markup {
+    let kinds = [
+        (Kind::Phase, "phase"),
+        (Kind::Good, "succeeded"),
+        (Kind::Bad, "failed"),
+        (Kind::Wait, "waits for the next attempt"),
+        (Kind::UnderWay, "under way"),
+    ];
+    html! {
+        ul.legend aria-hidden="true" {
+            @for (kind, told) in kinds {
+                li { svg width="18" height="10" { rect data-kind=(kind.name()) width="18" height="10" rx="2" {} } " " (told) }
+            }
+        }
+    }
+}
+
+/// The picture; what goes on ends at `now`.
+pub(super) fn picture(episode: &Episode, now: u64) -> Markup {
+    let to = episode.to.unwrap_or(now).max(episode.from + 1);
+    let mut rows: Vec<Row> = episode.phases.iter().flat_map(|it| phase(it, to)).collect();
+    let left_out = rows.len().saturating_sub(ROWS_MAX);
+    rows.truncate(ROWS_MAX);
+    let height = AXIS + rows.len() * ROW;
+    let told = format!("{}, {}, to scale", episode.kind, lasted(episode.from, to));
+    html! {
+        div.wide tabindex="0" role="region" aria-label="Timeline; it can be scrolled" {
+            svg.timeline role="img" aria-label=(told) width="100%" height=(height) {
+                @for (at, _) in rows.iter().enumerate().filter(|(_, row)| !row.below) {
+                    rect.band x="0" y=(AXIS + at * ROW) width="100%" height=(ROW) {}
+                }
+                svg x=(percent(NAMES)) width=(percent(BARS)) height=(height) overflow="visible" {
+                    (axis(episode.from, to, height))
+                    @for (at, row) in rows.iter().enumerate() { (bars(row, AXIS + at * ROW, (episode.from, to))) }
+                }
+                svg width=(percent(NAMES - 0.5)) height=(height) {
+                    @for (at, row) in rows.iter().enumerate() {
+                        text.label.task[row.below] x=(if row.below { 18 } else { 4 }) y=(AXIS + at * ROW + 16) {
+                            (row.label) title { (row.label) }
+                        }
+                    }
+                }
+                @for (at, row) in rows.iter().enumerate() {
+                    text.long x="99.5%" y=(AXIS + at * ROW + 16) text-anchor="end" { (lasted(row.from, row.to)) }
+                }
+            }
+        }
+        @if left_out > 0 { p.quiet { (left_out) " more rows: the table below tells them." } }
+    }
+}
+
+fn place(at: u64, (from, to): (u64, u64)) -> f64 {
+    let whole = to.saturating_sub(from).max(1) as f64;
+    at.clamp(from, to).saturating_sub(from) as f64 * 100.0 / whole
+}
+
+fn axis(from: u64, to: u64, height: usize) -> Markup {
+    let whole = to.saturating_sub(from).max(1);
+    let apart = DISTANCES.into_iter().find(|it| whole / it <= MARKS).unwrap_or(whole);
+    html! {
+        @for mark in (0..=whole / apart).map(|mark| mark * apart) {
+            @let x = percent(place(from + mark, (from, to)));
+            line.mark x1=(x) x2=(x) y1=(AXIS - 4) y2=(height) {}
+            text.mark x=(x) y="13" { (if mark == 0 { "0".to_owned() } else { short(mark) }) }
+        }
+    }
+}
+
+/// A round span.
+fn short(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 => format!("{} s", ms / 1_000),
+        60_000..3_600_000 => format!("{} min", ms / 60_000),
+        3_600_000..86_400_000 => format!("{} h", ms / 3_600_000),
+        _ => format!("{} d", ms / 86_400_000),
+    }
+}
+
+fn bars(row: &Row, y: usize, within: (u64, u64)) -> Markup {
+    html! {
+        @for bar in row.bars.iter().take(BARS_MAX) {
+            @let (begin, end) = (place(bar.from, within), place(bar.to, within));
+            @let (top, high) = if bar.kind == Kind::Phase { (y + 9, 6) } else { (y + 5, 14) };
+            // What is too short to be seen is still drawn.
+            rect data-kind=(bar.kind.name()) x=(percent(begin)) y=(top) width=(percent((end - begin).max(0.25)))
+                height=(high) rx="2" { title { (bar.told) } }
+        }
+    }
+}
+
+fn phase(phase: &Phase, end: u64) -> Vec<Row> {
+    let label = if phase.phase.eq_ignore_ascii_case(&phase.state) {
+        phase.state.clone()
+    } else {
+        format!("{}: {}", phase.state, phase.phase)
+    };
+    let to = phase.to.unwrap_or(end);
+    let told = format!("{label}, {}", lasted(phase.from, to));
+    let bar = Bar { kind: Kind::Phase, from: phase.from, to, told };
+    let mut rows = vec![Row { label, below: false, from: phase.from, to, bars: vec![bar] }];
+    for alike in phase.tasks.chunk_by(|one, other| one.name == other.name) {
+        if alike.len() <= ALIKE_MAX {
+            rows.extend(alike.iter().map(|it| tasks(std::slice::from_ref(it), end)));
+        } else {
+            rows.push(tasks(alike, end));
+        }
+    }
+    rows
+}
+
+/// Tasks of one name in a row.
+fn tasks(alike: &[Task], end: u64) -> Row {
+    let tries: usize = alike.iter().map(|task| task.attempts.len()).sum();
+    let name = alike.first().map_or("", |task| task.name.as_str());
+    let label = match (alike.len(), tries) {
+        (1, 0 | 1) => name.to_owned(),
+        (1, tries) => format!("{name}, {tries} attempts"),
+        (times, _) => format!("{name}, {times} times"),
+    };
+    let from = alike.first().map_or(end, |task| task.from);
+    let to = alike.last().and_then(|task| task.to).unwrap_or(end);
+    let bars = alike.iter().flat_map(|task| tried(task, end)).collect();
+    Row { label, below: true, from, to, bars }
+}
+
+/// A task's attempts, and the waits between them.
+fn tried(task: &Task, end: u64) -> Vec<Bar> {
+    let ends = task.to.unwrap_or(end);
+    let mut bars = Vec::new();
+    for (at, it) in task.attempts.iter().enumerate() {
+        let to = it.to.unwrap_or(end);
+        bars.push(Bar { kind: Kind::of(&it.result), from: it.from, to, told: told(task, it, to) });
+        if let (Some(from), Some(due)) = (it.to, it.wait) {
+            let next = task.attempts.get(at + 1).map(|next| next.from);
+            let to = next.unwrap_or_else(|| due.min(ends)).max(from);
+            let told = format!("waits {}", lasted(from, to));
+            bars.push(Bar { kind: Kind::Wait, from, to, told });
+        }
+    }
+    bars
+}
+
+fn told(task: &Task, it: &Attempt, to: u64) -> String {
+    let result = if it.result.is_empty() { "under way" } else { &it.result };
+    let at = it.worker.as_ref().map_or_else(String::new, |worker| format!(" at {worker}"));
+    let why = it.told.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    format!(
+        "{} {}, attempt {}, {}: {result}{at}{why}",
+        task.name,
+        task.id,
+        it.attempt,
+        lasted(it.from, to)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(
+        attempt: u64,
+        from: u64,
+        to: Option<u64>,
+        result: &str,
+        wait: Option<u64>,
+    ) -> Attempt {
+        let (worker, told) = (Some("w1".into()), (result == "failed").then(|| "nobody".to_owned()));
+        Attempt { attempt, from, to, result: result.into(), worker, told, wait }
+    }
+
+    fn task(name: &str, from: u64, to: Option<u64>, attempts: Vec<Attempt>) -> Task {
+        Task { id: format!("{from}.0"), name: name.into(), from, to, attempts }
+    }
+
+    fn episode() -> Episode {
+        let tries = vec![
+            attempt(1, 0, Some(10_000), "failed", Some(20_000)),
+            attempt(2, 20_000, Some(40_000), "succeeded", None),
+        ];
+        let probing = Phase {
+            state: "Provisioned".into(),
+            phase: "probing".into(),
+            from: 0,
+            to: Some(40_000),
+            tasks: vec![task("probe", 0, Some(40_000), tries)],
+        };
+        let converging = Phase {
+            state: "Reachable".into(),
+            phase: "converging the host".into(),
+            from: 40_000,
+            to: None,
+            tasks: vec![task(
+                "converge-host",
+                40_000,
+                None,
+                vec![attempt(1, 40_000, None, "", None)],
+            )],
+        };
+        let phases = vec![probing, converging];
+        Episode {
+            kind: "bring-up".into(),
+            seq: 1,
+            from: 0,
+            to: None,
+            result: String::new(),
+            phases,
+        }
+    }
+
+    #[test]
+    fn attempts_and_waits_are_drawn_to_scale() {
+        let drawn = picture(&episode(), 80_000).into_string();
+        for bar in [
+            r#"<rect data-kind="failed" x="0.000%" y="51" width="12.500%""#,
+            r#"<rect data-kind="wait" x="12.500%" y="51" width="12.500%""#,
+            r#"<rect data-kind="good" x="25.000%" y="51" width="25.000%""#,
+            r#"<rect data-kind="busy" x="50.000%" y="99" width="50.000%""#,
+            "attempt 1, 10.0s: failed at w1: nobody",
+            "probe, 2 attempts",
+            "Reachable: converging the host",
+        ] {
+            assert!(drawn.contains(bar), "{bar} in {drawn}");
+        }
+        assert_eq!(drawn.matches("class=\"mark\"").count(), 2 * 3, "0, 30 s and 1 min: {drawn}");
+    }
+
+    #[test]
+    fn many_tasks_alike_share_a_row() {
+        let mut episode = episode();
+        episode.phases[1].tasks =
+            (0..300).map(|at| task("evict", 40_000 + at, Some(40_001 + at), vec![])).collect();
+        let drawn = picture(&episode, 80_000).into_string();
+        assert!(drawn.contains("evict, 300 times") && drawn.len() < 10_000, "{}", drawn.len());
+    }
+}
