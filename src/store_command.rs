@@ -20,9 +20,16 @@ use std::{
 pub(crate) enum StoreCommand {
     /// Read every record, and name what is damaged; ends with 1 if anything is
     Check(Which),
-    /// Write the whole history as JSON lines, one record a line
+    /// Write the whole history as JSON lines, one record a line; the lines of an embedded store and of one on NATS are
+    /// the same, so a dump of one makes a store of the other
+    ///
+    /// The first line is `{"store":{"layout":1,"incarnation":I,"epoch":E}}`. Then come the records, a run's one after
+    /// the other: `{"record":{"run":R,"seq":N,"head":[revision,seq,deadline,end],"record":{...},"envelope":"..."}}`.
+    /// `head` stands in the last record of each run (moments are milliseconds since 1970, 0 is none), `record` is for
+    /// people, and `envelope` is the record as it is stored, base64. Last come `{"dead_letter":{...}}`.
     Dump(Dump),
-    /// Make a new store of a dump: what the old one had ordered is never mistaken for its own
+    /// Make a new store of a dump, whichever kind of store it is of: what the old one had ordered is never mistaken
+    /// for its own
     Restore(Restore),
 }
 

@@ -263,5 +263,6 @@ fn sum(a: Tally, b: Tally) -> Tally {
         conflicts: a.conflicts + b.conflicts,
         dead: a.dead + b.dead,
         newer: a.newer + b.newer,
+        refused: a.refused + b.refused,
     }
 }

@@ -10,6 +10,7 @@ mod cache;
 mod carry;
 mod intake;
 mod newer;
+mod refused;
 
 use crate::{
     port::{
@@ -34,6 +35,7 @@ use dormer_proto::{
 pub use intake::Arrived;
 use intake::{Mail, sort};
 use newer::Left;
+use refused::Refused;
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::Instant;
 
@@ -61,6 +63,8 @@ pub struct Tally {
     pub dead: u64,
     /// Letters and records that a newer build wrote.
     pub newer: u64,
+    /// Records that nobody will ever store, as often as they were tried.
+    pub refused: u64,
 }
 
 /// One lane of an engine.
@@ -70,6 +74,7 @@ pub struct Lane<W: Workflow, P: Ports, E: Witness<W> = ()> {
     cache: Cache<W>,
     witness: Arc<E>,
     left: Left,
+    refused: Refused,
     /// What this lane has done so far.
     pub tally: Tally,
 }
@@ -115,8 +120,9 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         cached_max: usize,
         witness: Arc<E>,
     ) -> Self {
-        let (cache, left, tally) = (Cache::new(cached_max), Left::default(), Tally::default());
-        Self { ports, build: build.into(), cache, witness, left, tally }
+        let (build, cache) = (build.into(), Cache::new(cached_max));
+        let (left, refused, tally) = (Left::default(), Refused::default(), Tally::default());
+        Self { ports, build, cache, witness, left, refused, tally }
     }
 
     /// Works off a batch of deliveries.
@@ -418,6 +424,7 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         let mut settled = Vec::new();
         let mut appended = Vec::new();
         let mut batch = Vec::new();
+        let mut unwritten = 0;
         for mut plan in plans {
             self.tally.dropped += plan.dropped;
             self.tally.unknown += plan.unknown;
@@ -448,7 +455,8 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
                     appended.push((plan, record, effects, sum));
                 }
                 Err(error) => {
-                    tracing::error!(run = %plan.run, %error, "a record cannot be written");
+                    unwritten += 1;
+                    self.refuse(&plan.run, &error.to_string());
                     fates.extend(
                         plan.fates
                             .iter()
@@ -467,7 +475,7 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
             }
             early.carry_out(self.ports.as_ref()).await?;
         }
-        let results = self.append(batch).await;
+        let results = self.append(batch, unwritten).await;
         for ((plan, record, effects, sum), result) in appended.into_iter().zip(results) {
             self.after_append(plan, record, effects, sum, result, &mut work, &mut settled, fates);
         }
@@ -492,13 +500,29 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         Ok(())
     }
 
-    async fn append(&self, batch: Vec<Append>) -> Vec<Result<Revision, AppendError>> {
-        if batch.is_empty() {
-            return Vec::new();
+    /// The run stands still until a person acts: said once, counted each time.
+    fn refuse(&mut self, run: &RunId, why: &str) {
+        self.tally.refused += 1;
+        if self.refused.first(run) {
+            tracing::warn!(%run, why, "a record is refused for good: the run stands still");
+            self.witness.refused(run, why);
         }
+    }
+
+    /// Appends; records that could not even be written count as refused.
+    async fn append(
+        &self,
+        batch: Vec<Append>,
+        unwritten: u64,
+    ) -> Vec<Result<Revision, AppendError>> {
         let begun = Instant::now();
-        let results = self.ports.history().append(batch).await;
-        self.witness.appended(begun.elapsed(), tallied(&results));
+        let results =
+            if batch.is_empty() { Vec::new() } else { self.ports.history().append(batch).await };
+        let mut what = tallied(&results);
+        what.refused += unwritten;
+        if what != Appended::default() {
+            self.witness.appended(begun.elapsed(), what);
+        }
         results
     }
 
@@ -520,6 +544,7 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
                 self.tally.events += record.events.len() as u64;
                 tracing::debug!(run = %plan.run, seq = %record.run.seq, "appended");
                 self.witness.stored(plan.before, &record);
+                self.refused.stored(&plan.run);
                 let mut run = record.run;
                 run.sealed(sum);
                 work.add(&run, effects);
@@ -534,7 +559,12 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
                     AppendError::Refused(_) => REFUSED_AGAIN_MS,
                 };
                 self.tally.conflicts += u64::from(error == AppendError::Conflict);
-                tracing::debug!(run = %plan.run, %error, "not appended; the letters come again");
+                match &error {
+                    AppendError::Refused(why) => self.refuse(&plan.run, why),
+                    _ => {
+                        tracing::debug!(run = %plan.run, %error, "not appended; the letters come again");
+                    }
+                }
                 self.cache.forget(&plan.run);
                 fates.extend(plan.fates.iter().map(|(token, _)| (*token, Settle::Again(wait))));
             }

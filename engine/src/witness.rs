@@ -1,6 +1,7 @@
 //! The witness: told what an engine did, for metrics, logs and traces. Nothing is decided by it.
 
 use dormer_engine_core::{Record, Run, Workflow};
+use dormer_proto::id::RunId;
 use std::time::Duration;
 
 /// What became of one round of appends.
@@ -32,6 +33,12 @@ pub trait Witness<W: Workflow>: Send + Sync + 'static {
 
     /// One round of appends took so long.
     fn appended(&self, took: Duration, what: Appended);
+
+    /// Nobody will ever store this run's next record (too large, or not to be written down): it stands still until a
+    /// person acts. Told once a run; how often it was tried, [`Witness::appended`] counts.
+    fn refused(&self, run: &RunId, why: &str) {
+        let _ = (run, why);
+    }
 
     /// Letters changed nothing; `unknown` of them belong to another incarnation, or to a lost tail of the store.
     fn dropped(&self, letters: u64, unknown: u64);

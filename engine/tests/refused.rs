@@ -1,0 +1,146 @@
+//! A record that nobody will ever store: its run stands still, is told of once and counted each time, and no other
+//! run waits for it.
+
+mod builds;
+
+use builds::{old, old::Old, run};
+use dormer_engine::{
+    lane::Lane,
+    local::Local,
+    memory::MemoryStore,
+    port::{
+        Append, AppendError, Clock, DeadLetter, DeadLetters, Delivery, Head, History,
+        HistoryReader, StoreError, Stored,
+    },
+    witness::{Appended, Witness},
+};
+use dormer_engine_core::{LetterOf, Record, Run};
+use dormer_proto::{
+    envelope,
+    id::{Epoch, Incarnation, Revision, RunId, Seq, Timestamp},
+    message::{Inbound, Letter, ObjectRef, Observation, Version},
+};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// A store that refuses whatever the run `big` wants stored.
+struct Refusing(MemoryStore);
+
+impl History for Refusing {
+    fn incarnation(&self) -> Incarnation {
+        self.0.incarnation()
+    }
+    fn exclusive(&self) -> bool {
+        self.0.exclusive()
+    }
+    async fn load(&self, runs: &[RunId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        self.0.load(runs).await
+    }
+    async fn append(&self, batch: Vec<Append>) -> Vec<Result<Revision, AppendError>> {
+        let mut results = Vec::new();
+        for append in batch {
+            results.push(if append.run.key() == "big" {
+                Err(AppendError::Refused("too large".into()))
+            } else {
+                self.0.append(vec![append]).await.remove(0)
+            });
+        }
+        results
+    }
+}
+
+impl HistoryReader for Refusing {
+    async fn records(
+        &self,
+        run: &RunId,
+        from: Seq,
+        limit: usize,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.0.records(run, from, limit).await
+    }
+    async fn heads(&self, after: Option<&RunId>, limit: usize) -> Result<Vec<Head>, StoreError> {
+        self.0.heads(after, limit).await
+    }
+    async fn forget(&self, run: &RunId, revision: Revision) -> Result<(), StoreError> {
+        self.0.forget(run, revision).await
+    }
+}
+
+impl DeadLetters for Refusing {
+    async fn put(&self, letter: DeadLetter) -> Result<(), StoreError> {
+        self.0.put(letter).await
+    }
+    async fn list(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        self.0.list(after, limit).await
+    }
+    async fn remove(&self, id: u64) -> Result<(), StoreError> {
+        self.0.remove(id).await
+    }
+}
+
+/// What was told of, and how many appends were refused.
+#[derive(Default)]
+struct Told(Mutex<(Vec<String>, u64)>);
+
+impl Told {
+    fn now(&self) -> (Vec<String>, u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Witness<Old> for Told {
+    type Glance = ();
+    fn glance(&self, _: &Run<Old>) {}
+    fn stored(&self, _: Option<()>, _: &Record<Old>) {}
+    fn appended(&self, _: Duration, what: Appended) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).1 += what.refused;
+    }
+    fn refused(&self, run: &RunId, why: &str) {
+        let told = format!("{run}: {why}");
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.push(told);
+    }
+    fn dropped(&self, _: u64, _: u64) {}
+    fn buried(&self) {}
+}
+
+#[derive(Clone, Copy)]
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp(1_000)
+    }
+}
+
+fn fact(run: &RunId, token: u64) -> Delivery {
+    let object =
+        ObjectRef { cluster: String::new(), kind: "Page".into(), uid: run.key().to_owned() };
+    let version = Version { epoch: Epoch(1), resource: token };
+    let fact = Some(old::Fact { size: 1 });
+    let seen = Observation { object, version, fact, may_start: true };
+    let letter: LetterOf<Old> = Letter {
+        run: run.clone(),
+        incarnation: Some(Incarnation(5)),
+        body: Inbound::Observed(seen),
+    };
+    let (bytes, _) = envelope::encode(&letter, 1).expect("a letter");
+    Delivery { bytes, token, cause: format!("test:{token}") }
+}
+
+#[tokio::test]
+async fn a_refused_record_is_told_of_once_and_counted_each_time() {
+    let store = Arc::new(Refusing(MemoryStore::new(Incarnation(5))));
+    let ports = Arc::new(Local::new(Arc::clone(&store), Still));
+    let told = Arc::new(Told::default());
+    let mut lane = Lane::<Old, _, Told>::seen_by(ports, "test", 8, Arc::clone(&told));
+    let (big, small) = (run("big"), run("small"));
+    for token in 0..3 {
+        lane.turn(vec![fact(&big, 2 * token), fact(&small, 2 * token + 1)]).await.expect("sound");
+    }
+    assert_eq!(told.now(), (vec!["fetch/big: too large".to_owned()], 3));
+    assert_eq!((lane.tally.refused, lane.tally.dead), (3, 0));
+    let stored = store.load(&[big, small]).await.expect("loaded");
+    assert!(stored[0].is_none() && stored[1].is_some());
+}
