@@ -4,7 +4,7 @@
 mod embedded_common;
 
 use dormer_engine::embedded::{EmbeddedStore, check};
-use embedded_common::{closed, reopen, run, stand, step};
+use embedded_common::{closed, reopen_with, run, stand, step};
 use std::{
     collections::HashMap,
     io::{BufRead, BufReader, Write},
@@ -16,12 +16,14 @@ use std::{
 const FOLDER: &str = "DORMER_TEST_KILL_FOLDER";
 const KILLS: u64 = 200;
 const RUNS: u64 = 16;
+/// Of the log: so small that it is full several times between two kills.
+const SEGMENT: u64 = 64 << 10;
 
 /// Not a test by itself: what the killed process does. Without the variable it does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_process_that_is_killed() {
     let Ok(folder) = std::env::var(FOLDER) else { return };
-    let store = Arc::new(EmbeddedStore::open(Path::new(&folder)).expect("opens"));
+    let store = Arc::new(EmbeddedStore::open_with(Path::new(&folder), SEGMENT).expect("opens"));
     let runs = (0..RUNS).map(|i| {
         let store = Arc::clone(&store);
         tokio::spawn(async move {
@@ -70,14 +72,14 @@ fn kill_after(folder: &Path, lines: usize, acknowledged: &mut HashMap<u64, u64>)
 #[tokio::test]
 async fn two_hundred_kills_lose_nothing_that_was_acknowledged() {
     let folder = tempfile::tempdir().expect("a folder");
-    closed(reopen(folder.path()).await, folder.path()).await;
+    closed(reopen_with(folder.path(), SEGMENT).await, folder.path()).await;
     let mut acknowledged = HashMap::new();
     let mut chance = 0x9e37_79b9_7f4a_7c15_u64;
     for kill in 0..KILLS {
         chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(kill);
         let lines = usize::try_from(chance >> 57).expect("small");
         kill_after(folder.path(), lines, &mut acknowledged);
-        let store = reopen(folder.path()).await;
+        let store = reopen_with(folder.path(), SEGMENT).await;
         for (i, seq) in &acknowledged {
             let found = stand(&store, &run(&i.to_string())).await.seq;
             assert!(found >= *seq, "kill {kill}: run {i} is at {found}, {seq} was acknowledged");

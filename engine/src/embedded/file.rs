@@ -1,25 +1,100 @@
-//! The store's one file: made whole or not at all, opened by one process.
+//! The store's files: made whole or not at all, opened by one process, and seen to belong together.
 
-use super::{FILE, OpenError, builder, damaged, identity};
-use redb::{Database, DatabaseError};
-use std::path::Path;
+use super::{
+    FILE, OpenError, WAL_FILE,
+    apply::commit,
+    builder, damaged,
+    overlay::Layer,
+    state::{LAYOUT, Log, State, state},
+    wal::{Fault, recover, verify_spent},
+};
+use redb::{Database, DatabaseError, StorageBackend, backends::FileBackend};
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    path::Path,
+};
 
 /// Name of a file that is still being made: only a finished one gets the real name, so that an empty or short file
 /// under the real name is damage and never a new store.
 const UNFINISHED: &str = "dormer.redb.new";
 
-/// Opens the file in `folder`, making both if they are not there.
-pub(super) fn open_or_create(folder: &Path) -> Result<Database, OpenError> {
+/// Opens the store in `folder`, making both if they are not there. The redb file has everything then.
+pub(super) fn open_or_create(folder: &Path) -> Result<(Database, State), OpenError> {
     if !folder.join(FILE).exists() {
+        if folder.join(WAL_FILE).exists() {
+            let detail = format!("{FILE} is missing");
+            return Err(OpenError::Unpaired { file: folder.join(WAL_FILE), detail });
+        }
         create(folder, |_| Ok(()))?;
     }
     open(folder)
 }
 
-/// Opens a file that must be there.
-pub(super) fn open(folder: &Path) -> Result<Database, OpenError> {
-    let file = folder.join(FILE);
-    builder().open(&file).map_err(|error| named(folder, &file, error))
+/// Opens a store that must be there. The redb file has everything then, and there is no log beside it.
+pub(super) fn open(folder: &Path) -> Result<(Database, State), OpenError> {
+    let (file, wal) = (folder.join(FILE), folder.join(WAL_FILE));
+    // Of some damaged pages redb makes a panic; whoever opens the store shall read a sentence.
+    let opened = std::panic::catch_unwind(|| builder().open(&file));
+    let opened = opened.map_err(|_| damaged(&file, &"a page of it stopped redb"))?;
+    let database = opened.map_err(|error| named(folder, &file, error))?;
+    let log = wal.exists().then(|| wal_file(folder)).transpose()?;
+    let state = settle(&database, log.as_deref(), &file, &wal)?;
+    drop(log);
+    forget_wal(folder);
+    Ok((database, state))
+}
+
+/// Opens the log's file, or makes an empty one.
+pub(super) fn wal_file(folder: &Path) -> Result<Box<dyn StorageBackend>, OpenError> {
+    let (file, trouble) = (folder.join(WAL_FILE), in_folder(folder));
+    let options =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&file);
+    let backend = FileBackend::new(options.map_err(trouble)?);
+    Ok(Box::new(backend.map_err(|error| damaged(&file, &error))?))
+}
+
+/// Removes a log that the redb file does not need. One that stays is recognised as spent.
+pub(super) fn forget_wal(folder: &Path) {
+    let _ = std::fs::remove_file(folder.join(WAL_FILE));
+}
+
+/// Brings into the redb file what the log has and it has not.
+pub(super) fn settle(
+    database: &Database,
+    wal: Option<&dyn StorageBackend>,
+    file: &Path,
+    wal_file: &Path,
+) -> Result<State, OpenError> {
+    let mut state = state(database).map_err(|error| damaged(file, &error))?;
+    if state.layout > LAYOUT {
+        return Err(OpenError::Newer { file: file.to_owned(), found: state.layout });
+    }
+    let refused = |fault: Fault| match fault {
+        Fault::Io(_) | Fault::Damaged { .. } => damaged(wal_file, &fault),
+        Fault::Unpaired(what) => {
+            OpenError::Unpaired { file: wal_file.to_owned(), detail: what.to_owned() }
+        }
+    };
+    let incarnation = state.incarnation.0;
+    match (state.log, wal) {
+        (Log::Spent(_), None) => {}
+        (Log::Spent(generation), Some(wal)) => {
+            verify_spent(wal, incarnation, generation).map_err(refused)?;
+        }
+        (Log::From(_), None) => return Err(refused(Fault::Unpaired("it is missing"))),
+        (Log::From(mark), Some(wal)) => {
+            let found = recover(wal, incarnation, mark).map_err(refused)?;
+            let mut layer = Layer::new();
+            for (run, entry) in found.records {
+                state.revision = state.revision.max(entry.head.0);
+                layer.entry(run).or_default().push(entry);
+            }
+            state.log = Log::Spent(found.generation);
+            commit(database, &layer, Vec::new(), state.log).map_err(|e| damaged(file, &e))?;
+        }
+    }
+    Ok(state)
 }
 
 /// Makes the file with its tables, lets `fill` fill it, and then gives it its name.
@@ -27,23 +102,31 @@ pub(super) fn create(
     folder: &Path,
     fill: impl FnOnce(&Database) -> Result<(), redb::Error>,
 ) -> Result<(), OpenError> {
-    let trouble = |error| OpenError::Folder { folder: folder.to_owned(), error };
-    std::fs::create_dir_all(folder).map_err(trouble)?;
+    let trouble = in_folder(folder);
+    std::fs::create_dir_all(folder).map_err(&trouble)?;
     let file = folder.join(UNFINISHED);
     let database = match builder().create(&file) {
         Err(error) if !matches!(error, DatabaseError::DatabaseAlreadyOpen) => {
             // What a crash left of an earlier attempt; nobody has seen it.
-            std::fs::remove_file(&file).map_err(trouble)?;
+            std::fs::remove_file(&file).map_err(&trouble)?;
             builder().create(&file)
         }
         other => other,
     };
     let database = database.map_err(|error| named(folder, &file, error))?;
-    identity(&database).and_then(|_| fill(&database)).map_err(|error| damaged(&file, &error))?;
+    state(&database).and_then(|_| fill(&database)).map_err(|error| damaged(&file, &error))?;
     drop(database);
-    std::fs::rename(&file, folder.join(FILE)).map_err(trouble)?;
-    // The name itself must survive a power loss.
-    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(trouble)
+    std::fs::rename(&file, folder.join(FILE)).map_err(&trouble)?;
+    keep_names(folder)
+}
+
+/// Makes the names in `folder` survive a power loss.
+pub(super) fn keep_names(folder: &Path) -> Result<(), OpenError> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(in_folder(folder))
+}
+
+fn in_folder(folder: &Path) -> impl Fn(io::Error) -> OpenError {
+    move |error| OpenError::Folder { folder: folder.to_owned(), error }
 }
 
 fn named(folder: &Path, file: &Path, error: DatabaseError) -> OpenError {

@@ -1,14 +1,22 @@
-//! The embedded store: history and dead letters of one process in one redb file.
+//! The embedded store: history and dead letters of one process in one redb file, with a log before it.
 //!
-//! Why redb and not fjall (engines.md §2b has both measured): crash safety decides before speed. redb's commit is one
-//! checksummed switch of a root page, its recovery is fuzzed upstream, and its `StorageBackend` lets a test tear and
-//! drop unsynced writes, which nothing lets us do to fjall's background threads. Group commit by one writer thread
-//! gives back most of the speed.
+//! Why redb and not fjall, with both measured: crash safety decides before speed. redb's commit is one checksummed
+//! switch of a root page, its recovery is fuzzed upstream, and its `StorageBackend` lets a test tear and drop unsynced
+//! writes, which nothing lets us do to fjall's background threads.
+//!
+//! Why a log: a redb commit syncs about nine scattered pages. An append is one frame of the log and one sync; it is
+//! acknowledged then, and readers find it in memory (`overlay`) until its whole segment of the log has gone into the
+//! redb file in one commit. That commit also says which segment comes next, so the two files cannot disagree unseen.
+//! A store that was closed is the redb file alone.
 
+mod apply;
 mod file;
 mod json;
+mod overlay;
+mod state;
 mod tables;
 mod upkeep;
+mod wal;
 mod writer;
 
 pub(crate) use json::Loose;
@@ -18,22 +26,33 @@ pub use upkeep::{DumpError, Fault, Report, check, dump, restore};
 use crate::port::{
     Append, AppendError, DeadLetter, DeadLetters, Head, History, HistoryReader, StoreError, Stored,
 };
-use dormer_proto::id::{Epoch, Incarnation, Revision, RunId, Seq};
-use redb::{Builder, Database, ReadableDatabase, ReadableTable, StorageBackend};
+use apply::{Wish, commit};
+use dormer_proto::{
+    id::{Epoch, Incarnation, Revision, RunId, Seq},
+    subject::RECORDS_PER_RUN_MAX,
+};
+use overlay::{Layer, Overlay};
+use redb::{Builder, Database, ReadableDatabase, StorageBackend};
+use state::{LAYOUT, Log, State};
 use std::{
+    collections::BTreeMap,
     ops::Bound,
     path::{Path, PathBuf},
     sync::Arc,
 };
-use tables::{DEAD, HEADS, META, RECORDS};
-use writer::{Wish, Writer};
+use tables::{DEAD, HEADS, RECORDS};
+use wal::Wal;
+use writer::{AtEnd, Writer, Writing};
 
-/// Layout of the file; a file with a greater number was written by a newer dormer.
-const LAYOUT: u64 = 1;
+/// Bytes of each of the log's two segments: what one commit of the redb file takes over, and what memory holds twice at
+/// most. A power of two that a commit takes in well under the time in which the other fills.
+pub const SEGMENT_BYTES: u64 = 4 << 20;
 /// Pages of the file that are kept in memory, in bytes. Runs at work fit; idle runs are left to the system's cache.
 pub const CACHE_BYTES_MAX: usize = 16 << 20;
 /// Name of the file in the store's folder.
 pub const FILE: &str = "dormer.redb";
+/// Name of the log beside it: there while the store is open, and after a crash.
+pub const WAL_FILE: &str = "dormer.wal";
 
 /// Why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +78,17 @@ pub enum OpenError {
         /// What redb says.
         detail: String,
     },
+    /// The store and its log are not of the same moment: one was put back, or taken away, without the other.
+    #[error(
+        "{file} and {FILE} do not belong together ({detail}); put both back as they were, or restore a dump into a new \
+         folder"
+    )]
+    Unpaired {
+        /// The log.
+        file: PathBuf,
+        /// What does not fit.
+        detail: String,
+    },
     /// A newer dormer wrote it.
     #[error("{file} has layout {found}; this build reads up to {LAYOUT}: use the newer dormer")]
     Newer {
@@ -72,6 +102,7 @@ pub enum OpenError {
 /// The store. Cloning is cheap through `Arc`; dropping the last one closes the file.
 pub struct EmbeddedStore {
     database: Arc<Database>,
+    overlay: Arc<Overlay>,
     incarnation: Incarnation,
     writer: Writer,
 }
@@ -82,29 +113,55 @@ impl EmbeddedStore {
     /// # Errors
     /// [`OpenError`], which says what to do.
     pub fn open(folder: &Path) -> Result<Self, OpenError> {
-        let database = file::open_or_create(folder)?;
-        Self::on(database, &folder.join(FILE))
+        Self::open_with(folder, SEGMENT_BYTES)
     }
 
-    /// Opens the store on a file layer of the caller's, such as one that loses unsynced writes.
+    /// The same, with segments of so many bytes in the log: at least 8 KiB, and a record must fit one.
     ///
     /// # Errors
     /// [`OpenError`], which says what to do.
-    pub fn open_on(backend: impl StorageBackend) -> Result<Self, OpenError> {
-        let file = Path::new("the given file layer");
-        let database = builder().create_with_backend(backend);
-        Self::on(database.map_err(|error| damaged(file, &error))?, file)
+    pub fn open_with(folder: &Path, segment_bytes: u64) -> Result<Self, OpenError> {
+        let (database, state) = file::open_or_create(folder)?;
+        let wal = file::wal_file(folder)?;
+        let file = folder.join(FILE);
+        let wal = begin(wal, segment_bytes, &state, &folder.join(WAL_FILE))?;
+        file::keep_names(folder)?;
+        let folder = folder.to_owned();
+        Self::on(database, &state, wal, &file, Box::new(move || file::forget_wal(&folder)))
     }
 
-    fn on(database: Database, file: &Path) -> Result<Self, OpenError> {
-        let (incarnation, layout, revision) =
-            identity(&database).map_err(|error| damaged(file, &error))?;
-        if layout > LAYOUT {
-            return Err(OpenError::Newer { file: file.to_owned(), found: layout });
-        }
-        let database = Arc::new(database);
-        let writer = Writer::start(Arc::clone(&database), revision);
-        Ok(Self { database, incarnation, writer })
+    /// Opens the store on file layers of the caller's, such as ones that lose unsynced writes: one for the redb file,
+    /// one for the log.
+    ///
+    /// # Errors
+    /// [`OpenError`], which says what to do.
+    pub fn open_on(
+        backend: impl StorageBackend,
+        wal: impl StorageBackend,
+        segment_bytes: u64,
+    ) -> Result<Self, OpenError> {
+        let (file, wal_file) = (Path::new("the given file layer"), Path::new("the given log"));
+        let database = builder().create_with_backend(backend);
+        let database = database.map_err(|error| damaged(file, &error))?;
+        let state = file::settle(&database, Some(&wal), file, wal_file)?;
+        let wal = begin(Box::new(wal), segment_bytes, &state, wal_file)?;
+        Self::on(database, &state, wal, file, Box::new(|| ()))
+    }
+
+    /// From here on the redb file needs the log.
+    fn on(
+        database: Database,
+        state: &State,
+        wal: Wal,
+        file: &Path,
+        at_end: AtEnd,
+    ) -> Result<Self, OpenError> {
+        commit(&database, &Layer::new(), Vec::new(), Log::From(wal.mark()))
+            .map_err(|error| damaged(file, &error))?;
+        let (database, overlay) = (Arc::new(database), Arc::new(Overlay::default()));
+        let (own, seen) = (Arc::clone(&database), Arc::clone(&overlay));
+        let writer = Writer::start(Writing::new(wal, own, seen, state.revision, at_end));
+        Ok(Self { database, overlay, incarnation: state.incarnation, writer })
     }
 
     /// Draws the next epoch.
@@ -140,27 +197,17 @@ fn broken(error: &impl std::fmt::Display) -> StoreError {
     StoreError::Broken(format!("the embedded store: {error}"))
 }
 
-/// Makes the tables once; answers incarnation, layout and the last revision.
-fn identity(database: &Database) -> Result<(Incarnation, u64, u64), redb::Error> {
-    let change = database.begin_write()?;
-    let found = {
-        change.open_table(RECORDS)?;
-        change.open_table(DEAD)?;
-        let heads = change.open_table(HEADS)?;
-        let mut meta = change.open_table(META)?;
-        if meta.get("incarnation")?.is_none() {
-            meta.insert("incarnation", rand::random::<u64>())?;
-            meta.insert("layout", LAYOUT)?;
-        }
-        let word = |name: &str| Ok::<_, redb::Error>(meta.get(name)?.map_or(0, |v| v.value()));
-        let mut last = 0;
-        for head in heads.iter()? {
-            last = last.max(head?.1.value().0);
-        }
-        (Incarnation(word("incarnation")?), word("layout")?, last)
-    };
-    change.commit()?;
-    Ok(found)
+/// Opens a segment of the log that begins after everything in the redb file.
+fn begin(
+    wal: Box<dyn StorageBackend>,
+    segment_bytes: u64,
+    state: &State,
+    file: &Path,
+) -> Result<Wal, OpenError> {
+    let (Log::Spent(generation) | Log::From(wal::Mark { generation, .. })) = state.log;
+    let (incarnation, first) = (state.incarnation.0, state.revision + 1);
+    Wal::begin(wal, segment_bytes, incarnation, generation, first)
+        .map_err(|error| OpenError::Folder { folder: file.to_owned(), error })
 }
 
 impl History for EmbeddedStore {
@@ -173,28 +220,43 @@ impl History for EmbeddedStore {
     }
 
     async fn load(&self, runs: &[RunId]) -> Result<Vec<Option<Stored>>, StoreError> {
-        let runs = runs.to_vec();
-        self.read(move |database| {
-            let read = database.begin_read()?;
-            let (heads, records) = (read.open_table(HEADS)?, read.open_table(RECORDS)?);
-            let mut found = Vec::with_capacity(runs.len());
-            for run in &runs {
-                let Some(head) = heads.get(run.as_str())? else {
-                    found.push(None);
-                    continue;
-                };
-                let (revision, seq, ..): HeadRow = head.value();
-                let bytes = records.get((run.as_str(), seq))?.map(|v| v.value().to_vec());
-                found.push(bytes.map(|bytes| Stored { bytes, revision: Revision(revision) }));
-            }
-            Ok(found)
-        })
-        .await
+        let stored = |entry: &overlay::Entry| Stored {
+            bytes: entry.bytes.clone(),
+            revision: Revision(entry.head.0),
+        };
+        let mut found: Vec<_> = runs.iter().map(|run| self.overlay.last(run, stored)).collect();
+        let absent: Vec<usize> = (0..runs.len()).filter(|at| found[*at].is_none()).collect();
+        if absent.is_empty() {
+            return Ok(found);
+        }
+        let wanted: Vec<RunId> = absent.iter().map(|at| runs[*at].clone()).collect();
+        // Records move from memory to the file, so whoever looks in this order misses none.
+        let read = self.read(move |database| last_records(database, &wanted)).await?;
+        for (at, stored) in absent.into_iter().zip(read) {
+            found[at] = stored;
+        }
+        Ok(found)
     }
 
     async fn append(&self, batch: Vec<Append>) -> Vec<Result<Revision, AppendError>> {
         self.writer.append(batch).await
     }
+}
+
+fn last_records(database: &Database, runs: &[RunId]) -> Result<Vec<Option<Stored>>, redb::Error> {
+    let read = database.begin_read()?;
+    let (heads, records) = (read.open_table(HEADS)?, read.open_table(RECORDS)?);
+    let mut found = Vec::with_capacity(runs.len());
+    for run in runs {
+        let Some(head) = heads.get(run.as_str())? else {
+            found.push(None);
+            continue;
+        };
+        let (revision, seq, ..): HeadRow = head.value();
+        let bytes = records.get((run.as_str(), seq))?.map(|v| v.value().to_vec());
+        found.push(bytes.map(|bytes| Stored { bytes, revision: Revision(revision) }));
+    }
+    Ok(found)
 }
 
 impl HistoryReader for EmbeddedStore {
@@ -204,28 +266,44 @@ impl HistoryReader for EmbeddedStore {
         from: Seq,
         limit: usize,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        let run = run.clone();
+        let (run, mut found) = (run.clone(), BTreeMap::new());
+        for entry in self.overlay.records(&run) {
+            found.insert(entry.head.1, entry.bytes);
+        }
         self.read(move |database| {
             let read = database.begin_read()?;
             let records = read.open_table(RECORDS)?;
-            let wanted = records.range((run.as_str(), from.0)..=(run.as_str(), u64::MAX))?;
-            wanted.take(limit).map(|row| Ok(row?.1.value().to_vec())).collect()
+            // What the file does not know yet may push its oldest out.
+            let last = found.last_key_value().map_or(0, |(seq, _)| *seq);
+            let oldest = (last + 1).saturating_sub(RECORDS_PER_RUN_MAX.unsigned_abs());
+            let from = from.0.max(oldest);
+            let wanted = records.range((run.as_str(), from)..=(run.as_str(), u64::MAX))?;
+            for row in wanted.take(limit) {
+                let (key, bytes) = row?;
+                found.insert(key.value().1, bytes.value().to_vec());
+            }
+            Ok(found.split_off(&from).into_values().take(limit).collect())
         })
         .await
     }
 
     async fn heads(&self, after: Option<&RunId>, limit: usize) -> Result<Vec<Head>, StoreError> {
-        let after = after.cloned();
+        let (after, newer) = (after.cloned(), self.overlay.heads(after, limit));
         self.read(move |database| {
             let read = database.begin_read()?;
             let heads = read.open_table(HEADS)?;
             let from = after.as_ref().map_or(Bound::Unbounded, |run| Bound::Excluded(run.as_str()));
-            let mut page = Vec::new();
+            let mut page = BTreeMap::new();
             for row in heads.range::<&str>((from, Bound::Unbounded))?.take(limit) {
                 let (run, head) = row?;
-                page.extend(head_of(run.value(), head.value()));
+                page.insert(run.value().to_owned(), head.value());
             }
-            Ok(page)
+            for (run, head) in newer {
+                let known = page.entry(run).or_insert(head);
+                *known = head.max(*known);
+            }
+            let rows = page.iter().take(limit);
+            Ok(rows.filter_map(|(run, head)| head_of(run, *head)).collect())
         })
         .await
     }

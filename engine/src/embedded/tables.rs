@@ -17,7 +17,7 @@ pub(super) const RECORDS: TableDefinition<'static, (&str, u64), &[u8]> =
 pub(super) const HEADS: TableDefinition<'static, &str, HeadRow> = TableDefinition::new("heads");
 /// Dead letters by id.
 pub(super) const DEAD: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("dead");
-/// Incarnation, layout, epoch, the last dead letter's id.
+/// Incarnation, layout, epoch, the last dead letter's id, and how the file stands with the log.
 pub(super) const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 
 /// The row of a run's new head.

@@ -1,7 +1,7 @@
 //! What an operator does to a store that no engine has open: check it, dump it, restore it.
 
 use super::{
-    OpenError, damaged, file,
+    OpenError, apply, damaged, file,
     tables::{DEAD, HEADS, META, RECORDS},
 };
 use crate::lines::{self, Envelope, Line, RecordLine};
@@ -98,7 +98,7 @@ struct LinkRun {
 /// # Errors
 /// [`OpenError`], when it cannot even be read.
 pub fn check(folder: &Path) -> Result<Report, OpenError> {
-    let mut database = file::open(folder)?;
+    let (mut database, _) = file::open(folder)?;
     let path = folder.join(super::FILE);
     let sound = database.check_integrity().map_err(|error| damaged(&path, &error))?;
     let mut report = walk(&database).map_err(|error| damaged(&path, &error))?;
@@ -199,7 +199,7 @@ fn close(report: &mut Report, last: &Before, head: Option<u64>) {
 /// # Errors
 /// [`DumpError`]. A damaged record stops the dump: run [`check`].
 pub fn dump(folder: &Path, out: &mut dyn Write) -> Result<u64, DumpError> {
-    let database = file::open(folder)?;
+    let (database, _) = file::open(folder)?;
     let path = folder.join(super::FILE);
     let written = write_lines(&database, out).map_err(|error| match error {
         redb::Error::Io(error) => DumpError::Io(error),
@@ -238,7 +238,7 @@ fn write_lines(database: &Database, out: &mut dyn Write) -> Result<u64, redb::Er
 /// # Errors
 /// [`DumpError`]; then there is no store in `folder`.
 pub fn restore(dump: &mut dyn BufRead, folder: &Path) -> Result<u64, DumpError> {
-    if folder.join(super::FILE).exists() {
+    if folder.join(super::FILE).exists() || folder.join(super::WAL_FILE).exists() {
         return Err(DumpError::Exists(folder.to_owned()));
     }
     let mut wrong = None;
@@ -283,7 +283,7 @@ fn restore_line(
         }
         Line::DeadLetter(letter) => {
             let text = serde_json::to_vec(&letter).map_err(std::io::Error::other)?;
-            let id = super::writer::count(change, "dead")?;
+            let id = apply::count(change, "dead")?;
             change.open_table(DEAD)?.insert(id, text.as_slice())?;
         }
         Line::Record(line) => {

@@ -1,33 +1,29 @@
-//! The one writer: a thread that gathers what waits into one transaction, syncs once, and answers everybody.
+//! The one writer: a thread that gathers what waits into one frame of the log, syncs once, and answers everybody.
 
-use super::tables::{DEAD, HEADS, META, RECORDS, row_of};
-use crate::port::{Append, AppendError, DeadLetter, Expected, StoreError};
-use dormer_proto::{
-    id::{Revision, RunId},
-    subject::RECORDS_PER_RUN_MAX,
+use super::{
+    apply::{Wish, commit},
+    overlay::{Entry, Overlay},
+    state::Log,
+    tables::{HEADS, row_of},
+    wal::{Frame, Wal, record_bytes},
 };
-use redb::{Database, Durability, ReadableTable, WriteTransaction};
-use std::sync::Arc;
+use crate::port::{Append, AppendError, Expected, StoreError};
+use dormer_proto::id::{Revision, RunId};
+use redb::{Database, ReadableDatabase};
+use std::{collections::HashMap, io, sync::Arc, thread::JoinHandle};
 use tokio::sync::{mpsc, oneshot};
 
 /// Requests that may wait for the writer; more make their senders wait.
 const WAITING_MAX: usize = 4_096;
-/// Requests in one transaction.
+/// Requests in one sync.
 const GATHERED_MAX: usize = 1_024;
 
 type Appended = Vec<Result<Revision, AppendError>>;
-
-/// A small change other than an append. Each answers one number.
-pub(super) enum Wish {
-    Epoch,
-    Forget(RunId, Revision),
-    Bury(DeadLetter),
-    Unbury(u64),
-}
+type Granted = oneshot::Sender<Result<u64, StoreError>>;
 
 enum Job {
     Append(Vec<Append>, oneshot::Sender<Appended>),
-    Wish(Wish, oneshot::Sender<Result<u64, StoreError>>),
+    Wish(Wish, Granted),
 }
 
 /// The handle to the thread. It ends when the handle is dropped.
@@ -36,9 +32,9 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(database: Arc<Database>, revision: u64) -> Self {
+    pub(super) fn start(writing: Writing) -> Self {
         let (jobs, waiting) = mpsc::channel(WAITING_MAX);
-        std::thread::spawn(move || write_for_ever(&database, waiting, revision));
+        std::thread::spawn(move || writing.write_for_ever(waiting));
         Self { jobs }
     }
 
@@ -62,104 +58,194 @@ impl Writer {
     }
 }
 
-/// A storage error ends the thread: what is on disk is then found out by opening the file anew.
-fn write_for_ever(database: &Database, mut jobs: mpsc::Receiver<Job>, mut revision: u64) {
-    let mut gathered = Vec::with_capacity(GATHERED_MAX);
-    while jobs.blocking_recv_many(&mut gathered, GATHERED_MAX) > 0 {
-        if let Err(error) = commit(database, std::mem::take(&mut gathered), &mut revision) {
-            tracing::error!(%error, "the embedded store failed; dormer must be started anew");
-            return;
-        }
-    }
+/// What a store does once it is closed and the redb file has everything.
+pub(super) type AtEnd = Box<dyn FnOnce() + Send>;
+
+/// What the thread owns.
+pub(super) struct Writing {
+    wal: Wal,
+    database: Arc<Database>,
+    overlay: Arc<Overlay>,
+    /// The last that was given.
+    revision: u64,
+    frame: Frame,
+    /// What the frame holds, in its order.
+    staged: Vec<(RunId, Entry)>,
+    /// Revisions in the frame, by run.
+    staged_last: HashMap<RunId, u64>,
+    answers: Vec<(Appended, oneshot::Sender<Appended>)>,
+    /// The thread that brings the sealed layer into the redb file.
+    applying: Option<JoinHandle<Result<(), redb::Error>>>,
+    at_end: AtEnd,
 }
 
-/// One transaction. Answers go out only after the sync; on an error nobody is answered, which they read as unknown.
-fn commit(database: &Database, jobs: Vec<Job>, revision: &mut u64) -> Result<(), redb::Error> {
-    let mut change = database.begin_write()?;
-    change.set_durability(Durability::Immediate)?;
-    let mut appended = Vec::new();
-    let mut wished = Vec::new();
-    for job in jobs {
-        match job {
-            Job::Append(batch, answer) => {
-                appended.push((append(&change, batch, revision)?, answer));
+impl Writing {
+    pub(super) fn new(
+        wal: Wal,
+        database: Arc<Database>,
+        overlay: Arc<Overlay>,
+        revision: u64,
+        at_end: AtEnd,
+    ) -> Self {
+        Self {
+            wal,
+            database,
+            overlay,
+            revision,
+            frame: Frame::new(),
+            staged: Vec::new(),
+            staged_last: HashMap::new(),
+            answers: Vec::new(),
+            applying: None,
+            at_end,
+        }
+    }
+
+    /// A storage error ends the thread: what is on disk is then found out by opening the files anew.
+    fn write_for_ever(mut self, mut jobs: mpsc::Receiver<Job>) {
+        let mut gathered = Vec::with_capacity(GATHERED_MAX);
+        while jobs.blocking_recv_many(&mut gathered, GATHERED_MAX) > 0 {
+            if let Err(error) = self.serve(gathered.drain(..)) {
+                tracing::error!(%error, "the embedded store failed; dormer must be started anew");
+                return;
             }
-            Job::Wish(wish, answer) => wished.push((grant(&change, wish)?, answer)),
+        }
+        if let Err(error) = self.close() {
+            tracing::error!(%error, "the embedded store was not closed; opening it will tell");
         }
     }
-    change.commit()?;
-    // Whoever asked may be gone; the fact stands.
-    for (results, answer) in appended {
-        let _ = answer.send(results);
-    }
-    for (number, answer) in wished {
-        let _ = answer.send(Ok(number));
-    }
-    Ok(())
-}
 
-fn append(
-    change: &WriteTransaction,
-    batch: Vec<Append>,
-    revision: &mut u64,
-) -> Result<Appended, redb::Error> {
-    let (mut heads, mut records) = (change.open_table(HEADS)?, change.open_table(RECORDS)?);
-    let mut results = Vec::with_capacity(batch.len());
-    for wish in batch {
-        let run = wish.run.as_str();
-        let found = heads.get(run)?.map(|head| head.value().0);
-        let fits = match wish.expected {
-            Expected::Nothing => found.is_none(),
-            Expected::At(revision) => found == Some(revision.0),
-            #[cfg(feature = "unfenced")]
-            Expected::Anything => true,
-        };
-        if !fits {
-            results.push(Err(AppendError::Conflict));
-            continue;
+    /// Answers go out only after the sync; on an error nobody is answered, which they read as unknown.
+    fn serve(&mut self, jobs: impl Iterator<Item = Job>) -> Result<(), redb::Error> {
+        let mut wished = Vec::new();
+        for job in jobs {
+            match job {
+                Job::Append(batch, answer) => {
+                    let results = self.stage(batch)?;
+                    self.answers.push((results, answer));
+                }
+                Job::Wish(wish, answer) => wished.push((wish, answer)),
+            }
         }
-        *revision += 1;
-        heads.insert(run, row_of(*revision, &wish))?;
-        records.insert((run, wish.seq.0), wish.bytes.as_slice())?;
-        if let Some(old) = wish.seq.0.checked_sub(RECORDS_PER_RUN_MAX.unsigned_abs()) {
-            records.remove((run, old))?;
-        }
-        results.push(Ok(Revision(*revision)));
+        self.flush()?;
+        if wished.is_empty() { Ok(()) } else { self.grant(wished) }
     }
-    Ok(results)
-}
 
-fn grant(change: &WriteTransaction, wish: Wish) -> Result<u64, redb::Error> {
-    match wish {
-        Wish::Epoch => count(change, "epoch"),
-        Wish::Forget(run, revision) => forget(change, &run, revision).map(|()| 0),
-        Wish::Bury(letter) => {
-            let id = count(change, "dead")?;
-            let text = serde_json::to_vec(&letter).map_err(std::io::Error::other)?;
-            change.open_table(DEAD)?.insert(id, text.as_slice())?;
-            Ok(id)
+    /// Puts a batch into the frame, record after record.
+    fn stage(&mut self, batch: Vec<Append>) -> Result<Appended, redb::Error> {
+        let mut results = Vec::with_capacity(batch.len());
+        for wish in batch {
+            let found = self.last(&wish.run)?;
+            let fits = match wish.expected {
+                Expected::Nothing => found.is_none(),
+                Expected::At(revision) => found == Some(revision.0),
+                #[cfg(feature = "unfenced")]
+                Expected::Anything => true,
+            };
+            if !fits {
+                results.push(Err(AppendError::Conflict));
+                continue;
+            }
+            let bytes = record_bytes(&wish.run, wish.bytes.len());
+            if !self.make_room(bytes)? {
+                let refusal = format!("{bytes} bytes do not fit a segment of the log");
+                results.push(Err(AppendError::Refused(refusal)));
+                continue;
+            }
+            self.revision += 1;
+            let head = row_of(self.revision, &wish);
+            self.frame.push(&wish.run, head, &wish.bytes);
+            self.staged_last.insert(wish.run.clone(), self.revision);
+            self.staged.push((wish.run, Entry { head, bytes: wish.bytes }));
+            results.push(Ok(Revision(self.revision)));
         }
-        Wish::Unbury(id) => {
-            change.open_table(DEAD)?.remove(id)?;
-            Ok(id)
+        Ok(results)
+    }
+
+    /// The revision of `run`'s last record: in the frame, in memory, or in the redb file. In this order, since records
+    /// only move that way.
+    fn last(&self, run: &RunId) -> Result<Option<u64>, redb::Error> {
+        let known = self.staged_last.get(run).copied();
+        if let Some(revision) = known.or_else(|| self.overlay.last(run, |entry| entry.head.0)) {
+            return Ok(Some(revision));
         }
+        let heads = self.database.begin_read()?.open_table(HEADS)?;
+        Ok(heads.get(run.as_str())?.map(|head| head.value().0))
     }
-}
 
-pub(super) fn count(change: &WriteTransaction, name: &str) -> Result<u64, redb::Error> {
-    let mut meta = change.open_table(META)?;
-    let next = meta.get(name)?.map_or(0, |value| value.value()) + 1;
-    meta.insert(name, next)?;
-    Ok(next)
-}
-
-fn forget(change: &WriteTransaction, run: &RunId, revision: Revision) -> Result<(), redb::Error> {
-    let mut heads = change.open_table(HEADS)?;
-    let same = heads.get(run.as_str())?.is_some_and(|head| head.value().0 == revision.0);
-    if same {
-        heads.remove(run.as_str())?;
-        let mut records = change.open_table(RECORDS)?;
-        records.retain_in((run.as_str(), 0)..=(run.as_str(), u64::MAX), |_, _| false)?;
+    /// Makes the frame take `more` bytes; false if no frame ever could.
+    fn make_room(&mut self, more: usize) -> Result<bool, redb::Error> {
+        if self.frame.fits(more, self.wal.room()) {
+            return Ok(true);
+        }
+        self.flush()?;
+        if self.frame.fits(more, self.wal.room()) {
+            return Ok(true);
+        }
+        if !self.frame.fits(more, self.wal.room_max()) {
+            return Ok(false);
+        }
+        self.rotate()?;
+        Ok(true)
     }
-    Ok(())
+
+    /// Writes the frame, syncs it, shows it to readers, and answers.
+    fn flush(&mut self) -> Result<(), redb::Error> {
+        if !self.frame.is_empty() {
+            let first = self.revision + 1 - self.staged.len() as u64;
+            self.wal.append(&mut self.frame, first)?;
+            self.overlay.show(self.staged.drain(..));
+            self.staged_last.clear();
+        }
+        // Whoever asked may be gone; the fact stands.
+        for (results, answer) in self.answers.drain(..) {
+            let _ = answer.send(results);
+        }
+        Ok(())
+    }
+
+    /// Goes on in the log's other segment, and lets a thread bring this one's records into the redb file.
+    fn rotate(&mut self) -> Result<(), redb::Error> {
+        self.applied()?;
+        let mark = self.wal.rotate(self.revision + 1)?;
+        let (layer, database) = (self.overlay.seal(), Arc::clone(&self.database));
+        let overlay = Arc::clone(&self.overlay);
+        self.applying = Some(std::thread::spawn(move || {
+            commit(&database, &layer, Vec::new(), Log::From(mark))?;
+            overlay.drop_sealed();
+            Ok(())
+        }));
+        Ok(())
+    }
+
+    /// Waits until the sealed layer is in the redb file.
+    fn applied(&mut self) -> Result<(), redb::Error> {
+        let Some(applying) = self.applying.take() else { return Ok(()) };
+        applying.join().unwrap_or_else(|_| Err(io::Error::other("a commit panicked").into()))
+    }
+
+    /// Grants wishes in one commit of the redb file, with everything that was appended before.
+    fn grant(&mut self, wished: Vec<(Wish, Granted)>) -> Result<(), redb::Error> {
+        self.applied()?;
+        let (wishes, answers): (Vec<_>, Vec<_>) = wished.into_iter().unzip();
+        let mark = self.wal.rotate(self.revision + 1)?;
+        let layer = self.overlay.seal();
+        let granted = commit(&self.database, &layer, wishes, Log::From(mark))?;
+        self.overlay.drop_sealed();
+        for (number, answer) in granted.into_iter().zip(answers) {
+            let _ = answer.send(Ok(number));
+        }
+        Ok(())
+    }
+
+    /// Brings everything into the redb file, which needs the log no more.
+    fn close(mut self) -> Result<(), redb::Error> {
+        self.applied()?;
+        let spent = Log::Spent(self.wal.mark().generation);
+        commit(&self.database, &self.overlay.seal(), Vec::new(), spent)?;
+        self.overlay.drop_sealed();
+        // While the redb file is still locked: whoever opens the store next makes a log of its own.
+        (self.at_end)();
+        Ok(())
+    }
 }

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
 use dormer_engine::{
-    embedded::{EmbeddedStore, OpenError},
+    embedded::{EmbeddedStore, OpenError, SEGMENT_BYTES},
     port::{Append, AppendError, Expected, History},
 };
 use dormer_proto::{
@@ -82,9 +82,14 @@ pub(crate) async fn step<H: History>(store: &H, run: &RunId, at: At) -> Result<A
 
 /// Opens the store once whoever had it has let go: the writer's thread closes the file a moment after its handle.
 pub(crate) async fn reopen(folder: &Path) -> EmbeddedStore {
+    reopen_with(folder, SEGMENT_BYTES).await
+}
+
+/// The same, with such segments of the log.
+pub(crate) async fn reopen_with(folder: &Path, segment_bytes: u64) -> EmbeddedStore {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
-        match EmbeddedStore::open(folder) {
+        match EmbeddedStore::open_with(folder, segment_bytes) {
             Ok(store) => return store,
             Err(OpenError::InUse(_)) if Instant::now() < deadline => {
                 tokio::task::yield_now().await;

@@ -1,0 +1,96 @@
+//! One durable commit of the redb file: a segment's records, small wishes, and how the file then stands with the log.
+
+use super::{
+    overlay::Layer,
+    state::{Log, note},
+    tables::{DEAD, HEADS, META, RECORDS},
+};
+use crate::port::DeadLetter;
+use dormer_proto::{
+    id::{Revision, RunId},
+    subject::RECORDS_PER_RUN_MAX,
+};
+use redb::{Database, Durability, ReadableTable, WriteTransaction};
+
+/// A small change other than an append. Each answers one number.
+pub(super) enum Wish {
+    Epoch,
+    Forget(RunId, Revision),
+    Bury(DeadLetter),
+    Unbury(u64),
+}
+
+/// Commits all of it or nothing; answers the wishes.
+pub(super) fn commit(
+    database: &Database,
+    layer: &Layer,
+    wishes: Vec<Wish>,
+    log: Log,
+) -> Result<Vec<u64>, redb::Error> {
+    let mut change = database.begin_write()?;
+    change.set_durability(Durability::Immediate)?;
+    put(&change, layer)?;
+    let granted = wishes.into_iter().map(|wish| grant(&change, wish));
+    let granted = granted.collect::<Result<_, _>>()?;
+    note(&change, log)?;
+    change.commit()?;
+    Ok(granted)
+}
+
+fn put(change: &WriteTransaction, layer: &Layer) -> Result<(), redb::Error> {
+    let (mut heads, mut records) = (change.open_table(HEADS)?, change.open_table(RECORDS)?);
+    for (run, entries) in layer {
+        let name = run.as_str();
+        let stored = heads.get(name)?.map_or(0, |head| head.value().0);
+        // What is stored already, were a segment ever applied twice, is left as it is.
+        let news = entries.iter().filter(|entry| entry.head.0 > stored);
+        let mut last = None;
+        for entry in news {
+            let seq = entry.head.1;
+            records.insert((name, seq), entry.bytes.as_slice())?;
+            if let Some(old) = seq.checked_sub(RECORDS_PER_RUN_MAX.unsigned_abs()) {
+                records.remove((name, old))?;
+            }
+            last = Some(entry.head);
+        }
+        if let Some(head) = last {
+            heads.insert(name, head)?;
+        }
+    }
+    Ok(())
+}
+
+fn grant(change: &WriteTransaction, wish: Wish) -> Result<u64, redb::Error> {
+    match wish {
+        Wish::Epoch => count(change, "epoch"),
+        Wish::Forget(run, revision) => forget(change, &run, revision).map(|()| 0),
+        Wish::Bury(letter) => {
+            let id = count(change, "dead")?;
+            let text = serde_json::to_vec(&letter).map_err(std::io::Error::other)?;
+            change.open_table(DEAD)?.insert(id, text.as_slice())?;
+            Ok(id)
+        }
+        Wish::Unbury(id) => {
+            change.open_table(DEAD)?.remove(id)?;
+            Ok(id)
+        }
+    }
+}
+
+pub(super) fn count(change: &WriteTransaction, name: &str) -> Result<u64, redb::Error> {
+    let mut meta = change.open_table(META)?;
+    let next = meta.get(name)?.map_or(0, |value| value.value()) + 1;
+    meta.insert(name, next)?;
+    Ok(next)
+}
+
+fn forget(change: &WriteTransaction, run: &RunId, revision: Revision) -> Result<(), redb::Error> {
+    let mut heads = change.open_table(HEADS)?;
+    let same = heads.get(run.as_str())?.is_some_and(|head| head.value().0 == revision.0);
+    if same {
+        heads.remove(run.as_str())?;
+        let mut records = change.open_table(RECORDS)?;
+        records.retain_in((run.as_str(), 0)..=(run.as_str(), u64::MAX), |_, _| false)?;
+    }
+    Ok(())
+}

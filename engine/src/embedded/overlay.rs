@@ -1,0 +1,97 @@
+//! What is acknowledged and not yet in the redb file: readers look here first.
+
+use super::tables::HeadRow;
+use dormer_proto::id::RunId;
+use std::{
+    collections::BTreeMap,
+    ops::Bound,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+/// One record, and the run's head as it stands after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) head: HeadRow,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The records of one segment of the log, by run, each run's ascending.
+pub(super) type Layer = BTreeMap<RunId, Vec<Entry>>;
+
+/// The segment that is being written, and the one that is on its way into the redb file.
+///
+/// A lock and not a task: readers look for nanoseconds, and must not wait for the writer, which waits for the disk.
+#[derive(Debug, Default)]
+pub(super) struct Overlay(RwLock<Layers>);
+
+#[derive(Debug, Default)]
+struct Layers {
+    active: Layer,
+    sealed: Option<Arc<Layer>>,
+}
+
+impl Layers {
+    fn newest_first(&self) -> impl Iterator<Item = &Layer> {
+        std::iter::once(&self.active).chain(self.sealed.as_deref())
+    }
+}
+
+impl Overlay {
+    fn layers(&self) -> RwLockReadGuard<'_, Layers> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self) -> RwLockWriteGuard<'_, Layers> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `run`'s last record here, as `look` sees it.
+    pub(super) fn last<T>(&self, run: &RunId, look: impl Fn(&Entry) -> T) -> Option<T> {
+        let layers = self.layers();
+        layers.newest_first().find_map(|layer| layer.get(run)?.last().map(&look))
+    }
+
+    /// Every record of `run` here, in no order.
+    pub(super) fn records(&self, run: &RunId) -> Vec<Entry> {
+        let layers = self.layers();
+        layers.newest_first().filter_map(|layer| layer.get(run)).flatten().cloned().collect()
+    }
+
+    /// The heads of at most `limit` runs after `after`.
+    pub(super) fn heads(&self, after: Option<&RunId>, limit: usize) -> BTreeMap<String, HeadRow> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let layers = self.layers();
+        let mut heads = BTreeMap::new();
+        // The older layer first, so that the newer one has the last word.
+        for layer in layers.sealed.as_deref().into_iter().chain([&layers.active]) {
+            let runs = layer.range::<RunId, _>((from, Bound::Unbounded)).take(limit);
+            heads.extend(runs.filter_map(|(run, entries)| {
+                entries.last().map(|entry| (run.as_str().to_owned(), entry.head))
+            }));
+        }
+        heads
+    }
+
+    /// Shows what was just synced.
+    pub(super) fn show(&self, records: impl Iterator<Item = (RunId, Entry)>) {
+        let mut layers = self.change();
+        for (run, entry) in records {
+            layers.active.entry(run).or_default().push(entry);
+        }
+    }
+
+    /// Begins a new layer; answers the one that now waits for the redb file.
+    pub(super) fn seal(&self) -> Arc<Layer> {
+        let mut layers = self.change();
+        let sealed = Arc::new(std::mem::take(&mut layers.active));
+        layers.sealed = Some(Arc::clone(&sealed));
+        sealed
+    }
+
+    /// Lets go of the sealed layer: the redb file has it.
+    pub(super) fn drop_sealed(&self) {
+        let sealed = self.change().sealed.take();
+        // Freed outside the lock.
+        drop(sealed);
+    }
+}

@@ -1,0 +1,85 @@
+//! The words of the redb file about the store as a whole: which it is, and how it stands with its log.
+
+use super::{
+    tables::{DEAD, HEADS, META, RECORDS},
+    wal::Mark,
+};
+use dormer_proto::id::Incarnation;
+use redb::{Database, ReadableDatabase, ReadableTable, WriteTransaction};
+
+/// Layout of a store that was closed: one redb file, which builds without a log can open too.
+pub(super) const CLOSED: u64 = 1;
+/// Layout while a log belongs to it; a greater number was written by a newer dormer.
+pub(super) const LAYOUT: u64 = 2;
+
+/// How the redb file stands with the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Log {
+    /// It has everything; the last segment was this one, 0 if there was none.
+    Spent(u64),
+    /// What was acknowledged from this segment on is in the log.
+    From(Mark),
+}
+
+/// The store as a whole.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct State {
+    pub(super) incarnation: Incarnation,
+    pub(super) layout: u64,
+    /// The last revision given to a record of the redb file.
+    pub(super) revision: u64,
+    pub(super) log: Log,
+}
+
+/// Makes the tables once; reads the words.
+pub(super) fn state(database: &Database) -> Result<State, redb::Error> {
+    match read(database) {
+        // A new file, and nothing else, has no tables yet.
+        Err(redb::Error::TableDoesNotExist(_)) => {}
+        found => return found,
+    }
+    let change = database.begin_write()?;
+    change.open_table(RECORDS)?;
+    change.open_table(HEADS)?;
+    change.open_table(DEAD)?;
+    {
+        let mut meta = change.open_table(META)?;
+        if meta.get("incarnation")?.is_none() {
+            meta.insert("incarnation", rand::random::<u64>())?;
+            meta.insert("layout", CLOSED)?;
+        }
+    }
+    change.commit()?;
+    read(database)
+}
+
+fn read(database: &Database) -> Result<State, redb::Error> {
+    let read = database.begin_read()?;
+    let (meta, heads) = (read.open_table(META)?, read.open_table(HEADS)?);
+    let word = |name: &str| Ok::<_, redb::Error>(meta.get(name)?.map_or(0, |v| v.value()));
+    let (generation, salt) = (word("wal_generation")?, word("wal_salt")?);
+    let log = match salt {
+        0 => Log::Spent(generation),
+        _ => Log::From(Mark { generation, salt, first: word("wal_first")? }),
+    };
+    let mut revision = 0;
+    for head in heads.iter()? {
+        revision = revision.max(head?.1.value().0);
+    }
+    let incarnation = Incarnation(word("incarnation")?);
+    Ok(State { incarnation, layout: word("layout")?, revision, log })
+}
+
+/// Notes within `change` how the file stands with the log once it is committed.
+pub(super) fn note(change: &WriteTransaction, log: Log) -> Result<(), redb::Error> {
+    let (layout, generation, salt, first) = match log {
+        Log::Spent(generation) => (CLOSED, generation, 0, 0),
+        Log::From(mark) => (LAYOUT, mark.generation, mark.salt, mark.first),
+    };
+    let mut meta = change.open_table(META)?;
+    meta.insert("layout", layout)?;
+    meta.insert("wal_generation", generation)?;
+    meta.insert("wal_salt", salt)?;
+    meta.insert("wal_first", first)?;
+    Ok(())
+}
