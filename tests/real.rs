@@ -16,4 +16,5 @@ mod real {
     mod rbac;
     pub(crate) mod watcher;
     pub(crate) mod watching;
+    mod whole;
 }

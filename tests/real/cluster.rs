@@ -47,9 +47,20 @@ pub(crate) fn fragile_plane() -> Result<&'static ControlPlane, Skipped> {
     FRAGILE.get_or_init(start).as_ref().map_err(Clone::clone)
 }
 
+/// A control plane whose Nodes all have kubelets.
+pub(crate) fn with_kubelets() -> Result<&'static ControlPlane, Skipped> {
+    static KUBELETS: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
+    let start = || start_as(ControlPlane::start_for_kubelets);
+    KUBELETS.get_or_init(start).as_ref().map_err(Clone::clone)
+}
+
 fn start() -> Result<ControlPlane, Skipped> {
+    start_as(ControlPlane::start)
+}
+
+fn start_as(how: fn() -> Start<ControlPlane>) -> Result<ControlPlane, Skipped> {
     let crds: Vec<String> = CRDS.into_iter().map(openshift_crd).collect::<Result<_, _>>()?;
-    let plane = match ControlPlane::start() {
+    let plane = match how() {
         Start::Started(plane) => plane,
         Start::Skipped(skipped) => return Err(skipped),
     };

@@ -1,0 +1,234 @@
+//! Where a play takes place: a real API server or the simulated one, with simulated Windows hosts either way.
+
+use super::super::{
+    accounts,
+    ask::{OPERATOR, account},
+    cluster::{Kind, MACHINE, NODE, Site, World, client, with_kubelets},
+};
+use dormer_fleet::{
+    Pace, WorldConfig,
+    api::User,
+    cluster::mirror::Outside,
+    world::{OutsideConfig, OutsideWorld, Record, Tally},
+};
+use dormer_testkit::{Skipped, Speaker, TempDir, free_port, test_dir};
+use serde_json::{Value, json};
+use std::{path::PathBuf, sync::OnceLock};
+
+pub(crate) const MACHINE_SET: Kind = ("machine.openshift.io", "v1beta1", "MachineSet");
+pub(crate) const CONFIG_MAP: Kind = ("", "v1", "ConfigMap");
+/// How many times as fast as life the hosts are.
+const SPEED: f64 = 60.0;
+/// dormer's roles, and the account of each.
+pub(crate) const ROLES: [&str; 4] = ["engine", "watcher", "worker", "console"];
+/// Where the simulated cluster has the key for its hosts, and so dormer's settings.
+const SIMULATED_HOME: &str = "openshift-windows-machine-config-operator";
+
+/// The port of all hosts: worlds that share it have networks of their own.
+fn ssh_port() -> u16 {
+    static PORT: OnceLock<u16> = OnceLock::new();
+    *PORT.get_or_init(free_port)
+}
+
+/// Keeps a world alive.
+enum Keeps {
+    Real { _world: Box<OutsideWorld> },
+    Simulated { _world: Box<dormer_fleet::World> },
+}
+
+/// A cluster with Windows machines.
+pub(crate) struct Ground {
+    /// The cluster as its administrator sees it.
+    pub(crate) world: World,
+    /// What truly happened, as the API server's own changes and the hosts tell it.
+    pub(crate) record: Record,
+    /// The namespace of the Machines.
+    pub(crate) machines: String,
+    /// dormer's own namespace.
+    pub(crate) home: String,
+    /// The namespace of the web server on the nodes.
+    pub(crate) pods: String,
+    /// Kubeconfigs, payloads and logs.
+    pub(crate) folder: TempDir,
+    pub(crate) ssh_port: u16,
+    _keeps: Keeps,
+}
+
+impl Ground {
+    /// A part of the real control plane, with the accounts of `deploy/rbac.yaml` as they are shipped.
+    pub(crate) async fn real(
+        name: &'static str,
+        machines: u32,
+        faults: &[&str],
+    ) -> Result<Self, Skipped> {
+        let plane = with_kubelets()?;
+        let site = Site::new(plane, name).await;
+        accounts::apply(&site, |_, _| true).await;
+        let home = accounts::home(&site);
+        let bootstrap = account(&site, OPERATOR, "node-bootstrapper").await;
+        let Speaker::Certificate(controllers) =
+            plane.user("machine-api-controllers", Some("system:masters"))
+        else {
+            unreachable!("a user has a certificate")
+        };
+        let ssh_port = ssh_port();
+        let config = OutsideConfig {
+            outside: Outside {
+                url: plane.url(),
+                ca_pem: plane.ca(),
+                cert_pem: controllers.certificate,
+                key_pem: controllers.key,
+                machines: site.machines.clone(),
+            },
+            machines,
+            site: name.into(),
+            pods: name.into(),
+            faults: faults.iter().map(ToString::to_string).collect(),
+            pace: Pace::times_faster(SPEED),
+            ssh_port,
+        };
+        let outside = OutsideWorld::start(config).expect("a world");
+        // Nodes are named by addresses, and those of a play that is over stay: no address is given twice.
+        std::mem::forget(outside.hosts.clone());
+        let key = outside.ssh_key.private_pem.clone();
+        secret(&site.world, &home, "cloud-private-key", json!({"private-key.pem": key})).await;
+        let Speaker::Token(token) = bootstrap else { unreachable!("an account has a token") };
+        let join = json!({"token": token, "ca.crt": plane.ca()});
+        secret(&site.world, OPERATOR, "node-bootstrapper-token", join).await;
+        let folder = test_dir("whole");
+        for role in ROLES {
+            let who = accounts::ours(&site, &format!("dormer-{role}")).await;
+            let path = folder.path().join(format!("{role}.conf"));
+            std::fs::write(path, plane.kubeconfig(&who)).expect("written");
+        }
+        let ground = Self {
+            world: site.world.clone(),
+            record: outside.record.clone(),
+            machines: site.machines.clone(),
+            home,
+            pods: name.into(),
+            folder,
+            ssh_port,
+            _keeps: Keeps::Real { _world: Box::new(outside) },
+        };
+        ground.pool().await;
+        let Keeps::Real { _world: outside } = &ground._keeps else { unreachable!("it is") };
+        for object in outside.furniture().expect("objects") {
+            ground.world.create(object).await;
+        }
+        Ok(ground)
+    }
+
+    /// A simulated cluster of its own.
+    pub(crate) async fn simulated(machines: u32, faults: &[&str]) -> Self {
+        let ssh_port = ssh_port();
+        let config = WorldConfig {
+            ssh_port,
+            linux: false,
+            faults: faults.iter().map(ToString::to_string).collect(),
+            ..WorldConfig::on_loopback(machines, Pace::times_faster(SPEED))
+        };
+        let simulated = dormer_fleet::World::start(config).await.expect("a world");
+        let folder = test_dir("whole");
+        for role in ROLES {
+            let who = User::service_account("dormer", &format!("dormer-{role}"));
+            let path = folder.path().join(format!("{role}.conf"));
+            std::fs::write(path, simulated.kubeconfig_for(who).to_string()).expect("written");
+        }
+        let ground = Self {
+            world: World { admin: client(&simulated.kubeconfig().to_string()).await },
+            record: simulated.record.clone(),
+            machines: "openshift-machine-api".into(),
+            home: SIMULATED_HOME.into(),
+            pods: "default".into(),
+            folder,
+            ssh_port,
+            _keeps: Keeps::Simulated { _world: Box::new(simulated) },
+        };
+        ground.pool().await;
+        ground
+    }
+
+    /// The settings of the pool.
+    async fn pool(&self) {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "dormer-pool-windows", "namespace": self.home},
+            "data": {"soakSeconds": "1", "maxUnavailable": "1"}});
+        self.world.create(map).await;
+    }
+
+    /// Changes one of them.
+    pub(crate) async fn set(&self, key: &str, value: &str) {
+        let change = json!({"data": {key: value}});
+        self.world.patch(CONFIG_MAP, &self.home, "dormer-pool-windows", change).await;
+    }
+
+    /// Scales the Windows MachineSet.
+    pub(crate) async fn scale(&self, replicas: u32) {
+        let sets = self.world.list(MACHINE_SET, &self.machines).await;
+        let name = sets[0]["metadata"]["name"].as_str().expect("a name");
+        let change = json!({"spec": {"replicas": replicas}});
+        self.world.patch(MACHINE_SET, &self.machines, name, change).await;
+    }
+
+    /// The Machines, also those that are being deleted.
+    pub(crate) async fn all_machines(&self) -> Vec<Value> {
+        self.world.list(MACHINE, &self.machines).await
+    }
+
+    /// Nodes of the Machines that serve: Ready, not cordoned, at a version that begins so.
+    pub(crate) async fn served(&self, version: &str) -> Vec<Value> {
+        let machines = self.all_machines().await;
+        let ours = |node: &Value| {
+            let is = |m: &Value| m["status"]["nodeRef"]["name"] == node["metadata"]["name"];
+            machines.iter().any(is)
+        };
+        let mut nodes = self.world.list(NODE, "").await;
+        nodes.retain(|node| ours(node) && serves(node, version));
+        nodes
+    }
+
+    /// Pods of the web server that are ready, by the node that they run on.
+    pub(crate) async fn web_servers(&self) -> Vec<String> {
+        let pods = self.world.list(super::super::cluster::POD, &self.pods).await;
+        let ready = pods.iter().filter(|pod| condition(pod, "Ready"));
+        ready.filter_map(|pod| pod["spec"]["nodeName"].as_str().map(str::to_owned)).collect()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.record.tally()
+    }
+}
+
+fn serves(node: &Value, version: &str) -> bool {
+    let ours = node["metadata"]["annotations"]["dormer.io/version"].as_str();
+    ours.is_some_and(|ours| ours.starts_with(version))
+        && condition(node, "Ready")
+        && node["spec"]["unschedulable"] != true
+}
+
+/// Whether a condition of an object is true.
+pub(crate) fn condition(object: &Value, kind: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    let is = |c: &Value| c["type"] == kind && c["status"] == "True";
+    conditions.into_iter().flatten().any(is)
+}
+
+/// UIDs, in order.
+pub(crate) fn uids(objects: &[Value]) -> Vec<String> {
+    let uid = |object: &Value| object["metadata"]["uid"].as_str().map(str::to_owned);
+    let mut uids: Vec<String> = objects.iter().filter_map(uid).collect();
+    uids.sort();
+    uids
+}
+
+/// A Secret; one that is there already may be another test's, and says the same.
+async fn secret(world: &World, namespace: &str, name: &str, data: Value) {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace}, "stringData": data});
+    let _ = world.try_create(secret).await;
+}

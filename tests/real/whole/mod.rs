@@ -1,0 +1,9 @@
+//! All of dormer, a process a role, from end to end: the same plays on a real API server and on the simulated one.
+//!
+//! On the real one the roles have the accounts of `deploy/rbac.yaml` with the rules as they are shipped. Kubelets join by
+//! TLS bootstrap, and the real controller manager signs; the real scheduler places pods, the real disruption controller
+//! computes budgets, evictions are the real ones. Machine controllers, cloud and hosts are simulated on both.
+
+mod crew;
+mod ground;
+mod plays;
