@@ -34,7 +34,7 @@ use dormer_proto::{
 };
 pub use intake::Arrived;
 use intake::{Mail, sort};
-use newer::Left;
+use newer::{Left, read_up_to};
 use refused::Refused;
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::Instant;
@@ -283,7 +283,7 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
                 open.insert(run.clone(), Open { run: None, revision: None, fresh: true });
                 continue;
             };
-            match envelope::decode::<Record<W>>(&stored.bytes, W::SCHEMA) {
+            match envelope::decode::<Record<W>>(&stored.bytes, read_up_to(W::SCHEMA)) {
                 Ok((record, sum)) => {
                     self.left.readable(run);
                     let mut read = record.run;

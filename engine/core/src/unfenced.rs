@@ -23,6 +23,8 @@ pub enum Fence {
     Incarnation,
     /// Reports and receipts echo the checksum of the record that issued them.
     IssuingRecord,
+    /// What a newer build wrote is left to one.
+    Newer,
 }
 
 #[cfg(feature = "unfenced")]

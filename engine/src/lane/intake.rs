@@ -1,5 +1,6 @@
 //! Intake: a batch of deliveries, decoded and sorted by run, in the order in which they came.
 
+use super::newer::read_up_to;
 use crate::port::Delivery;
 use dormer_engine_core::{LetterOf, Workflow};
 use dormer_proto::{
@@ -34,7 +35,7 @@ impl<W: Workflow> Arrived<W> {
     /// Opens a delivery.
     #[must_use]
     pub fn open(delivery: Delivery) -> Self {
-        let letter = envelope::decode::<LetterOf<W>>(&delivery.bytes, W::SCHEMA);
+        let letter = envelope::decode::<LetterOf<W>>(&delivery.bytes, read_up_to(W::SCHEMA));
         Self { letter: letter.map(|(letter, _)| letter), delivery }
     }
 

@@ -6,7 +6,10 @@
 
 use super::intake::Mail;
 use crate::port::Settle;
-use dormer_engine_core::Workflow;
+use dormer_engine_core::{
+    Workflow,
+    unfenced::{Fence, stands},
+};
 use dormer_proto::{
     id::{RunId, Timestamp},
     message::{Inbound, ObjectRef, Version},
@@ -20,6 +23,11 @@ pub(super) const NEWER_AGAIN_MS: u64 = 5_000;
 const GONE_MS: u64 = 3 * NEWER_AGAIN_MS;
 /// Runs of which the waiting letters are known. Beyond, all are forgotten: a few wait twice.
 const RUNS_MAX: usize = 20_000;
+
+/// Up to which schema a build that knows `schema` reads: in every production build, that one.
+pub(super) fn read_up_to(schema: u16) -> u16 {
+    if stands(Fence::Newer) { schema } else { u16::MAX }
+}
 
 /// A letter that waits.
 struct Waiting {

@@ -1,6 +1,8 @@
 //! The production loop and core on a simulated world: every fault comes from a seed, every law is checked as it goes.
 
+mod build;
 mod chance;
+mod elder;
 mod laws;
 mod ports;
 mod scheduler;

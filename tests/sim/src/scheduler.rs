@@ -1,24 +1,23 @@
 //! The scheduler: one seed decides who is polled, who dies, and what happens meanwhile; then the faults end.
 
 use crate::{
+    build::{Build, SimLane, Turn},
     ports::Sim,
-    toy::{self, Toy},
+    toy,
     world::{World, fault},
 };
 use dormer_engine::{
-    engine::{lane_of, sweep},
-    lane::{Arrived, Lane},
-    port::StoreError,
+    engine::sweep,
+    port::{Delivery, StoreError},
 };
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, Waker},
 };
 
 /// Every kind of fault.
-pub const FAULTS_ALL: u16 = 2_047;
+pub const FAULTS_ALL: u16 = 4_095;
 /// Steps after the end of the faults within which everything must rest.
 const CALM_STEPS_MAX: usize = 20_000;
 /// Runs that a simulated engine keeps in memory: fewer than there are, so that some are shed.
@@ -54,9 +53,6 @@ pub struct Outcome {
     pub history: Vec<String>,
 }
 
-type SimLane = Box<Lane<Toy, Sim>>;
-type Turn = Pin<Box<dyn Future<Output = (SimLane, Result<(), StoreError>)>>>;
-
 /// What a lane is at.
 enum At {
     Idle(SimLane),
@@ -67,11 +63,12 @@ enum At {
 /// One lane of an engine, with the letters that were sorted to it.
 struct Slot {
     at: At,
-    waiting: Vec<Arrived<Toy>>,
+    waiting: Vec<Delivery>,
 }
 
 /// One engine: its lanes, and the pass of the sweep that is under way.
 struct Engine {
+    build: Build,
     lanes: Vec<Slot>,
     sweep: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
@@ -85,11 +82,16 @@ struct Scheduler {
 #[must_use]
 pub fn run(seed: u64, options: Options) -> Outcome {
     let exclusive = seed % 5 == 4;
-    let sim = Sim::new(World::new(seed, options.faults, exclusive));
+    let mixed = seed % 4 == 3;
+    let sim = Sim::new(World::new(seed, options.faults, exclusive, mixed));
     let count = if exclusive { 1 } else { 1 + seed % 3 };
     let lanes = 1 + (seed / 3) % 2;
     let slot = |_| Slot { at: At::Gone, waiting: Vec::new() };
-    let engine = |_| Engine { lanes: (0..lanes).map(slot).collect(), sweep: None };
+    let engine = |n| Engine {
+        build: if mixed && n % 2 == 0 { Build::Older } else { Build::Newer },
+        lanes: (0..lanes).map(slot).collect(),
+        sweep: None,
+    };
     let mut scheduler = Scheduler { engines: (0..count).map(engine).collect(), sim };
     for _ in 0..options.steps {
         scheduler.step();
@@ -143,7 +145,16 @@ impl Scheduler {
             world.rewind(true, true);
             drop(world);
             self.die_all();
+        } else if world.mixed && world.strikes(fault::BUILD, 60) {
+            drop(world);
+            // An upgrade, or a roll-back.
+            self.become_build(engine, self.engines[engine].build.other());
         }
+    }
+
+    fn become_build(&mut self, engine: usize, build: Build) {
+        self.die(engine);
+        self.engines[engine].build = build;
     }
 
     fn die_all(&mut self) {
@@ -203,7 +214,7 @@ impl Scheduler {
         let now = match was {
             At::Gone => {
                 let cached = CACHED_MAX / self.engines[engine].lanes.len();
-                At::Idle(Box::new(Lane::new(Arc::new(self.sim.clone()), "sim", cached)))
+                At::Idle(self.engines[engine].build.lane(&self.sim, cached))
             }
             At::Idle(idle) => self.begin(engine, lane, idle),
             At::Busy(mut turn, revisits) => {
@@ -227,7 +238,7 @@ impl Scheduler {
     /// A turn has ended: what it held and did not settle comes again, but for what waits for the lane's next one.
     fn settled(&self, engine: usize, lane: usize) {
         let waiting: Vec<u64> =
-            self.engines[engine].lanes[lane].waiting.iter().map(Arrived::token).collect();
+            self.engines[engine].lanes[lane].waiting.iter().map(|letter| letter.token).collect();
         for letter in &mut self.sim.world().letters {
             if letter.holder == Some(holder(engine, lane)) && !waiting.contains(&letter.token) {
                 letter.holder = None;
@@ -235,29 +246,16 @@ impl Scheduler {
         }
     }
 
-    fn begin(&mut self, engine: usize, at: usize, mut lane: SimLane) -> At {
+    fn begin(&mut self, engine: usize, at: usize, lane: SimLane) -> At {
         if self.sim.world().revisit {
-            let runs = (0..toy::RUNS).map(toy::id).collect();
-            return At::Busy(
-                Box::pin(async move {
-                    let result = lane.revisit(runs).await;
-                    (lane, result)
-                }),
-                true,
-            );
+            return At::Busy(lane.revisit((0..toy::RUNS).map(toy::id).collect()), true);
         }
         self.take_in(engine);
         let batch = std::mem::take(&mut self.engines[engine].lanes[at].waiting);
         if batch.is_empty() {
             return At::Idle(lane);
         }
-        At::Busy(
-            Box::pin(async move {
-                let result = lane.work_off(batch).await;
-                (lane, result)
-            }),
-            false,
-        )
+        At::Busy(lane.work_off(batch), false)
     }
 
     /// The intake: takes letters and sorts them to the lanes that own their runs.
@@ -265,10 +263,10 @@ impl Scheduler {
         let mut world = self.sim.world();
         let max = 1 + world.chance.index(4);
         for delivery in world.take(max) {
-            let letter = Arrived::<Toy>::open(delivery);
-            let lane = lane_of(letter.run(), self.engines[engine].lanes.len());
-            world.hold(letter.token(), holder(engine, lane));
-            self.engines[engine].lanes[lane].waiting.push(letter);
+            let Engine { build, lanes, .. } = &mut self.engines[engine];
+            let lane = build.lane_of(delivery.clone(), lanes.len());
+            world.hold(delivery.token, holder(engine, lane));
+            lanes[lane].waiting.push(delivery);
         }
     }
 
@@ -281,6 +279,11 @@ impl Scheduler {
     /// The faults end: everything must come to rest. No alarm rings any more: the sweep alone finds what is due.
     fn calm(&mut self) {
         self.sim.world().faults = 0;
+        for engine in 0..self.engines.len() {
+            if self.engines[engine].build == Build::Older {
+                self.become_build(engine, Build::Newer);
+            }
+        }
         let mut again = true;
         for step in 0..CALM_STEPS_MAX {
             let now = self.sim.world().now;
@@ -306,7 +309,7 @@ impl Scheduler {
                     drop(world);
                     self.begin_sweep(engine);
                 }
-                // The watcher repeats what it knows once a minute (design.md §2).
+                // The watcher repeats what it knows once a minute.
                 None if std::mem::take(&mut again) => world.repeat(),
                 None => return world.check_rest(),
             }
@@ -321,7 +324,7 @@ impl Scheduler {
 pub fn report(seed: u64, options: Options) -> Option<String> {
     run(seed, options).violation?;
     let mut least = options;
-    for bit in 0..11 {
+    for bit in 0..12 {
         let fewer = Options { faults: least.faults & !(1 << bit), ..least };
         if run(seed, fewer).violation.is_some() {
             least = fewer;

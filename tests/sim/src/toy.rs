@@ -1,4 +1,6 @@
 //! A toy workflow that uses everything: tasks, timers, facts, signals both ways, requests, reset, episodes, the end.
+//!
+//! This is the newer of two builds: `elder` knows one state, one field and one signal less.
 
 use dormer_engine_core::{Command, Decision, Input, Now, RetryPolicy, Sender, Workflow};
 use dormer_proto::{id::RunId, message::Refusal};
@@ -26,6 +28,12 @@ pub(crate) struct State {
     pub(crate) exhausted: u64,
     pub(crate) refused: u64,
     pub(crate) ticks: u64,
+    /// The newer build's state: it has ticked, and rests.
+    #[serde(default)]
+    pub(crate) checked: bool,
+    /// What the newer build was told.
+    #[serde(default)]
+    pub(crate) notes: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -39,6 +47,8 @@ pub(crate) enum Signal {
     Hello(u64),
     Echo(u64),
     End,
+    /// The newer build's.
+    Note(u64),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +64,7 @@ fn peer(run: &RunId, by: u64) -> RunId {
 }
 
 impl Workflow for Toy {
-    const SCHEMA: u16 = 1;
+    const SCHEMA: u16 = 2;
     type State = State;
     type Task = u64;
     type Outcome = u64;
@@ -66,63 +76,81 @@ impl Workflow for Toy {
         (!by_signal || run.key() != "3").then(State::default)
     }
 
-    fn decide(now: Now<'_>, mut state: State, input: Input<Self>) -> Decision<Self> {
-        match input {
-            Input::Started => Decision::to(state)
-                .and(Command::BeginEpisode("life"))
-                .run(0, POLICY)
-                .start_timer(Timer::Tick, 5_000)
-                .start_timer(Timer::Check, 9_000),
-            Input::Observed { object, fact: Some(fact) } => {
-                state.facts.insert(object.uid, fact);
-                observed(now, state, fact)
-            }
-            Input::Observed { object, fact: None } => {
-                state.facts.remove(&object.uid);
-                Decision::to(state).and(Command::CancelTasks)
-            }
-            Input::Finished { task, .. } => {
-                state.finished += 1;
-                state.odd = !state.odd;
-                let even = state.finished.is_multiple_of(2);
-                let to = peer(now.run, task);
-                let decision = Decision::to(state);
-                if even { decision.and(Command::Signal(to, Signal::Hello(task))) } else { decision }
-            }
-            Input::Exhausted { .. } => {
-                state.exhausted += 1;
-                Decision::to(state).and(Command::EndEpisode("exhausted".to_owned()))
-            }
-            Input::Fired(Timer::Tick) => {
-                state.ticks += 1;
-                let ticks = state.ticks;
-                let decision = Decision::to(state).run(100 + ticks, POLICY);
-                if ticks < 3 { decision.start_timer(Timer::Tick, 2_000) } else { decision }
-            }
-            Input::Fired(Timer::Check) => {
-                Decision::to(state).and(Command::Signal(peer(now.run, 1), Signal::Hello(7)))
-            }
-            Input::Signalled { from, signal } => signalled(state, from, signal),
-            Input::Refused { why, .. } => {
-                state.refused += if why == Refusal::Closed { 1 } else { 1_000 };
-                Decision::to(state)
-            }
-        }
+    fn decide(now: Now<'_>, state: State, input: Input<Self>) -> Decision<Self> {
+        decide(true, now, state, input)
     }
 
     fn reset(_: Now<'_>, then: State, current: &State) -> Decision<Self> {
-        let facts = current.facts.clone();
-        Decision::to(State { facts, ..then }).run(500, POLICY)
+        let (facts, notes) = (current.facts.clone(), current.notes);
+        Decision::to(State { facts, notes, ..then }).run(500, POLICY)
     }
 
     fn label(state: &State) -> &'static str {
-        if state.odd { "Odd" } else { "Even" }
+        match (state.checked, state.odd) {
+            (true, _) => "Checked",
+            (false, true) => "Odd",
+            (false, false) => "Even",
+        }
     }
 }
 
-fn observed(now: Now<'_>, state: State, fact: u64) -> Decision<Toy> {
+/// What both builds decide; what only the newer one does is marked.
+pub(crate) fn decide(
+    newer: bool,
+    now: Now<'_>,
+    mut state: State,
+    input: Input<Toy>,
+) -> Decision<Toy> {
+    match input {
+        Input::Started => Decision::to(state)
+            .and(Command::BeginEpisode("life"))
+            .run(0, POLICY)
+            .start_timer(Timer::Tick, 5_000)
+            .start_timer(Timer::Check, 9_000),
+        Input::Observed { object, fact: Some(fact) } => {
+            state.facts.insert(object.uid, fact);
+            observed(newer, now, state, fact)
+        }
+        Input::Observed { object, fact: None } => {
+            state.facts.remove(&object.uid);
+            Decision::to(state).and(Command::CancelTasks)
+        }
+        Input::Finished { task, .. } => {
+            state.finished += 1;
+            state.odd = !state.odd;
+            let even = state.finished.is_multiple_of(2);
+            let to = peer(now.run, task);
+            let decision = Decision::to(state);
+            if even { decision.and(Command::Signal(to, Signal::Hello(task))) } else { decision }
+        }
+        Input::Exhausted { .. } => {
+            state.exhausted += 1;
+            Decision::to(state).and(Command::EndEpisode("exhausted".to_owned()))
+        }
+        Input::Fired(Timer::Tick) => {
+            state.ticks += 1;
+            state.checked = newer && !state.checked;
+            let ticks = state.ticks;
+            let decision = Decision::to(state).run(100 + ticks, POLICY);
+            if ticks < 3 { decision.start_timer(Timer::Tick, 2_000) } else { decision }
+        }
+        Input::Fired(Timer::Check) => {
+            Decision::to(state).and(Command::Signal(peer(now.run, 1), Signal::Hello(7)))
+        }
+        Input::Signalled { from, signal } => signalled(state, from, signal),
+        Input::Refused { why, .. } => {
+            state.refused += if why == Refusal::Closed { 1 } else { 1_000 };
+            Decision::to(state)
+        }
+    }
+}
+
+fn observed(newer: bool, now: Now<'_>, state: State, fact: u64) -> Decision<Toy> {
     let decision = Decision::to(state);
     match fact % 4 {
+        0 if newer && fact == 8 => {
+            decision.and(Command::Signal(peer(now.run, fact), Signal::Note(fact)))
+        }
         0 => decision
             .and(Command::Signal(peer(now.run, fact), Signal::Hello(fact)))
             .and(Command::Signal(peer(now.run, fact), Signal::Hello(fact + 1))),
@@ -134,6 +162,7 @@ fn observed(now: Now<'_>, state: State, fact: u64) -> Decision<Toy> {
 
 fn signalled(mut state: State, from: Sender, signal: Signal) -> Decision<Toy> {
     state.heard += 1;
+    state.notes += u64::from(matches!(signal, Signal::Note(_)));
     let decision = Decision::to(state);
     match (from, signal) {
         (Sender::Run(from), Signal::Hello(n)) if n % 2 == 1 => {

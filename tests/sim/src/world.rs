@@ -2,6 +2,7 @@
 
 use crate::{
     chance::Chance,
+    elder::Elder,
     toy::{self, Signal, Toy},
 };
 use dormer_engine::port::{Head, OrderOut, Settle, Stored};
@@ -29,6 +30,7 @@ pub(crate) mod fault {
     pub(crate) const WORKER: u16 = 256;
     pub(crate) const TAIL: u16 = 512;
     pub(crate) const RESTORE: u16 = 1_024;
+    pub(crate) const BUILD: u16 = 2_048;
 }
 
 /// One stored record, opened.
@@ -58,6 +60,8 @@ pub(crate) struct World {
     pub(crate) chance: Chance,
     pub(crate) faults: u16,
     pub(crate) exclusive: bool,
+    /// Engines of two builds take turns, and work side by side.
+    pub(crate) mixed: bool,
     pub(crate) incarnation: Incarnation,
     pub(crate) now: Timestamp,
     /// All records of all runs, in the order in which they were stored.
@@ -79,11 +83,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, faults: u16, exclusive: bool) -> Self {
+    pub(crate) fn new(seed: u64, faults: u16, exclusive: bool, mixed: bool) -> Self {
         Self {
             chance: Chance::new(seed),
             faults,
             exclusive,
+            mixed,
             incarnation: Incarnation(1),
             now: Timestamp(1_000_000),
             entries: Vec::new(),
@@ -134,7 +139,13 @@ impl World {
     }
 
     pub(crate) fn put_letter(&mut self, letter: &LetterOf<Toy>) {
-        match envelope::encode(letter, Toy::SCHEMA) {
+        // Watchers, workers and people are of either build; an older one has no word for a note.
+        let note = matches!(
+            &letter.body,
+            Inbound::Requested(Request { ask: Ask::Signal(Signal::Note(_)), .. })
+        );
+        let older = self.mixed && !note && self.chance.percent(85);
+        match envelope::encode(letter, if older { Elder::SCHEMA } else { Toy::SCHEMA }) {
             Ok((bytes, _)) => self.put(bytes),
             Err(error) => self.violated(format!("a letter cannot be written: {error}")),
         }
@@ -209,6 +220,7 @@ impl World {
         let seq = self.last(&run).map_or(0, |entry| entry.record.run.seq.0);
         let ask = match self.chance.below(10) {
             0 => Ask::Signal(Signal::End),
+            9 if self.mixed => Ask::Signal(Signal::Note(1)),
             1..4 => Ask::Reset { to: Seq(1 + self.chance.below(seq.max(1))) },
             _ => Ask::Signal(Signal::Hello(2)),
         };

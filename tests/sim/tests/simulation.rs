@@ -59,4 +59,5 @@ fences! {
     what_is_outstanding_is_missed: Outstanding,
     the_incarnation_is_missed: Incarnation,
     the_issuing_record_is_missed: IssuingRecord,
+    leaving_what_a_newer_build_wrote_is_missed: Newer,
 }
