@@ -146,6 +146,18 @@ async fn a_damaged_header_is_named() {
     assert!(error.to_string().contains("header cannot be read"), "{error}");
 }
 
+#[tokio::test]
+async fn a_log_cut_short_is_refused() {
+    let (folder, at) = both_segments().await;
+    for part in 0..8 {
+        let copy = killed(folder.path());
+        change(copy.path(), |bytes| bytes.truncate(bytes.len() * part / 8));
+        let error = refused(copy.path());
+        assert!(error.to_string().contains(WAL_FILE), "{part} eighths: {error}");
+    }
+    assert_eq!(stand(&open(folder.path()).await, &run("a")).await, at);
+}
+
 /// A log in which a full segment is not in the redb file yet: the redb file of before its commit, the log of after.
 async fn both_segments() -> (TempDir, At) {
     let folder = folder();

@@ -26,22 +26,40 @@ enum Job {
     Wish(Wish, Granted),
 }
 
-/// The handle to the thread. It ends when the handle is dropped.
+/// The handle to the thread. Dropping it waits until the store is closed, which takes a few milliseconds.
 pub(super) struct Writer {
-    jobs: mpsc::Sender<Job>,
+    /// `None` only while it is dropped, as is `thread`.
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, the log has what was acknowledged.
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Writer {
     pub(super) fn start(writing: Writing) -> Self {
         let (jobs, waiting) = mpsc::channel(WAITING_MAX);
-        std::thread::spawn(move || writing.write_for_ever(waiting));
-        Self { jobs }
+        let thread = std::thread::spawn(move || writing.write_for_ever(waiting));
+        Self { jobs: Some(jobs), thread: Some(thread) }
+    }
+
+    /// Whether it was sent.
+    async fn send(&self, job: Job) -> bool {
+        let Some(jobs) = &self.jobs else { return false };
+        jobs.send(job).await.is_ok()
     }
 
     pub(super) async fn append(&self, batch: Vec<Append>) -> Appended {
         let count = batch.len();
         let (answer, answered) = oneshot::channel();
-        if self.jobs.send(Job::Append(batch, answer)).await.is_ok()
+        if self.send(Job::Append(batch, answer)).await
             && let Ok(results) = answered.await
         {
             return results;
@@ -53,7 +71,9 @@ impl Writer {
     pub(super) async fn ask(&self, wish: Wish) -> Result<u64, StoreError> {
         let gone = || StoreError::Broken("the store's writer has stopped".into());
         let (answer, answered) = oneshot::channel();
-        self.jobs.send(Job::Wish(wish, answer)).await.map_err(|_| gone())?;
+        if !self.send(Job::Wish(wish, answer)).await {
+            return Err(gone());
+        }
         answered.await.map_err(|_| gone())?
     }
 }
@@ -228,7 +248,8 @@ impl Writing {
     fn grant(&mut self, wished: Vec<(Wish, Granted)>) -> Result<(), redb::Error> {
         self.applied()?;
         let (wishes, answers): (Vec<_>, Vec<_>) = wished.into_iter().unzip();
-        let mark = self.wal.rotate(self.revision + 1)?;
+        let used = self.wal.is_used();
+        let mark = if used { self.wal.rotate(self.revision + 1)? } else { self.wal.mark() };
         let layer = self.overlay.seal();
         let granted = commit(&self.database, &layer, wishes, Log::From(mark))?;
         self.overlay.drop_sealed();

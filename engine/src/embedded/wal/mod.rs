@@ -56,6 +56,11 @@ impl Wal {
         self.mark
     }
 
+    /// Whether the present segment has a frame.
+    pub(super) fn is_used(&self) -> bool {
+        self.written > BLOCK as u64
+    }
+
     /// Bytes that a frame may still have in this segment.
     pub(super) fn room(&self) -> usize {
         usize::try_from(self.segment_bytes - self.written).unwrap_or(usize::MAX)

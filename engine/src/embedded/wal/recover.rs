@@ -70,6 +70,17 @@ impl Halves {
         ours.then_some(head)
     }
 
+    /// Makes sure that the file has the length that its first header tells, if it has one.
+    fn whole(&self) -> Result<(), Fault> {
+        let length = self.bytes.len();
+        match SegmentHead::read(&self.bytes) {
+            Some(head) if head.bytes.saturating_mul(2) != length as u64 => {
+                Err(Fault::Damaged { at: length, what: "the file ends too soon or too late" })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whole frames at or behind byte `from` of `generation`'s half.
     fn frames(&self, generation: u64, from: usize) -> impl Iterator<Item = Found<'_>> {
         let half = self.half(generation);
@@ -113,6 +124,7 @@ pub(in crate::embedded) fn recover(
     mark: Mark,
 ) -> Result<Recovered, Fault> {
     let halves = Halves::read(file)?;
+    halves.whole()?;
     let generation = mark.generation;
     match halves.head(generation, incarnation) {
         Some(head) if head.mark == mark => {}
