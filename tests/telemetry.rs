@@ -1,21 +1,21 @@
 //! What `dormer run` tells of itself: traces that are whole after it was killed, lines of the log, and never a secret.
 #![cfg(feature = "demo")]
 
-use axum::{Json, Router, extract::State, routing::post};
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds};
 use dormer_profile::{
     payload::{MANIFEST_FILE, Manifest, PayloadFile},
     render::EXAMPLE_PAYLOAD,
     sha256_hex,
 };
-use dormer_testkit::{Process, ProcessSpec, TempDir, await_condition, free_port, test_dir};
+use dormer_testkit::{
+    OtlpReceiver, Process, ProcessSpec, TempDir, await_condition, free_port, started, test_dir,
+};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -25,26 +25,31 @@ const NAMESPACE: &str = "openshift-windows-machine-config-operator";
 /// A bearer token of somebody who asks the API.
 const BEARER: &str = "marked-bearer-7d1f0a6c52";
 
-/// A collector that keeps what it is told.
-#[derive(Clone, Default)]
-struct Collector(Arc<Mutex<Vec<Value>>>);
+/// A collector that keeps what it is told: OpenTelemetry's own decoder, which refuses what is not OTLP.
+struct Collector(OtlpReceiver);
 
 impl Collector {
-    async fn start() -> (Self, String) {
-        let collector = Self::default();
-        let take = |State(of): State<Self>, Json(told): Json<Value>| async move {
-            of.0.lock().unwrap_or_else(PoisonError::into_inner).push(told);
-            Json(json!({}))
-        };
-        let router = Router::new().route("/v1/traces", post(take)).with_state(collector.clone());
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        (collector, format!("http://{address}"))
+    fn told(&self) -> Vec<Value> {
+        assert_eq!(self.0.refused(), Vec::<String>::new());
+        let heard = self.0.heard();
+        heard.iter().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
 
-    fn told(&self) -> Vec<Value> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The names of the metrics that a process told, with the kind of each.
+    fn metrics(&self) -> BTreeMap<String, &'static str> {
+        let mut all = BTreeMap::new();
+        for told in self.told() {
+            for metric in told["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
+                .as_array()
+                .into_iter()
+                .flatten()
+            {
+                let kinds = ["sum", "gauge", "histogram"];
+                let kind = kinds.into_iter().find(|kind| metric[kind]["dataPoints"][0].is_object());
+                all.insert(text(metric, "name").to_owned(), kind.expect("a kind with points"));
+            }
+        }
+        all
     }
 
     /// Every span once, by trace and id; one that was told twice was told the same.
@@ -189,10 +194,11 @@ fn get(port: u16, path: &str) -> String {
 
 /// Whether every span's parent is told, and there is one root.
 fn hold_whole(trace: &BTreeMap<String, Value>) {
-    let roots = trace.values().filter(|span| span["parentSpanId"].is_null());
+    let roots = trace.values().filter(|span| text(span, "parentSpanId").is_empty());
     assert_eq!(roots.count(), 1, "{trace:#?}");
     for span in trace.values() {
-        if let Some(parent) = span["parentSpanId"].as_str() {
+        let parent = text(span, "parentSpanId");
+        if !parent.is_empty() {
             assert!(trace.contains_key(parent), "a hole above {span:#}");
         }
         let at = |key| text(span, key).parse::<u64>().expect("nanoseconds");
@@ -204,7 +210,7 @@ fn hold_whole(trace: &BTreeMap<String, Value>) {
 fn way_up<'a>(trace: &'a BTreeMap<String, Value>, span: &'a Value) -> Vec<&'a str> {
     let mut way = vec![text(span, "name")];
     let mut at = span;
-    while let Some(parent) = at["parentSpanId"].as_str().and_then(|id| trace.get(id)) {
+    while let Some(parent) = trace.get(text(at, "parentSpanId")) {
         way.push(text(parent, "name"));
         at = parent;
     }
@@ -213,7 +219,8 @@ fn way_up<'a>(trace: &'a BTreeMap<String, Value>, span: &'a Value) -> Vec<&'a st
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_trace_is_whole_though_engine_and_worker_were_killed_in_the_middle() {
-    let (collector, endpoint) = Collector::start().await;
+    let collector = Collector(started!(OtlpReceiver::start()));
+    let endpoint = collector.0.url();
     let site = Site::new("traces", 2).await;
     let (mut first, _) = site.dormer("log-1", &endpoint, "info");
     await_condition("work on a host", IN_TIME, || {
@@ -227,8 +234,9 @@ async fn a_trace_is_whole_though_engine_and_worker_were_killed_in_the_middle() {
     second.terminate().expect("it ends");
 
     let bring_ups = |traces: BTreeMap<String, BTreeMap<String, Value>>| {
-        let is_root =
-            |span: &Value| span["parentSpanId"].is_null() && text(span, "name") == "bring-up";
+        let is_root = |span: &Value| {
+            text(span, "parentSpanId").is_empty() && text(span, "name") == "bring-up"
+        };
         let ups = traces.into_values().filter(|trace| trace.values().any(is_root));
         ups.collect::<Vec<_>>()
     };
@@ -239,9 +247,17 @@ async fn a_trace_is_whole_though_engine_and_worker_were_killed_in_the_middle() {
     .await;
     let traces = bring_ups(collector.spans());
     let mut instances = BTreeSet::new();
-    for told in collector.told() {
+    for told in collector.told().iter().filter(|told| told["resourceSpans"].is_array()) {
         let attributes = &told["resourceSpans"][0]["resource"];
         instances.insert(attribute(attributes, "service.instance.id").to_owned());
+    }
+    let metrics = collector.metrics();
+    for (name, kind) in [
+        ("dormer_transitions", "sum"),
+        ("dormer_machines", "gauge"),
+        ("dormer_attempt_duration_seconds", "histogram"),
+    ] {
+        assert_eq!(metrics.get(name), Some(&kind), "{metrics:?}");
     }
     assert_eq!(instances.len(), 2, "both processes told: {instances:?}");
     for trace in &traces {
@@ -369,7 +385,8 @@ fn outputs(site: &Site, collector: &Collector, port: u16) -> Vec<(String, String
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_secret_is_told_to_anybody() {
-    let (collector, endpoint) = Collector::start().await;
+    let collector = Collector(started!(OtlpReceiver::start()));
+    let endpoint = collector.0.url();
     let site = Site::new("secrets", 2).await;
     // As much as somebody might ask for who looks for a fault.
     let (mut dormer, port) = site.dormer("log", &endpoint, "debug,dormer=trace");

@@ -190,7 +190,7 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
 
-    /// A collector that takes traces by OTLP over HTTP, http://HOST:PORT; without one nobody is told
+    /// A collector that takes traces and metrics by OTLP over HTTP, http://HOST:PORT; without one nobody is told
     #[arg(long, env = "DORMER_OTLP_ENDPOINT", value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) otlp_endpoint: Option<String>,

@@ -4,7 +4,10 @@ pub(crate) mod book;
 pub(crate) mod deeds;
 #[cfg(test)]
 mod generated;
+mod otlp;
 pub(crate) mod standing;
+
+pub(crate) use otlp::Pushing;
 
 use crate::{
     api::{Api, ApiError},
@@ -147,6 +150,11 @@ pub(crate) fn router(telemetry: Arc<Telemetry>, health: Arc<Health>) -> Router {
 async fn page(
     State((telemetry, health)): State<(Arc<Telemetry>, Arc<Health>)>,
 ) -> impl IntoResponse {
+    ([(CONTENT_TYPE, OPEN_METRICS)], whole(&telemetry, &health).await)
+}
+
+/// Everything as it stands now, as OpenMetrics has it.
+async fn whole(telemetry: &Telemetry, health: &Health) -> String {
     let metrics = telemetry.metrics();
     metrics.role_up.clear();
     for (role, standing) in health.all() {
@@ -161,5 +169,5 @@ async fn page(
             metrics.standing.clear();
         }
     }
-    ([(CONTENT_TYPE, OPEN_METRICS)], metrics.book.page())
+    metrics.book.page()
 }

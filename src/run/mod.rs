@@ -20,7 +20,7 @@ use crate::{
     metrics,
     plan::Desk,
     projection,
-    telemetry::Telemetry,
+    telemetry::{Telemetry, otlp::Meter},
 };
 use anyhow::Context;
 use axum::Router;
@@ -51,6 +51,8 @@ use std::{
 /// How long a watcher that holds the Lease may be silent before another takes over.
 const LEASE: Duration = Duration::from_secs(15);
 
+/// What sends metrics, as health names it.
+const METRICS: &str = "metrics";
 /// What looks for new payloads, as health names it.
 const PAYLOADS: &str = "payloads";
 
@@ -122,6 +124,9 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
         payloads.follow(catalog.as_ref().clone()).await;
         Ok(())
     });
+    if let Some(endpoint) = &config.otlp_endpoint {
+        push_metrics(&mut running, Meter::to(endpoint, &config.name)?);
+    }
     let router = health::router(running.health())
         .merge(metrics::router(running.telemetry(), running.health()))
         .merge(people);
@@ -132,6 +137,18 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
     }
     tracing::info!(%address, roles = ?config.roles, store = ?config.store, "dormer runs");
     Ok(running)
+}
+
+/// Sends metrics to the collector once a minute, and a last time at the end.
+fn push_metrics(running: &mut Running, meter: Meter) {
+    let pushing = metrics::Pushing::new(running.telemetry(), running.health(), meter);
+    let last = Arc::clone(&pushing);
+    running.beside(METRICS, async move { match pushing.for_ever().await {} });
+    running.at_end(async move {
+        if let Err(error) = last.once().await {
+            tracing::warn!("the collector does not take the last metrics: {error:#}");
+        }
+    });
 }
 
 /// A way to the cluster, where a role needs one. An engine has none at all; a console without one plans nothing.

@@ -1,7 +1,7 @@
 //! What engine and worker did here, told onwards: to metrics, to the log, and to traces.
 
 mod glance;
-mod otlp;
+pub(crate) mod otlp;
 mod spans;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Spans on their way out: OTLP over HTTP, as JSON, in batches. Whatever cannot be sent is dropped and counted: nothing
+//! Spans and metrics on their way out: OTLP over HTTP, as JSON. Whatever cannot be sent is dropped and counted: nothing
 //! waits for a collector.
 
 use super::spans::Span;
@@ -28,7 +28,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// The pause before the one second try.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Where OTLP over HTTP takes traces.
-const PATH: &str = "/v1/traces";
+const TRACES: &str = "/v1/traces";
+/// Where it takes metrics.
+const METRICS: &str = "/v1/metrics";
 
 /// What is put into the way out.
 enum Item {
@@ -50,19 +52,9 @@ impl Exporter {
     /// # Errors
     /// The endpoint is no plain HTTP URL.
     pub(crate) fn to(endpoint: &str, name: &str, deeds: Arc<SpanDeeds>) -> anyhow::Result<Self> {
-        let base = endpoint.trim_end_matches('/').trim_end_matches(PATH);
-        let uri: Uri = format!("{base}{PATH}").parse()?;
-        anyhow::ensure!(
-            uri.scheme_str() == Some("http") && uri.authority().is_some(),
-            "--otlp-endpoint {endpoint}: it is http://HOST:PORT of a collector nearby, which may speak TLS onwards"
-        );
+        let collector = Collector::at(endpoint, TRACES)?;
         let (way, items) = mpsc::channel(WAITING_MAX);
-        let sending = Sending {
-            client: Client::builder(TokioExecutor::new()).build(HttpConnector::new()),
-            uri,
-            resource: resource(name),
-            deeds: Arc::clone(&deeds),
-        };
+        let sending = Sending { collector, resource: resource(name), deeds: Arc::clone(&deeds) };
         tokio::spawn(sending.run(items));
         Ok(Self { way, deeds })
     }
@@ -86,9 +78,65 @@ impl Exporter {
     }
 }
 
-struct Sending {
+/// One of a collector's endpoints.
+struct Collector {
     client: Client<HttpConnector, Full<Bytes>>,
     uri: Uri,
+}
+
+impl Collector {
+    fn at(endpoint: &str, path: &str) -> anyhow::Result<Self> {
+        let base = endpoint.trim_end_matches('/').trim_end_matches(TRACES);
+        let uri: Uri = format!("{base}{path}").parse()?;
+        anyhow::ensure!(
+            uri.scheme_str() == Some("http") && uri.authority().is_some(),
+            "--otlp-endpoint {endpoint}: it is http://HOST:PORT of a collector nearby, which may speak TLS onwards"
+        );
+        Ok(Self { client: Client::builder(TokioExecutor::new()).build(HttpConnector::new()), uri })
+    }
+
+    async fn post(&self, body: Bytes) -> anyhow::Result<()> {
+        let request = Request::post(self.uri.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(body))?;
+        let answer = timeout(ANSWER_MAX, self.client.request(request)).await??;
+        let status = answer.status();
+        timeout(ANSWER_MAX, answer.into_body().collect()).await??;
+        anyhow::ensure!(status == StatusCode::OK, "the collector says {status}");
+        Ok(())
+    }
+}
+
+/// The way of metrics to a collector.
+pub(crate) struct Meter {
+    collector: Collector,
+    resource: Value,
+}
+
+impl Meter {
+    /// The way to the collector at `endpoint`, `http://HOST:PORT`; `name` is this process's.
+    ///
+    /// # Errors
+    /// The endpoint is no plain HTTP URL.
+    pub(crate) fn to(endpoint: &str, name: &str) -> anyhow::Result<Self> {
+        Ok(Self { collector: Collector::at(endpoint, METRICS)?, resource: resource(name) })
+    }
+
+    /// Sends `metrics`, each as OTLP/JSON has it.
+    ///
+    /// # Errors
+    /// The collector did not take them; the next ones hold all that these did, as sums go on growing.
+    pub(crate) async fn send(&self, metrics: Vec<Value>) -> anyhow::Result<()> {
+        let message = json!({"resourceMetrics": [{
+            "resource": self.resource,
+            "scopeMetrics": [{"scope": {"name": "dormer"}, "metrics": metrics}],
+        }]});
+        self.collector.post(Bytes::from(message.to_string())).await
+    }
+}
+
+struct Sending {
+    collector: Collector,
     resource: Value,
     deeds: Arc<SpanDeeds>,
 }
@@ -118,10 +166,10 @@ impl Sending {
             return;
         }
         let body = Bytes::from(message(&self.resource, spans).to_string());
-        let mut sent = self.post(body.clone()).await;
+        let mut sent = self.collector.post(body.clone()).await;
         if sent.is_err() {
             tokio::time::sleep(AGAIN_AFTER).await;
-            sent = self.post(body).await;
+            sent = self.collector.post(body).await;
         }
         match sent {
             Ok(()) => self.deeds.sent(spans.len() as u64),
@@ -130,17 +178,6 @@ impl Sending {
                 self.deeds.dropped(spans.len() as u64);
             }
         }
-    }
-
-    async fn post(&self, body: Bytes) -> anyhow::Result<()> {
-        let request = Request::post(self.uri.clone())
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(body))?;
-        let answer = timeout(ANSWER_MAX, self.client.request(request)).await??;
-        let status = answer.status();
-        timeout(ANSWER_MAX, answer.into_body().collect()).await??;
-        anyhow::ensure!(status == StatusCode::OK, "the collector says {status}");
-        Ok(())
     }
 }
 
@@ -159,7 +196,8 @@ pub(super) fn resource(name: &str) -> Value {
     ]})
 }
 
-fn attribute(key: &str, value: &str) -> Value {
+/// An attribute as OTLP/JSON has it.
+pub(crate) fn attribute(key: &str, value: &str) -> Value {
     json!({"key": key, "value": {"stringValue": value}})
 }
 
