@@ -14,6 +14,8 @@ mod real {
     mod drain;
     mod fence;
     mod rbac;
+    mod restored;
+    mod stress;
     pub(crate) mod watcher;
     pub(crate) mod watching;
     mod whole;

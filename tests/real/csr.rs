@@ -85,6 +85,71 @@ async fn a_denial_stands_and_a_request_that_is_gone_asks_again() {
     assert_eq!(run(&hands, task("denied-none")).await, Ok(gone));
 }
 
+/// Waits until so many requests are nobody's, and that none of them was told to the machine.
+async fn nobodys(watching: &Watching, count: usize, csr: &str) {
+    watching.until_status("it is nobody's", |status| status.foreign_csrs >= count).await;
+    let letters = format!("{:?}", watching.told.0.borrow().letters);
+    assert!(!letters.contains(csr), "{csr} was told to somebody");
+}
+
+#[tokio::test]
+async fn a_stolen_token_and_a_kubelet_whose_machine_is_gone_get_nothing() {
+    let site = Site::new(plane!(), "stories").await;
+    let hands = worker(&site).await;
+    let token = bootstrap_token(&site, "stolen").await;
+    let machine = site.machine("win-1").await;
+    let name = json!({"metadata": {"annotations": {keys::NODE_NAME: machine.name}}});
+    site.world.patch(MACHINE, &machine.namespace, &machine.name, name).await;
+    let client = site.client(&ours(&site, "dormer-watcher").await).await;
+    let watching = Watching::start(&site, client);
+    let task = |csr: &str| Task::ApproveCsr { csr: csr.into(), expect: expectation(&machine.name) };
+
+    // The kubelet joins as it should.
+    let kubelet = Kubelet::new(&site);
+    kubelet.ask(&token, "stories-first", Ask::client(&machine.name)).await.expect("it may ask");
+    let told = |csr: &'static str| {
+        let uid = machine.uid.clone();
+        move |told: &super::watching::Told| {
+            told.machine(&uid, |fact| matches!(fact, Fact::Csr(seen) if seen.name == csr))
+        }
+    };
+    watching.until("the first", told("stories-first")).await.expect("it is told");
+    run(&hands, task("stories-first")).await.expect("approved");
+    let node = kubelet.identity("stories-first").await;
+    make_node(&site.client(&node).await, &machine.name).await.expect("its own Node");
+
+    // Whoever stole its bootstrap token asks in the name of a control-plane node: no machine of dormer's is told.
+    let thief = Kubelet::new(&site);
+    thief.ask(&token, "stories-thief", Ask::client("stories-master-0")).await.expect("it may ask");
+    nobodys(&watching, 1, "stories-thief").await;
+    // And in the name of the node that serves: the run is told, and the worker refuses.
+    thief.ask(&token, "stories-again", Ask::client(&machine.name)).await.expect("it may ask");
+    watching.until("the second", told("stories-again")).await.expect("it is told");
+    let mut served = expectation(&machine.name);
+    served.node_uid = Some("a-uid".into());
+    let again = Task::ApproveCsr { csr: "stories-again".into(), expect: served };
+    let refused = run(&hands, again).await;
+    assert!(
+        matches!(&refused, Ok(Outcome::CsrRefused { why, .. }) if why.contains("the Node exists"))
+    );
+
+    // The Machine goes, and its kubelet, which still has its certificate, would like another.
+    let free = json!({"metadata": {"finalizers": null}});
+    site.world.patch(MACHINE, &machine.namespace, &machine.name, free).await;
+    site.world.delete(MACHINE, &machine.namespace, &machine.name).await;
+    watching.until("it is gone", |told| told.machines().is_empty()).await.expect("it is told");
+    let serving = Ask::serving(&machine.name, &[&machine.name]);
+    kubelet.ask(&node, "stories-renewal", Ask::client(&machine.name)).await.expect("it may ask");
+    kubelet.ask(&node, "stories-serving", serving).await.expect("it may ask");
+    nobodys(&watching, 3, "stories-renewal").await;
+    for csr in ["stories-thief", "stories-again", "stories-renewal", "stories-serving"] {
+        let (conditions, signed) = standing(&site, csr).await;
+        assert!(!conditions.iter().any(|c| c["type"] == "Approved") && !signed, "{csr}");
+    }
+    watching.stop().await;
+    kubelet.forget_all().await;
+}
+
 /// Requests that nobody means to approve, and how many of them are made side by side.
 const JUNK: (usize, usize) = (1_000, 16);
 /// How long one that should be approved may take with all of them waiting, from its making to its certificate.

@@ -13,9 +13,16 @@ use kube::{
 };
 use serde_json::{Value, json};
 use std::{pin::pin, sync::Arc, time::Duration};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, MutexGuard, watch};
 
-async fn ready(site: &Site) -> kube::Client {
+/// Who may break the fragile control plane: one test at a time.
+pub(crate) async fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    TURN.lock().await
+}
+
+/// A client of the watcher's account, with the rules as they are shipped.
+pub(crate) async fn ready(site: &Site) -> kube::Client {
     apply(site, |_, _| true).await;
     site.client(&ours(site, "dormer-watcher").await).await
 }
@@ -99,6 +106,7 @@ async fn an_api_server_that_was_away_forgets_old_watches_and_nothing_is_missed()
         Ok(plane) => plane,
         Err(skipped) => dormer_testkit::skip!(skipped),
     };
+    let _turn = turn().await;
     let site = Site::new(plane, "away").await;
     let client = ready(&site).await;
     let (first, second) = (site.joined("win-1").await, site.joined("win-2").await);

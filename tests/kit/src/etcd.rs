@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use crate::https::plain_status;
+use crate::https::{plain_post, plain_status};
 use crate::kubernetes::MODULE;
 use crate::process::{Process, ProcessSpec};
 use crate::program::{Program, Release};
@@ -74,6 +74,44 @@ impl Etcd {
         format!("http://127.0.0.1:{}", self.ports.0)
     }
 
+    /// Forgets all history before the present revision, as the API server asks for every five minutes.
+    ///
+    /// # Panics
+    /// When etcd does not answer.
+    pub fn compact(&self) {
+        let ask = |path: &str, body: &str| plain_post(self.ports.0, path, body).expect("an answer");
+        // The revision stands in every answer's header; keys and numbers are texts there.
+        let (_, said) = ask("/v3/kv/range", r#"{"key":"AA==","limit":"1"}"#);
+        let after = said.split_once(r#""revision":""#).map(|(_, after)| after);
+        let revision = after.and_then(|after| after.split('"').next()).expect("a revision");
+        let body = format!(r#"{{"revision":"{revision}","physical":true}}"#);
+        let (status, said) = ask("/v3/kv/compaction", &body);
+        assert_eq!(status, 200, "{said}");
+    }
+
+    /// Kills etcd, keeps a copy of its files, and starts it again.
+    ///
+    /// # Panics
+    /// When the files cannot be copied or it does not come back.
+    pub fn back_up(&mut self) {
+        self.process.kill();
+        let (data, copy) = (self.folder.path().join("data"), self.folder.path().join("copy"));
+        replace(&data, &copy).expect("a copy");
+        self.restart();
+    }
+
+    /// Kills etcd, puts the files of [`Etcd::back_up`] in the place of its own, and starts it again: all that was written
+    /// since is forgotten.
+    ///
+    /// # Panics
+    /// When there is no copy or it does not come back.
+    pub fn restore(&mut self) {
+        self.process.kill();
+        let (data, copy) = (self.folder.path().join("data"), self.folder.path().join("copy"));
+        replace(&copy, &data).expect("a copy");
+        self.restart();
+    }
+
     /// Kills etcd with SIGKILL and starts it again on its ports with its files.
     ///
     /// # Panics
@@ -83,6 +121,24 @@ impl Etcd {
         self.process = launch(&self.program, self.ports, self.folder.path())
             .unwrap_or_else(|error| panic!("etcd did not come back: {error:#}"));
     }
+}
+
+/// Makes `to` a copy of the folder `from`.
+fn replace(from: &Path, to: &Path) -> Result<()> {
+    if to.exists() {
+        std::fs::remove_dir_all(to)?;
+    }
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from).with_context(|| from.display().to_string())? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            replace(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
 }
 
 fn launch(program: &Path, ports: (u16, u16), folder: &Path) -> Result<Process> {

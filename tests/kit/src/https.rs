@@ -60,6 +60,23 @@ pub(crate) fn plain_status(port: u16, path: &str) -> Result<u16> {
     status_of(&mut socket)
 }
 
+/// The answer to a POST without TLS, on a port of 127.0.0.1: its status and its body.
+pub(crate) fn plain_post(port: u16, path: &str, body: &str) -> Result<(u16, String)> {
+    let mut socket = TcpStream::connect(("127.0.0.1", port))?;
+    socket.set_read_timeout(Some(ANSWER_MAX))?;
+    let long = body.len();
+    write!(
+        socket,
+        "POST {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Length: {long}\r\n\r\n{body}"
+    )?;
+    let mut answer = Vec::new();
+    socket.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.split(' ').nth(1).context("no HTTP answer")?.parse()?;
+    let (_, body) = answer.split_once("\r\n\r\n").context("no body")?;
+    Ok((status, body.to_owned()))
+}
+
 fn status_of(stream: &mut impl Read) -> Result<u16> {
     let mut answer = Vec::new();
     // A server that closes without a TLS farewell has answered nonetheless.

@@ -76,10 +76,10 @@ pub enum Speaker {
 #[derive(Debug)]
 pub struct ControlPlane {
     // In the order in which they end: whoever speaks to another first.
-    _scheduler: Process,
-    _manager: Process,
+    /// Scheduler and controller manager.
+    clients: Mutex<[Process; 2]>,
     api: Mutex<Process>,
-    _etcd: Etcd,
+    etcd: Mutex<Etcd>,
     plan: Plan,
 }
 
@@ -132,10 +132,9 @@ impl ControlPlane {
         let manager = plan.manager()?;
         let scheduler = plan.scheduler()?;
         Ok(Self {
-            _scheduler: scheduler,
-            _manager: manager,
+            clients: Mutex::new([scheduler, manager]),
             api: Mutex::new(api),
-            _etcd: etcd,
+            etcd: Mutex::new(etcd),
             plan,
         })
     }
@@ -183,14 +182,48 @@ impl ControlPlane {
         *api = self.plan.api().unwrap_or_else(|error| panic!("it did not come back: {error:#}"));
     }
 
+    /// Has etcd forget its history; what stands, stays.
+    pub fn compact(&self) {
+        locked(&self.etcd).compact();
+    }
+
+    /// Keeps a copy of etcd's files, to go back to. The API server is away meanwhile.
+    ///
+    /// # Panics
+    /// When something does not come back.
+    pub fn back_up(&self) {
+        self.kill_api();
+        locked(&self.etcd).back_up();
+        self.restart_api();
+    }
+
+    /// Restores etcd from the copy and starts the API server and its own clients anew, as the procedure for a restore
+    /// demands. Everybody else keeps what they know.
+    ///
+    /// # Panics
+    /// When something does not come back.
+    pub fn restore(&self) {
+        let mut clients = locked(&self.clients);
+        clients.iter_mut().for_each(Process::kill);
+        self.kill_api();
+        locked(&self.etcd).restore();
+        self.restart_api();
+        let started = self.plan.scheduler().and_then(|s| Ok([s, self.plan.manager()?]));
+        *clients = started.unwrap_or_else(|error| panic!("they did not come back: {error:#}"));
+    }
+
     /// What the API server said last, for messages.
     pub fn log_tail(&self) -> String {
         self.api().log_tail()
     }
 
     fn api(&self) -> MutexGuard<'_, Process> {
-        self.api.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        locked(&self.api)
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// One of OpenShift's CRDs as its module has it, by its path there.

@@ -1,0 +1,143 @@
+//! What a watcher makes of an etcd that was restored to an earlier revision, and of history that is compacted away.
+
+use super::{
+    cluster::{MACHINE, NODE, PATIENCE, Site, fragile_plane},
+    watcher::{ready, turn},
+    watching::{Told, Watching, options},
+};
+use dormer_proto::machine::{Fact, MachineRef};
+use dormer_testkit::ControlPlane;
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::Instant;
+
+macro_rules! fragile {
+    () => {
+        match fragile_plane() {
+            Ok(plane) => plane,
+            Err(skipped) => dormer_testkit::skip!(skipped),
+        }
+    };
+}
+
+/// A Machine goes, finalizer and all.
+async fn goes(site: &Site, machine: &MachineRef) {
+    let free = json!({"metadata": {"finalizers": null}});
+    site.world.patch(MACHINE, &machine.namespace, &machine.name, free).await;
+    site.world.delete(MACHINE, &machine.namespace, &machine.name).await;
+}
+
+/// The version that a Node carries, by what was told last of it.
+fn version(told: &Told, machine: &MachineRef) -> Option<String> {
+    let run = format!("machine/{}", machine.uid);
+    let nodes = told.letters.iter().rev().filter(|(to, _)| *to == run);
+    nodes.filter_map(|(_, seen)| seen.fact.as_ref()).find_map(|fact| match fact {
+        dormer_proto::work::Fact::Machine(Fact::Node(node)) => Some(node.version.clone()),
+        _ => None,
+    })?
+}
+
+async fn mark(site: &Site, machine: &MachineRef, version: &str) {
+    let change = json!({"metadata": {"annotations": {"dormer.io/version": version}}});
+    site.world.patch(NODE, "", &machine.name, change).await;
+}
+
+/// Blocks a thread, as the servers' ends and starts do.
+async fn blocking(what: impl FnOnce(&ControlPlane) + Send + 'static, plane: &'static ControlPlane) {
+    tokio::task::spawn_blocking(move || what(plane)).await.expect("it is done");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_that_was_restored_to_an_earlier_revision_is_believed() {
+    let plane = fragile!();
+    let _turn = turn().await;
+    let site = Site::new(plane, "restored").await;
+    let client = ready(&site).await;
+    let (stays, comes_back) = (site.joined("win-1").await, site.joined("win-2").await);
+    mark(&site, &stays, "before").await;
+    blocking(ControlPlane::back_up, plane).await;
+
+    let watching = Watching::start(&site, client);
+    let before = |told: &Told| version(told, &stays).as_deref() == Some("before");
+    watching.until_told("the beginning", |told| told.machines().len() == 2 && before(told)).await;
+    goes(&site, &comes_back).await;
+    let lost = site.joined("win-3").await;
+    mark(&site, &stays, "after").await;
+    let mut later = vec![stays.uid.clone(), lost.uid.clone()];
+    later.sort();
+    let after = |told: &Told| version(told, &stays).as_deref() == Some("after");
+    watching.until_told("what came after", |told| told.machines() == later && after(told)).await;
+
+    blocking(ControlPlane::restore, plane).await;
+    let mut earlier = vec![stays.uid.clone(), comes_back.uid.clone()];
+    earlier.sort();
+    let all = |told: &Told| told.machines() == earlier && before(told);
+    watching.until_told("the past is the present", all).await;
+    watching.until_status("all is well", |status| status.error.is_none()).await;
+    // The revisions are lower than those that were told before, and yet what happens now is told.
+    mark(&site, &stays, "again").await;
+    goes(&site, &comes_back).await;
+    watching
+        .until_told("what happens now", |told| {
+            version(told, &stays).as_deref() == Some("again") && told.machines() == [&*stays.uid]
+        })
+        .await;
+    watching.stop().await;
+}
+
+/// Machines that come and go while nobody looks: five minutes of a busy cluster.
+const CAME_AND_WENT: usize = 60;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_compacted_in_a_watch_or_in_a_long_absence_is_not_missed() {
+    let plane = fragile!();
+    let _turn = turn().await;
+    let site = Site::new(plane, "compact").await;
+    let client = ready(&site).await;
+    let (first, second) = (site.joined("win-1").await, site.joined("win-2").await);
+    let watching = Watching::start(&site, client.clone());
+    watching.until_told("both", |told| told.machines().len() == 2).await;
+
+    // In the middle of a watch: it goes on, and nothing is listed anew for it.
+    let epoch = watching.told.0.borrow().epoch;
+    mark(&site, &first, "1").await;
+    blocking(ControlPlane::compact, plane).await;
+    mark(&site, &first, "2").await;
+    let two = |told: &Told| version(told, &first).as_deref() == Some("2");
+    watching.until_told("what follows", two).await;
+    assert_eq!(watching.told.0.borrow().epoch, epoch, "the watch went on");
+
+    // An absence: much happens, and its history is gone before anybody can ask for it.
+    let record = watching.told.clone();
+    watching.stop().await;
+    for n in 0..CAME_AND_WENT {
+        let machine = site.machine(&format!("short-{n}")).await;
+        mark(&site, &first, &format!("{n}")).await;
+        goes(&site, &machine).await;
+    }
+    goes(&site, &second).await;
+    let third = site.joined("win-3").await;
+    blocking(ControlPlane::compact, plane).await;
+    blocking(ControlPlane::restart_api, plane).await;
+    let (letters, began) = (record.0.borrow().letters.len(), Instant::now());
+    let watching = Watching::with(client, options(&site), record);
+    let mut now = vec![first.uid.clone(), third.uid.clone()];
+    now.sort();
+    let last = (CAME_AND_WENT - 1).to_string();
+    watching
+        .until_told("how it stands", |told| {
+            told.machines() == now && version(told, &first).as_deref() == Some(&last)
+        })
+        .await;
+    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    let told = watching.told.0.borrow().letters.len() - letters;
+    assert!(told < CAME_AND_WENT, "{told} letters: what came and went is nobody's business");
+    // It goes on from there, bookmarks and all, without another list.
+    let epoch = watching.told.0.borrow().epoch;
+    mark(&site, &third, "new").await;
+    let new = |told: &Told| version(told, &third).as_deref() == Some("new");
+    watching.until_told("what is new", new).await;
+    assert_eq!(watching.told.0.borrow().epoch, epoch);
+    assert!(began.elapsed() < Duration::from_secs(60));
+    watching.stop().await;
+}

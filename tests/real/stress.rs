@@ -1,0 +1,144 @@
+//! Drains in trouble, by the real eviction API: what goes, what stays, and what is named as being in the way.
+
+use super::{
+    accounts::worker,
+    cluster::{Kind, NODE, PATIENCE, POD, Site, World, evict, open, plane, run},
+};
+use dormer_proto::machine::{MachineRef, Outcome};
+use dormer_testkit::await_some;
+use dormer_workers::kubernetes::KubernetesHands;
+use serde_json::{Value, json};
+
+const NAMESPACE: Kind = ("", "v1", "Namespace");
+const ATTACHMENT: Kind = ("storage.k8s.io", "v1", "VolumeAttachment");
+
+async fn opened(site: &Site) -> (KubernetesHands, MachineRef) {
+    let hands = worker(site).await;
+    let machine = site.joined("win-1").await;
+    run(&hands, open(&machine, 1)).await.expect("it opens");
+    (hands, machine)
+}
+
+/// One pass: how many were evicted, how many are left, and what is in the way.
+async fn pass(hands: &KubernetesHands, machine: &MachineRef) -> (u32, u32, Vec<String>) {
+    let outcome = run(hands, evict(machine, 1, false)).await;
+    let Ok(Outcome::Evicted { evicted, left, blockers }) = outcome else {
+        panic!("no pass: {outcome:?}")
+    };
+    (evicted, left, blockers.into_iter().map(|b| format!("{}: {}", b.pod, b.why)).collect())
+}
+
+/// A pod on the Machine's Node that runs; `more` is merged into it.
+async fn pod(site: &Site, machine: &MachineRef, namespace: &str, name: &str, more: Value) {
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
+        "spec": {"nodeName": machine.name, "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "c", "image": "i"}], "tolerations": [{"operator": "Exists"}]}});
+    merge(&mut pod, more);
+    site.world.create(pod).await;
+    let ready = json!([{"type": "Ready", "status": "True"}]);
+    let status = json!({"phase": "Running", "conditions": ready});
+    site.world.status(POD, namespace, name, status).await;
+}
+
+fn merge(into: &mut Value, more: Value) {
+    match more {
+        Value::Object(fields) => {
+            fields.into_iter().for_each(|(key, value)| merge(&mut into[key], value));
+        }
+        other => *into = other,
+    }
+}
+
+async fn stands(world: &World, namespace: &str, name: &str) -> bool {
+    world.get(POD, namespace, name).await.is_some()
+}
+
+#[tokio::test]
+async fn a_mirror_pod_stays_and_a_pod_with_data_of_its_own_goes() {
+    let site = Site::new(plane!(), "mirror").await;
+    let (hands, m) = opened(&site).await;
+    let mirror = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "a-hash"}}});
+    pod(&site, &m, site.name, "static", mirror).await;
+    let data = json!({"spec": {"volumes": [{"name": "scratch", "emptyDir": {}}]}});
+    pod(&site, &m, site.name, "scratch", data).await;
+    assert_eq!(pass(&hands, &m).await, (1, 1, vec![]), "the one with the folder");
+    assert_eq!(pass(&hands, &m).await, (0, 0, vec![]), "the other is in nobody's way");
+    assert!(stands(&site.world, site.name, "static").await);
+    assert!(!stands(&site.world, site.name, "scratch").await);
+}
+
+#[tokio::test]
+async fn a_node_that_falls_silent_in_its_drain_keeps_its_pods_and_they_are_named() {
+    let site = Site::new(plane!(), "silent").await;
+    let (hands, m) = opened(&site).await;
+    let grace = json!({"spec": {"terminationGracePeriodSeconds": 120}});
+    pod(&site, &m, site.name, "slow", grace).await;
+    assert_eq!(pass(&hands, &m).await, (1, 1, vec![]));
+    let silent = json!({"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"});
+    site.world.status(NODE, "", &m.name, json!({"conditions": [silent]})).await;
+    pod(&site, &m, site.name, "late", json!({"spec": {"terminationGracePeriodSeconds": 60}})).await;
+    let (evicted, left, blockers) = pass(&hands, &m).await;
+    assert_eq!((evicted, left), (1, 2), "evictions need no kubelet");
+    assert_eq!(blockers, ["silent/slow: it is ending, with 120 s of grace"]);
+    let (_, left, blockers) = pass(&hands, &m).await;
+    let both = ["silent/late: it is ending, with 60 s", "silent/slow: it is ending, with 120 s"];
+    assert!(
+        left == 2 && blockers.iter().zip(both).all(|(b, so)| b.starts_with(so)),
+        "{blockers:?}"
+    );
+    // Somebody takes them away for good, as the machine controller's end of the instance does.
+    for name in ["slow", "late"] {
+        site.world.delete(POD, site.name, name).await;
+    }
+    assert_eq!(pass(&hands, &m).await, (0, 0, vec![]));
+}
+
+#[tokio::test]
+async fn a_pod_of_a_namespace_that_ends_is_waited_for_by_name() {
+    let site = Site::new(plane!(), "ending").await;
+    let (hands, m) = opened(&site).await;
+    let ends = "ending-soon";
+    site.world.namespace(ends).await;
+    let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    pod(&site, &m, ends, "held", held).await;
+    pod(&site, &m, site.name, "other", json!({})).await;
+    site.world.delete(NAMESPACE, "", ends).await;
+    await_some("the namespace's pods are going", PATIENCE, || async {
+        let pod = site.world.get(POD, ends, "held").await?;
+        pod["metadata"]["deletionTimestamp"].is_string().then_some(())
+    })
+    .await;
+    let (evicted, left, blockers) = pass(&hands, &m).await;
+    assert_eq!((evicted, left), (1, 2), "the other goes all the same");
+    assert_eq!(blockers, ["ending-soon/held: it waits for its finalizers example.com/hold"]);
+    site.world.patch(POD, ends, "held", json!({"metadata": {"finalizers": null}})).await;
+    assert_eq!(pass(&hands, &m).await, (0, 0, vec![]));
+    await_some("the namespace is gone", PATIENCE, || async {
+        site.world.get(NAMESPACE, "", ends).await.is_none().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_volume_that_stays_attached_holds_no_drain_and_is_left_alone() {
+    let site = Site::new(plane!(), "volume").await;
+    let (hands, m) = opened(&site).await;
+    let claim = json!({"spec": {"volumes": [{"name": "data",
+        "persistentVolumeClaim": {"claimName": "data-0"}}]}});
+    pod(&site, &m, site.name, "data-0", claim).await;
+    let attachment = json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
+        "metadata": {"name": "volume-held"}, "spec": {"attacher": "csi.example.com",
+            "nodeName": m.name, "source": {"persistentVolumeName": "volume-data-0"}}});
+    site.world.create(attachment).await;
+    site.world.status(ATTACHMENT, "", "volume-held", json!({"attached": true})).await;
+    assert_eq!(pass(&hands, &m).await, (1, 1, vec![]));
+    assert_eq!(
+        pass(&hands, &m).await,
+        (0, 0, vec![]),
+        "that it is detached is the machine controller's care"
+    );
+    let held = site.world.get(ATTACHMENT, "", "volume-held").await.expect("it stands");
+    assert!(held["metadata"]["deletionTimestamp"].is_null());
+    site.world.delete(ATTACHMENT, "", "volume-held").await;
+}
