@@ -22,7 +22,6 @@ mod sftp;
 pub mod shell;
 mod ssh;
 pub mod state;
-mod steps;
 
 pub use cloud::{Hosts, Reach};
 pub use computer::{Host, Phase};
