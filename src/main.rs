@@ -30,7 +30,11 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// How a shell tells that a program ended by SIGPIPE.
+const BY_SIGPIPE: i32 = 128 + 13;
+
 fn main() -> ExitCode {
+    end_when_nobody_reads();
     let arguments = shell::arguments();
     cli::log_to_stderr(&arguments);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -47,4 +51,17 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// `dormer … | head`: a reader that has seen enough ends the program, as it ends others. Rust ignores the signal for it,
+/// and makes a panic of the print that follows.
+fn end_when_nobody_reads() {
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let what = panic.payload_as_str().unwrap_or_default();
+        if what.starts_with("failed printing to stdout") && what.contains("Broken pipe") {
+            std::process::exit(BY_SIGPIPE);
+        }
+        told(panic);
+    }));
 }

@@ -95,3 +95,17 @@ fn as_a_plugin_it_speaks_of_kubectl() {
     assert!(help.contains("Usage: kubectl dormer retry"), "{help}");
     assert!(help.contains("Works in Failed. It needs no lease."), "{help}");
 }
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_a_command_without_a_word() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_dormer"))
+        .args(["bench", "engine", "--store", "memory", "--in-flight", "1", "--seconds", "1"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(141));
+    assert_eq!(text(&output.stderr), "");
+}
