@@ -1,6 +1,7 @@
 //! `dormer bench`: figures with their conditions, taken together with a calibration of the machine.
 
 mod calibration;
+mod console;
 mod desk;
 mod engine;
 #[cfg(feature = "demo")]
@@ -18,6 +19,8 @@ use std::process::ExitCode;
 /// What can be measured.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
+    /// How far the console's streams lag behind the truth, and what they cost: many machines, changes and browsers
+    Console(console::Options),
     /// Durable steps a second: runs of six steps each (decide, task, report), tasks that do nothing
     Engine(engine::Options),
     /// How long a simulated fleet takes to come up, on a virtual clock: the ratios measure waiting
@@ -32,6 +35,7 @@ pub(crate) enum Bench {
 /// Measures.
 pub(crate) async fn run(bench: Bench) -> anyhow::Result<ExitCode> {
     match bench {
+        Bench::Console(options) => console::run(options).await,
         Bench::Engine(options) => engine::run(options).await,
         #[cfg(feature = "demo")]
         Bench::Fleet(options) => fleet::run(options).await,

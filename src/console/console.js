@@ -53,7 +53,7 @@ function keyOf(node) {
 
 function show({ title, main, trouble }) {
   // A page that somebody is copying from stays still.
-  if (String(getSelection()) !== "" && !at("main").contains(document.activeElement)) {
+  if (String(getSelection()) !== "" && !document.activeElement.matches("input")) {
     waiting = { title, main, trouble };
     return;
   }

@@ -31,18 +31,18 @@ pub(super) fn diagram(now: &str, from: Option<&str>) -> Markup {
                 path.edge d=(format!("M{} {} h{}", left(at) + WIDE, TOP + HIGH / 2, STEP - WIDE - 3)) {}
             }
             // An upgrade that was given up, one in place, and the end.
-            path.edge d=(arc(4, 3, TOP, -26)) {}
+            path.edge d=(arc(4, 3, TOP, -19)) {}
             path.edge d=(arc(5, 1, TOP + HIGH, 34)) {}
             path.edge d=(format!("M{} {} v{}", left(5) + 98, TOP + HIGH, BELOW - TOP - HIGH - 3)) {}
-            text.note x=(left(3) + 134) y="12" text-anchor="middle" { "given up" }
-            text.note x=(left(3) + WIDE / 2) y=(TOP + HIGH + 42) text-anchor="middle" { "in place" }
+            text.note x=(left(3) + 134) y="10" text-anchor="middle" { "given up" }
+            text.note x=(left(3) + WIDE / 2) y=(TOP + HIGH + 19) text-anchor="middle" { "in place" }
             @if let (Some(here), Some(_)) = (here, from) {
                 path.edge.broken d=(format!("M{} {} v{}", left(here) + 20, TOP + HIGH, BELOW - TOP - HIGH - 3)) {}
             }
             @for (at, name) in WAY.iter().enumerate() {
                 (spot(name, left(at), TOP, *name == now, here.is_some_and(|here| at < here)))
             }
-            (spot("Failed", here.map_or(left(0), left), BELOW, now == "Failed", false))
+            (spot("Failed", here.filter(|_| from.is_some()).map_or(left(0), left), BELOW, now == "Failed", false))
             (spot("Gone", left(5), BELOW, now == "Gone", false))
         }
         ol.path aria-label="The states of a machine" {

@@ -68,7 +68,9 @@ fn row(record: &Value, run: &Shown, reset: Option<&str>) -> Markup {
             td data-label="When" { time { (clock(word(record, "at"))) } }
             td data-label="State" {
                 (state(word(record, "state")))
-                @if let Some(phase) = record["phase"].as_str() { " " span.phase { (phase) } }
+                @if let Some(phase) = record["phase"].as_str().filter(|it| !it.eq_ignore_ascii_case(word(record, "state"))) {
+                    " " span.phase { (phase) }
+                }
             }
             td data-label="What" {
                 @for event in texts(&record["events"]) {

@@ -17,6 +17,7 @@
 //! A further server (etcd, kube-apiserver, …) is one [`Program`] constant and one file like
 //! `nats.rs`; finding, building, starting, skipping and cleaning up are shared.
 
+pub mod browser;
 mod certs;
 mod etcd;
 mod https;
@@ -31,6 +32,7 @@ mod source;
 mod sshd;
 mod wait;
 
+pub use browser::Browser;
 pub use certs::{Identity, TestCa};
 pub use etcd::Etcd;
 pub use kubernetes::{ControlPlane, Speaker, openshift_crd};

@@ -1,0 +1,123 @@
+//! A reader of one of the console's streams, as a browser's `EventSource` is one.
+
+use anyhow::{Context, ensure};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::{Request, body::Bytes};
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use serde::Deserialize;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// How long a piece of the stream is waited for before the reader looks whether it shall end.
+const PIECE: Duration = Duration::from_millis(200);
+
+/// Which stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    /// The fleet's page: each event says how many records it was made from.
+    Page,
+    /// The API's changes: the same number is the sum over the runs that they tell of.
+    Changes,
+}
+
+impl What {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Page => "/",
+            Self::Changes => "/api/v1/changes",
+        }
+    }
+}
+
+/// What a reader heard.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// How many records it knew of, and since when.
+    pub(super) heard: Vec<(u64, Instant)>,
+    pub(super) bytes: u64,
+}
+
+/// A run, as far as it is counted.
+#[derive(Debug, Deserialize)]
+struct Run {
+    run: String,
+    seq: u64,
+}
+
+/// Reads until it shall stop.
+pub(super) async fn follow(url: String, what: What, stop: Arc<AtomicBool>) -> anyhow::Result<Seen> {
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let request = Request::get(format!("{url}{}", what.path()))
+        .header("accept", "text/event-stream")
+        .body(Empty::new())?;
+    let answer = client.request(request).await?;
+    ensure!(answer.status().is_success(), "{}", answer.status());
+    let mut body = answer.into_body();
+    let mut hearing = Hearing::default();
+    while !stop.load(Relaxed) {
+        let Ok(piece) = tokio::time::timeout(PIECE, body.frame()).await else { continue };
+        let piece = piece.context("the stream ended")??;
+        if let Ok(bytes) = piece.into_data() {
+            hearing.take(&bytes, what);
+        }
+    }
+    Ok(hearing.seen)
+}
+
+#[derive(Default)]
+struct Hearing {
+    seen: Seen,
+    line: Vec<u8>,
+    kind: String,
+    records: Option<u64>,
+    whole: bool,
+    runs: HashMap<String, u64>,
+    sum: u64,
+}
+
+impl Hearing {
+    fn take(&mut self, bytes: &[u8], what: What) {
+        self.seen.bytes += bytes.len() as u64;
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.line);
+                self.line(String::from_utf8_lossy(&line).trim_end(), what);
+            }
+        }
+    }
+
+    fn line(&mut self, line: &str, what: What) {
+        if let Some(id) = line.strip_prefix("id: ") {
+            self.records = id.parse().ok();
+        } else if let Some(kind) = line.strip_prefix("event: ") {
+            kind.clone_into(&mut self.kind);
+        } else if let Some(data) = line.strip_prefix("data: ").filter(|_| what == What::Changes) {
+            self.change(data);
+        } else if line.is_empty()
+            && let Some(records) = self.records.take()
+        {
+            self.seen.heard.push((records, Instant::now()));
+        }
+    }
+
+    fn change(&mut self, data: &str) {
+        match self.kind.as_str() {
+            "complete" => self.whole = true,
+            "run" => {
+                let Ok(run) = serde_json::from_str::<Run>(data) else { return };
+                let known = self.runs.entry(run.run).or_default();
+                self.sum = self.sum + run.seq - *known;
+                *known = run.seq;
+            }
+            _ => return,
+        }
+        self.records = self.whole.then_some(self.sum);
+    }
+}

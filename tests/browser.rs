@@ -1,0 +1,295 @@
+//! The console in a real Chromium, as a person on call uses it: what is stuck, why, and mended; by the keyboard alone;
+//! on a narrow screen; after its connection was cut.
+//!
+//! `DORMER_SCREENSHOTS=docs/screenshots cargo test --test browser` also writes README's pictures.
+#![cfg(feature = "demo")]
+
+#[path = "browser/relay.rs"]
+mod relay;
+
+use dormer_testkit::{
+    Browser, Process, ProcessSpec, TempDir, block_until,
+    browser::{ENTER, ESCAPE, TAB},
+    free_port, started, test_dir,
+};
+use relay::Relay;
+use serde_json::Value;
+use std::{path::PathBuf, time::Duration};
+
+/// Bring-ups take seconds; a busy machine gets this much.
+const IN_TIME: Duration = Duration::from_secs(120);
+/// What a page does by itself takes less than a second.
+const SOON: Duration = Duration::from_secs(30);
+/// A page that hears nothing for 15 s connects anew.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Most bytes of a picture in README.
+const PICTURE_MAX: usize = 150_000;
+
+/// A demonstration whose failed machines are left to a person.
+struct Site {
+    _folder: TempDir,
+    _demo: Process,
+    port: u16,
+}
+
+impl Site {
+    fn new(machines: u32, failing: u32) -> Self {
+        let (folder, port) = (test_dir("console"), free_port());
+        let arguments = [
+            format!("--machines={machines}"),
+            format!("--faults=configure-fails={failing}"),
+            format!("--listen=127.0.0.1:{port}"),
+            "--leave-failed".into(),
+            "--hold".into(),
+        ];
+        let spec = ProcessSpec {
+            program: env!("CARGO_BIN_EXE_dormer").into(),
+            args: std::iter::once("demo".to_owned()).chain(arguments).collect(),
+            env: vec![("TMPDIR".into(), folder.path().display().to_string())],
+            log: folder.path().join("log"),
+            folder: None,
+        };
+        let mut demo = Process::start(&spec).expect("the demonstration starts");
+        let answers = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+        assert!(block_until(IN_TIME, || answers() || !demo.is_running()), "{}", demo.log_tail());
+        Self { _folder: folder, _demo: demo, port }
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/", self.port)
+    }
+}
+
+/// Waits until the page shows what the server says: its own stream has spoken.
+fn live(browser: &Browser) {
+    browser.until("live", SOON, "return document.getElementById('live').dataset.on === 'yes'");
+}
+
+/// Waits until `count` machines are named as stuck.
+fn stuck(browser: &Browser, count: usize) {
+    let script = format!("return document.querySelectorAll('.needs li').length === {count}");
+    browser.until("all that is stuck is named", IN_TIME, &script);
+}
+
+/// A script that failed, or something that the page's policy forbade, is a fault of ours.
+fn no_complaints(browser: &Browser) {
+    let complaints = browser.complaints();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+/// Writes a picture for README, if one is asked for.
+fn picture(browser: &Browser, name: &str) {
+    let Some(folder) = std::env::var_os("DORMER_SCREENSHOTS").map(PathBuf::from) else { return };
+    let bytes = browser.picture();
+    assert!(bytes.len() < PICTURE_MAX, "{name} has {} bytes", bytes.len());
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join(format!("{name}.png")), bytes).expect("written");
+}
+
+#[test]
+fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
+    let browser = started!(Browser::start());
+    let site = Site::new(6, 1);
+    browser.size(1180, 720);
+    browser.open(&site.url());
+    browser.script("window.same = true");
+    stuck(&browser, 1);
+    let told = browser.until(
+        "the others come up while one looks on",
+        IN_TIME,
+        "return document.querySelector('a.chip [data-state=Joined]')?.closest('a').innerText.startsWith('5')
+            && window.same && document.title + ' ' + document.querySelector('.needs').innerText",
+    );
+    let told = told.as_str().unwrap_or_default();
+    assert!(told.starts_with("(1) ") && told.contains("access_denied"), "{told}");
+    picture(&browser, "fleet");
+
+    browser.click(".needs a");
+    let why = "return document.querySelector('.why.failed')?.innerText";
+    let why = browser.until("why it is stuck", SOON, why);
+    let why = why.as_str().unwrap_or_default();
+    assert!(
+        why.contains("is Failed") && why.contains("Next:") && why.contains("dormer retry"),
+        "{why}"
+    );
+    live(&browser);
+    picture(&browser, "machine");
+
+    browser.script("window.same = true");
+    browser.write("#why", "the account is an administrator now");
+    browser.click("button[data-key^='retry-']");
+    browser.until(
+        "it is taken",
+        SOON,
+        "return document.getElementById('said').innerText === 'It was taken.'",
+    );
+    let joined =
+        "return window.same && document.querySelector('.head .state').dataset.state === 'Joined'
+        && document.querySelector('.history').innerText";
+    let story = browser.until("it joins", IN_TIME, joined);
+    let story = story.as_str().unwrap_or_default();
+    let asked = "console asked: retry (“the account is an administrator now”)";
+    assert!(story.contains(asked), "{story}");
+    picture(&browser, "mended");
+    no_complaints(&browser);
+
+    browser.open(&format!("{}rollouts/windows", site.url()));
+    let turns = "return document.querySelectorAll('.timeline rect[data-kind=good]').length >= 2
+        && document.querySelector('.timeline rect[data-kind=busy]') !== null
+        && document.body.innerText.includes('are left')";
+    browser.until("the rollout goes on, and says how long", IN_TIME, turns);
+    picture(&browser, "rollout");
+    browser.click("button[data-key^='pause-']");
+    browser.until(
+        "it pauses",
+        SOON,
+        "return document.body.innerText.includes('Paused by console')",
+    );
+    browser.click("button[data-key^='resume-']");
+    browser.until("it goes on", SOON, "return !document.body.innerText.includes('Paused by')");
+    no_complaints(&browser);
+}
+
+#[test]
+fn a_fleet_is_searched_filtered_and_asked_by_the_keyboard_alone_and_fits_a_narrow_screen() {
+    let browser = started!(Browser::start());
+    let site = Site::new(8, 2);
+    browser.open(&site.url());
+    live(&browser);
+    stuck(&browser, 2);
+    searched(&browser);
+    asked_by_keys(&browser);
+    narrow(&browser, &site);
+    no_complaints(&browser);
+}
+
+/// `/` leads to the search; what is typed narrows the list at once, and stays under the cursor.
+fn searched(browser: &Browser) {
+    browser.press("/");
+    browser.press("access_denied");
+    let rows = |count: usize| {
+        format!(
+            "return document.querySelectorAll('tbody tr').length === {count}
+        && document.activeElement.id === 'q' && document.activeElement.value.length > 0"
+        )
+    };
+    browser.until("only those two are listed", SOON, &rows(2));
+    assert_eq!(browser.script("return location.search"), "?q=access_denied");
+    browser.press(" nowhere");
+    browser.until(
+        "none is so",
+        SOON,
+        "return document.getElementById('found').innerText.startsWith('No machine is so')",
+    );
+    browser.click("#found a");
+    browser.until(
+        "all are back",
+        SOON,
+        "return document.querySelectorAll('tbody tr').length === 8",
+    );
+    browser.click("a.chip[href='/?state=Failed']");
+    browser.until(
+        "by state",
+        SOON,
+        "return document.querySelectorAll('tbody tr').length === 2
+        && document.querySelector('.chip[aria-current]').innerText.includes('Failed')",
+    );
+}
+
+/// From link to button by the tabulator; what is dangerous is asked about, and Escape leaves it.
+fn asked_by_keys(browser: &Browser) {
+    tab_to(browser, "document.activeElement.closest('.needs') !== null");
+    browser.press(&ENTER.to_string());
+    browser.until("the machine's page", SOON, "return location.pathname.startsWith('/machines/')");
+    live(browser);
+    tab_to(browser, "document.activeElement.innerText === 'recreate'");
+    browser.press(&ENTER.to_string());
+    let asks = "const it = document.getElementById('sure');
+        return it.open && document.activeElement.id === 'sure-why' && it.innerText.includes('its Machine is deleted')";
+    browser.until("it asks first", SOON, asks);
+    browser.press(&ESCAPE.to_string());
+    browser.until(
+        "nothing is asked",
+        SOON,
+        "return !document.getElementById('sure').open
+        && document.activeElement.innerText === 'recreate'",
+    );
+    tab_to(browser, "document.activeElement.innerText === 'hold'");
+    browser.press(&ENTER.to_string());
+    browser.until(
+        "it is held",
+        SOON,
+        "return document.querySelector('.history').innerText.includes('console asked: hold')",
+    );
+    let story = browser.script("return document.querySelector('.history').innerText");
+    assert!(!story.as_str().unwrap_or_default().contains("recreate"), "{story}");
+}
+
+fn tab_to(browser: &Browser, there: &str) {
+    let found = (0..80).any(|_| {
+        browser.press(&TAB.to_string());
+        browser.script(&format!("return {there}")) == Value::Bool(true)
+    });
+    assert!(found, "the tabulator never reaches {there}");
+}
+
+/// No page is wider than a telephone; what has to be wide scrolls by itself.
+fn narrow(browser: &Browser, site: &Site) {
+    let machine = browser.script("return location.pathname");
+    let machine = machine.as_str().unwrap_or_default().trim_start_matches('/').to_owned();
+    for dark in [false, true] {
+        browser.size(320, 700);
+        browser.dark(dark);
+        for page in ["", &machine, "rollouts/windows", "dead"] {
+            browser.open(&format!("{}{page}", site.url()));
+            live(browser);
+            let wide = browser.script("return document.documentElement.scrollWidth");
+            assert!(wide.as_u64().is_some_and(|wide| wide <= 320), "{page} is {wide} wide");
+            let paper =
+                browser.script("return getComputedStyle(document.documentElement).backgroundColor");
+            assert_eq!(paper == "rgb(255, 255, 255)", !dark, "{page}: {paper}");
+        }
+    }
+}
+
+#[test]
+fn a_page_whose_connection_is_cut_or_falls_silent_is_right_again() {
+    let browser = started!(Browser::start());
+    let site = Site::new(3, 1);
+    let relay = Relay::start(site.port);
+    browser.open(&relay.url());
+    live(&browser);
+    stuck(&browser, 1);
+    browser.script("window.same = true");
+
+    relay.cut();
+    browser.until("it says so", SOON, "return document.getElementById('live').dataset.on === 'no'");
+    let machine = browser.script("return document.querySelector('.needs a').getAttribute('href')");
+    let machine = machine.as_str().unwrap_or_default().to_owned();
+    ask(&site, &format!("{machine}/actions/retry"));
+    relay.restore();
+    let right = "return window.same && document.getElementById('live').dataset.on === 'yes'
+        && document.querySelector('.needs') === null";
+    browser.until("it is right again", IN_TIME, right);
+
+    // As after an hour of sleep: the connection is dead, and nobody says so.
+    relay.freeze();
+    ask(&site, "/rollouts/windows/actions/pause");
+    let paused = "return window.same && document.body.innerText.includes('paused by')";
+    browser.until("silence tells", SILENCE, paused);
+}
+
+/// Somebody else asks for something meanwhile.
+fn ask(site: &Site, path: &str) {
+    let server = site.url();
+    let words: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_dormer"));
+    command.env("DORMER_SERVER", server.trim_end_matches('/')).env("USER", "ada");
+    match words.as_slice() {
+        ["machines", uid, "actions", action] => command.args([action, uid]),
+        ["rollouts", pool, "actions", action] => command.args([*action, "--pool", pool]),
+        _ => panic!("{path}"),
+    };
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
