@@ -3,7 +3,7 @@
 
 mod settings;
 
-pub(crate) use settings::{Authentication, NatsSettings, Role, Settings};
+pub(crate) use settings::{Authentication, NatsSettings, Role, Secret, Settings};
 
 use anyhow::{Context, bail, ensure};
 use dormer_workers::kubernetes::Settings as Join;

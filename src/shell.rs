@@ -56,10 +56,18 @@ pub(crate) fn arguments() -> Cli {
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
+/// Whether this process was called as kubectl's plugin.
+pub(crate) fn is_plugin() -> bool {
+    std::env::args_os().next().is_some_and(|called| names_plugin(&called))
+}
+
+fn names_plugin(called: &OsStr) -> bool {
+    Path::new(called).file_stem().is_some_and(|stem| stem == PLUGIN)
+}
+
 /// The command under the name by which it was called: help and errors speak of what a person types.
 fn command(called: Option<&OsStr>) -> Command {
-    let stem = called.and_then(|path| Path::new(path).file_stem());
-    if stem.is_some_and(|stem| stem == PLUGIN) {
+    if called.is_some_and(names_plugin) {
         Cli::command().name(PLUGIN).bin_name("kubectl dormer")
     } else {
         Cli::command()

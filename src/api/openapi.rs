@@ -1,6 +1,7 @@
 //! `GET /api/v1/openapi.json`: the API's document, written by hand, with the actions from their table.
 
-use axum::Json;
+use super::access::right::{Needs, needs};
+use axum::{Json, http::Method};
 use dormer_workflows::actions::{ACTIONS, On, ROLLBACK};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
@@ -23,7 +24,8 @@ fn whole(mut document: Value) -> Value {
         if path.ends_with("/rollback") {
             operations["post"]["description"] = ROLLBACK.terms().into();
         }
-        for operation in operations.as_object_mut().into_iter().flat_map(Map::values_mut) {
+        for (method, operation) in operations.as_object_mut().into_iter().flatten() {
+            operation["x-rights"] = rights(method, path).into();
             operation["responses"]["default"] = json!({"$ref": "#/components/responses/Error"});
             let mut all = operation["parameters"].as_array().cloned().unwrap_or_default();
             all.extend(named.iter().cloned());
@@ -66,6 +68,19 @@ fn parameters(path: &str) -> Vec<Value> {
         .collect()
 }
 
+/// The rights that an operation needs, as `kubectl auth can-i` takes them.
+fn rights(method: &str, path: &str) -> Vec<String> {
+    let names = path.split('/').filter(|part| part.starts_with('{'));
+    let names: Vec<String> = names
+        .map(|name| if name == "{workflow}" { "machine".to_owned() } else { name.to_owned() })
+        .collect();
+    let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap_or_default();
+    match needs(&method, Some(&format!("/api/v1{path}")), &names) {
+        Needs::Rights(rights) => rights.iter().map(ToString::to_string).collect(),
+        Needs::Nothing | Needs::Nowhere => Vec::new(),
+    }
+}
+
 /// Every field of an object that allows no others is there, unless it says which are.
 fn require(schema: &mut Value) {
     let Value::Object(fields) = schema else {
@@ -89,6 +104,19 @@ pub(super) mod tests {
     use super::*;
     use crate::api::ask;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn every_operation_says_which_rights_it_needs() {
+        for (path, operations) in DOCUMENT["paths"].as_object().into_iter().flatten() {
+            for (method, operation) in operations.as_object().into_iter().flatten() {
+                let rights = operation["x-rights"].as_array().map_or(0, Vec::len);
+                let free = ["/openapi.json", "/links"].contains(&path.as_str());
+                assert!(free || rights > 0, "{method} {path} would be answered 404");
+            }
+        }
+        let pause = &DOCUMENT["paths"]["/machines/{machine}/actions/{action}"]["post"]["x-rights"];
+        assert_eq!(*pause, json!(["{action} machines"]));
+    }
 
     /// Every way in which `value` is not what the document says about an answer to GET `path`.
     pub(in crate::api) fn faults(path: &str, value: &Value) -> Vec<String> {
@@ -157,7 +185,8 @@ pub(super) mod tests {
     /// The routes, as they are written in the router.
     fn routes() -> BTreeSet<(String, String)> {
         let router = include_str!("mod.rs");
-        let mut routes = BTreeSet::new();
+        // One is the gate's own.
+        let mut routes = BTreeSet::from([("/links".to_owned(), "post".to_owned())]);
         for line in router.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")) {
             let (path, handlers) = line.split_once("\", ").expect("a path and its handler");
             for method in ["get", "post"] {

@@ -18,8 +18,12 @@ type Answer = Result<Json<Value>, ApiError>;
 impl<P: Ports> Api<P> {
     fn desk(&self) -> Result<&Desk, ApiError> {
         let none = || {
-            let error = "this process knows no payloads and no cluster";
-            ApiError::conflict(error, "ask one that runs with the payload folders of the watcher")
+            let error =
+                "this dormer has no way to the cluster, so it cannot say what nodes would become";
+            ApiError::conflict(
+                error,
+                "ask one whose process has the role worker; or give the console an account with the worker's rights",
+            )
         };
         self.desk.as_deref().ok_or_else(none)
     }
@@ -36,7 +40,7 @@ pub(super) async fn desired<P: Ports>(
     let state = machine(&run).ok_or_else(unsaid)?;
     let desired = state.desired().ok_or_else(unsaid)?;
     let found = desk.catalog.find(desired).map_err(cannot)?;
-    let bootstrap = desk.bootstrap().await.map_err(cannot)?;
+    let bootstrap = desk.bootstrap().await.map_err(unread)?;
     let parts = (found.profile.as_ref(), &found.payload.manifest);
     let documents = desk
         .documents(&bootstrap, state, parts, &desired.version)
@@ -76,7 +80,7 @@ async fn planned<P: Ports>(api: &Api<P>, pool: &str, candidate: Candidate) -> An
     let desk = api.desk()?;
     api.found_rollout(pool).await?;
     let runs = api.shelf.all().await?;
-    let bootstrap = desk.bootstrap().await.map_err(cannot)?;
+    let bootstrap = desk.bootstrap().await.map_err(unread)?;
     let mut items = Vec::new();
     for run in runs.iter().filter(|run| run.closed.is_none()) {
         let Some(state) = machine(run).filter(|state| state.view().pool == pool) else { continue };
@@ -89,6 +93,15 @@ async fn planned<P: Ports>(api: &Api<P>, pool: &str, candidate: Candidate) -> An
 
 fn machine(run: &Shown) -> Option<&machine::State> {
     if let State::Machine(state) = &run.state { Some(state) } else { None }
+}
+
+/// The cluster does not tell how its nodes join, as it does not tell a console with an account of its own.
+fn unread(failure: Failure) -> ApiError {
+    ApiError::conflict(
+        format!("this dormer cannot read how nodes join: {}", failure.message),
+        "a plan needs what the worker may read: ask a dormer whose process has the role worker, or bind the ClusterRole \
+         dormer-worker and the Roles dormer-worker-bootstrap and dormer-worker-authorities to the console's account",
+    )
 }
 
 fn cannot(failure: Failure) -> ApiError {

@@ -2,6 +2,7 @@
 
 mod act;
 pub(crate) mod advice;
+mod cluster;
 mod dead;
 mod export;
 mod failure;
@@ -13,6 +14,7 @@ pub(crate) mod server;
 mod sse;
 pub(crate) mod trace;
 mod watch;
+mod way;
 pub(crate) mod why;
 #[cfg(all(test, feature = "demo"))]
 mod why_table;
@@ -98,14 +100,8 @@ pub(crate) enum Ask {
 /// Whom to ask, and how to print the answer.
 #[derive(Debug, Args)]
 pub(crate) struct To {
-    /// Where dormer's API answers
-    #[arg(
-        long,
-        env = "DORMER_SERVER",
-        default_value = "http://127.0.0.1:7080",
-        value_name = "URL"
-    )]
-    server: String,
+    #[command(flatten)]
+    address: server::Address,
     /// For people or for programs
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -113,7 +109,7 @@ pub(crate) struct To {
 
 impl To {
     pub(crate) fn server(&self) -> Result<Server, Failure> {
-        Server::at(&self.server)
+        Ok(self.address.server())
     }
 
     /// `value` as text, when it is a program that reads it.

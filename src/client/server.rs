@@ -1,52 +1,174 @@
-//! A running dormer, as the commands reach it: JSON over HTTP.
+//! A running dormer, as the commands reach it: JSON over HTTP or HTTPS, on this machine, elsewhere, or in a cluster.
 
-use super::Failure;
+use super::{
+    Failure,
+    cluster::{self, Place},
+    way::{Dial, Way, tls},
+};
+use crate::{config::Secret, shell};
 use bytes::Bytes;
+use clap::Args;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
     Method, Request, StatusCode, Uri,
     body::Incoming,
-    header::{ACCEPT, CONTENT_TYPE},
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue},
 };
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use serde_json::Value;
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
+use tokio::sync::OnceCell;
 
 /// The server waits for an engine to take a request; this is longer than it does.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// How long a connection may take to stand.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// The largest answer that is read, in bytes: thousands of machines, each of about a kilobyte.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Where the API begins.
 const API: &str = "/api/v1";
 
-/// A server and the way to it.
+/// Which server is asked, and as whom.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Address {
+    /// Where dormer's API answers [default: http://127.0.0.1:7080; of kubectl dormer: the one in the cluster]
+    #[arg(long, env = "DORMER_SERVER", value_name = "URL")]
+    server: Option<String>,
+    /// A bearer token that says who asks; better in the environment or a file than on the command line
+    #[arg(long, env = "DORMER_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    token: Option<Secret>,
+    /// A file with that token
+    #[arg(long, env = "DORMER_TOKEN_FILE", value_name = "FILE", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
+    /// Authorities (PEM) for https, in place of the system's
+    #[arg(long, env = "DORMER_CA_FILE", value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// A server; the way to it is found when it is asked for the first time.
 pub(crate) struct Server {
+    address: Address,
+    ready: OnceCell<Ready>,
+}
+
+/// The way to a server.
+struct Ready {
+    /// What URLs begin with.
     base: String,
-    client: Client<HttpConnector, Full<Bytes>>,
+    /// What it is called when it does not answer.
+    called: String,
+    client: Client<Way, Full<Bytes>>,
+    token: Option<HeaderValue>,
+    /// What is said beside a 401.
+    hint: &'static str,
+}
+
+/// The address of a dormer on this machine.
+const HERE: &str = "http://127.0.0.1:7080";
+/// What somebody reads whose kubeconfig shows no token.
+const NO_TOKEN: &str = "your kubeconfig shows no bearer token (a client certificate is seen by the API server alone, \
+     not through a forwarded port): say --as-account NAMESPACE/NAME to ask by a short token of that service account, \
+     or --token-file";
+
+impl Address {
+    /// The server; nothing is sent yet.
+    pub(crate) fn server(&self) -> Server {
+        Server { address: self.clone(), ready: OnceCell::new() }
+    }
+
+    fn token(&self) -> Result<Option<String>, Failure> {
+        let Some(path) = &self.token_file else {
+            return Ok(self.token.as_ref().map(|token| token.reveal().trim().to_owned()));
+        };
+        let text = std::fs::read_to_string(path);
+        let text =
+            text.map_err(|why| Failure::Usage(format!("--token-file {}: {why}", path.display())))?;
+        Ok(Some(text.trim().to_owned()))
+    }
+
+    async fn ready(&self) -> Result<Ready, Failure> {
+        let in_cluster = self.place.named() || shell::is_plugin();
+        match (&self.server, in_cluster) {
+            (None, true) => self.in_cluster().await,
+            (Some(_), true) if self.place.named() => Err(Failure::Usage(
+                "--server (or DORMER_SERVER) and a place in a cluster: one of them is enough"
+                    .into(),
+            )),
+            (server, _) => self.at(server.as_deref().unwrap_or(HERE)),
+        }
+    }
+
+    async fn in_cluster(&self) -> Result<Ready, Failure> {
+        // Whoever speaks TLS first here says which library does it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let given = self.token()?;
+        let found = cluster::find(&self.place, self.ca_file.as_deref(), given.is_none()).await?;
+        let scheme = if found.tls { "https" } else { "http" };
+        let token = given.or(found.token);
+        Ok(Ready {
+            // Under the pod's own name for itself: what is forwarded comes from there.
+            base: format!("{scheme}://localhost"),
+            called: found.called,
+            client: Client::builder(TokioExecutor::new()).build(found.way),
+            hint: if token.is_none() { NO_TOKEN } else { "" },
+            token: header_of(token)?,
+        })
+    }
+
+    fn at(&self, url: &str) -> Result<Ready, Failure> {
+        let base = url.trim_end_matches('/').to_owned();
+        let wrong = |why: &str| Failure::Usage(format!("--server {url}: {why}"));
+        let parsed: Uri = base.parse().map_err(|why| wrong(&format!("{why}")))?;
+        let host = parsed.host().unwrap_or_default();
+        let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let (tls, port) = match parsed.scheme_str() {
+            Some("http") if !host.is_empty() => (None, 80),
+            Some("https") if !host.is_empty() => (Some(tls(&bare, self.ca_file.as_deref())?), 443),
+            _ => {
+                let what = "it is http://HOST:PORT or https://HOST; kubectl dormer finds the one in a cluster";
+                return Err(wrong(what));
+            }
+        };
+        let token = self.token()?;
+        if token.is_some() && tls.is_none() && !is_here(&bare) {
+            return Err(wrong(
+                "a token would go over the network for everybody to read: ask by https, or through a forwarded port",
+            ));
+        }
+        let way = Way { dial: Dial::Tcp(bare, parsed.port_u16().unwrap_or(port)), tls };
+        let client = Client::builder(TokioExecutor::new()).build(way);
+        Ok(Ready { called: base.clone(), base, client, token: header_of(token)?, hint: "" })
+    }
+}
+
+/// Whether a host is this machine.
+fn is_here(host: &str) -> bool {
+    let address = host.parse::<std::net::IpAddr>();
+    host.eq_ignore_ascii_case("localhost")
+        || address.is_ok_and(|it| it.to_canonical().is_loopback())
+}
+
+fn header_of(token: Option<String>) -> Result<Option<HeaderValue>, Failure> {
+    let Some(token) = token else { return Ok(None) };
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+        .map_err(|_| Failure::Usage("the token has letters that no token has".into()))?;
+    value.set_sensitive(true);
+    Ok(Some(value))
 }
 
 impl Server {
-    /// The server at `url`, such as `http://127.0.0.1:7080`.
+    /// The server at `url`, which wants no token.
     ///
     /// # Errors
-    /// The URL is none, or not plain HTTP.
+    /// The URL is none.
     pub(crate) fn at(url: &str) -> Result<Self, Failure> {
-        let base = url.trim_end_matches('/').to_owned();
-        let parsed: Uri =
-            base.parse().map_err(|why| Failure::Usage(format!("--server {url}: {why}")))?;
-        if parsed.scheme_str() != Some("http") || parsed.authority().is_none() {
-            let what =
-                "it is http://HOST:PORT; to a cluster, forward the port (kubectl port-forward)";
-            return Err(Failure::Usage(format!("--server {url}: {what}")));
-        }
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT_MAX));
-        Ok(Self { base, client: Client::builder(TokioExecutor::new()).build(connector) })
+        let address = Address { server: Some(url.to_owned()), ..Address::default() };
+        address.at(url)?;
+        Ok(address.server())
+    }
+
+    async fn ready(&self) -> Result<&Ready, Failure> {
+        self.ready.get_or_try_init(|| self.address.ready()).await
     }
 
     /// Asks for what is at `path` under the API.
@@ -66,23 +188,18 @@ impl Server {
     }
 
     async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Value, Failure> {
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("{}{API}{path}", self.base))
-            .header(ACCEPT, "application/json")
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(body))
-            .map_err(|why| Failure::Usage(format!("{path}: {why}")))?;
-        let answered = tokio::time::timeout(ANSWER_MAX, self.exchange(request)).await;
+        let ready = self.ready().await?;
+        let request = ready.request(method, path, "application/json", body)?;
+        let answered = tokio::time::timeout(ANSWER_MAX, ready.exchange(request)).await;
         let (status, body) = match answered {
             Ok(answer) => answer?,
-            Err(_) => return Err(self.unreachable("it took too long")),
+            Err(_) => return Err(ready.unreachable("it took too long")),
         };
         if !status.is_success() {
-            return Err(Failure::from_answer(status.as_u16(), &body));
+            return Err(ready.refusal(status, &body));
         }
         let error = |why: serde_json::Error| Failure::Refused {
-            error: format!("the answer of {} cannot be read: {why}", self.base),
+            error: format!("the answer of {} cannot be read: {why}", ready.called),
             what_to_do: "is it dormer that answers there?".into(),
         };
         serde_json::from_slice(&body).map_err(error)
@@ -93,20 +210,40 @@ impl Server {
     /// # Errors
     /// [`Failure`]: nobody answers, or the answer is no.
     pub(crate) async fn listen(&self, path: &str) -> Result<Incoming, Failure> {
-        let request = Request::get(format!("{}{API}{path}", self.base))
-            .header(ACCEPT, "text/event-stream")
-            .body(Full::new(Bytes::new()))
-            .map_err(|why| Failure::Usage(format!("{path}: {why}")))?;
-        let asked = tokio::time::timeout(ANSWER_MAX, self.client.request(request)).await;
-        let answer = asked.map_err(|_| self.unreachable("it took too long"))?;
-        let answer = answer.map_err(|why| self.unreachable(why))?;
-        if answer.status().is_success() {
+        let ready = self.ready().await?;
+        let request = ready.request(Method::GET, path, "text/event-stream", Bytes::new())?;
+        let asked = tokio::time::timeout(ANSWER_MAX, ready.client.request(request)).await;
+        let answer = asked.map_err(|_| ready.unreachable("it took too long"))?;
+        let answer = answer.map_err(|why| ready.unreachable(why))?;
+        let status = answer.status();
+        if status.is_success() {
             return Ok(answer.into_body());
         }
-        let status = answer.status().as_u16();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|why| self.unreachable(why))?;
-        Err(Failure::from_answer(status, &body.to_bytes()))
+        let body = body.map_err(|why| ready.unreachable(why))?;
+        Err(ready.refusal(status, &body.to_bytes()))
+    }
+}
+
+impl Ready {
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &'static str,
+        body: Bytes,
+    ) -> Result<Request<Full<Bytes>>, Failure> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{API}{path}", self.base))
+            .header(ACCEPT, accept)
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(body))
+            .map_err(|why| Failure::Usage(format!("{path}: {why}")))?;
+        if let Some(token) = &self.token {
+            request.headers_mut().insert(AUTHORIZATION, token.clone());
+        }
+        Ok(request)
     }
 
     async fn exchange(
@@ -120,6 +257,17 @@ impl Server {
         Ok((status, body.to_bytes()))
     }
 
+    fn refusal(&self, status: StatusCode, body: &[u8]) -> Failure {
+        match Failure::from_answer(status.as_u16(), body) {
+            Failure::Refused { error, .. }
+                if status == StatusCode::UNAUTHORIZED && !self.hint.is_empty() =>
+            {
+                Failure::refused(error, self.hint)
+            }
+            other => other,
+        }
+    }
+
     fn unreachable(&self, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure {
         let why = why.into();
         // The outer errors only say that something failed; the innermost says what.
@@ -127,7 +275,7 @@ impl Server {
         while let Some(source) = innermost.source() {
             innermost = source;
         }
-        Failure::Unreachable { server: self.base.clone(), why: innermost.to_string() }
+        Failure::Unreachable { server: self.called.clone(), why: innermost.to_string() }
     }
 }
 
@@ -156,10 +304,23 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused_with_the_form_it_should_have() {
-        for url in ["127.0.0.1:7080", "https://dormer", "http://", "nats://x"] {
-            let Err(Failure::Usage(why)) = Server::at(url) else { panic!("{url} is taken") };
+        let at = |url: &str| Address::default().at(url);
+        for url in ["127.0.0.1:7080", "http://", "nats://x"] {
+            let Err(Failure::Usage(why)) = at(url) else { panic!("{url} is taken") };
             assert!(why.contains("--server"), "{why}");
         }
-        assert!(Server::at("http://localhost:7080/").is_ok());
+        assert!(at("http://localhost:7080/").is_ok());
+    }
+
+    #[test]
+    fn a_token_does_not_leave_this_machine_in_the_clear() {
+        let address = Address { token: "a-token".parse().ok(), ..Address::default() };
+        for near in ["http://localhost:7080", "http://127.0.0.1:7080", "http://[::1]:7080"] {
+            assert!(address.at(near).is_ok(), "{near}");
+        }
+        let Err(Failure::Usage(why)) = address.at("http://dormer.example:7080") else {
+            panic!("it would be sent")
+        };
+        assert!(why.contains("https") && !why.contains("a-token"), "{why}");
     }
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::client::{
     Failure,
-    server::{Server, segment},
+    server::{Address, segment},
 };
 use clap::{Args, ValueEnum};
 use dormer_profile::{document::Section, layers::LAYER_BYTES_MAX, values::Values};
@@ -20,14 +20,8 @@ pub(crate) struct Render {
     /// The machine of a running dormer: its name, NAMESPACE/NAME, or its UID
     #[arg(long, value_name = "NAME", conflicts_with_all = ["profile", "layer", "platform", "facts", "payload", "secret"])]
     machine: Option<String>,
-    /// Where that dormer's API answers
-    #[arg(
-        long,
-        env = "DORMER_SERVER",
-        default_value = "http://127.0.0.1:7080",
-        value_name = "URL"
-    )]
-    server: String,
+    #[command(flatten)]
+    address: Address,
     /// The built-in profile: openshift or upstream
     #[arg(long, default_value = "openshift", value_name = "NAME")]
     profile: String,
@@ -107,7 +101,7 @@ impl Render {
     }
 
     async fn of_machine(&self, machine: &str) -> Result<Value, Failure> {
-        let server = Server::at(&self.server)?;
+        let server = self.address.server();
         let mut value = server.get(&format!("/machines/{}/desired", segment(machine))).await?;
         for section in [Section::Host, Section::Node] {
             if self.section.is_some_and(|only| only.section() != section)

@@ -270,7 +270,7 @@ impl<P: Ports> Guard<P> {
         if reviews.may(user, &right, &namespace).await? {
             return Ok(());
         }
-        let (resource, part) = right.resource.words();
+        let resource = right.resource.name();
         let named = match &right.object {
             Object::All => String::new(),
             Object::Called(name) => format!(" {name}"),
@@ -280,7 +280,6 @@ impl<P: Ports> Guard<P> {
             namespace => format!("in the namespace {namespace}"),
         };
         let user = user.username.as_deref().unwrap_or_default();
-        let resource = part.map_or_else(|| resource.into(), |part| format!("{resource}/{part}"));
         let verb = &right.verb;
         Err(ApiError::forbidden(
             format!("user {user:?} may not {verb} {resource}{named} of {GROUP} {place}"),

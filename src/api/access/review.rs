@@ -86,15 +86,13 @@ impl Reviews {
         right: &Right,
         namespace: &str,
     ) -> Result<bool, ApiError> {
-        let (resource, part) = right.resource.words();
         let name = match &right.object {
             Object::All => None,
             Object::Called(name) => Some(name.clone()),
         };
         let attributes = ResourceAttributes {
             group: Some(GROUP.into()),
-            resource: Some(resource.into()),
-            subresource: part.map(str::to_owned),
+            resource: Some(right.resource.name().into()),
             verb: Some(right.verb.clone()),
             version: Some("v1".into()),
             namespace: Some(namespace.to_owned()),

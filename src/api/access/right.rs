@@ -15,8 +15,6 @@ pub(crate) const GROUP: &str = "dormer.io";
 pub(crate) enum Resource {
     /// Machines, in their own namespace.
     Machines,
-    /// What tasks on a machine's host did and said, in its namespace.
-    MachineLog,
     /// Rollouts and their pools, in dormer's namespace.
     Rollouts,
     /// Dead letters, in dormer's namespace.
@@ -24,13 +22,12 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
-    /// The resource and the subresource.
-    pub(crate) fn words(self) -> (&'static str, Option<&'static str>) {
+    /// Its name in rules.
+    pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Machines => ("machines", None),
-            Self::MachineLog => ("machines", Some("log")),
-            Self::Rollouts => ("rollouts", None),
-            Self::Letters => ("letters", None),
+            Self::Machines => "machines",
+            Self::Rollouts => "rollouts",
+            Self::Letters => "letters",
         }
     }
 }
@@ -55,9 +52,7 @@ pub(crate) struct Right {
 impl fmt::Display for Right {
     /// As `kubectl auth can-i` takes it: `retry machines`.
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (resource, part) = self.resource.words();
-        write!(to, "{} {resource}", self.verb)?;
-        part.map_or(Ok(()), |part| write!(to, "/{part}"))
+        write!(to, "{} {}", self.verb, self.resource.name())
     }
 }
 
@@ -95,7 +90,7 @@ pub(crate) fn needs(method: &Method, template: Option<&str>, parameters: &[Strin
 }
 
 fn of_reading(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
-    use Resource::{Letters, MachineLog, Machines, Rollouts};
+    use Resource::{Letters, Machines, Rollouts};
     let one = |resource| {
         let called = parameters.first().cloned().unwrap_or_default();
         vec![on("get", resource, Object::Called(called))]
@@ -107,7 +102,6 @@ fn of_reading(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
         "/machines/{machine}" | "/machines/{machine}/desired" | "/machines/{machine}/history" => {
             one(Machines)
         }
-        "/machines/{machine}/log" => one(MachineLog),
         "/runs" => [every(Machines), every(Rollouts)].concat(),
         "/runs/{workflow}/{key}"
         | "/runs/{workflow}/{key}/history"
@@ -221,7 +215,6 @@ mod tests {
     fn reading_is_a_right_and_what_is_not_named_is_not_reached() {
         let get = |template: &str, parameters: &[&str]| told(Method::GET, template, parameters);
         assert_eq!(get("/api/v1/changes", &[]), "watch machines, watch rollouts");
-        assert_eq!(get("/api/v1/machines/{machine}/log", &["a"]), "get machines/log a");
         assert_eq!(get("/console.css", &[]), "nothing");
         assert_eq!(get("/", &[]), "list machines, list rollouts, list letters");
         assert_eq!(get("/new/{page}.css", &["x"]), "list machines, list rollouts, list letters");

@@ -24,7 +24,7 @@ use super::{
     kinds::{self, Kind},
     object::{Key, Object},
     patch::PatchKind,
-    reviews,
+    portforward, reviews,
     selector::{Fields, Labels},
     server::{ApiServer, DeleteOptions, Deleted, ListQuery, Part, WriteOptions},
     status::{self, Refusal},
@@ -126,6 +126,10 @@ impl ApiServer {
         let user = self.who(&header(AUTHORIZATION), peer)?;
         if user.is_anonymous() && path != "/version" {
             return Err(Refusal::unauthorized());
+        }
+        if portforward::is_asked(&path) {
+            let asked = Request::from_parts(parts, body);
+            return portforward::answer(self, asked).map(|it| it.map(|()| full(Bytes::new())));
         }
         if path.starts_with("/openapi/v2") {
             return Ok(no_openapi_v2());

@@ -29,6 +29,7 @@ pub mod kinds;
 pub mod kubeconfig;
 pub mod object;
 pub mod patch;
+pub mod portforward;
 pub mod reviews;
 pub mod scale;
 pub mod selector;

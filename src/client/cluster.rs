@@ -1,0 +1,241 @@
+//! A dormer in a cluster: found by its Service, reached through a port that the API server forwards, and asked under
+//! the caller's own name.
+
+use super::{
+    Failure,
+    way::{Dial, Way, tls},
+};
+use axum::http::{Request, Response, header::AUTHORIZATION};
+use bytes::Bytes;
+use clap::Args;
+use http_body_util::Full;
+use k8s_openapi::{
+    api::{
+        authentication::v1::{TokenRequest, TokenRequestSpec},
+        core::v1::{Pod, Service as Svc, ServiceAccount, ServicePort},
+    },
+    apimachinery::pkg::util::intstr::IntOrString,
+};
+use kube::{
+    Api, Client, Config, ResourceExt,
+    api::{ListParams, PostParams},
+    client::ConfigExt,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use std::path::PathBuf;
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+
+/// How dormer's Service is found.
+const LABEL: &str = "app.kubernetes.io/name=dormer";
+/// The Service's port, by the first of these names that it has; the first one speaks TLS.
+const PORTS: [&str; 2] = ["https", "http"];
+/// How long the token of an account lives that speaks for the caller, in seconds; no API server makes shorter ones.
+const TOKEN_SECONDS: i64 = 600;
+
+/// Which dormer, in which cluster, as kubectl names them.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "A dormer in a cluster")]
+pub(crate) struct Place {
+    /// A kubeconfig file: dormer is looked for in its cluster, and a port forwarded to it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The context in the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// The namespace in which dormer runs [default: wherever its Service is]
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// Ask under the name of this service account, by a token of ten minutes: for kubeconfigs with a certificate
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub(crate) as_account: Option<String>,
+}
+
+impl Place {
+    /// Whether anything was said.
+    pub(crate) fn named(&self) -> bool {
+        self.kubeconfig.is_some()
+            || self.context.is_some()
+            || self.namespace.is_some()
+            || self.as_account.is_some()
+    }
+}
+
+/// A dormer that was found.
+pub(super) struct Found {
+    pub(super) way: Way,
+    /// What it is called when it does not answer.
+    pub(super) called: String,
+    pub(super) tls: bool,
+    /// Who asks, where the kubeconfig says it by a token.
+    pub(super) token: Option<String>,
+}
+
+fn failed(what: &str, why: impl std::fmt::Display) -> Failure {
+    Failure::refused(
+        format!("{what}: {why}"),
+        "see whether kubectl reaches the cluster; --server asks a dormer elsewhere",
+    )
+}
+
+/// Finds dormer as `place` says. `asks`: a token is wanted, too.
+///
+/// # Errors
+/// The kubeconfig cannot be used, or there is no dormer, or several.
+pub(super) async fn find(
+    place: &Place,
+    authorities: Option<&std::path::Path>,
+    asks: bool,
+) -> Result<Found, Failure> {
+    let config = config(place).await?;
+    let home = config.default_namespace.clone();
+    let client = Client::try_from(config.clone()).map_err(|why| failed("the kubeconfig", why))?;
+    let (service, port) = service(&client, place.namespace.as_deref(), &home).await?;
+    let namespace = service.namespace().unwrap_or_default();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let pod = pod(&pods, &service).await?;
+    let number = number(&pod, &port)?;
+    let name = pod.name_any();
+    let tls = match port.name.as_deref() == Some(PORTS[0]) {
+        true => Some(tls(&format!("{}.{namespace}.svc", service.name_any()), authorities)?),
+        false => None,
+    };
+    let token = match &place.as_account {
+        Some(account) if asks => Some(short_token(&client, account, &namespace).await?),
+        _ if asks => own_token(&config).await?,
+        _ => None,
+    };
+    let called = format!("pod {namespace}/{name}, port {number}");
+    let has_tls = tls.is_some();
+    Ok(Found {
+        way: Way { dial: Dial::Forward(pods, name, number), tls },
+        called,
+        tls: has_tls,
+        token,
+    })
+}
+
+async fn config(place: &Place) -> Result<Config, Failure> {
+    let options = KubeConfigOptions { context: place.context.clone(), ..Default::default() };
+    let found = match &place.kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path).map_err(|why| failed("--kubeconfig", why))?;
+            Config::from_custom_kubeconfig(file, &options).await
+        }
+        None => Config::from_kubeconfig(&options).await,
+    };
+    found.map_err(|why| failed("the kubeconfig", why))
+}
+
+/// dormer's one Service, and its port.
+async fn service(
+    client: &Client,
+    namespace: Option<&str>,
+    home: &str,
+) -> Result<(Svc, ServicePort), Failure> {
+    let labelled = ListParams::default().labels(LABEL);
+    let all: Api<Svc> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let listed = match all.list(&labelled).await {
+        // Not everybody may look everywhere.
+        Err(kube::Error::Api(status)) if status.code == 403 && namespace.is_none() => {
+            Api::namespaced(client.clone(), home).list(&labelled).await
+        }
+        listed => listed,
+    };
+    let listed = listed.map_err(|why| failed("dormer's Service cannot be looked for", why))?;
+    let mut found: Vec<(Svc, ServicePort)> =
+        listed.items.into_iter().filter_map(|it| port(&it).map(|port| (it, port))).collect();
+    let place = namespace.map_or_else(String::new, |it| format!(" in the namespace {it}"));
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => Err(failed(
+            "dormer is not found",
+            format!("no Service has the label {LABEL} and a port named https or http{place}"),
+        )),
+        _ => {
+            let names: Vec<String> = found
+                .iter()
+                .map(|(it, _)| format!("{}/{}", it.namespace().unwrap_or_default(), it.name_any()))
+                .collect();
+            Err(Failure::Usage(format!("several dormers are there ({}): say -n", names.join(", "))))
+        }
+    }
+}
+
+fn port(service: &Svc) -> Option<ServicePort> {
+    let ports = service.spec.as_ref()?.ports.as_ref()?;
+    let named = |name: &str| ports.iter().find(|port| port.name.as_deref() == Some(name));
+    PORTS.iter().find_map(|name| named(name)).cloned()
+}
+
+/// A pod behind the Service that runs and is ready.
+async fn pod(pods: &Api<Pod>, service: &Svc) -> Result<Pod, Failure> {
+    let selector = service.spec.as_ref().and_then(|spec| spec.selector.clone()).unwrap_or_default();
+    let labels: Vec<String> =
+        selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let listed = pods.list(&ListParams::default().labels(&labels.join(","))).await;
+    let listed = listed.map_err(|why| failed("dormer's pods cannot be looked for", why))?;
+    let ready = |pod: &Pod| {
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+        pod.metadata.deletion_timestamp.is_none()
+            && conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True")
+    };
+    let found = listed.items.into_iter().find(|pod| ready(pod) && !selector.is_empty());
+    found.ok_or_else(|| {
+        let name = service.name_any();
+        failed("dormer does not run", format!("no pod behind the Service {name} is ready"))
+    })
+}
+
+/// The pod's port behind the Service's.
+fn number(pod: &Pod, port: &ServicePort) -> Result<u16, Failure> {
+    let name = match &port.target_port {
+        None => return fits(port.port),
+        Some(IntOrString::Int(number)) => return fits(*number),
+        Some(IntOrString::String(name)) => name,
+    };
+    let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let ports = containers.iter().flat_map(|it| it.ports.iter().flatten());
+    let found = ports.filter(|it| it.name.as_ref() == Some(name)).map(|it| it.container_port);
+    let found = found.last();
+    fits(found.ok_or_else(|| {
+        failed("dormer's port is not found", format!("the pod has no port {name}"))
+    })?)
+}
+
+fn fits(port: i32) -> Result<u16, Failure> {
+    u16::try_from(port).map_err(|_| failed("dormer's port is none", port))
+}
+
+/// The caller's own bearer token: one in the kubeconfig, in a file, or of a plugin that it names. `None`: it shows a
+/// certificate, or nothing.
+async fn own_token(config: &Config) -> Result<Option<String>, Failure> {
+    let layer = config.auth_layer().map_err(|why| failed("the kubeconfig's user", why))?;
+    let Some(layer) = layer else { return Ok(None) };
+    // The layer writes the header into each request; this request goes nowhere, and comes back with it.
+    let echo = service_fn(|request: Request<Full<Bytes>>| async move {
+        let mut response = Response::new(());
+        *response.headers_mut() = request.headers().clone();
+        Ok::<_, BoxError>(response)
+    });
+    let request = Request::new(Full::new(Bytes::new()));
+    let answer = layer.layer(echo).oneshot(request).await;
+    let answer = answer.map_err(|why| failed("the kubeconfig's user", why))?;
+    let shown = answer.headers().get(AUTHORIZATION);
+    let shown = shown.and_then(|value| value.to_str().ok());
+    Ok(shown.and_then(|text| text.strip_prefix("Bearer ")).map(str::to_owned))
+}
+
+/// A short token for a service account, which the caller must be allowed to ask for.
+async fn short_token(client: &Client, account: &str, home: &str) -> Result<String, Failure> {
+    let (namespace, name) = account.split_once('/').unwrap_or((home, account));
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+    let spec =
+        TokenRequestSpec { expiration_seconds: Some(TOKEN_SECONDS), ..TokenRequestSpec::default() };
+    let request = TokenRequest { spec, ..TokenRequest::default() };
+    let made = accounts.create_token_request(name, &PostParams::default(), &request).await;
+    let made = made.map_err(|why| failed(&format!("no token for the account {account}"), why))?;
+    Ok(made.status.map(|status| status.token).unwrap_or_default())
+}
