@@ -38,6 +38,7 @@ const GOT_OVER: &[&str] = &[
     "uncordoned",
     "holder-dies",
     "late-renewal",
+    "power-off",
     "code-page-850",
     "max-startups",
     "fast-reboot",

@@ -1,5 +1,6 @@
 //! Scenarios of field.md §5 on a whole dormer and a fleet with a fault, on a virtual clock: each ends as it has to.
 
+mod power;
 mod stage;
 
 use stage::{Play, Told};

@@ -1,6 +1,6 @@
 //! Trouble by name and by seed: which fault strikes which machine, and how often.
 //!
-//! A fault is ordered as `name[=MACHINES][xTIMES][@MACHINE]`. Without `@MACHINE` the seed chooses
+//! A fault is ordered as `name[/STEP][=MACHINES][xTIMES][@MACHINE]`. Without `@MACHINE` the seed chooses
 //! which of the world's machines are struck, in the order of their making; `@3` is the third
 //! machine made, `@*` every one, anything else a machine's name or the beginning of it. The list
 //! is field.md §5's; each fault is applied by whoever owns its effect (see [`Owner`]).
@@ -119,6 +119,7 @@ faults! {
     VolumeAttached "volume-attached" 55 Cluster 1 "a volume stays attached for 6 min after the drain",
     ConfigureFails "configure-fails" 0 Host 1 "the converge script ends with an error that only a retry by a person mends",
     InstanceVanishes "instance-vanishes" 0 Cluster 1 "the instance is deleted behind the Machine's back",
+    PowerOff "power-off" 0 Host 1 "the host loses its power for 1 min: at its first step, or at the one that power-off/STEP names",
 }
 
 impl std::fmt::Display for Fault {
@@ -143,6 +144,8 @@ pub enum FaultError {
 pub struct FaultOrder {
     /// Which.
     pub fault: Fault,
+    /// At which step of a bring-up; none: at the first that there is.
+    pub step: Option<String>,
     /// Whom it strikes.
     pub aim: Aim,
     /// How often it strikes each of them.
@@ -170,8 +173,12 @@ impl std::str::FromStr for FaultOrder {
             Some((rest, machine)) => (rest, Some(machine)),
             None => (text.trim(), None),
         };
-        let (rest, machines) = match rest.split_once('=') {
+        let (rest, machines) = match rest.split_once('=').filter(|_| !rest.contains('/')) {
             Some((name, counts)) => (name, Some(counts)),
+            None => (rest, None),
+        };
+        let (rest, step) = match rest.split_once('/') {
+            Some((name, step)) => (name, Some(step.to_owned())),
             None => (rest, None),
         };
         let known = |name: &str| Fault::ALL.iter().copied().find(|f| f.name() == name);
@@ -193,7 +200,7 @@ impl std::str::FromStr for FaultOrder {
             Some("*") => Aim::All,
             Some(name) => name.parse().map_or(Aim::Named(name.to_owned()), Aim::Nth),
         };
-        Ok(Self { fault, aim, times })
+        Ok(Self { fault, step, aim, times })
     }
 }
 
@@ -274,6 +281,20 @@ impl Faults {
         true
     }
 
+    /// [`Faults::strike`] for a fault that waits for a step of the bring-up.
+    pub fn strike_at(&self, fault: Fault, step: &str, machine: &str) -> bool {
+        let mut inner = self.lock();
+        let waits = inner.orders.iter().any(|order| {
+            let here = order.step.as_deref().is_none_or(|wanted| wanted == step);
+            order.fault == fault && here && inner.strikes(order, machine)
+        });
+        if !waits || inner.left(fault, machine) == 0 {
+            return false;
+        }
+        *inner.struck.entry((fault, machine.to_owned())).or_insert(0) += 1;
+        true
+    }
+
     /// Whether this fault is ordered at all, for whomever.
     pub fn ordered(&self, fault: Fault) -> bool {
         self.lock().orders.iter().any(|o| o.fault == fault)
@@ -342,7 +363,7 @@ mod tests {
     #[test]
     fn orders_are_read() {
         let read = |text: &str| text.parse::<FaultOrder>();
-        let order = |fault, aim, times| Ok(FaultOrder { fault, aim, times });
+        let order = |fault, aim, times| Ok(FaultOrder { fault, step: None, aim, times });
         assert_eq!(read("dead"), order(Fault::Dead, Aim::Seed(1), 1));
         assert_eq!(read("dead=3"), order(Fault::Dead, Aim::Seed(3), 1));
         assert_eq!(read("upload-cut=2x4"), order(Fault::UploadCut, Aim::Seed(2), 4));
@@ -352,6 +373,11 @@ mod tests {
             order(Fault::ExeLocked, Aim::Named("win-a".into()), 1)
         );
         assert_eq!(read("dead@*"), order(Fault::Dead, Aim::All, 1));
+        let at = |step: &str| Some(step.to_owned());
+        let cut =
+            |step| Ok(FaultOrder { fault: Fault::PowerOff, step, aim: Aim::Nth(2), times: 1 });
+        assert_eq!(read("power-off@2"), cut(None));
+        assert_eq!(read("power-off/host file:C:\\k\\x@2"), cut(at("host file:C:\\k\\x")));
         assert_eq!(read("no-such"), Err(FaultError::Unknown("no-such".into())));
         assert_eq!(read("dead=0"), Err(FaultError::Count("0".into())));
     }

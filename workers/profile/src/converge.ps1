@@ -1430,11 +1430,26 @@ function Save-Installed([string]$Section, [string]$Version) {
     Save-Json $path @($others)
 }
 
+# Uploads that this task, up to this attempt, or an older one left unfinished (a host without power, a connection that
+# was lost). Their names end in .SEQ-ORDINAL-ATTEMPT.part; those of a newer attempt are under way and stay.
+function Clear-Parts {
+    foreach ($file in [IO.Directory]::GetFiles($root, '*.part', 'AllDirectories')) {
+        $found = [regex]::Match($file, '\.(\d{1,18})-\d{1,9}-(\d{1,9})\.part$')
+        if (-not $found.Success) { continue }
+        $of = [long]$found.Groups[1].Value
+        $at = [int]$found.Groups[2].Value
+        if (($of -lt $Seq) -or (($of -eq $Seq) -and ($at -le $Attempt))) {
+            try { [IO.File]::Delete($file) } catch { $run.log = $null }
+        }
+    }
+}
+
 function Invoke-Converge {
     $read = Read-Document
     Invoke-Items $read['items'] $false
     $waiting = $run.reboot.Count + @(Get-WaitingForReboot).Count
     if ($run.apply -and ($null -eq $run.failure) -and ($run.missing.Count -eq 0) -and ($waiting -eq 0)) {
+        Clear-Parts
         Save-Installed $read['section'] $read['version']
     }
 }

@@ -18,9 +18,10 @@ const PROBE: RetryPolicy = RetryPolicy {
     overall_ms_max: 2 * HOUR,
 };
 
-/// Changing a host: minutes of work, and what fails five times running will not mend itself.
+/// Changing a host: minutes of work. A host that loses its power in the middle of it, or reboots by itself, is back
+/// within a quarter of an hour: twenty tries outlast that.
 const CONVERGE: RetryPolicy = RetryPolicy {
-    attempts_max: 6,
+    attempts_max: 20,
     first_ms: SECOND,
     delay_ms_max: MINUTE,
     attempt_ms_max: 30 * MINUTE,

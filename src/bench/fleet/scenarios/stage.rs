@@ -71,10 +71,16 @@ pub(super) fn on_a_virtual_clock(play: impl Future<Output = ()>) {
 impl Play {
     /// A world of so many machines with these faults, and dormer in it.
     pub(super) async fn start(machines: u32, faults: &[&str]) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let orders = faults.iter().map(|fault| (*fault).to_owned()).collect();
         let config =
             WorldConfig { faults: orders, linux: false, ..WorldConfig::in_memory(machines) };
+        Self::start_in(config).await
+    }
+
+    /// Such a world, and dormer in it.
+    pub(super) async fn start_in(config: WorldConfig) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let faults = config.faults.len();
         let world = World::start(config).await.expect("a world");
         let store = Arc::new(MemoryStore::new(Incarnation(1)));
         let ports: Arc<Ports> = Arc::new(Local::new(store, PacedClock::times_faster(1.0)));
@@ -82,7 +88,7 @@ impl Play {
         catalog.add(payload(0));
         let running = start_roles(&world, &ports, &catalog, SLOTS).expect("roles");
         let start = Instant::now();
-        let (faults, same) = (faults.len(), (String::new(), start));
+        let same = (String::new(), start);
         Self { world, ports, catalog, faults, start, old: None, same, _running: running }
     }
 
@@ -158,6 +164,12 @@ impl Play {
     /// Whether every fault has struck.
     pub(super) fn struck(&self) -> bool {
         self.world.faults.struck().len() >= self.faults
+    }
+
+    /// The host of the one machine.
+    pub(super) fn only_host(&self) -> Arc<dormer_fleet::host::Host> {
+        let all = self.world.hosts.as_ref().map(dormer_fleet::host::Hosts::all).unwrap_or_default();
+        all.into_iter().next().expect("a host")
     }
 
     pub(super) fn all_struck(&self, faults: &[&str]) {

@@ -90,6 +90,7 @@ impl Host {
         }
         let total = self.boot_time(first);
         self.sleep(total.mul_f64(0.75)).await;
+        self.at(if first { "first boot" } else { "reboot" }).await;
         self.come_up(first);
         self.phase.send_replace(Phase::Refusing);
         if !first && self.strike(Fault::SshdDeadAfterReboot) {
@@ -108,6 +109,7 @@ impl Host {
         self.phase.send_replace(if refused { Phase::AuthFailing } else { Phase::Up });
         let boot = self.state().boots;
         self.context.record.push(Happened::Booted { machine: self.uid().to_owned(), boot });
+        self.at("sshd runs").await;
         self.troubles_after_boot();
         self.start_boot_services().await;
     }

@@ -216,6 +216,13 @@ impl Host {
         struck
     }
 
+    /// Numbers the uploads of this host's life, from 1.
+    pub(super) fn next_upload(&self) -> u32 {
+        let mut counts = lock(&self.counts);
+        counts.uploads += 1;
+        counts.uploads
+    }
+
     /// The token that ends with the present power-on period.
     pub(super) fn power_token(&self) -> CancellationToken {
         lock(&self.power).clone()

@@ -12,7 +12,7 @@ use std::time::Duration;
 use dormer_profile::answer::{
     Answer, Failure, FailureCode, ItemOutcome, ItemState, LastCall, Reboot,
 };
-use dormer_profile::document::{DOCUMENT_SCHEMA, Document, FENCE_FILE, Fence};
+use dormer_profile::document::{DOCUMENT_SCHEMA, Document, FENCE_FILE, Fence, Section};
 use dormer_profile::invocation::{Call, DocumentRef, Mode, document_path, script_path};
 use dormer_profile::item::{Item, What};
 use tokio::time::Instant;
@@ -154,10 +154,11 @@ impl Run<'_> {
         self.check_boot()?;
         if self.call.mode.changes() {
             self.take_fence()?;
+            self.host.at(&format!("{} fence", self.call.mode.as_str())).await;
         }
         match self.call.mode {
             Mode::Probe | Mode::Adopt => Ok(()),
-            Mode::Reboot => self.ask_for_reboot(),
+            Mode::Reboot => self.ask_for_reboot().await,
             Mode::Plan | Mode::Apply => self.converge(long).await,
             Mode::Remove => self.remove().await,
         }
@@ -203,9 +204,10 @@ impl Run<'_> {
         written.map_err(|e| (FailureCode::DiskFull, e.to_string()))
     }
 
-    fn ask_for_reboot(&mut self) -> Result<(), (FailureCode, String)> {
+    async fn ask_for_reboot(&mut self) -> Result<(), (FailureCode, String)> {
         self.reboot_asked = true;
         self.host.reboot_in(Duration::from_secs(5)); // a second request finds the first: 1190
+        self.host.at("reboot asked").await;
         Ok(())
     }
 
@@ -222,11 +224,13 @@ impl Run<'_> {
                 self.outcome(item, ItemState::Skipped, String::new());
                 continue;
             }
-            let step = self.step(item).await;
+            let step = self.step_of(document.section, item).await;
             self.take(item, step);
         }
         if self.call.mode == Mode::Apply && self.clean() {
+            self.host.clear_parts(self.call.fence.seq, self.call.attempt);
             self.host.note_installed(document.section, &document.version, &self.call.task);
+            self.host.at(&format!("{} answer", document.section.as_str())).await;
         }
         Ok(())
     }
@@ -252,6 +256,28 @@ impl Run<'_> {
             None => return Err(rejected("no document".into())),
         };
         Document::from_bytes(&bytes).map_err(|e| rejected(e.to_string()))
+    }
+
+    /// One item, with the steps at which the power may fail.
+    async fn step_of(&mut self, section: Section, item: &Item) -> Step {
+        if self.call.mode != Mode::Apply {
+            return self.step(item).await;
+        }
+        let named = format!("{} {}", section.as_str(), item.id);
+        self.host.state().doing = Some(named.clone());
+        let step = self.step(item).await;
+        self.host.state().doing = None;
+        if let What::File(what) = &item.what {
+            let mut state = self.host.state();
+            state.asked_for.insert(what.path.clone(), what.sha256.clone());
+        }
+        if matches!(step, Step::Changed(_) | Step::Reboot(_)) {
+            if !matches!(item.what, What::Service(_)) {
+                self.host.effect(&named);
+            }
+            self.host.at(&format!("{named} done")).await;
+        }
+        step
     }
 
     async fn step(&mut self, item: &Item) -> Step {

@@ -37,12 +37,20 @@ pub struct HostCounts {
     pub powershell_starts: u64,
     /// SFTP sessions.
     pub sftp_sessions: u64,
+    /// Files opened for writing.
+    pub uploads: u32,
     /// Bytes uploaded.
     pub bytes_uploaded: u64,
     /// Commands that nobody here knows: drift between product and simulation.
     pub unknown_commands: u64,
     /// Runs of the converge script, oldest first.
     pub executions: Vec<Execution>,
+    /// Steps that were reached, in the order of their first time: where [`crate::faults::Fault::PowerOff`] may strike.
+    #[serde(skip)]
+    pub steps: Vec<String>,
+    /// Effects that outlive the power, in their order: files placed, services made, features, uploads.
+    #[serde(skip)]
+    pub effects: Vec<String>,
 }
 
 impl HostCounts {

@@ -499,6 +499,26 @@ impl Disk {
         }
     }
 
+    /// Takes away every file whose path begins so.
+    pub fn remove_like(&mut self, beginning: &str) {
+        let beginning = beginning.to_lowercase();
+        let found: Vec<WinPath> = self
+            .nodes
+            .range(beginning.clone()..)
+            .take_while(|(key, _)| key.starts_with(&beginning))
+            .filter_map(|(_, node)| WinPath::absolute(&node.shown).ok())
+            .collect();
+        for path in found {
+            let _ = self.remove(&path);
+        }
+    }
+
+    /// Paths of all files, in their order.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        let file = |node: &&Node| matches!(node.entry, Entry::File { .. });
+        self.nodes.values().filter(file).map(|node| node.shown.as_str())
+    }
+
     /// Names of what is directly in `path`.
     pub fn list(&self, path: &WinPath) -> Vec<(String, Stat)> {
         let with_stat = |path: WinPath| Some((path.name().to_owned(), self.stat(&path).ok()?));

@@ -160,7 +160,11 @@ impl Host {
             });
         }
         let answer = match invocation {
-            Invocation::Bootstrap { task, attempt } => self.bootstrap(task, attempt),
+            Invocation::Bootstrap { task, attempt } => {
+                let answer = self.bootstrap(task, attempt);
+                self.at("probe").await;
+                answer
+            }
             Invocation::Script(call) => match self.run_script(&call, pid, dropped).await {
                 Ok(answer) => answer,
                 Err(said) => {

@@ -34,6 +34,7 @@ impl Host {
         let again = std::mem::replace(&mut self.state().had_kubelet, true);
         let machine = self.uid().to_owned();
         self.context.record.push(Happened::KubeletStarted { machine, again });
+        self.at("kubelet started").await;
         while self.state().clock_offset_ms.abs() > SKEW_MAX_MS {
             self.sleep(AGAIN).await; // "certificate is not yet valid", again and again
         }
@@ -53,6 +54,7 @@ impl Host {
         while let Err(why) = self.register(&api, &settings).await {
             self.complain("registration", &why).await;
         }
+        self.at("kubelet registered").await;
         let _ = self.ready.send_replace(false);
         tokio::join!(
             self.beat(&api, &settings),
@@ -81,6 +83,9 @@ impl Host {
             if told.as_ref() != Some(&ready) || beat % STATUS_BEATS == 0 {
                 let _ = self.ready.send_replace(ready.is_ok());
                 if self.post_status(api, settings, &ready).await.is_ok() {
+                    if ready.is_ok() {
+                        self.at("node ready").await;
+                    }
                     told = Some(ready);
                 }
             }

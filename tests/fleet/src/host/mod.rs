@@ -22,6 +22,7 @@ mod sftp;
 pub mod shell;
 mod ssh;
 pub mod state;
+mod steps;
 
 pub use cloud::{Hosts, Reach};
 pub use computer::{Host, Phase};

@@ -53,6 +53,10 @@ impl Host {
     /// # Errors
     /// As `sc.exe start` and the state after it would tell.
     pub async fn start_service(&self, name: &str) -> Result<(), ScmError> {
+        // Who else starts it is waited for (1056): there is one process of a service.
+        while self.state().scm.get(name).is_some_and(|e| e.state == ServiceState::StartPending) {
+            self.sleep(Duration::from_millis(250)).await;
+        }
         let (command, depends) = {
             let state = self.state();
             let entry = state.scm.get(name).ok_or(ScmError::Missing)?;
@@ -254,6 +258,8 @@ impl Host {
         let network = super::state::HnsNetwork { subnet: subnet.to_owned(), management_ip };
         for name in names {
             self.state().hns.networks.insert((*name).to_owned(), network.clone());
+            self.effect(&format!("network {name}"));
+            self.at(&format!("network {name} made")).await;
         }
         self.cut_connections();
         let before = self.phase.send_replace(super::computer::Phase::Dropping);

@@ -83,6 +83,8 @@ struct Upload {
     /// Length that is expected in the end, if the content says so.
     expected: Option<u64>,
     written: bool,
+    /// Which upload of the host's life it is, from 1.
+    nth: u32,
 }
 
 struct Server {
@@ -155,7 +157,8 @@ impl Server {
             state.refresh_running(Instant::now());
             state.disk.open(&path, access).map_err(code)?
         };
-        let upload = Upload { id: opened, stretch: 1.0, expected: None, written: false };
+        let nth = if access.write { self.host.next_upload() } else { 0 };
+        let upload = Upload { id: opened, stretch: 1.0, expected: None, written: false, nth };
         let handle = self.keep(Held::File(upload));
         Ok(Packet::Handle(russh_sftp::protocol::Handle { id, handle }))
     }
@@ -225,10 +228,14 @@ impl Server {
         }
         upload.written = true;
         let (file, stretch, expected) = (upload.id, upload.stretch, upload.expected);
+        let nth = upload.nth;
         self.take_line(data.len() as f64 * stretch).await;
         lock(&self.host.counts).bytes_uploaded += data.len() as u64;
         self.trouble_at_write(at + data.len() as u64, expected)?;
         self.host.state().disk.write_at(file, at, data).map_err(code)?;
+        if (at + data.len() as u64) * 2 >= expected.unwrap_or(0) {
+            self.host.at(&format!("upload {nth} half sent")).await;
+        }
         Ok(ok(id))
     }
 
@@ -334,6 +341,8 @@ impl Server {
         let done =
             if posix { state.disk.replace(&from, &to) } else { state.disk.rename(&from, &to) };
         done.map_err(code)?;
+        drop(state);
+        self.host.effect(&format!("upload {}", to.shown()));
         Ok(ok(id))
     }
 

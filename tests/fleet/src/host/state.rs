@@ -67,6 +67,10 @@ pub struct State {
     pub mutex: Option<u32>,
     /// Whether a reboot was asked for already.
     pub shutting_down: bool,
+    /// Section and item that a script has under way.
+    pub doing: Option<String>,
+    /// What files the documents that were applied here asked for: path and SHA-256.
+    pub asked_for: BTreeMap<String, String>,
     /// The last call of the script that ended.
     pub last_call: Option<LastCall>,
     /// Running commands: process id and what it runs. Lost on a reboot.
@@ -109,6 +113,7 @@ impl State {
         self.processes.clear();
         self.held.clear();
         self.mutex = None;
+        self.doing = None;
         self.shutting_down = false;
         self.refresh_running(Instant::now());
     }

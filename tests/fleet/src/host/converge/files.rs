@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dormer_profile::answer::{FailureCode, FeatureState};
-use dormer_profile::document::STAGING;
+use dormer_profile::document::{HOST_ROOT, STAGING};
 use dormer_profile::item::{
     Directory, Environment, File, FileSource, Firewall, Sweep, VERSION_MARK,
 };
@@ -118,11 +118,13 @@ impl Host {
             let said = format!("{path} is in use by another process");
             return Step::Failed(FailureCode::FileLocked, said);
         }
+        self.half_written(path, &body).await;
         let written = {
             let mut state = self.state();
             if let Some(parent) = path.parent() {
                 state.disk.make_folders(parent.shown());
             }
+            state.disk.remove_like(&format!("{}.dormer-", path.shown()));
             if let Some(staged) = &staged {
                 let _ = state.disk.remove(staged);
             }
@@ -137,6 +139,31 @@ impl Host {
                 Step::Failed(FailureCode::DiskFull, format!("{path}: there is not enough space"))
             }
             Err(error) => Step::Failed(FailureCode::Other, format!("{path}: {error}")),
+        }
+    }
+
+    /// The script writes beside the file first: what a power loss leaves there is no whole file.
+    async fn half_written(&self, path: &WinPath, body: &Body) {
+        let half = &body.head[..body.head.len() / 2];
+        let temporary = format!("{}.dormer-{:032x}", path.shown(), self.draw());
+        let _ = self.state().disk.put(&temporary, half);
+        self.midway("half written").await;
+        self.state().disk.remove_like(&temporary);
+    }
+
+    /// Uploads that this task, up to this attempt, or an older one left unfinished.
+    pub(super) fn clear_parts(&self, seq: u64, attempt: u32) {
+        let left = |path: &str| part_of(path).is_some_and(|(of, at)| (of, at) <= (seq, attempt));
+        let mut state = self.state();
+        let ours = |path: &&str| path.starts_with(HOST_ROOT) && left(path);
+        let parts: Vec<WinPath> = state
+            .disk
+            .files()
+            .filter(ours)
+            .filter_map(|path| WinPath::absolute(path).ok())
+            .collect();
+        for path in parts {
+            let _ = state.disk.remove(&path);
         }
     }
 
@@ -171,6 +198,7 @@ impl Host {
                 Step::Differs("is not enabled".into())
             }
             FeatureState::Disabled | FeatureState::Unknown => {
+                self.midway("half installed").await;
                 self.pause(FEATURE_INSTALL_MS.0, FEATURE_INSTALL_MS.1).await;
                 self.state().features.insert(name.to_owned(), FeatureState::Pending);
                 Step::Reboot("SuccessRestartRequired".into())
@@ -273,6 +301,14 @@ impl Host {
         }
         Step::Changed(gone.join(", "))
     }
+}
+
+/// Task and attempt of an unfinished upload, by its name `HASH.SEQ-ORDINAL-ATTEMPT.part`.
+fn part_of(name: &str) -> Option<(u64, u32)> {
+    let (_, who) = name.strip_suffix(".part")?.rsplit_once('.')?;
+    let mut numbers = who.split('-');
+    let (seq, _, attempt) = (numbers.next()?, numbers.next()?, numbers.next()?);
+    Some((seq.parse().ok()?, attempt.parse().ok()?))
 }
 
 /// What a gzip stream unpacks to: its bytes if they are kept, else a body that is known by its hash alone.

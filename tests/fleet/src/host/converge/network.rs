@@ -24,6 +24,7 @@ impl Host {
             return Step::Changed("made".into());
         }
         let mut waited = Duration::ZERO;
+        self.midway("waited for").await;
         while waited < Duration::from_millis(what.wait_ms) {
             self.sleep(Duration::from_secs(1)).await;
             waited += Duration::from_secs(1);
@@ -82,6 +83,7 @@ impl Host {
         for user in &what.users {
             let _ = self.stop_service(user).await;
         }
+        self.midway("half written").await;
         let mut state = self.state();
         if let Some(parent) = path.parent() {
             state.disk.make_folders(parent.shown());

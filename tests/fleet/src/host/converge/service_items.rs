@@ -38,6 +38,11 @@ impl Host {
         if let Err(step) = self.configure_service(what, found.is_some(), same).await {
             return step;
         }
+        if !same {
+            let how = if found.is_some() { "configured" } else { "made" };
+            self.effect(&format!("service {} {how}", what.name));
+            self.midway(how).await;
+        }
         if !what.running {
             return Step::Changed("configured".into());
         }
@@ -96,6 +101,7 @@ impl Host {
             );
         };
         if apply {
+            self.midway("waited for").await;
             self.sleep(Duration::from_millis(what.steady_ms)).await;
         }
         if pid() == Some(before) {
@@ -111,6 +117,9 @@ impl Host {
     pub(super) async fn check_http(&self, what: &Http, apply: bool) -> Step {
         let limit = if apply { Duration::from_millis(what.wait_ms) } else { Duration::ZERO };
         let mut waited = Duration::ZERO;
+        if apply {
+            self.midway("waited for").await;
+        }
         while !self.healthy(&what.url) {
             if waited >= limit {
                 let said = format!("{} does not answer 200", what.url);

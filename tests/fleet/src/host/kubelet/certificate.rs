@@ -51,7 +51,9 @@ impl Host {
             let _ = self.ask(&api, &wanted_client(&settings.node)).await?;
         }
         let (cert_pem, key_pem) = self.obtain(&api, &wanted_client(&settings.node)).await?;
+        self.at("kubelet client certificate signed").await;
         self.keep_client(settings, &bootstrap.server, &bootstrap.ca_pem, &cert_pem, &key_pem);
+        self.at("kubelet client certificate kept").await;
         let identity = Identity::Certificate { cert_pem, key_pem };
         Api::new(dialer, &bootstrap.server, &bootstrap.ca_pem, &identity)
     }
@@ -75,6 +77,7 @@ impl Host {
     /// Asks for a certificate and waits until it is there.
     async fn obtain(&self, api: &Api, wanted: &Wanted<'_>) -> Result<(String, String), String> {
         let (name, key_pem) = self.ask(api, wanted).await?;
+        self.at(&format!("kubelet {} asked for", wanted.usage)).await;
         let path = format!("{CSRS}/{name}");
         let mut waited = Duration::ZERO;
         while waited < PATIENCE {
@@ -135,6 +138,7 @@ impl Host {
             let wanted = wanted_serving(&settings.node, names);
             match self.obtain(api, &wanted).await {
                 Ok((cert, key)) => {
+                    self.at("kubelet serving certificate signed").await;
                     let _ = self.state().disk.put(&path, format!("{cert}{key}").as_bytes());
                     return;
                 }
