@@ -17,7 +17,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     path::PathBuf,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
     time::Duration,
 };
 
@@ -59,6 +59,36 @@ impl Answer {
         let line = line.unwrap_or_else(|| panic!("no cookie: {}", self.headers));
         assert!(line.contains("; httponly; samesite=strict"), "{line}");
         line.split(';').next().unwrap_or_default().to_owned()
+    }
+}
+
+/// A port of this machine that speaks HTTP.
+struct Near {
+    port: u16,
+}
+
+impl Near {
+    fn ask(&self, request: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let mut stream = self.open(request, headers, body);
+        let mut text = String::new();
+        // A peer that ends the connection the hard way has said everything, too.
+        let _ = stream.read_to_string(&mut text);
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("{request}: {text}"));
+        Answer { status, headers: head.to_ascii_lowercase(), body: body.to_owned() }
+    }
+
+    fn open(&self, request: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("connected");
+        stream.set_read_timeout(Some(IN_TIME)).expect("a timeout");
+        let mut head = format!("{request} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n", self.port);
+        head += &format!("Connection: close\r\nContent-Length: {}\r\n", body.len());
+        for (name, value) in headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        stream.write_all(format!("{head}\r\n{body}").as_bytes()).expect("asked");
+        stream
     }
 }
 
@@ -112,26 +142,11 @@ impl Site {
     }
 
     fn ask(&self, request: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        let mut stream = self.open(request, headers, body);
-        let mut text = String::new();
-        // A peer that ends the connection the hard way has said everything, too.
-        let _ = stream.read_to_string(&mut text);
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let status = status.unwrap_or_else(|| panic!("{request}: {text}"));
-        Answer { status, headers: head.to_ascii_lowercase(), body: body.to_owned() }
+        Near { port: self.port }.ask(request, headers, body)
     }
 
     fn open(&self, request: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("connected");
-        stream.set_read_timeout(Some(IN_TIME)).expect("a timeout");
-        let mut head = format!("{request} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n", self.port);
-        head += &format!("Connection: close\r\nContent-Length: {}\r\n", body.len());
-        for (name, value) in headers {
-            head += &format!("{name}: {value}\r\n");
-        }
-        stream.write_all(format!("{head}\r\n{body}").as_bytes()).expect("asked");
-        stream
+        Near { port: self.port }.open(request, headers, body)
     }
 
     fn get(&self, path: &str, token: &str) -> Answer {
@@ -463,6 +478,22 @@ async fn as_a_plugin_it_finds_dormer_in_the_cluster_and_asks_under_the_callers_n
     let refused = plugin(&site, &config, &["pause", &name, "-n", NAMESPACE]);
     let said = text(&refused.stderr);
     assert!(said.contains("user \"ann\" may not pause machines"), "{said}");
+
+    let mut console = Command::new(site.folder.path().join("kubectl-dormer"))
+        .arg("console")
+        .env("KUBECONFIG", site.folder.path().join("of-caller"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let said = BufReader::new(console.stdout.take().expect("its output")).lines().next();
+    let link = said.expect("a line").expect("text");
+    let (port, path) = link["http://127.0.0.1:".len()..].split_once('/').expect("an address");
+    let near = Near { port: port.parse().expect("a port") };
+    let cookie = near.ask(&format!("GET /{path}"), &[], "").cookie();
+    let page = near.ask("GET /", &[("Cookie", &cookie)], "");
+    assert!(page.status == 200 && page.body.contains(&name), "{}", page.body);
+    console.kill().expect("it ends");
+    console.wait().expect("it has ended");
 
     // A client certificate is not seen through a forwarded port: an account speaks for its owner, if asked to.
     let pair = site.world.api.ca().client("carl", &["system:masters"]).expect("a certificate");

@@ -73,12 +73,8 @@ impl<P: Ports> Api<P> {
     }
 }
 
-/// Where people may come from; [`access::around`] says it now.
-#[derive(Clone, Copy)]
-pub(crate) struct ActionsFrom;
-
 /// Every endpoint. Who may ask, [`access::around`] says.
-pub(crate) fn router<P: Ports>(api: Arc<Api<P>>, _: ActionsFrom) -> Router {
+pub(crate) fn router<P: Ports>(api: Arc<Api<P>>) -> Router {
     let v1 = Router::new()
         .route("/machines", get(reads::machines))
         .route("/machines/{machine}", get(reads::machine))

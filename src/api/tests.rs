@@ -1,7 +1,7 @@
 //! The API over a store in memory, with an engine at work and hands that fail: what people see, ask, and are refused.
 
 use super::{
-    ActionsFrom, Api,
+    Api,
     access::{self, Gate},
     openapi,
 };
@@ -61,7 +61,7 @@ impl Site {
         facts.publish(vec![machine_seen("u1", &first, false)]).await.expect("published");
         timeout(IN_TIME, tasks.recv()).await.expect("in time").expect("a task");
         let api = Api::new(Arc::clone(&ports), live);
-        let pages = console::with_api(Arc::clone(&api), ActionsFrom);
+        let pages = console::with_api(Arc::clone(&api));
         let router = access::around(pages, api, Gate::loopback());
         Self { ports, router, running, _tasks: tasks }
     }

@@ -3,6 +3,7 @@
 mod act;
 pub(crate) mod advice;
 mod cluster;
+mod console;
 mod dead;
 mod export;
 mod failure;
@@ -95,6 +96,9 @@ pub(crate) enum Ask {
     /// Letters that could not be understood
     #[command(subcommand)]
     Dead(dead::Dead),
+    /// Print a link that opens the console in a browser under your name; of kubectl dormer: forward a port to it
+    #[command(after_help = EXIT_CODES)]
+    Console(console::Console),
 }
 
 /// Whom to ask, and how to print the answer.
@@ -161,5 +165,6 @@ async fn answer(ask: Ask) -> Result<String, Failure> {
         Ask::Plan(plan) => plan.run().await,
         Ask::Rollback(rollback) => rollback.run().await,
         Ask::Dead(dead) => dead.run().await,
+        Ask::Console(console) => console.run().await,
     }
 }

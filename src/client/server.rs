@@ -59,6 +59,8 @@ struct Ready {
     called: String,
     client: Client<Way, Full<Bytes>>,
     token: Option<HeaderValue>,
+    /// The way, where it leads through an API server.
+    forwarded: Option<Way>,
     /// What is said beside a 401.
     hint: &'static str,
 }
@@ -109,6 +111,7 @@ impl Address {
             // Under the pod's own name for itself: what is forwarded comes from there.
             base: format!("{scheme}://localhost"),
             called: found.called,
+            forwarded: Some(found.way.clone()),
             client: Client::builder(TokioExecutor::new()).build(found.way),
             hint: if token.is_none() { NO_TOKEN } else { "" },
             token: header_of(token)?,
@@ -137,7 +140,8 @@ impl Address {
         }
         let way = Way { dial: Dial::Tcp(bare, parsed.port_u16().unwrap_or(port)), tls };
         let client = Client::builder(TokioExecutor::new()).build(way);
-        Ok(Ready { called: base.clone(), base, client, token: header_of(token)?, hint: "" })
+        let token = header_of(token)?;
+        Ok(Ready { called: base.clone(), base, client, token, forwarded: None, hint: "" })
     }
 }
 
@@ -165,6 +169,15 @@ impl Server {
         let address = Address { server: Some(url.to_owned()), ..Address::default() };
         address.at(url)?;
         Ok(address.server())
+    }
+
+    /// What its URLs begin with; and the way to it, where no browser finds it by itself.
+    ///
+    /// # Errors
+    /// As every question.
+    pub(super) async fn forwarded(&self) -> Result<(&str, Option<Way>), Failure> {
+        let ready = self.ready().await?;
+        Ok((&ready.base, ready.forwarded.clone()))
     }
 
     async fn ready(&self) -> Result<&Ready, Failure> {

@@ -49,14 +49,21 @@ pub(super) struct Way {
     pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send {}
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send {}
 impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
 
 /// A connection that stands.
 pub(super) struct Wire(TokioIo<Pin<Box<dyn Stream>>>);
 
+impl Wire {
+    /// The stream itself.
+    pub(super) fn into_inner(self) -> Pin<Box<dyn Stream>> {
+        self.0.into_inner()
+    }
+}
+
 impl Way {
-    async fn connect(self) -> io::Result<Wire> {
+    pub(super) async fn connect(self) -> io::Result<Wire> {
         let stream: Pin<Box<dyn Stream>> = match self.dial {
             Dial::Tcp(host, port) => Box::pin(TcpStream::connect((host, port)).await?),
             Dial::Forward(pods, pod, port) => {

@@ -17,7 +17,7 @@ mod picture;
 mod rollout;
 mod stream;
 
-use crate::api::{self, ActionsFrom, Api, ApiError, reads};
+use crate::api::{self, Api, ApiError, reads};
 use axum::{
     Router,
     extract::{Path, Query, State as Of},
@@ -67,9 +67,9 @@ struct Content {
     main: Markup,
 }
 
-/// The pages, and the API that they ask; actions are taken `from` there.
-pub(crate) fn with_api<P: Ports>(api: Arc<Api<P>>, from: ActionsFrom) -> Router {
-    api::router(Arc::clone(&api), from).merge(router(api))
+/// The pages, and the API that they ask. Who may ask, [`api::access::around`] says.
+pub(crate) fn with_api<P: Ports>(api: Arc<Api<P>>) -> Router {
+    api::router(Arc::clone(&api)).merge(router(api))
 }
 
 /// The pages.

@@ -3,7 +3,7 @@
 use super::{Options, Strategy, clock::PacedClock, payload::payload};
 use crate::{
     api::{
-        ActionsFrom, Api as PeopleApi,
+        Api as PeopleApi,
         access::{self, Gate},
     },
     console, health,
@@ -109,7 +109,7 @@ impl Stage {
         telemetry.asks(api.clone());
         let projecting = project_for_ever(api.clone(), stage.client(), stage.projection());
         running.beside(roles::CONSOLE, async move { match projecting.await {} });
-        let pages = console::with_api(Arc::clone(&api), ActionsFrom);
+        let pages = console::with_api(Arc::clone(&api));
         let people = access::around(pages, api, Gate::loopback());
         let router = health::router(running.health())
             .merge(metrics::router(telemetry, running.health()))

@@ -11,7 +11,7 @@ mod tls;
 
 use crate::{
     api::{
-        ActionsFrom, Api,
+        Api,
         access::{self, By, Gate, Homes, Reviews},
     },
     config::{Authentication, Config, Role, Settings, Store},
@@ -249,7 +249,7 @@ impl Cluster<'_> {
                 projection::project_for_ever(Arc::clone(&api), client.clone(), settings);
             running.beside(CONSOLE, async move { match projecting.await {} });
         }
-        let pages = console::with_api(Arc::clone(&api), ActionsFrom);
+        let pages = console::with_api(Arc::clone(&api));
         Ok(access::around(pages, api, self.gate()?))
     }
 

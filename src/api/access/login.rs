@@ -6,7 +6,7 @@ use axum::{
     Extension, Form, Json, Router,
     extract::{Query, State as Of},
     http::{
-        HeaderMap, HeaderValue, StatusCode,
+        HeaderMap, HeaderValue, Method, StatusCode,
         header::{
             CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, SET_COOKIE,
             X_CONTENT_TYPE_OPTIONS,
@@ -46,8 +46,11 @@ struct Word {
     token: Option<String>,
 }
 
-async fn by_link(Of(gate): Of<Arc<Gate>>, Query(word): Query<Word>) -> Response {
-    let Some(word) = word.token else { return page(StatusCode::OK, form(gate.how_in_a_browser())) };
+async fn by_link(Of(gate): Of<Arc<Gate>>, method: Method, Query(word): Query<Word>) -> Response {
+    // Whatever only looks whether a link leads anywhere does not use it up.
+    let Some(word) = word.token.filter(|_| method == Method::GET) else {
+        return page(StatusCode::OK, form(gate.how_in_a_browser()));
+    };
     match gate.sessions.follow(&word) {
         Some(behind) => {
             gate.print_link();

@@ -82,6 +82,7 @@ impl Gate {
     }
 
     /// Actions from this machine, and looking from wherever the address is reached.
+    #[cfg(any(test, feature = "demo"))]
     pub(crate) fn loopback() -> Arc<Self> {
         Self::new(By::Loopback, Homes::default(), false)
     }

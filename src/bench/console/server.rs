@@ -1,9 +1,6 @@
 //! The process that is measured: a store with many machines, of which some change all the time, and the console on it.
 
-use crate::{
-    api::{ActionsFrom, Api},
-    console,
-};
+use crate::{api::Api, console};
 use anyhow::Context;
 use dormer_engine::{
     embedded::EmbeddedStore,
@@ -39,7 +36,7 @@ pub(super) async fn serve(folder: &Path, machines: u64, changes: u64) -> anyhow:
     let api = Api::over(Arc::clone(&ports), Arc::default(), None);
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     println!("http://{}", listener.local_addr()?);
-    let router = console::with_api(api, ActionsFrom);
+    let router = console::with_api(api);
     tokio::spawn(async move { axum::serve(listener, router).await });
     let ended = tokio::task::spawn_blocking(|| std::io::stdin().read(&mut [0]).map(drop));
     tokio::select! {
