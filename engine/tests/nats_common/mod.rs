@@ -1,6 +1,8 @@
 //! What the tests of the NATS adapter share.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
+pub(crate) mod ground;
+
 use async_nats::jetstream::{self, AckKind, consumer::pull};
 use dormer_engine::{
     nats::{NatsStore, Options, Sync},

@@ -36,7 +36,7 @@ pub use browser::Browser;
 pub use certs::{Identity, TestCa};
 pub use etcd::Etcd;
 pub use kubernetes::{ControlPlane, Speaker, openshift_crd};
-pub use nats::{Login, NatsOptions, NatsServer, NatsTls, NatsVersion};
+pub use nats::{Login, NatsNetwork, NatsOptions, NatsServer, NatsTls, NatsVersion};
 pub use otlp::OtlpReceiver;
 pub use port::free_port;
 pub use process::{Process, ProcessSpec};

@@ -87,6 +87,15 @@ pub struct NatsTls {
     pub client_ca: Option<String>,
 }
 
+/// Where a server runs and listens, when that is not on this machine's loopback.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NatsNetwork {
+    /// The network namespace (`ip netns`), which the caller has made.
+    pub namespace: String,
+    /// The server's address in it, which the caller can reach.
+    pub address: String,
+}
+
 /// How the server is started.
 #[derive(Debug, Clone)]
 pub struct NatsOptions {
@@ -104,8 +113,17 @@ pub struct NatsOptions {
     pub tls: Option<NatsTls>,
     /// Whether the monitoring page is served.
     pub monitor: bool,
+    /// A network of its own, if any.
+    pub network: Option<NatsNetwork>,
     /// Further lines of configuration, as they are.
     pub extra: String,
+}
+
+impl NatsOptions {
+    /// The address at which the server listens.
+    fn address(&self) -> &str {
+        self.network.as_ref().map_or("127.0.0.1", |network| &network.address)
+    }
 }
 
 impl Default for NatsOptions {
@@ -118,6 +136,7 @@ impl Default for NatsOptions {
             login: Login::Open,
             tls: None,
             monitor: false,
+            network: None,
             extra: String::new(),
         }
     }
@@ -171,7 +190,7 @@ impl NatsServer {
     /// `nats://127.0.0.1:<port>`, or `tls://…`.
     pub fn url(&self) -> String {
         let scheme = if self.options.tls.is_some() { "tls" } else { "nats" };
-        format!("{scheme}://127.0.0.1:{}", self.port)
+        format!("{scheme}://{}:{}", self.options.address(), self.port)
     }
 
     /// The client port, the same after a restart.
@@ -181,7 +200,8 @@ impl NatsServer {
 
     /// The address of the monitoring page, where that was asked for.
     pub fn monitor_url(&self) -> Option<String> {
-        self.options.monitor.then(|| format!("http://127.0.0.1:{}", self.monitor_port))
+        let page = || format!("http://{}:{}", self.options.address(), self.monitor_port);
+        self.options.monitor.then(page)
     }
 
     /// The server's process id.
@@ -236,6 +256,15 @@ impl NatsServer {
         self.restart_with(self.options.clone());
     }
 
+    /// Starts the server again as the current version, with the same files.
+    ///
+    /// # Panics
+    /// When it does not come up, or there is no such version here.
+    pub fn upgrade(&mut self) {
+        let version = NatsVersion::Current;
+        self.restart_with(NatsOptions { version, ..self.options.clone() });
+    }
+
     /// Starts the server again with other options: another version, other settings.
     ///
     /// # Panics
@@ -260,14 +289,22 @@ fn launch(
 ) -> Result<Process> {
     let config = folder.join("nats.conf");
     std::fs::write(&config, configuration(options, ports, folder)?)?;
+    let (mut program, mut args) =
+        (program.to_path_buf(), vec!["-c".into(), config.display().to_string()]);
+    if let Some(network) = &options.network {
+        // `ip` becomes the server: it can be signalled like one.
+        let path = std::mem::replace(&mut program, "ip".into()).display().to_string();
+        args.splice(0..0, ["netns".into(), "exec".into(), network.namespace.clone(), path]);
+    }
     let mut process = Process::start(&ProcessSpec {
-        program: program.to_path_buf(),
-        args: vec!["-c".into(), config.display().to_string()],
+        program,
+        args,
         env: vec![],
         log: folder.join("nats.log"),
         folder: Some(folder.to_path_buf()),
     })?;
-    let answers = block_until(START_MAX, || !process.is_running() || greets(ports.0));
+    let greets = || greets(options.address(), ports.0);
+    let answers = block_until(START_MAX, || !process.is_running() || greets());
     if answers && process.is_running() {
         return Ok(process);
     }
@@ -275,8 +312,8 @@ fn launch(
 }
 
 /// Whether the port greets as nats-server does: with a line that begins with INFO.
-fn greets(port: u16) -> bool {
-    let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+fn greets(address: &str, port: u16) -> bool {
+    let Ok(stream) = TcpStream::connect((address, port)) else { return false };
     let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).is_ok() && line.starts_with("INFO ")
@@ -288,9 +325,10 @@ fn store_dir(options: &NatsOptions, folder: &Path) -> PathBuf {
 
 /// The server's configuration file.
 fn configuration(options: &NatsOptions, ports: (u16, u16), folder: &Path) -> Result<String> {
-    let mut text = format!("host: 127.0.0.1\nport: {}\nserver_name: dormer_test\n", ports.0);
+    let address = options.address();
+    let mut text = format!("host: {address}\nport: {}\nserver_name: dormer_test\n", ports.0);
     if options.monitor {
-        writeln!(text, "http: \"127.0.0.1:{}\"", ports.1)?;
+        writeln!(text, "http: \"{address}:{}\"", ports.1)?;
     }
     if options.jetstream {
         let sync = if options.sync_always { "sync_interval: always" } else { "" };
@@ -341,12 +379,12 @@ mod tests {
             let mut server = started!(NatsServer::start(options));
             let port = server.port();
             server.kill();
-            assert!(!greets(port), "a killed server is silent");
+            assert!(!greets("127.0.0.1", port), "a killed server is silent");
             server.restart();
-            assert!(greets(port), "a restarted server answers on the same port");
+            assert!(greets("127.0.0.1", port), "a restarted server answers on the same port");
             let folder = server.folder().to_path_buf();
             drop(server);
-            assert!(!greets(port));
+            assert!(!greets("127.0.0.1", port));
             assert!(!folder.exists(), "its folder went with it");
         }
     }
