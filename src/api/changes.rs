@@ -15,7 +15,10 @@ use axum::{
 };
 use bytes::Bytes;
 use dormer_engine::port::{Clock, Ports};
-use dormer_proto::id::{RunId, Sum};
+use dormer_proto::{
+    id::{RunId, Sum},
+    work::ROLLOUT,
+};
 use futures::{Stream, stream};
 use serde_json::{Value, json};
 use std::{
@@ -105,9 +108,13 @@ fn reader<P: Ports>(api: Arc<Api<P>>) -> impl Stream<Item = Result<Bytes, Infall
 
 /// Listens before it reads the whole, so that no change falls between the two.
 async fn begin<P: Ports>(api: Arc<Api<P>>) -> Option<Reader<P>> {
+    // Read before anybody listens to a new telling, so that whatever changes from then on is told.
+    let first = api.changes.readers() == 0;
+    let before = if first { api.shelf.all().await.unwrap_or_default() } else { Vec::new() };
     let (told, begin) = api.changes.listen();
     if let Some(sender) = begin {
-        tokio::spawn(tell(Arc::clone(&api), sender));
+        let known = before.iter().map(|run| (run.id.clone(), run.sum)).collect();
+        tokio::spawn(tell(Arc::clone(&api), sender, known));
     }
     let mut reader = Reader { api, told, whole: VecDeque::new() };
     reader.hear_all().await?;
@@ -154,22 +161,33 @@ impl<P: Ports> Api<P> {
     }
 }
 
-/// Looks for changes and tells them, as long as anybody listens. At first it tells everything: something may have
-/// changed since the first reader heard the whole.
-async fn tell<P: Ports>(api: Arc<Api<P>>, sender: Arc<Sender<Bytes>>) {
-    let mut known: HashMap<RunId, Sum> = HashMap::new();
+/// Looks for changes and tells them, as long as anybody listens. What is `known` is not told: who listens
+/// hears the whole first, and a burst of everything would be more than a reader may lag behind.
+async fn tell<P: Ports>(
+    api: Arc<Api<P>>,
+    sender: Arc<Sender<Bytes>>,
+    mut known: HashMap<RunId, Sum>,
+) {
     while !api.changes.nobody_listens(&sender) {
         if let Ok(runs) = api.shelf.all().await {
-            let names = shown::names(&runs);
-            for run in runs.iter().filter(|run| known.get(&run.id) != Some(&run.sum)) {
+            let changed: Vec<&Shown> =
+                runs.iter().filter(|run| known.get(&run.id) != Some(&run.sum)).collect();
+            // Of thousands of runs only some have changed: nothing is made anew for the others.
+            let rollout = changed.iter().any(|run| run.id.workflow() == ROLLOUT);
+            let names = if rollout { shown::names(&runs) } else { BTreeMap::new() };
+            for run in changed {
                 let _ = sender.send(event("run", &api.shown(run, &names)));
+                known.insert(run.id.clone(), run.sum);
             }
-            let now: HashMap<RunId, Sum> =
-                runs.iter().map(|run| (run.id.clone(), run.sum)).collect();
-            for gone in known.keys().filter(|id| !now.contains_key(*id)) {
-                let _ = sender.send(event("forgotten", &json!({"run": gone.as_str()})));
+            if known.len() > runs.len() {
+                known.retain(|id, _| {
+                    let there = runs.binary_search_by(|run| run.id.cmp(id)).is_ok();
+                    if !there {
+                        let _ = sender.send(event("forgotten", &json!({"run": id.as_str()})));
+                    }
+                    there
+                });
             }
-            known = now;
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
