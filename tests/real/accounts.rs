@@ -22,7 +22,7 @@ pub(crate) fn shipped() -> Vec<Value> {
 
 /// The namespaces that the test's copy of the manifest has instead of `dormer` and `openshift-machine-api`. The others
 /// are the cluster's, and shared.
-fn moved(site: &Site, namespace: &str) -> String {
+pub(crate) fn moved(site: &Site, namespace: &str) -> String {
     match namespace {
         "dormer" => home(site),
         "openshift-machine-api" => site.machines.clone(),

@@ -20,6 +20,7 @@ use kube::{
     },
     config::{KubeConfigOptions, Kubeconfig},
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{sync::OnceLock, time::Duration};
 
@@ -33,6 +34,9 @@ const CRDS: [&str; 4] = [
     "config/v1/zz_generated.crd-manifests/0000_10_config-operator_01_infrastructures-Default.crd.yaml",
     "config/v1/zz_generated.crd-manifests/0000_10_config-operator_01_networks.crd.yaml",
 ];
+
+/// The kinds in which the console shows how things stand.
+const OURS: &str = include_str!("../../deploy/crd.yaml");
 
 static PLANE: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
 
@@ -78,8 +82,9 @@ fn start_as(how: fn() -> Start<ControlPlane>) -> Result<ControlPlane, Skipped> {
 /// What every OpenShift cluster has.
 async fn prepare(plane: &ControlPlane, crds: &[String]) {
     let world = World { admin: client(&plane.kubeconfig(&plane.admin())).await };
-    for crd in crds {
-        let crd: Value = serde_yaml_ng::from_str(crd).expect("a CRD");
+    let all = crds.iter().map(String::as_str).chain([OURS]);
+    let all = all.flat_map(serde_yaml_ng::Deserializer::from_str);
+    for crd in all.map(|one| Value::deserialize(one).expect("a CRD")) {
         let name = crd["metadata"]["name"].as_str().expect("a name").to_owned();
         world.create(crd).await;
         await_some("the kind is served", PATIENCE, || async {
@@ -87,6 +92,13 @@ async fn prepare(plane: &ControlPlane, crds: &[String]) {
             let conditions = crd["status"]["conditions"].as_array()?.clone();
             let is = |c: &Value| c["type"] == "Established" && c["status"] == "True";
             conditions.iter().any(is).then_some(())
+        })
+        .await;
+    }
+    // Established is not yet served: for a moment the server answers that its storage is initializing.
+    for kind in [MACHINE, INFRASTRUCTURE, WINDOWS_MACHINE, WINDOWS_POOL] {
+        await_some("the kind is listed", PATIENCE, || async {
+            world.api(kind, "").list(&ListParams::default()).await.ok().map(drop)
         })
         .await;
     }
@@ -114,6 +126,8 @@ pub(crate) const NODE: Kind = ("", "v1", "Node");
 pub(crate) const BUDGET: Kind = ("policy", "v1", "PodDisruptionBudget");
 pub(crate) const CSR: Kind = ("certificates.k8s.io", "v1", "CertificateSigningRequest");
 pub(crate) const POD: Kind = ("", "v1", "Pod");
+pub(crate) const WINDOWS_MACHINE: Kind = ("dormer.io", "v1alpha1", "WindowsMachine");
+pub(crate) const WINDOWS_POOL: Kind = ("dormer.io", "v1alpha1", "WindowsPool");
 pub(crate) const SERVICE_ACCOUNT: Kind = ("", "v1", "ServiceAccount");
 
 /// The cluster as its administrator sees it.
@@ -123,7 +137,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    fn api(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {
+    pub(crate) fn api(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(kind.0, kind.1, kind.2));
         if namespace.is_empty() {
             Api::all_with(self.admin.clone(), &resource)

@@ -2,17 +2,23 @@
 //! them the step that needs it fails and says what it may not do; and what is not granted is refused.
 
 use super::{
-    accounts::{apply, home, ours, shipped},
+    accounts::{apply, home, moved, ours, shipped},
     ask::{Ask, Kubelet, OPERATOR, bootstrap_token, expectation},
-    cluster::{Site, World, client, close, delete, evict, hands, open, plane, run},
+    cluster::{
+        Kind, NODE, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, client, close, delete, evict,
+        hands, open, plane, run,
+    },
     watcher::{bad_settings, candidate},
     watching::{Recorder, Watching, everything_is_seen, settings},
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::{Speaker, await_condition};
 use dormer_workers::{host::cluster::Cluster, kubernetes::KubernetesHands};
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client};
+use k8s_openapi::api::core::v1::{Node, Secret};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
 use serde_json::{Value, json};
 use std::sync::{
     Arc,
@@ -86,15 +92,18 @@ enum Step {
     RollsAPoolBack,
     LearnsHowToJoin,
     ReadsTheKey,
+    ShowsAMachine,
+    ShowsThePool,
+    TellsOfANode,
 }
 
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
     DrainsByForce, FencesANode, IsElected, LearnsHowToJoin, ReadsTheKey, RollsAPoolBack,
-    SeesEverything, TellsOfARefusal,
+    SeesEverything, ShowsAMachine, ShowsThePool, TellsOfANode, TellsOfARefusal,
 };
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 16] = [
     SeesEverything,
     AnswersABadSetting,
     IsElected,
@@ -108,6 +117,9 @@ const STEPS: [Step; 13] = [
     RollsAPoolBack,
     LearnsHowToJoin,
     ReadsTheKey,
+    ShowsAMachine,
+    ShowsThePool,
+    TellsOfANode,
 ];
 
 /// Which step fails without a right, and what it says then.
@@ -147,6 +159,15 @@ fn needed_by(right: &Right) -> (Step, String) {
         ("worker-key", "secrets", _) => (ReadsTheKey, "cannot get resource".into()),
         ("worker-events", "events", "create") => (TellsOfARefusal, "there is no Event".into()),
         ("worker-events", "events", _) => (TellsOfARefusal, "it is not counted".into()),
+        (console, what, verb) if console.starts_with("console") => {
+            let step = match (console, what) {
+                (_, "windowsmachines" | "windowsmachines/status") => ShowsAMachine,
+                ("console-machines", _) => ShowsAMachine,
+                ("console-home", _) => ShowsThePool,
+                _ => TellsOfANode,
+            };
+            (step, format!(r#"cannot {verb} resource "{what}""#))
+        }
         other => panic!("no step needs {other:?}: it should not be granted"),
     }
 }
@@ -156,6 +177,7 @@ struct Bench {
     site: Site,
     watcher: Client,
     worker: Client,
+    console: World,
     hands: KubernetesHands,
     token: Speaker,
     node: AtomicU32,
@@ -166,6 +188,7 @@ impl Bench {
         apply(&site, |_, _| true).await;
         let watcher = site.client(&ours(&site, "dormer-watcher").await).await;
         let worker = site.client(&ours(&site, "dormer-worker").await).await;
+        let console = World { admin: site.client(&ours(&site, "dormer-console").await).await };
         let token = bootstrap_token(&site, "rbac00").await;
         // Without an authority, so that Kubernetes' own is needed.
         let (key, text) = ("cloud-private-key", json!({"private-key.pem": "a key"}));
@@ -180,7 +203,7 @@ impl Bench {
                 .await;
         }
         let (hands, node) = (hands(worker.clone(), home(&site)), AtomicU32::new(0));
-        Self { site, watcher, worker, hands, token, node }
+        Self { site, watcher, worker, console, hands, token, node }
     }
 
     /// A number that no other step has.
@@ -218,7 +241,62 @@ impl Bench {
                 let found = api.get("cloud-private-key").await;
                 found.map(drop).map_err(|error| error.to_string())
             }
+            ShowsAMachine => {
+                let place = (self.site.machines.clone(), format!("shown-{number}"));
+                self.shows(WINDOWS_MACHINE, "", &place).await.map_err(|error| error.to_string())
+            }
+            ShowsThePool => {
+                let place = (home(&self.site), format!("shown-{number}"));
+                let within = home(&self.site);
+                let shown = self.shows(WINDOWS_POOL, &within, &place).await;
+                shown.map_err(|error| error.to_string())
+            }
+            TellsOfANode => {
+                let machine = self.site.joined(&format!("t{number}")).await;
+                let told = self.tells_of_a_node(&machine.name).await;
+                told.map_err(|error| error.to_string())
+            }
         }
+    }
+
+    /// All that the console does with an object of its own, in the order in which it does it, and an Event beside.
+    async fn shows(
+        &self,
+        kind: Kind,
+        listed: &str,
+        (namespace, name): &(String, String),
+    ) -> Result<(), kube::Error> {
+        let api = self.console.api(kind, namespace);
+        self.console.api(kind, listed).list(&ListParams::default()).await?;
+        let object = json!({"apiVersion": format!("{}/{}", kind.0, kind.1), "kind": kind.2,
+            "metadata": {"name": name, "namespace": namespace}});
+        self.console.try_create(object).await?;
+        let status = Patch::Merge(json!({"status": {"waitingFor": "nothing"}}));
+        api.patch_status(name, &PatchParams::default(), &status).await?;
+        api.delete(name, &DeleteParams::default()).await?;
+        self.tells(namespace, kind, name).await
+    }
+
+    async fn tells_of_a_node(&self, name: &str) -> Result<(), kube::Error> {
+        let condition = json!({"type": "Dormer", "status": "True"});
+        let status = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+        let nodes: Api<Node> = Api::all(self.console.admin.clone());
+        nodes.patch_status(name, &PatchParams::default(), &status).await?;
+        self.tells("default", NODE, name).await
+    }
+
+    async fn tells(&self, namespace: &str, of: Kind, name: &str) -> Result<(), kube::Error> {
+        let version = if of.0.is_empty() { of.1.into() } else { format!("{}/{}", of.0, of.1) };
+        let mut about = json!({"apiVersion": version, "kind": of.2, "name": name});
+        if namespace != "default" {
+            about["namespace"] = namespace.into();
+        }
+        let event = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event",
+            "metadata": {"generateName": "shown-", "namespace": namespace},
+            "eventTime": "2026-11-21T13:00:00.000000Z", "type": "Normal", "reason": "Joined",
+            "action": "Joined", "regarding": about, "reportingController": "dormer.io/console",
+            "reportingInstance": "one"});
+        self.console.try_create(event).await.map(drop)
     }
 
     async fn run(&self, task: Task) -> Result<Outcome, String> {
@@ -336,12 +414,16 @@ impl Bench {
         let all = rights().into_iter().filter(|right| right.role == role.role);
         let rules: Vec<Value> = all.filter(|right| Some(right) != without).map(rule).collect();
         let kind = if role.namespace.is_some() { "Role" } else { "ClusterRole" };
-        let namespace = role.namespace.as_deref().map(|name| self.moved(name)).unwrap_or_default();
+        let namespace =
+            role.namespace.as_deref().map(|name| moved(&self.site, name)).unwrap_or_default();
         let name = format!("{}-{}", self.site.name, role.role);
         let kind = ("rbac.authorization.k8s.io", "v1", kind);
         self.site.world.patch(kind, &namespace, &name, json!({"rules": rules})).await;
-        let account =
-            if role.role.starts_with("dormer-watcher") { &self.watcher } else { &self.worker };
+        let account = match &role.role {
+            name if name.starts_with("dormer-watcher") => &self.watcher,
+            name if name.starts_with("dormer-console") => &self.console.admin,
+            _ => &self.worker,
+        };
         let wish = self.wish(role);
         let what = format!("{role:?} is {}", if without.is_none() { "given" } else { "taken" });
         await_condition(&what, super::cluster::PATIENCE, || async {
@@ -350,18 +432,10 @@ impl Bench {
         .await;
     }
 
-    fn moved(&self, namespace: &str) -> String {
-        match namespace {
-            "dormer" => home(&self.site),
-            "openshift-machine-api" => self.site.machines.clone(),
-            other => other.to_owned(),
-        }
-    }
-
     /// A right as it is asked for in a review.
     fn wish(&self, right: &Right) -> Value {
         let (resource, part) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
-        let namespace = right.namespace.as_deref().map(|name| self.moved(name));
+        let namespace = right.namespace.as_deref().map(|name| moved(&self.site, name));
         json!({"namespace": namespace, "group": right.group, "resource": resource,
             "subresource": part, "name": right.name, "verb": right.verb})
     }
@@ -450,7 +524,7 @@ fn asked(one: (&str, &str, &str, &str, &str)) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_not_granted_is_refused_and_engine_and_console_may_nothing() {
+async fn what_is_not_granted_is_refused_and_the_engine_may_nothing() {
     let site = Site::new(plane!(), "refused").await;
     apply(&site, |_, _| true).await;
     let mut clients = Vec::new();
@@ -459,6 +533,10 @@ async fn what_is_not_granted_is_refused_and_engine_and_console_may_nothing() {
     }
     for (account, client) in &clients {
         for one in FORBIDDEN {
+            // The console's condition on Nodes, and nothing else there.
+            if *account == "dormer-console" && one.2 == "nodes/status" {
+                continue;
+            }
             assert!(!allowed(client, &asked(one)).await, "{account} may {one:?}");
         }
     }
@@ -484,8 +562,22 @@ async fn what_is_not_granted_is_refused_and_engine_and_console_may_nothing() {
         let namespace = right.namespace.clone().unwrap_or_default();
         let name = right.name.clone().unwrap_or_default();
         let wish = asked((&namespace, &right.group, &right.resource, &name, &right.verb));
-        for (account, client) in &clients[2..] {
-            assert!(!allowed(client, &wish).await, "{account} may {right:?}");
+        assert!(!allowed(&clients[2].1, &wish).await, "the engine may {right:?}");
+        let consoles = right.role.starts_with("dormer-console");
+        // Some of it others may, too.
+        if !consoles && right.resource != "events" {
+            assert!(!allowed(&clients[3].1, &wish).await, "the console may {right:?}");
+        }
+        if consoles {
+            let namespace = right.namespace.as_deref().map(|name| moved(&site, name));
+            let wish = asked((
+                &namespace.unwrap_or_default(),
+                &right.group,
+                &right.resource,
+                &name,
+                &right.verb,
+            ));
+            assert!(allowed(&clients[3].1, &wish).await, "the console may not {right:?}");
         }
     }
 }

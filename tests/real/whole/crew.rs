@@ -65,10 +65,15 @@ impl<'a> Crew<'a> {
         Start::Started(Self { ground, processes, console, _nats: nats })
     }
 
-    /// Ends every role in order; each says that all was well.
+    /// Ends every role in order; each says that all was well, and none was ever refused by the API server.
     pub(crate) fn end(mut self) {
-        for process in &mut self.processes {
+        for (process, role) in self.processes.iter_mut().zip(ROLES) {
             process.terminate().expect("it ends");
+            let log = std::fs::read_to_string(self.ground.path(&format!("{role}.log")));
+            let log = log.expect("a log");
+            let refused =
+                log.lines().find(|line| line.contains("may not ") || line.contains("forbidden"));
+            assert_eq!(refused, None, "{role}");
         }
     }
 

@@ -3,7 +3,7 @@
 use super::super::{
     accounts,
     ask::{OPERATOR, account},
-    cluster::{Kind, MACHINE, NODE, Site, World, client, with_kubelets},
+    cluster::{Kind, MACHINE, NODE, Site, WINDOWS_MACHINE, World, client, with_kubelets},
 };
 use dormer_fleet::{
     Pace, WorldConfig,
@@ -193,6 +193,12 @@ impl Ground {
         let pods = self.world.list(super::super::cluster::POD, &self.pods).await;
         let ready = pods.iter().filter(|pod| condition(pod, "Ready"));
         ready.filter_map(|pod| pod["spec"]["nodeName"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// WindowsMachines in this state, as `kubectl get` shows them.
+    pub(crate) async fn shown(&self, state: &str) -> usize {
+        let shown = self.world.list(WINDOWS_MACHINE, &self.machines).await;
+        shown.iter().filter(|machine| machine["status"]["state"] == state).count()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

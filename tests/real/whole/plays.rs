@@ -26,6 +26,7 @@ async fn recreated_and_deleted(ground: &Ground) {
     let crew = started!(Crew::start(ground));
     crew.until_all_serve(2, "11.0.0-").await;
     crew.until("a web server on each node", async || ground.web_servers().await.len() == 2).await;
+    crew.until("kubectl shows them", async || ground.shown("Joined").await == 2).await;
     let (first, before) = (uids(&ground.all_machines().await), ground.tally());
 
     ground.record.reset_max_unavailable();
