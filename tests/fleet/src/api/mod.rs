@@ -1,6 +1,7 @@
 //! The API server: Kubernetes' HTTP over an object store in memory.
 //!
-//! `tests/real` asks dormer's hands and watcher the same of a real one. Where this one differs:
+//! `tests/real` asks dormer's hands and watcher the same of a real one, and plays whole stories on both. Where this one
+//! differs:
 //!
 //! - Authorization is not enforced: every known user may do everything, but for what `NodeRestriction`
 //!   says of making Nodes and certificate requests. Reviews answer what a test has granted, not Roles.
@@ -15,6 +16,10 @@
 //!   made or read by watches a moment later, and an eviction meanwhile is refused with 429.
 //! - Bodies in protobuf are refused with 415 (kubectl's `create configmap NAME …` and its like send
 //!   them; `create -f`, `apply`, `edit`, `patch`, `scale` and `drain` do not).
+//! - A strategic merge patch is taken for every kind; the real one answers 415 for custom resources. A kind is served
+//!   from the start; the real one answers 429 for a moment after its definition was established.
+//! - A pod's eviction leaves no condition `DisruptionTarget` on it.
+//! - A Node is unreachable after 40 s of the world's time; the real node controller counts 50 s of its own.
 //! - A paginated list goes on in the present state rather than in its first page's; Events are
 //!   forgotten by number, not by age.
 
