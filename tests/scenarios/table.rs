@@ -12,6 +12,7 @@ const STORY: &str = "workflows/tests/machine_stories.rs";
 const WHOLE: &str = "src/bench/fleet/scenarios.rs";
 const EVICT: &str = "workers/tests/kubernetes/evict.rs";
 const REAL_DRAIN: &str = "tests/real/drain.rs";
+const REAL_STRESS: &str = "tests/real/stress.rs";
 const STRESS: &str = "workers/tests/sshd/stress.rs";
 const UPLOAD: &str = "workers/tests/sshd/upload.rs";
 const TALK: &str = "workers/tests/sshd/talk.rs";
@@ -253,9 +254,22 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
     (
         51,
         "the node goes silent in its drain",
-        &[(WHOLE, "a_node_that_goes_silent_in_its_drain_is_replaced_all_the_same")],
+        &[
+            (WHOLE, "a_node_that_goes_silent_in_its_drain_is_replaced_all_the_same"),
+            (
+                REAL_STRESS,
+                "a_node_that_falls_silent_in_its_drain_keeps_its_pods_and_they_are_named",
+            ),
+        ],
     ),
-    (52, "a pod's finalizer is never removed", &[(WHOLE, "a_pod_with_a_finalizer_is_named")]),
+    (
+        52,
+        "a pod's finalizer is never removed",
+        &[
+            (WHOLE, "a_pod_with_a_finalizer_is_named"),
+            (REAL_STRESS, "a_pod_of_a_namespace_that_ends_is_waited_for_by_name"),
+        ],
+    ),
     (
         53,
         "a pod that ignores the cordon",
@@ -276,7 +290,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
     (
         55,
         "a volume stays attached after the drain",
-        &[(WHOLE, "a_volume_that_stays_attached_holds_nobody_for_ever")],
+        &[
+            (WHOLE, "a_volume_that_stays_attached_holds_nobody_for_ever"),
+            (REAL_STRESS, "a_volume_that_stays_attached_holds_no_drain_and_is_left_alone"),
+        ],
     ),
     (
         56,
