@@ -2,6 +2,7 @@
 
 mod power;
 mod stage;
+mod workloads;
 
 use stage::{Play, Told};
 

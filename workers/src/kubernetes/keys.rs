@@ -24,6 +24,8 @@ pub const SUBNET: &str = "k8s.ovn.org/hybrid-overlay-node-subnet";
 pub const ROLLBACK_BY: &str = "dormer.io/rollback-by";
 /// On a Machine: its operating system; `Windows` is ours.
 pub const OS_ID: &str = "machine.openshift.io/os-id";
+/// On an object that dormer makes beside the machines' own: `dormer`, and nobody else's is touched.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// A mark as it stands in [`FENCE`].
 #[must_use]

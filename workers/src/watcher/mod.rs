@@ -7,8 +7,10 @@
 //!
 //! It may do no more than: list and watch Machines and MachineSets in their namespace, Nodes and
 //! CertificateSigningRequests, and ConfigMaps in dormer's namespace; read `/version`; get, create and update the
-//! Lease there; create and patch Events there. It writes to no Machine, MachineSet or Node.
+//! Lease there; create and patch Events there; get and apply RuntimeClasses. It writes to no Machine, MachineSet or
+//! Node.
 
+mod classes;
 mod cluster;
 mod csr;
 mod election;
@@ -26,6 +28,7 @@ pub use status::Status;
 
 use crate::{pool::Installed, port::Facts};
 use backon::{BackoffBuilder, ExponentialBuilder};
+use classes::Classes;
 use cluster::Trouble;
 use dormer_proto::{
     id::{IdError, RunId},
@@ -114,7 +117,7 @@ pub async fn run<F: Facts, I: Installed>(
         stop.clone(),
     );
     let watcher = Watcher {
-        settings: Settings::new(client.clone(), &options.pool),
+        settings: Settings::new(client.clone(), &options.pool, &options.namespace),
         client,
         facts,
         catalog,
@@ -124,6 +127,7 @@ pub async fn run<F: Facts, I: Installed>(
         status,
         told: Told::default(),
         servers: Servers::default(),
+        classes: Classes::default(),
         unreadable: Unreadable::default(),
     };
     tokio::join!(campaign, watcher.run(stop));
@@ -141,6 +145,7 @@ struct Watcher<F, I> {
     settings: Settings,
     told: Told,
     servers: Servers,
+    classes: Classes,
     unreadable: Unreadable,
 }
 
@@ -166,7 +171,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             };
             let Err(trouble) = ended else { continue };
             tracing::warn!("the watcher lists again: {trouble}");
-            self.status.send_modify(|status| status.error = Some(trouble.to_string()));
+            self.status.send_modify(|status| status.failed(trouble.to_string()));
             // A watch that ends at once after every list must not make a storm of lists.
             if began.elapsed() > BACKOFF.1 {
                 next = waits.build();

@@ -29,6 +29,8 @@ const PORT_LIMIT: Duration = Duration::from_secs(60);
 const CHANGES_MAX: usize = 1_024;
 /// Into how many parts the repeats of one round are spread.
 const PARTS: u32 = 60;
+/// After how many parts the Windows builds among the nodes are looked at again.
+const CLASSES_EVERY: u32 = 5;
 /// A machine that is new is spoken of again after so many parts: its first facts may have come before its run began.
 const NEW_AGAIN: [u32; 2] = [1, 5];
 
@@ -70,6 +72,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         round.view.owners_changed = false;
         self.publish(letters).await?;
         self.listed(&mut round);
+        self.classes.forget();
+        self.keep_classes(&round).await;
         let (to, changes) = mpsc::channel(CHANGES_MAX);
         let mut watches = JoinSet::new();
         for (resource, from) in resources.into_iter().zip(from) {
@@ -111,6 +115,9 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                 }
                 _ = parts.tick() => {
                     let mut letters = self.part(&mut round);
+                    if round.parts.is_multiple_of(CLASSES_EVERY) {
+                        self.keep_classes(&round).await;
+                    }
                     if round.parts == 0 && self.servers.look(&self.client).await {
                         self.settings.stale();
                         letters.extend(self.changed(&mut round).await);
@@ -120,6 +127,11 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             };
             self.publish(letters).await?;
         }
+    }
+
+    async fn keep_classes(&mut self, round: &Round) {
+        let builds = round.view.nodes.values().filter_map(|node| node.build.clone());
+        self.classes.keep(&self.client, builds.collect()).await;
     }
 
     fn apply(&mut self, round: &mut Round, change: Change) -> Result<(), Trouble> {
@@ -199,6 +211,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             status.epoch = round.writer.beginning.epoch;
             status.listed = Some(jiff::Timestamp::now());
             status.error = None;
+            status.failing = None;
         });
         self.show(round);
         tracing::info!(

@@ -23,6 +23,7 @@ struct Data {
 /// The pool's ConfigMap, what was accepted of it, and what was refused.
 pub(super) struct Settings {
     pool: String,
+    namespace: String,
     client: Client,
     map: Option<ConfigMap>,
     /// Something changed since it was settled.
@@ -40,9 +41,10 @@ struct ConfigMap {
 }
 
 impl Settings {
-    pub(super) fn new(client: Client, pool: &str) -> Self {
-        let pool = pool.to_owned();
-        Self { pool, client, map: None, stale: true, accepted: None, refused: None, answered: None }
+    pub(super) fn new(client: Client, pool: &str, namespace: &str) -> Self {
+        let (pool, namespace) = (pool.to_owned(), namespace.to_owned());
+        let (accepted, refused, answered) = (None, None, None);
+        Self { pool, namespace, client, map: None, stale: true, accepted, refused, answered }
     }
 
     /// Before a list: what it lacks is not there.
@@ -103,11 +105,20 @@ impl Settings {
         true
     }
 
-    /// Answers a bad edit by an Event on the ConfigMap that names the field, once.
+    /// Answers a bad edit by an Event on the ConfigMap that names the field, once; and so where there is no ConfigMap
+    /// and the defaults cannot hold, because no payload is there.
     pub(super) async fn answer(&mut self) {
-        let (Some(map), Some(error)) = (&self.map, &self.refused) else { return };
-        let uid = map.meta.uid.clone().unwrap_or_default();
-        let this = (uid, map.resource, error.clone());
+        let Some(error) = &self.refused else { return };
+        let absent = || ObjectMeta {
+            name: Some(crate::pool::config_map(&self.pool)),
+            namespace: Some(self.namespace.clone()),
+            ..ObjectMeta::default()
+        };
+        let (meta, resource) = match &self.map {
+            Some(map) => (map.meta.clone(), map.resource),
+            None => (absent(), 0),
+        };
+        let this = (meta.uid.clone().unwrap_or_default(), resource, error.clone());
         if self.answered.as_ref() == Some(&this) {
             return;
         }
@@ -115,7 +126,7 @@ impl Settings {
             pool = self.pool,
             "the pool's settings are refused, the ones before hold: {error}"
         );
-        let write = write_event(&self.client, &map.meta, error);
+        let write = write_event(&self.client, &meta, error);
         let written = tokio::time::timeout(EVENT_LIMIT, write).await;
         match written {
             Ok(Ok(())) => {}

@@ -1,6 +1,10 @@
 //! How the watcher fares, for health endpoints and people.
 
 use dormer_proto::id::Epoch;
+use std::time::Duration;
+
+/// How long lists may fail until the watcher no longer counts as at work.
+const FAILING_MAX: Duration = Duration::from_secs(120);
 
 /// How the watcher fares. Counts are of the present view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,14 +31,49 @@ pub struct Status {
     pub unreadable: u64,
     /// Why the pool's settings are not what the ConfigMap asks for: the key, and what is wrong with it.
     pub pool_refused: Option<String>,
+    /// Since when every list has failed, by this process's clock; `None` while they succeed.
+    pub failing: Option<jiff::Timestamp>,
     /// What went wrong last, in one sentence; `None` since it went right again.
     pub error: Option<String>,
 }
 
 impl Status {
-    /// Whether the watcher does its part: it has listed and goes on, or another one is elected.
+    /// Whether the watcher does its part: it has listed and goes on, or another one is elected. One whose lists have
+    /// failed for two minutes does not.
     #[must_use]
     pub fn ready(&self) -> bool {
-        if self.elected { self.listed.is_some() } else { self.holder.is_some() }
+        self.ready_at(jiff::Timestamp::now())
+    }
+
+    fn ready_at(&self, now: jiff::Timestamp) -> bool {
+        let failing = |since| Duration::try_from(now.duration_since(since)).unwrap_or_default();
+        let lost = self.failing.map(failing).is_some_and(|failing| failing >= FAILING_MAX);
+        if self.elected { self.listed.is_some() && !lost } else { self.holder.is_some() }
+    }
+
+    /// A round ended with this trouble.
+    pub(super) fn failed(&mut self, trouble: String) {
+        self.failing.get_or_insert_with(jiff::Timestamp::now);
+        self.error = Some(trouble);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_elected_watcher_whose_lists_fail_for_long_is_not_ready() {
+        let now = jiff::Timestamp::now();
+        let mut status = Status { elected: true, listed: Some(now), ..Status::default() };
+        assert!(status.ready_at(now));
+        status.failed("no way to the API server".into());
+        let since = status.failing.expect("a time");
+        assert!(status.ready_at(since + Duration::from_secs(119)));
+        status.failed("still none".into());
+        assert_eq!(status.failing, Some(since), "the first failure counts");
+        assert!(!status.ready_at(since + FAILING_MAX));
+        let elsewhere = Status { elected: false, holder: Some("another".into()), ..status };
+        assert!(elsewhere.ready_at(since + FAILING_MAX));
     }
 }

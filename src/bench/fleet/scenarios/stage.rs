@@ -166,6 +166,16 @@ impl Play {
         self.world.faults.struck().len() >= self.faults
     }
 
+    /// Makes objects in the world, as the administrator; what the API server refuses is named.
+    pub(super) fn create(&self, object: serde_json::Value) -> Result<(), String> {
+        self.world.create(object).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// All objects of a kind.
+    pub(super) fn all(&self, kind: &kinds::Kind) -> Vec<serde_json::Value> {
+        self.world.all(kind).iter().map(|object| object.value.clone()).collect()
+    }
+
     /// The host of the one machine.
     pub(super) fn only_host(&self) -> Arc<dormer_fleet::host::Host> {
         let all = self.world.hosts.as_ref().map(dormer_fleet::host::Hosts::all).unwrap_or_default();

@@ -84,6 +84,8 @@ impl Pods {
         if pod.deleting() {
             return Ok(None);
         }
+        let Some(pod) = self.of_its_class(pod) else { return Ok(Some(LOOK_AGAIN * 12)) };
+        let pod = &pod;
         let nodes = self.client.all(&kinds::NODE);
         let mut least = None;
         for node in &nodes {
@@ -100,6 +102,22 @@ impl Pods {
         let bind = json!({"spec": {"nodeName": node.value.name()}});
         self.client.merge(&kinds::POD, key, &bind).await?;
         Ok(None)
+    }
+
+    /// The pod with what its RuntimeClass adds to selector and tolerations; none while there is no such class. (The real
+    /// API server does that when a pod is made, and refuses it without the class.)
+    fn of_its_class(&self, pod: &Value) -> Option<Value> {
+        let mut pod = pod.clone();
+        let Some(name) = pod["spec"]["runtimeClassName"].as_str() else { return Some(pod) };
+        let class = self.client.get(&kinds::RUNTIME_CLASS, &Key::new("", name))?;
+        let scheduling = &class.value["scheduling"];
+        for (key, value) in scheduling["nodeSelector"].as_object().into_iter().flatten() {
+            pod["spec"]["nodeSelector"][key] = value.clone();
+        }
+        let mut tolerations = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+        tolerations.extend(scheduling["tolerations"].as_array().cloned().unwrap_or_default());
+        pod["spec"]["tolerations"] = json!(tolerations);
+        Some(pod)
     }
 
     async fn start(&self, key: &Key, node: &Value) -> Result<(), Refusal> {

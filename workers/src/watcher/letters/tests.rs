@@ -28,7 +28,7 @@ fn machine(uid: &str, resource: u64, expected: Option<&str>, node: Option<&str>)
 
 fn node(uid: &str, name: &str, resource: u64) -> Seen {
     let fact = NodeFact { name: name.into(), uid: uid.into(), ..Default::default() };
-    Seen::Node(NodeSeen { fact, resource })
+    Seen::Node(NodeSeen { fact, build: None, resource })
 }
 
 fn csr(uid: &str, node: &str, pending: bool, resource: u64) -> Seen {

@@ -1,6 +1,6 @@
 //! A Node, as the run of its machine is told of it.
 
-use super::{Odd, annotation, body, odd, resource, short, token, uid};
+use super::{Odd, annotation, body, label, odd, resource, short, token, uid};
 use crate::kubernetes::keys;
 use dormer_proto::machine::NodeFact;
 use kube::api::DynamicObject;
@@ -9,6 +9,8 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::watcher) struct NodeSeen {
     pub(in crate::watcher) fact: NodeFact,
+    /// Its Windows build, `10.0.20348`; none for a node of another system.
+    pub(in crate::watcher) build: Option<String>,
     pub(in crate::watcher) resource: u64,
 }
 
@@ -70,5 +72,8 @@ pub(in crate::watcher) fn node(object: DynamicObject) -> Result<NodeSeen, Odd> {
         token: token(&meta),
         subnet: short("metadata.annotations", annotation(&meta, keys::SUBNET))?,
     };
-    Ok(NodeSeen { fact, resource: resource(&meta)? })
+    let windows = label(&meta, "kubernetes.io/os") == Some("windows");
+    let build = label(&meta, "node.kubernetes.io/windows-build").filter(|_| windows);
+    let build = short("metadata.labels", build.map(str::to_owned))?;
+    Ok(NodeSeen { fact, build, resource: resource(&meta)? })
 }

@@ -99,7 +99,9 @@ fn odd_objects_name_their_field() {
 #[test]
 fn a_node_becomes_its_fact() {
     let seen = node(object(json!({
-        "metadata": {"name": "win-1", "uid": "n-1", "resourceVersion": "9", "annotations": {
+        "metadata": {"name": "win-1", "uid": "n-1", "resourceVersion": "9", "labels": {
+            "kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348",
+        }, "annotations": {
             "dormer.io/version": "v1", "windowsmachineconfig.openshift.io/version": "10.17",
             "k8s.ovn.org/hybrid-overlay-node-subnet": "10.132.0.0/24", "dormer.io/fence": "3 closed"}},
         "spec": {"unschedulable": true, "providerID": "aws:///a/i-1"},
@@ -120,7 +122,8 @@ fn a_node_becomes_its_fact() {
         token: Some(TokenMark { token: LeaseToken(3), open: false }),
         subnet: Some("10.132.0.0/24".into()),
     };
-    assert_eq!(seen, NodeSeen { fact: expected, resource: 9 });
+    let build = Some("10.0.20348".to_owned());
+    assert_eq!(seen, NodeSeen { fact: expected, build, resource: 9 });
 }
 
 #[test]

@@ -1,0 +1,127 @@
+//! A RuntimeClass for each Windows build among the nodes, so that a workload can ask for its build by one name.
+//!
+//! A class is made when the first Node of a build is seen, and kept for good: it costs nothing, and while the last
+//! Node of a build is being replaced, pods that name the class must not be refused. A RuntimeClass that somebody else
+//! made is left as it is.
+
+use super::cluster::sentence;
+use crate::kubernetes::keys;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+/// The field manager of what the watcher applies.
+const MANAGER: &str = "dormer-watcher";
+/// What containerd calls Windows containers that share the host's kernel.
+const HANDLER: &str = "runhcs-wcow-process";
+/// How long the API server may take for all of it.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Most builds that get a class; a cluster has a handful.
+const BUILDS_MAX: usize = 32;
+
+/// What is known of the classes.
+#[derive(Debug, Default)]
+pub(super) struct Classes {
+    /// Builds whose class stands as it should, or is somebody else's.
+    settled: BTreeSet<String>,
+    /// What was said of a build, so that it is said once.
+    said: BTreeMap<String, String>,
+}
+
+impl Classes {
+    /// Before a list: what stands is looked at again.
+    pub(super) fn forget(&mut self) {
+        self.settled.clear();
+    }
+
+    /// Makes the classes of these builds that are not there. What goes wrong is said once, and tried again later.
+    pub(super) async fn keep(&mut self, client: &Client, builds: BTreeSet<String>) {
+        let new = builds.into_iter().filter(|build| is_build(build)).take(BUILDS_MAX);
+        let new: Vec<_> = new.filter(|build| !self.settled.contains(build)).collect();
+        let all = async {
+            for build in &new {
+                match class(client, build).await {
+                    Ok(()) => drop(self.settled.insert(build.clone())),
+                    Err(why) => self.say(build, why),
+                }
+            }
+        };
+        if tokio::time::timeout(LIMIT, all).await.is_err() {
+            tracing::warn!("the RuntimeClasses wait: the API server does not answer in time");
+        }
+    }
+
+    fn say(&mut self, build: &str, why: String) {
+        if self.said.get(build) != Some(&why) {
+            tracing::warn!(build, "no RuntimeClass for this Windows build: {why}");
+            self.said.insert(build.to_owned(), why);
+        }
+    }
+}
+
+async fn class(client: &Client, build: &str) -> Result<(), String> {
+    let (name, api) = (name(build), Api::<RuntimeClass>::all(client.clone()));
+    let failed = |verb, error| sentence(verb, "runtimeclasses.node.k8s.io", &error).0;
+    let found = api.get_opt(&name).await.map_err(|error| failed("get", error))?;
+    if found
+        .is_some_and(|found| found.labels().get(keys::MANAGED_BY).is_none_or(|by| by != "dormer"))
+    {
+        tracing::info!(name, "the RuntimeClass is somebody else's and stays as it is");
+        return Ok(());
+    }
+    let params = PatchParams::apply(MANAGER).force();
+    let applied = api.patch(&name, &params, &Patch::Apply(wanted(build))).await;
+    applied.map(drop).map_err(|error| failed("apply", error))
+}
+
+/// The name of a build's class: `windows-10.0.20348`.
+fn name(build: &str) -> String {
+    format!("windows-{build}")
+}
+
+/// The taint of Windows nodes is spelled in two ways: pods of the class stand both.
+fn wanted(build: &str) -> Value {
+    let tolerates = |value: &str| json!({"key": "os", "operator": "Equal", "value": value, "effect": "NoSchedule"});
+    json!({
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+        "metadata": {"name": name(build), "labels": {keys::MANAGED_BY: "dormer"}},
+        "handler": HANDLER,
+        "scheduling": {
+            "nodeSelector": {
+                "kubernetes.io/os": "windows",
+                "kubernetes.io/arch": "amd64",
+                "node.kubernetes.io/windows-build": build,
+            },
+            "tolerations": [tolerates("Windows"), tolerates("windows")],
+        },
+    })
+}
+
+/// `10.0.20348`: what a kubelet writes into its label. Anything else makes no name.
+fn is_build(text: &str) -> bool {
+    let part = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    text.len() <= 32 && text.split('.').count() == 3 && text.split('.').all(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_is_three_numbers() {
+        for build in ["10.0.17763", "10.0.20348", "10.0.26100"] {
+            assert!(is_build(build), "{build}");
+            assert_eq!(wanted(build)["metadata"]["name"], format!("windows-{build}"));
+        }
+        for odd in ["", "10.0", "10.0.x", "10..1", "10.0.1.2", "../../x"] {
+            assert!(!is_build(odd), "{odd}");
+        }
+    }
+}
