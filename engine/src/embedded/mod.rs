@@ -44,11 +44,12 @@ use tables::{DEAD, HEADS, RECORDS};
 use wal::Wal;
 use writer::{AtEnd, Writer, Writing};
 
-/// Bytes of each of the log's two segments: what one commit of the redb file takes over, and what memory holds twice at
-/// most. A power of two that a commit takes in well under the time in which the other fills.
-pub const SEGMENT_BYTES: u64 = 4 << 20;
-/// Pages of the file that are kept in memory, in bytes. Runs at work fit; idle runs are left to the system's cache.
-pub const CACHE_BYTES_MAX: usize = 16 << 20;
+/// Bytes of each of the log's two segments: what one commit of the redb file takes over, and about what memory holds of
+/// each. With half of it the log waited for those commits when the disk was slow; twice of it was hardly faster.
+pub const SEGMENT_BYTES: u64 = 8 << 20;
+/// Pages of the redb file that are kept in memory, in bytes. Runs at work are in the log's memory, idle runs are left to
+/// the system's cache: four times as much was no faster.
+pub const CACHE_BYTES_MAX: usize = 4 << 20;
 /// Name of the file in the store's folder.
 pub const FILE: &str = "dormer.redb";
 /// Name of the log beside it: there while the store is open, and after a crash.
