@@ -11,6 +11,19 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 /// Where the sections of the runbook are found.
 const RUNBOOK: &str = "docs/runbook.md";
 
+/// The Service, and the ServiceMonitor on it.
+const EXPORTER: &str = crate::projection::EXPORTER;
+/// The Secret that OpenShift's service CA makes for it; workers bring it to the hosts.
+const EXPORTER_TLS: &str = dormer_workers::kubernetes::EXPORTER_TLS;
+/// What stands above the objects that have to do with the nodes' own metrics.
+const EXPORTER_HEAD: &str = "\
+# Written by a test from src/metrics/generated.rs.
+#
+# For OpenShift: scrapes the windows_exporter of every node that serves, and gives the cluster's pages about nodes what
+# they ask for. OpenShift makes the certificate for the Service; dormer brings it to the hosts when it next configures
+# them, and keeps the Service's EndpointSlices. The namespace wants the label openshift.io/cluster-monitoring=true.
+";
+
 /// Something that a person should be told.
 struct Alert {
     name: &'static str,
@@ -357,6 +370,80 @@ fn rules() -> Value {
     })
 }
 
+/// What OpenShift's pages about nodes ask for, made of what windows_exporter says. `instance` is the node's name.
+const NODE_RULES: &[(&str, &str)] = &[
+    (
+        "instance:node_cpu:rate:sum",
+        r#"sum by (instance) (rate(windows_cpu_time_total{mode!="idle"}[3m]))"#,
+    ),
+    (
+        "instance:node_cpu_utilisation:rate1m",
+        r#"1 - avg by (instance) (rate(windows_cpu_time_total{mode="idle"}[1m]))"#,
+    ),
+    ("instance:node_num_cpu:sum", r#"count by (instance) (windows_cpu_time_total{mode="idle"})"#),
+    ("node_memory_MemTotal_bytes", "windows_memory_physical_total_bytes"),
+    ("node_memory_MemAvailable_bytes", "windows_memory_available_bytes"),
+    ("node_filesystem_size_bytes", "windows_logical_disk_size_bytes"),
+    ("node_filesystem_avail_bytes", "windows_logical_disk_free_bytes"),
+    ("node_filesystem_free_bytes", "windows_logical_disk_free_bytes"),
+    ("node_network_receive_bytes_total", "windows_net_bytes_received_total"),
+    ("node_network_transmit_bytes_total", "windows_net_bytes_sent_total"),
+    (
+        "pod:container_cpu_usage:sum",
+        r#"sum by (pod, namespace) (rate(windows_container_cpu_usage_seconds_total[5m]) * on (container_id) group_left (namespace, pod) kube_pod_container_info{container_id!=""})"#,
+    ),
+    (
+        "container_memory_working_set_bytes",
+        r#"sum by (pod, namespace) (windows_container_memory_usage_private_working_set_bytes * on (container_id) group_left (namespace, pod) kube_pod_container_info{container_id!=""})"#,
+    ),
+];
+
+/// The Service whose EndpointSlice the console keeps (`src/projection/exporter.rs`), and what scrapes it.
+fn exporter() -> Vec<Value> {
+    let labels = json!({"app.kubernetes.io/name": EXPORTER});
+    let metadata = |name: &str| json!({"name": name, "namespace": "dormer", "labels": labels});
+    let mut service = metadata(EXPORTER);
+    service["annotations"] =
+        json!({"service.beta.openshift.io/serving-cert-secret-name": EXPORTER_TLS});
+    let rules: Vec<Value> =
+        NODE_RULES.iter().map(|(record, expr)| json!({"record": record, "expr": expr})).collect();
+    let reads = json!([{"apiGroups": [""], "resources": ["services", "endpoints", "pods"],
+        "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}]);
+    let group = "rbac.authorization.k8s.io";
+    vec![
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": service,
+            "spec": {"clusterIP": "None", "ports": [{"name": "metrics", "port": 9182}]}}),
+        json!({"apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor",
+        "metadata": metadata(EXPORTER),
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "serviceDiscoveryRole": "EndpointSlice",
+            "endpoints": [{
+                "port": "metrics", "interval": "30s", "scheme": "https",
+                "tlsConfig": {
+                    "caFile": "/etc/prometheus/configmaps/serving-certs-ca-bundle/service-ca.crt",
+                    "serverName": format!("{EXPORTER}.dormer.svc"),
+                },
+                "relabelings": [{
+                    "sourceLabels": ["__meta_kubernetes_endpointslice_endpoint_node_name"],
+                    "regex": "(.+)", "targetLabel": "instance",
+                }],
+            }],
+        }}),
+        json!({"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule",
+            "metadata": metadata("dormer-windows-nodes"),
+            "spec": {"groups": [{"name": "dormer-windows-nodes", "rules": rules}]}}),
+        json!({"apiVersion": format!("{group}/v1"), "kind": "Role",
+            "metadata": metadata("dormer-prometheus"), "rules": reads}),
+        json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding",
+            "metadata": metadata("dormer-prometheus"),
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "dormer-prometheus"},
+            "subjects": [{"kind": "ServiceAccount", "name": "prometheus-k8s",
+                "namespace": "openshift-monitoring"}]}),
+    ]
+}
+
 fn dashboard() -> Value {
     let panel = |(place, panel): (usize, &Panel)| {
         let lines = panel.lines.iter().zip('A'..);
@@ -451,9 +538,38 @@ fn the_committed_files_are_what_the_tables_make() {
         "deploy/monitoring/alerts.yaml",
         &format!("# Written by a test from src/metrics/generated.rs.\n{rules}"),
     );
+    let exporter: Vec<String> =
+        exporter().iter().map(|one| serde_yaml_ng::to_string(one).expect("YAML")).collect();
+    held(
+        "deploy/monitoring/windows-exporter.yaml",
+        &format!("{EXPORTER_HEAD}{}", exporter.join("---\n")),
+    );
     let dashboard = serde_json::to_string_pretty(&dashboard()).expect("JSON");
     held("deploy/monitoring/dashboard.json", &format!("{dashboard}\n"));
     held("deploy/monitoring/metrics.md", &list(metrics.book().listed()));
+}
+
+/// Prometheus' own tool reads the rules, where it is there (Debian's package `prometheus`).
+#[test]
+fn promtool_takes_the_rules() {
+    let folder = dormer_testkit::test_dir("promtool");
+    let rules = [rules(), exporter().swap_remove(2)];
+    for (number, rules) in rules.iter().enumerate() {
+        let file = folder.path().join(format!("{number}.yaml"));
+        fs::write(&file, rules["spec"].to_string()).expect("written");
+        let checked =
+            std::process::Command::new("promtool").args(["check", "rules"]).arg(&file).output();
+        let checked = match checked {
+            Ok(checked) => checked,
+            Err(error) => {
+                let (server, reason) = ("promtool".into(), error.to_string());
+                dormer_testkit::skip!(dormer_testkit::Skipped { server, reason });
+            }
+        };
+        let said = String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.success(), "{said}");
+        assert!(String::from_utf8_lossy(&checked.stdout).contains("SUCCESS"), "{said}");
+    }
 }
 
 #[test]

@@ -23,9 +23,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 /// What marks our objects; others of these kinds are left alone.
-const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "dormer");
+pub(super) const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "dormer");
 /// Who writes, as the API server's managed fields show it.
-const MANAGER: &str = "dormer-console";
+pub(super) const MANAGER: &str = "dormer-console";
 /// Longest note of an Event, in bytes; the API server refuses more than 1,024.
 const NOTE_BYTES_MAX: usize = 1_000;
 
@@ -41,8 +41,8 @@ impl fmt::Display for Trouble {
 
 /// A way to write.
 pub(super) struct Cluster {
-    client: Client,
-    namespace: String,
+    pub(super) client: Client,
+    pub(super) namespace: String,
     name: String,
 }
 
@@ -213,7 +213,7 @@ fn bare(of: &Object) -> DynamicObject {
     }))
 }
 
-fn object(mut value: Value) -> DynamicObject {
+pub(super) fn object(mut value: Value) -> DynamicObject {
     let metadata = serde_json::from_value(value["metadata"].take()).unwrap_or_default();
     let types = serde_json::from_value(value.clone()).ok();
     if let Some(fields) = value.as_object_mut() {
@@ -234,19 +234,21 @@ fn micro(at: Timestamp) -> String {
 }
 
 /// Why a call failed.
-enum Failed {
+pub(super) enum Failed {
     Silent,
     Kube(kube::Error),
 }
 
-async fn within<T>(doing: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Failed> {
+pub(super) async fn within<T>(
+    doing: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Failed> {
     match tokio::time::timeout(ANSWER_MAX, doing).await {
         Ok(done) => done.map_err(Failed::Kube),
         Err(_) => Err(Failed::Silent),
     }
 }
 
-fn is(error: &kube::Error, code: u16) -> bool {
+pub(super) fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
@@ -260,7 +262,7 @@ fn sentence(verb: &str, kind: Kind, failed: &Failed) -> Trouble {
     }
 }
 
-fn trouble(verb: &str, what: &str, failed: &Failed) -> Trouble {
+pub(super) fn trouble(verb: &str, what: &str, failed: &Failed) -> Trouble {
     let why = match failed {
         Failed::Silent => "the API server does not answer in 10 s".to_owned(),
         Failed::Kube(error) if is(error, 403) => {

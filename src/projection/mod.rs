@@ -6,6 +6,7 @@
 mod cluster;
 mod conditions;
 mod events;
+mod exporter;
 mod objects;
 
 use crate::api::{Api, ApiError, Shown};
@@ -13,6 +14,8 @@ use cluster::{Cluster, Trouble};
 use conditions::Condition;
 use dormer_engine::port::Ports;
 use dormer_proto::id::Timestamp;
+#[cfg(test)]
+pub(crate) use exporter::SERVICE as EXPORTER;
 use futures::{StreamExt, stream};
 use objects::{Kind, Object, Place};
 use serde_json::Value;
@@ -68,6 +71,8 @@ pub(crate) async fn project_for_ever<P: Ports>(
 struct Projector {
     cluster: Cluster,
     settings: Settings,
+    /// The EndpointSlices that stand there for the nodes' exporters; `None`: nobody wants any.
+    slices: Option<BTreeMap<String, Value>>,
     /// The objects that stand there; `None`: not read yet, or their kind is not there.
     standing: Option<BTreeMap<Place, Value>>,
     /// When they are read again.
@@ -87,6 +92,7 @@ impl Projector {
         Self {
             cluster,
             settings,
+            slices: None,
             standing: None,
             read_again: Instant::now(),
             nodes: BTreeMap::new(),
@@ -107,6 +113,7 @@ impl Projector {
         let wanted = objects::of(runs, &self.settings.namespace, self.server);
         self.write_objects(wanted, now, &mut troubles).await;
         self.write_nodes(runs, &mut troubles).await;
+        self.write_slices(runs, &mut troubles).await;
         self.write_operator(runs, now, &mut troubles).await;
         for event in self.told.news(runs, now, &self.settings) {
             troubles.extend(self.cluster.tell(&event).await.err());
@@ -124,6 +131,13 @@ impl Projector {
             Ok(standing) => self.standing = Some(standing),
             Err(trouble) => {
                 self.standing = None;
+                troubles.insert(trouble);
+            }
+        }
+        match self.cluster.slices().await {
+            Ok(slices) => self.slices = slices,
+            Err(trouble) => {
+                self.slices = None;
                 troubles.insert(trouble);
             }
         }
@@ -187,6 +201,29 @@ impl Projector {
         while let Some((uid, condition, done)) = put.next().await {
             match done {
                 Ok(()) => drop(self.nodes.insert(uid, condition)),
+                Err(trouble) => drop(troubles.insert(trouble)),
+            }
+        }
+    }
+
+    /// Where the nodes' exporters are, if there is the Service that is scraped.
+    async fn write_slices(&mut self, runs: &[Shown], troubles: &mut BTreeSet<Trouble>) {
+        let Some(standing) = &mut self.slices else { return };
+        let wanted = exporter::slices(runs);
+        let stale: Vec<String> =
+            standing.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
+        for (name, endpoints) in wanted {
+            if standing.get(&name) == Some(&endpoints) {
+                continue;
+            }
+            match self.cluster.put_slice(&name, &endpoints).await {
+                Ok(()) => drop(standing.insert(name, endpoints)),
+                Err(trouble) => drop(troubles.insert(trouble)),
+            }
+        }
+        for name in stale {
+            match self.cluster.remove_slice(&name).await {
+                Ok(()) => drop(standing.remove(&name)),
                 Err(trouble) => drop(troubles.insert(trouble)),
             }
         }

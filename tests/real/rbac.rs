@@ -82,6 +82,7 @@ enum Step {
     SeesEverything,
     AnswersABadSetting,
     IsElected,
+    MakesARuntimeClass,
     FencesANode,
     DrainsANode,
     DrainsByForce,
@@ -95,18 +96,21 @@ enum Step {
     ShowsAMachine,
     ShowsThePool,
     TellsOfANode,
+    TellsOfExporters,
 }
 
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, IsElected, LearnsHowToJoin, ReadsTheKey, RollsAPoolBack,
-    SeesEverything, ShowsAMachine, ShowsThePool, TellsOfANode, TellsOfARefusal,
+    DrainsByForce, FencesANode, IsElected, LearnsHowToJoin, MakesARuntimeClass, ReadsTheKey,
+    RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool, TellsOfANode, TellsOfARefusal,
+    TellsOfExporters,
 };
 
-const STEPS: [Step; 16] = [
+const STEPS: [Step; 18] = [
     SeesEverything,
     AnswersABadSetting,
     IsElected,
+    MakesARuntimeClass,
     FencesANode,
     DrainsANode,
     DrainsByForce,
@@ -120,6 +124,7 @@ const STEPS: [Step; 16] = [
     ShowsAMachine,
     ShowsThePool,
     TellsOfANode,
+    TellsOfExporters,
 ];
 
 /// Which step fails without a right, and what it says then.
@@ -128,6 +133,7 @@ fn needed_by(right: &Right) -> (Step, String) {
     let role = right.role.trim_start_matches("dormer-");
     let name = right.name.as_deref().unwrap_or_default();
     match (role, right.resource.as_str(), right.verb.as_str()) {
+        ("watcher", "runtimeclasses", _) => (MakesARuntimeClass, "there is no RuntimeClass".into()),
         ("watcher" | "watcher-machines", what, _) => (SeesEverything, may_not(what)),
         ("watcher-home", "configmaps", _) => (SeesEverything, may_not("configmaps")),
         ("watcher-home", "events", _) => (AnswersABadSetting, "there is no Event".into()),
@@ -156,6 +162,9 @@ fn needed_by(right: &Right) -> (Step, String) {
         ("worker-authorities", "configmaps", _) => {
             (LearnsHowToJoin, may_not(&format!("ConfigMap kube-system/{name}")))
         }
+        ("worker-key", "secrets", _) if name.contains("exporter") => {
+            (LearnsHowToJoin, may_not("Secret"))
+        }
         ("worker-key", "secrets", _) => (ReadsTheKey, "cannot get resource".into()),
         ("worker-events", "events", "create") => (TellsOfARefusal, "there is no Event".into()),
         ("worker-events", "events", _) => (TellsOfARefusal, "it is not counted".into()),
@@ -163,6 +172,7 @@ fn needed_by(right: &Right) -> (Step, String) {
             let step = match (console, what) {
                 (_, "windowsmachines" | "windowsmachines/status") => ShowsAMachine,
                 ("console-machines", _) => ShowsAMachine,
+                ("console-home", "services" | "endpointslices") => TellsOfExporters,
                 ("console-home", _) => ShowsThePool,
                 _ => TellsOfANode,
             };
@@ -220,6 +230,7 @@ impl Bench {
             }
             AnswersABadSetting => self.bad_setting(number).await,
             IsElected => self.is_elected().await,
+            MakesARuntimeClass => self.runtime_class(number).await,
             FencesANode => self.fence(number).await,
             DrainsANode => self.drain(number, false).await,
             DrainsByForce => self.drain(number, true).await,
@@ -256,6 +267,7 @@ impl Bench {
                 let told = self.tells_of_a_node(&machine.name).await;
                 told.map_err(|error| error.to_string())
             }
+            TellsOfExporters => self.tells_of_exporters().await.map_err(|error| error.to_string()),
         }
     }
 
@@ -283,6 +295,23 @@ impl Bench {
         let nodes: Api<Node> = Api::all(self.console.admin.clone());
         nodes.patch_status(name, &PatchParams::default(), &status).await?;
         self.tells("default", NODE, name).await
+    }
+
+    /// Looks whether anybody scrapes, and makes, changes and removes an EndpointSlice.
+    async fn tells_of_exporters(&self) -> Result<(), kube::Error> {
+        const SLICE: Kind = ("discovery.k8s.io", "v1", "EndpointSlice");
+        let (home, name) = (home(&self.site), "dormer-windows-exporter-0");
+        let api = self.console.api(SLICE, &home);
+        self.console.api(("", "v1", "Service"), &home).get_opt("dormer-windows-exporter").await?;
+        api.list(&ListParams::default()).await?;
+        for address in ["10.0.0.1", "10.0.0.2"] {
+            let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "metadata": {"name": name}, "addressType": "IPv4",
+                "endpoints": [{"addresses": [address]}]});
+            let params = PatchParams::apply("dormer-console").force();
+            api.patch(name, &params, &Patch::Apply(slice)).await?;
+        }
+        api.delete(name, &DeleteParams::default()).await.map(drop)
     }
 
     async fn tells(&self, namespace: &str, of: Kind, name: &str) -> Result<(), kube::Error> {
@@ -339,6 +368,28 @@ impl Bench {
         };
         watching.stop().await;
         done
+    }
+
+    /// For the build of a node that it has not seen before.
+    async fn runtime_class(&self, number: u32) -> Result<(), String> {
+        const CLASS: super::cluster::Kind = ("node.k8s.io", "v1", "RuntimeClass");
+        let build = format!("10.{number}.1");
+        let labels =
+            json!({"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": build});
+        let name = format!("{}-built-{number}", self.site.name);
+        let node = json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "labels": labels}});
+        self.site.world.create(node).await;
+        let watching = Watching::start(&self.site, self.watcher.clone());
+        watching.until_status("it has listed", |status| status.listed.is_some()).await;
+        let class = format!("windows-{build}");
+        let made = await_condition(&class, super::cluster::PATIENCE, || async {
+            self.site.world.get(CLASS, "", &class).await.is_some()
+        });
+        let made = tokio::time::timeout(std::time::Duration::from_secs(2), made).await;
+        watching.stop().await;
+        self.site.world.delete(("", "v1", "Node"), "", &name).await;
+        made.map_err(|_| "there is no RuntimeClass".into())
     }
 
     async fn fence(&self, number: u32) -> Result<(), String> {

@@ -2,11 +2,12 @@
 //! goes with its machine.
 
 use super::{Act, MACHINES, NAMESPACE};
+use k8s_openapi::api::core::v1::Service;
 use kube::{
     Api, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams},
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Objects of one kind, as a user reads them.
 async fn all(act: &Act, group: &str, version: &str, kind: &str) -> Vec<DynamicObject> {
@@ -67,6 +68,7 @@ async fn the_cluster_itself_shows_what_dormer_knows() {
     nodes_carry_the_condition(&mut act).await;
     what_was_deleted_comes_back(&mut act, &shown[0].name_any()).await;
     events_tell_of_it(&mut act).await;
+    exporters_are_told_where_somebody_asks(&mut act).await;
     the_object_goes_with_its_machine(&mut act).await;
     act.end().await;
 }
@@ -115,6 +117,21 @@ async fn events_tell_of_it(act: &mut Act) {
     let home = told.iter().filter(|event| about(event).0 == "ConfigMap");
     assert!(home.into_iter().all(|event| event.namespace().as_deref() == Some(NAMESPACE)));
     act.set("paused", "false").await;
+}
+
+async fn exporters_are_told_where_somebody_asks(act: &mut Act) {
+    let slices = async |act: &Act| all(act, "discovery.k8s.io", "v1", "EndpointSlice").await;
+    assert_eq!(slices(act).await.len(), 0, "nobody scrapes");
+    let services: Api<Service> = Api::namespaced(act.stage.client(), NAMESPACE);
+    let service = json!({"metadata": {"name": "dormer-windows-exporter"},
+        "spec": {"clusterIP": "None", "ports": [{"port": 9182}]}});
+    let service = serde_json::from_value(service).expect("a Service");
+    services.create(&PostParams::default(), &service).await.expect("created");
+    let both = |slices: &Vec<DynamicObject>| {
+        let endpoints = slices.iter().filter_map(|slice| slice.data["endpoints"].as_array());
+        endpoints.flatten().filter(|one| one["nodeName"].is_string()).count() == 2
+    };
+    until(act, "both exporters are told", slices, both).await;
 }
 
 async fn the_object_goes_with_its_machine(act: &mut Act) {

@@ -15,6 +15,8 @@ pub struct Bootstrap {
     pub client_ca: String,
     /// The bootstrap token. A secret: it goes to the host, and nowhere else.
     pub token: Zeroizing<String>,
+    /// Certificate and key (PEM) for the node's windows_exporter, where the cluster has some; the key is a secret.
+    pub exporter_tls: Option<(String, Zeroizing<String>)>,
     /// The cluster's DNS service.
     pub cluster_dns: String,
     /// The cluster's domain: `cluster.local`.

@@ -70,12 +70,16 @@ impl<C: Cluster> HostHands<C> {
         let named = wanted.node.map(str::to_owned).or(standing.noted);
         let known = Known { named, node: wanted.node, subnet: standing.subnet };
         let values = values(&bootstrap, host, wanted.section, known, &found.payload.manifest);
-        let secrets = join_secrets(
+        let mut secrets = join_secrets(
             &bootstrap.api_url,
             &bootstrap.api_ca,
             &bootstrap.client_ca,
             &bootstrap.token,
         );
+        if let Some((certificate, key)) = &bootstrap.exporter_tls {
+            secrets.set("exporter-tls-crt", certificate);
+            secrets.set("exporter-tls-key", key.as_str());
+        }
         let (variables, keep) = (values.variables(), self.catalog.folders());
         let inputs = Inputs {
             profile: &found.profile,

@@ -17,6 +17,10 @@ use serde_json::json;
 use std::net::Ipv4Addr;
 use zeroize::Zeroizing;
 
+/// The Secret with certificate and key of the nodes' windows_exporter, in dormer's namespace. OpenShift makes it for the
+/// Service of `deploy/monitoring/windows-exporter.yaml`.
+pub const EXPORTER_TLS: &str = "dormer-windows-exporter-tls";
+
 /// How kubelets join; what is `None` is read from the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -109,6 +113,7 @@ impl Cluster for KubernetesHands {
             client_ca: self.client_ca().await?.unwrap_or_else(|| api_ca.clone()),
             api_ca,
             token,
+            exporter_tls: self.exporter_tls().await?,
             cluster_dns: dns_of(&service_cidr)?,
             cluster_domain: self.settings.cluster_domain.clone(),
             service_cidr,
@@ -138,6 +143,16 @@ impl KubernetesHands {
             None => self.root_ca().await?.ok_or_else(|| lacks("ca.crt"))?,
         };
         Ok((Zeroizing::new(token), ca))
+    }
+
+    async fn exporter_tls(&self) -> Result<Option<(String, Zeroizing<String>)>, Failure> {
+        let namespace = &self.settings.namespace;
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let what = format!("Secret {namespace}/{EXPORTER_TLS}");
+        let data = call_if_there("get", &what, api.get(EXPORTER_TLS)).await?.and_then(|it| it.data);
+        let Some(data) = data else { return Ok(None) };
+        let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
+        Ok(text("tls.crt").zip(text("tls.key").map(Zeroizing::new)))
     }
 
     /// The authority of the API server, as every namespace of a cluster has it.

@@ -12,7 +12,7 @@ pub mod keys;
 mod mark;
 mod payload;
 
-pub use cluster::Settings;
+pub use cluster::{EXPORTER_TLS, Settings};
 
 use crate::{execute::Execute, progress::Progress};
 use dormer_proto::{

@@ -117,6 +117,7 @@ fn bootstrap(world: &World) -> Bootstrap {
         api_ca: world.api.ca().pem().to_string(),
         client_ca: world.api.ca().pem().to_string(),
         token: String::from_utf8(token.expect("base64")).expect("text").into(),
+        exporter_tls: None,
         cluster_dns: "172.30.0.10".into(),
         cluster_domain: "cluster.local".into(),
         service_cidr: "172.30.0.0/16".into(),

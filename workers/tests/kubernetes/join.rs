@@ -9,7 +9,7 @@ use dormer_proto::{
 };
 use dormer_workers::{
     host::cluster::Cluster,
-    kubernetes::{Settings, keys},
+    kubernetes::{EXPORTER_TLS, Settings, keys},
 };
 use serde_json::{Value, json};
 
@@ -170,6 +170,14 @@ async fn how_a_kubelet_joins_is_read_from_an_openshift_cluster() {
     assert_eq!(found.client_ca, found.api_ca);
     assert!(found.token.starts_with("bootstrap-"));
     assert_eq!((&*found.cluster_dns, &*found.service_cidr), ("172.30.0.10", "172.30.0.0/16"));
+    assert_eq!(found.exporter_tls, None, "nobody asked for the nodes' own metrics");
+    let tls = json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": EXPORTER_TLS, "namespace": "dormer"},
+        "data": {"tls.crt": STANDARD.encode("a certificate"), "tls.key": STANDARD.encode("a key")}});
+    bench.world.create(tls).expect("a Secret");
+    let found = bench.hands.bootstrap().await.expect("how to join");
+    let (certificate, key) = found.exporter_tls.expect("both");
+    assert_eq!((&*certificate, key.as_str()), ("a certificate", "a key"));
     let key = Key::new("openshift-machine-config-operator", "node-bootstrapper-token");
     let gone = bench.world.api.delete(&User::admin(), &kinds::SECRET, &key, &DeleteOptions::now());
     gone.expect("it is deleted");

@@ -110,6 +110,7 @@ kinds! {
     CLUSTER_ROLE_BINDING "rbac.authorization.k8s.io" "v1" "ClusterRoleBinding" "clusterrolebindings" cluster [] [] "clusterrolebindings.rbac.authorization.k8s.io" "Cluster role bindings (kept, not enforced).",
     ROLE "rbac.authorization.k8s.io" "v1" "Role" "roles" namespaced [] [] "roles.rbac.authorization.k8s.io" "Roles (kept, not enforced).",
     ROLE_BINDING "rbac.authorization.k8s.io" "v1" "RoleBinding" "rolebindings" namespaced [] [] "rolebindings.rbac.authorization.k8s.io" "Role bindings (kept, not enforced).",
+    ENDPOINT_SLICE "discovery.k8s.io" "v1" "EndpointSlice" "endpointslices" namespaced [] [] "endpointslices.discovery.k8s.io" "Where a Service's endpoints are.",
     RUNTIME_CLASS "node.k8s.io" "v1" "RuntimeClass" "runtimeclasses" cluster [] [] "runtimeclasses.node.k8s.io" "Runtime classes.",
     STORAGE_CLASS "storage.k8s.io" "v1" "StorageClass" "storageclasses" cluster ["sc"] [] "storageclasses.storage.k8s.io" "Storage classes.",
     VOLUME_ATTACHMENT "storage.k8s.io" "v1" "VolumeAttachment" "volumeattachments" cluster [] ["status"] "volumeattachments.storage.k8s.io" "Volume attachments.",
