@@ -9,7 +9,7 @@ use dormer_engine::{
 };
 use dormer_proto::{
     id::{Epoch, Incarnation, RunId},
-    message::Heartbeat,
+    message::{Heartbeat, RemoteCommand},
     work::{FactLetter, MACHINE, Report},
 };
 use dormer_workers::{
@@ -124,6 +124,10 @@ impl Orders for LocalOrders {
     async fn heartbeat(&self, _claim: &LocalClaim, heartbeat: Heartbeat) -> Result<(), PortError> {
         self.live.beat(heartbeat);
         Ok(())
+    }
+
+    async fn show(&self, command: RemoteCommand) {
+        self.live.ran(command);
     }
 
     async fn report(&self, claim: &LocalClaim, report: Report) -> Result<(), PortError> {

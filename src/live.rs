@@ -1,11 +1,12 @@
-//! What is being done just now: the latest heartbeat of every attempt, for people. Nothing is decided by it.
+//! What is being done just now: the latest heartbeat of every attempt and the latest remote commands, for people.
+//! Nothing is decided by it, and nothing of it outlives the process.
 
 use dormer_proto::{
     id::{Attempt, RunId, Seq, TaskId},
-    message::Heartbeat,
+    message::{Heartbeat, RemoteCommand},
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -15,12 +16,63 @@ use tokio::time::Instant;
 const SHOWN_FOR: Duration = Duration::from_secs(45);
 /// Heartbeats kept; beyond it the stale ones go, and new tasks find no place.
 const LIVE_MAX: usize = 20_000;
+/// Bytes of remote commands kept, of all runs; beyond it the oldest go.
+const COMMANDS_BYTES_MAX: usize = 8 << 20;
+/// Remote commands kept of one task; beyond it its oldest go.
+const TASK_COMMANDS_MAX: usize = 64;
 
-/// The heartbeats that this process knows of.
+/// The heartbeats and the remote commands that this process knows of.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     /// A lock: held for a map operation, never across an await.
     beats: Mutex<BTreeMap<TaskId, (Instant, Heartbeat)>>,
+    /// A lock: as above.
+    commands: Mutex<Commands>,
+}
+
+/// Remote commands by task, and in which order they came.
+#[derive(Debug, Default)]
+struct Commands {
+    of: BTreeMap<TaskId, VecDeque<RemoteCommand>>,
+    came: VecDeque<TaskId>,
+    bytes: usize,
+}
+
+impl Commands {
+    fn put(&mut self, command: RemoteCommand) {
+        let task = command.task.clone();
+        self.bytes += size(&command);
+        let ours = self.of.entry(task.clone()).or_default();
+        ours.push_back(command);
+        self.came.push_back(task.clone());
+        if ours.len() > TASK_COMMANDS_MAX {
+            let place = self.came.iter().position(|came| *came == task);
+            place.and_then(|at| self.came.remove(at));
+            self.drop_first(&task);
+        }
+        while self.bytes > COMMANDS_BYTES_MAX
+            && let Some(oldest) = self.came.pop_front()
+        {
+            self.drop_first(&oldest);
+        }
+    }
+
+    fn drop_first(&mut self, task: &TaskId) {
+        let Some(ours) = self.of.get_mut(task) else { return };
+        if let Some(command) = ours.pop_front() {
+            self.bytes = self.bytes.saturating_sub(size(&command));
+        }
+        if ours.is_empty() {
+            self.of.remove(task);
+        }
+    }
+}
+
+/// Its texts, and what stands around them.
+fn size(command: &RemoteCommand) -> usize {
+    let RemoteCommand { worker, name, line, ended, head, tail, .. } = command;
+    let texts = [worker, name, line, ended, head, tail, &command.task.run.as_str().to_owned()];
+    texts.iter().map(|text| text.len()).sum::<usize>() + size_of::<RemoteCommand>()
 }
 
 impl Live {
@@ -45,6 +97,20 @@ impl Live {
         self.beats().remove(task);
     }
 
+    /// Takes a remote command in, in place of the oldest one if there are too many.
+    pub(crate) fn ran(&self, command: RemoteCommand) {
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        commands.put(command);
+    }
+
+    /// The remote commands that are known of one run, task by task.
+    pub(crate) fn commands(&self, run: &RunId) -> Vec<RemoteCommand> {
+        let first = TaskId { run: run.clone(), seq: Seq(0), ordinal: 0 };
+        let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let ours = commands.of.range(first..).take_while(|(task, _)| task.run == *run);
+        ours.flat_map(|(_, commands)| commands).cloned().collect()
+    }
+
     /// Whether a worker is heard that executes this very attempt.
     pub(crate) fn hears(&self, task: &TaskId, attempt: Attempt) -> bool {
         let beats = self.beats();
@@ -66,6 +132,7 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormer_proto::id::Timestamp;
 
     fn beat(run: &str, seq: u64, done: u64) -> Heartbeat {
         Heartbeat {
@@ -77,6 +144,40 @@ mod tests {
             of: 10,
             unit: "bytes".into(),
         }
+    }
+
+    #[test]
+    fn remote_commands_are_kept_in_a_bounded_memory_the_latest_of_each_task() {
+        let live = Live::default();
+        let ran = |run: &str, number: u32, said: usize| {
+            let Heartbeat { task, attempt, worker, .. } = beat(run, 1, 0);
+            let (name, line, ended, tail) = Default::default();
+            let (head, at, took_ms, left_out) = ("x".repeat(said), Timestamp(0), 0, 0);
+            live.ran(RemoteCommand {
+                task,
+                attempt,
+                worker,
+                number,
+                name,
+                line,
+                at,
+                took_ms,
+                ended,
+                head,
+                left_out,
+                tail,
+            });
+        };
+        let numbers = |run: &str| -> Vec<u32> {
+            let commands = live.commands(&RunId::new("machine", run).unwrap());
+            commands.iter().map(|command| command.number).collect()
+        };
+        ran("b", 1, 0);
+        (1..=70).for_each(|number| ran("a", number, 0));
+        assert_eq!((numbers("a"), numbers("b")), ((7..=70).collect(), vec![1]));
+        (1..=9).for_each(|number| ran("c", number, COMMANDS_BYTES_MAX / 8));
+        assert_eq!((numbers("a"), numbers("b")), (Vec::new(), Vec::new()));
+        assert_eq!(numbers("c"), [3, 4, 5, 6, 7, 8, 9]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -137,6 +137,40 @@ impl Message for Heartbeat {
     const KIND: &'static str = "heartbeat";
 }
 
+/// A remote command that an attempt ran, for people: no input, no record, and never a secret. It goes the way of
+/// heartbeats, where some are missed; a reader that does not know it passes it by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteCommand {
+    /// Of which task.
+    pub task: TaskId,
+    /// Of which issue of it.
+    pub attempt: Attempt,
+    /// Who ran it.
+    pub worker: String,
+    /// Which of the attempt's commands, from 1.
+    pub number: u32,
+    /// What it is for: `probe`, `apply host`.
+    pub name: String,
+    /// Its command line, without what may hold secrets.
+    pub line: String,
+    /// When it began, by the worker's clock.
+    pub at: Timestamp,
+    /// How long it took.
+    pub took_ms: u64,
+    /// How it ended: `exit 0`, `cut off`, or why it broke.
+    pub ended: String,
+    /// The beginning of what the host said.
+    pub head: String,
+    /// Bytes left out between the beginning and the end.
+    pub left_out: u64,
+    /// The end of what it said; empty where the beginning is all.
+    pub tail: String,
+}
+
+impl Message for RemoteCommand {
+    const KIND: &'static str = "remote-command";
+}
+
 /// One object of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectRef {

@@ -10,7 +10,8 @@ use dormer_proto::{
     machine::{Fact, MachineFact, MachineRef, Outcome, Signal, Task, TokenMark},
     message::{
         Ask, Failure, Fate, Heartbeat, Inbound, Letter, ObjectRef, Observation, Refusal,
-        ReportReceipt, Request, SignalAnswer, Signalled, TaskOrder, TaskReport, Version,
+        RemoteCommand, ReportReceipt, Request, SignalAnswer, Signalled, TaskOrder, TaskReport,
+        Version,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -82,6 +83,23 @@ fn orders_heartbeats_and_receipts() {
             done: 5,
             of: 9,
             unit: "bytes".into(),
+        },
+    );
+    golden(
+        "remote-command",
+        &RemoteCommand {
+            task: task(),
+            attempt: Attempt(2),
+            worker: "w-1".into(),
+            number: 1,
+            name: "apply host".into(),
+            line: "powershell.exe -Mode apply".into(),
+            at: Timestamp(1_795_000_000_000),
+            took_ms: 1_500,
+            ended: "exit 0".into(),
+            head: "answer: apply".into(),
+            left_out: 7,
+            tail: "done".into(),
         },
     );
     golden(

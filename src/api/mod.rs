@@ -3,6 +3,7 @@
 pub(crate) mod access;
 mod ask;
 mod changes;
+mod commands;
 mod dead;
 mod error;
 mod openapi;
@@ -79,6 +80,7 @@ pub(crate) fn router<P: Ports>(api: Arc<Api<P>>) -> Router {
         .route("/machines", get(reads::machines))
         .route("/machines/{machine}", get(reads::machine))
         .route("/machines/{machine}/desired", get(planned::desired))
+        .route("/machines/{machine}/commands", get(commands::commands))
         .route("/machines/{machine}/history", get(reads::machine_history))
         .route("/machines/{machine}/actions/{action}", post(writes::machine))
         .route("/runs", get(reads::runs))

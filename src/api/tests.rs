@@ -265,6 +265,7 @@ async fn answers_are_as_the_document_says() {
     for (path, asked) in [
         ("/machines", "/machines?all=true"),
         ("/machines/{machine}", "/machines/win-u1"),
+        ("/machines/{machine}/commands", "/machines/win-u1/commands"),
         ("/machines/{machine}/history", "/machines/win-u1/history"),
         ("/runs", "/runs"),
         ("/runs/{workflow}/{key}", "/runs/machine/u1"),

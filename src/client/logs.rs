@@ -1,7 +1,8 @@
-//! `dormer logs`: what is on record of a machine's tasks, attempt by attempt, and what is going on now.
+//! `dormer logs`: what is on record of a machine's tasks, attempt by attempt, with the remote commands of the latest,
+//! and what is going on now.
 //!
-//! Honest about what it is: commands and what hosts say to them may hold secrets, so dormer keeps neither. What it
-//! keeps is what the history has of each attempt, and the progress that workers tell while they are at it.
+//! Honest about what it is: attempts are in the history; commands and what hosts said to them are not, since they
+//! may hold secrets. The process that answers has the latest in memory, scrubbed.
 
 use super::{
     Failure, To,
@@ -21,8 +22,9 @@ use std::{
 
 /// What is kept and what is not, for whoever looks for more.
 const KEPT: &str = "Kept of each attempt: when it was ordered and when reported, by which worker, and its outcome \
-     or its error. Commands and what the host said to them are not kept, since they may hold secrets; a worker logs \
-     each step with DORMER_LOG=dormer_workers=debug, and traces have each command's time.";
+     or its error. Remote commands and the beginning and end of what the host said (2 KiB of each, secrets taken out) \
+     are in the memory of the process that answers, the latest 64 of a task and 8 MiB of all: they are gone when it \
+     ends. A worker logs each step with DORMER_LOG=dormer_workers=debug.";
 /// How often what is going on is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Attempts that are printed unless somebody wants more.
@@ -51,6 +53,18 @@ struct Line {
     text: String,
     value: Value,
     over: bool,
+    /// Its remote commands, each in some lines.
+    commands: Vec<String>,
+}
+
+impl Line {
+    /// With the attempt's remote commands among `all` of the machine.
+    fn with_commands(mut self, id: &str, attempt: u64, all: &[Value]) -> Self {
+        let ours: Vec<&Value> = all.iter().filter(|it| is_of(it, id, attempt)).collect();
+        self.commands = ours.iter().map(|command| told(command)).collect();
+        self.value["commands"] = json!(ours);
+        self
+    }
 }
 
 impl Logs {
@@ -67,7 +81,9 @@ impl Logs {
         if let Some(text) = self.to.output.for_programs(&json!(values))? {
             return Ok(text);
         }
-        let mut text: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();
+        let told = |line: &Line| [vec![line.text.clone()], line.commands.clone()].concat();
+        let texts: Vec<String> = lines.iter().flat_map(told).collect();
+        let mut text: Vec<&str> = texts.iter().map(String::as_str).collect();
         if text.is_empty() {
             text.push("No attempts are on record.");
         }
@@ -85,10 +101,15 @@ impl Logs {
         let now = answer["now"].as_u64().unwrap_or_default();
         let episodes = read(answer)?;
         let beats = beats(server, &self.machine).await?;
+        let commands = commands(server, &self.machine).await;
         let tasks = episodes.iter().flat_map(Episode::tasks).filter(|task| self.wants(task));
         let attempts = tasks.flat_map(|task| task.attempts.iter().map(move |it| (task, it)));
-        let mut lines: Vec<(u64, Line)> =
-            attempts.map(|(task, it)| (it.from, line(task, it, now, &beats))).collect();
+        let mut lines: Vec<(u64, Line)> = attempts
+            .map(|(task, it)| {
+                let line = line(task, it, now, &beats);
+                (it.from, line.with_commands(&task.id, it.attempt, &commands))
+            })
+            .collect();
         lines.sort_by_key(|(from, _)| *from);
         Ok(lines.into_iter().map(|(_, line)| line).collect())
     }
@@ -107,12 +128,18 @@ impl Logs {
             for line in self.lines(server, run).await? {
                 // How long it goes on changes all the time; what it is at does not.
                 let mark = if line.over { line.text.clone() } else { line.value.to_string() };
-                if !printed.insert(mark) {
-                    continue;
+                let programs = self.to.output.for_programs(&line.value)?;
+                let mut texts = Vec::new();
+                if printed.insert(mark) {
+                    texts.push(programs.clone().unwrap_or(line.text));
                 }
-                let text = self.to.output.for_programs(&line.value)?.unwrap_or(line.text);
-                if writeln!(io::stdout(), "{text}").is_err() {
-                    return Ok(String::new());
+                if programs.is_none() {
+                    texts.extend(line.commands.into_iter().filter(|it| printed.insert(it.clone())));
+                }
+                for text in texts {
+                    if writeln!(io::stdout(), "{text}").is_err() {
+                        return Ok(String::new());
+                    }
                 }
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -122,12 +149,52 @@ impl Logs {
 
 /// What is heard of the machine's tasks now.
 async fn beats(server: &Server, machine: &str) -> Result<Vec<Value>, Failure> {
-    if machine.starts_with("rollout/") {
-        return Ok(Vec::new());
-    }
-    let called = machine.strip_prefix("machine/").unwrap_or(machine);
-    let shown = server.get(&format!("/machines/{}", segment(called))).await?;
+    let Some(path) = path(machine) else { return Ok(Vec::new()) };
+    let shown = server.get(&path).await?;
     Ok(list(shown["tasks"].clone()))
+}
+
+/// The remote commands of the machine that the process that answers has in memory.
+async fn commands(server: &Server, machine: &str) -> Vec<Value> {
+    let Some(path) = path(machine) else { return Vec::new() };
+    // A server before this endpoint has none; whatever else is wrong, the other questions tell.
+    let shown = server.get(&format!("{path}/commands")).await;
+    shown.map_or_else(|_| Vec::new(), |shown| list(shown["items"].clone()))
+}
+
+/// A machine's path; a rollout has neither hosts nor heartbeats.
+fn path(machine: &str) -> Option<String> {
+    let called = machine.strip_prefix("machine/").unwrap_or(machine);
+    (!machine.starts_with("rollout/")).then(|| format!("/machines/{}", segment(called)))
+}
+
+fn is_of(command: &Value, id: &str, attempt: u64) -> bool {
+    let task = command["task"].as_str().and_then(|task| task.rsplit_once('@'));
+    task.is_some_and(|(_, task)| task == id) && command["attempt"].as_u64() == Some(attempt)
+}
+
+/// A command for people: what, how long, how it ended, its line, and what was said to it.
+fn told(command: &Value) -> String {
+    let text = |field: &str| printable(command[field].as_str().unwrap_or_default());
+    let (at, name, ended) = (text("at"), text("name"), text("ended"));
+    let took = lasted(0, command["tookMs"].as_u64().unwrap_or_default());
+    let mut lines = vec![
+        format!("    {at}  command {name}: {ended} after {took}"),
+        format!("      $ {}", text("line")),
+    ];
+    let (head, tail) = (text("head"), text("tail"));
+    lines.extend(head.lines().map(|line| format!("      | {line}")));
+    if let Some(left_out) = command["leftOutBytes"].as_u64().filter(|bytes| *bytes > 0) {
+        lines.push(format!("      | … {left_out} bytes are left out …"));
+    }
+    lines.extend(tail.lines().map(|line| format!("      | {line}")));
+    lines.join("\n")
+}
+
+/// A host's words without what would steer a terminal.
+fn printable(text: &str) -> String {
+    let steers = |c: char| c.is_control() && c != '\n';
+    text.replace("\r\n", "\n").replace(steers, " ")
 }
 
 fn line(task: &Task, it: &Attempt, now: u64, beats: &[Value]) -> Line {
@@ -162,6 +229,7 @@ fn line(task: &Task, it: &Attempt, now: u64, beats: &[Value]) -> Line {
             "progress": beat,
         }),
         over,
+        commands: Vec::new(),
     }
 }
 
@@ -205,5 +273,24 @@ mod tests {
             told.text
         );
         assert!(!told.over && told.value["progress"]["step"] == "upload");
+    }
+
+    #[test]
+    fn a_remote_command_stands_below_its_attempt_with_both_ends_of_its_output() {
+        let of = |attempt: u64| {
+            json!({"task": "machine/u@12.0", "attempt": attempt, "name": "apply host",
+                "at": "1970-01-01T00:00:01.000Z", "tookMs": 1_500, "ended": "exit 0",
+                "line": "powershell.exe -Mode apply", "head": "one\u{1b}[2J\ntwo", "leftOutBytes": 9,
+                "tail": "end"})
+        };
+        let over = task(json!({"attempt": 1, "from": 0, "to": 2_500, "result": "finished",
+            "worker": "w1", "told": null, "wait": null}));
+        let told = line(&over, &over.attempts[0], 3_000, &[]);
+        let told = told.with_commands("12.0", 1, &[of(1), of(2)]);
+        let expected = "    1970-01-01T00:00:01.000Z  command apply host: exit 0 after 1.5s\n      \
+             $ powershell.exe -Mode apply\n      | one [2J\n      | two\n      \
+             | … 9 bytes are left out …\n      | end";
+        assert_eq!(told.commands, [expected]);
+        assert_eq!(told.value["commands"].as_array().map(Vec::len), Some(1));
     }
 }

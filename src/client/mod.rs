@@ -62,7 +62,10 @@ pub(crate) enum Ask {
     /// Machines or rollouts as they change, until you end it; redrawn in place on a terminal
     #[command(after_help = EXIT_CODES)]
     Watch(watch::Watch),
-    /// A machine's tasks, attempt by attempt: who tried, how it ended, and what is going on now
+    /// A machine's tasks, attempt by attempt: who tried, how it ended, the latest remote commands, and what goes on
+    ///
+    /// Attempts are read from the history. Remote commands with the beginning and end of their output, secrets taken
+    /// out, are in the memory of the dormer that answers: those that it heard of, until it ends.
     #[command(after_help = EXIT_CODES)]
     Logs(logs::Logs),
     /// Where a machine is, what it waits for, what was tried, and what to do next

@@ -9,7 +9,7 @@ use dormer_engine::{
     engine,
     nats::{self as store, NatsStore, rebuild_for_ever},
 };
-use dormer_workers::nats::{self as link, NatsLink};
+use dormer_workers::nats::{self as link, NatsLink, Sign};
 use dormer_workflows::Dormer;
 use futures::StreamExt;
 use std::{sync::Arc, time::Duration};
@@ -105,7 +105,10 @@ pub(crate) async fn hear(
     running.beside(CONSOLE, async move {
         let mut beats = std::pin::pin!(beats);
         while let Some(beat) = beats.next().await {
-            live.beat(beat);
+            match beat {
+                Sign::Beat(beat) => live.beat(beat),
+                Sign::Ran(command) => live.ran(command),
+            }
         }
         Err(anyhow::anyhow!("the connection to NATS has ended"))
     });

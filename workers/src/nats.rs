@@ -11,6 +11,6 @@ mod orders;
 mod pull;
 
 pub use facts::NatsFacts;
-pub use link::NatsLink;
+pub use link::{NatsLink, Sign};
 pub use options::{ConnectError, Login, Options, Tls};
 pub use orders::{CLAIM, NatsClaim, NatsOrders};

@@ -2,7 +2,7 @@
 
 use dormer_proto::{
     id::{Epoch, Incarnation},
-    message::Heartbeat,
+    message::{Heartbeat, RemoteCommand},
     work::{FactLetter, Order, Report},
 };
 use std::future::Future;
@@ -44,6 +44,11 @@ pub trait Orders: Send + Sync + 'static {
         claim: &Self::Claim,
         heartbeat: Heartbeat,
     ) -> impl Future<Output = Result<(), PortError>> + Send;
+    /// Shows people a remote command that has ended. It may be lost, and nobody waits for it.
+    fn show(&self, command: RemoteCommand) -> impl Future<Output = ()> + Send {
+        drop(command);
+        std::future::ready(())
+    }
     /// Reports what came of an attempt.
     fn report(
         &self,

@@ -2,17 +2,28 @@
 
 use dormer_proto::{
     id::{Attempt, TaskId},
-    message::Heartbeat,
+    message::{Heartbeat, RemoteCommand},
 };
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
+
+/// Remote commands of one attempt that are told; later ones are not.
+pub const COMMANDS_MAX: u32 = 64;
 
 /// A handle on one attempt's progress. Clones are handles on the same.
 #[derive(Debug, Clone)]
-pub struct Progress(Arc<Mutex<Inner>>);
+pub struct Progress(Arc<Mutex<Inner>>, Arc<Ran>);
+
+/// The remote commands that nobody has been told of.
+#[derive(Debug, Default)]
+struct Ran {
+    /// How many there were, and those that wait. A lock: held for a list operation, never across an await.
+    commands: Mutex<(u32, Vec<RemoteCommand>)>,
+    more: Notify,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -26,7 +37,10 @@ struct Inner {
 impl Default for Progress {
     fn default() -> Self {
         let moved = Instant::now();
-        Self(Arc::new(Mutex::new(Inner { step: "start".into(), done: 0, of: 0, unit: "", moved })))
+        Self(
+            Arc::new(Mutex::new(Inner { step: "start".into(), done: 0, of: 0, unit: "", moved })),
+            Arc::default(),
+        )
     }
 }
 
@@ -51,6 +65,29 @@ impl Progress {
     #[must_use]
     pub fn still_for(&self) -> Duration {
         self.inner().moved.elapsed()
+    }
+
+    /// A remote command has ended. It is numbered here; beyond [`COMMANDS_MAX`] nobody is told.
+    pub fn ran(&self, command: RemoteCommand) {
+        let mut commands = self.1.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        commands.0 = commands.0.saturating_add(1);
+        let number = commands.0;
+        if number <= COMMANDS_MAX {
+            commands.1.push(RemoteCommand { number, ..command });
+            self.1.more.notify_one();
+        }
+    }
+
+    /// The remote commands that ended since this was asked last.
+    #[must_use]
+    pub fn take_ran(&self) -> Vec<RemoteCommand> {
+        let mut commands = self.1.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut commands.1)
+    }
+
+    /// Waits until there may be such ones.
+    pub async fn more_ran(&self) {
+        self.1.more.notified().await;
     }
 
     /// The name of the present step.

@@ -200,6 +200,7 @@ impl<O: Orders, X: Execute> Worker<O, X> {
             let attempting = Attempting::begin(&self.options.seen, order, &self.options.name);
             let result = attempting.scope(self.execute(order, &progress, newer)).await;
             attempting.ended(&result);
+            self.show(&progress).await;
             match &result {
                 Ok(_) => tracing::debug!("done"),
                 Err(failure) => {
@@ -212,6 +213,22 @@ impl<O: Orders, X: Execute> Worker<O, X> {
             biased;
             () = work => {}
             () = self.beat_for_ever(claim, order, &progress) => {}
+            () = self.show_for_ever(&progress) => {}
+        }
+    }
+
+    async fn show_for_ever(&self, progress: &Progress) {
+        loop {
+            progress.more_ran().await;
+            self.show(progress).await;
+        }
+    }
+
+    /// Shows people the remote commands that have ended.
+    async fn show(&self, progress: &Progress) {
+        for mut command in progress.take_ran() {
+            command.worker.clone_from(&self.options.name);
+            self.orders.show(command).await;
         }
     }
 

@@ -99,9 +99,10 @@ fn of_reading(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
     Some(match path {
         "/openapi.json" => Vec::new(),
         "/machines" | "/tasks" => every(Machines),
-        "/machines/{machine}" | "/machines/{machine}/desired" | "/machines/{machine}/history" => {
-            one(Machines)
-        }
+        "/machines/{machine}"
+        | "/machines/{machine}/commands"
+        | "/machines/{machine}/desired"
+        | "/machines/{machine}/history" => one(Machines),
         "/runs" => [every(Machines), every(Rollouts)].concat(),
         "/runs/{workflow}/{key}"
         | "/runs/{workflow}/{key}/history"

@@ -1,6 +1,6 @@
 //! One call of the script on a host: a command out, a framed answer back, and nothing else believed.
 
-use super::{HostHands, cluster::Cluster, prepare::Prepared, script_fence};
+use super::{HostHands, cluster::Cluster, prepare::Prepared, ran::Running, script_fence};
 use crate::{
     progress::Progress,
     ssh::{Output, Session, SshError},
@@ -58,7 +58,8 @@ impl<C: Cluster> HostHands<C> {
     ) -> Result<Answer, Failure> {
         let (task, attempt) = names(order);
         let line = script::bootstrap_line(&task, attempt).map_err(unusable)?;
-        let output = self.exec(host, session, &line, progress).await?;
+        let running = Running::begin(order, "probe".into(), &line, progress, &self.now_ms);
+        let output = self.exec(host, session, &line, running, None, progress).await?;
         answered(&output, &task, attempt)
     }
 
@@ -83,7 +84,12 @@ impl<C: Cluster> HostHands<C> {
             script: script::hash().to_owned(),
         };
         let line = command_line(&call).map_err(unusable)?;
-        let output = self.exec(host, session, &line, progress).await?;
+        let name = match asked.rendered {
+            Some(prepared) => format!("{} {}", asked.mode, prepared.section.as_str()),
+            None => asked.mode.to_string(),
+        };
+        let running = Running::begin(order, name, &line, progress, &self.now_ms);
+        let output = self.exec(host, session, &line, running, asked.rendered, progress).await?;
         let answer = answered(&output, &task, attempt);
         if answer.as_ref().is_err_and(|failure| failure.code == NO_FRAME) {
             // Perhaps there is no script to run: the next attempt looks.
@@ -97,10 +103,13 @@ impl<C: Cluster> HostHands<C> {
         host: &HostRef,
         session: &Session,
         line: &str,
+        running: Running,
+        rendered: Option<&Prepared>,
         progress: &Progress,
     ) -> Result<Output, Failure> {
         let deed = witness::begin(Deed::Command);
         let output = deed.ended(session.exec(line, |_| progress.advance(0)).await);
+        running.ended(&output, rendered.map(|prepared| &prepared.rendered.document));
         output.map_err(|error| self.failed(host, error))
     }
 }

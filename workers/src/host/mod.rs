@@ -5,6 +5,8 @@ pub mod cluster;
 mod facts;
 mod platform;
 mod prepare;
+mod ran;
+mod scrub;
 mod sent;
 pub mod values;
 

@@ -7,7 +7,11 @@ use async_nats::{
     jetstream::{self, context::ContextBuilder},
 };
 use bytes::Bytes;
-use dormer_proto::{envelope, message::Heartbeat, subject::Names};
+use dormer_proto::{
+    envelope,
+    message::{Heartbeat, RemoteCommand},
+    subject::Names,
+};
 use futures::{Stream, StreamExt};
 use std::{sync::Arc, time::Duration};
 
@@ -49,17 +53,31 @@ impl NatsLink {
         Ok(sent.await.map_err(failed)?.sequence)
     }
 
-    /// Every worker's heartbeats, for those who show progress. Some may be missed.
+    /// Every worker's heartbeats and remote commands, for those who show them. Some may be missed.
     ///
     /// # Errors
     /// The connection has ended for good.
-    pub async fn heartbeats(
-        &self,
-    ) -> Result<impl Stream<Item = Heartbeat> + Send + use<>, PortError> {
+    pub async fn heartbeats(&self) -> Result<impl Stream<Item = Sign> + Send + use<>, PortError> {
         let beats = self.client.subscribe(self.names.heartbeats()).await.map_err(failed)?;
-        Ok(beats.filter_map(async |message| {
-            envelope::decode::<Heartbeat>(&message.payload, 0).ok().map(|(beat, _)| beat)
-        }))
+        Ok(beats.filter_map(async |message| Sign::read(&message.payload)))
+    }
+}
+
+/// What a worker shows to people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sign {
+    /// An attempt is alive.
+    Beat(Heartbeat),
+    /// It ran a command.
+    Ran(RemoteCommand),
+}
+
+impl Sign {
+    /// `None`: something that only a newer build knows.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let beat = envelope::decode::<Heartbeat>(bytes, 0).map(|(beat, _)| Self::Beat(beat));
+        let ran = || envelope::decode::<RemoteCommand>(bytes, 0).map(|(ran, _)| Self::Ran(ran));
+        beat.or_else(|_| ran()).ok()
     }
 }
 

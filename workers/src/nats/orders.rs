@@ -12,7 +12,7 @@ use async_nats::jetstream::{AckKind, Message};
 use dormer_proto::{
     envelope::{self, DecodeError},
     id::{Attempt, Incarnation, TaskId},
-    message::{Heartbeat, ReportReceipt},
+    message::{Heartbeat, RemoteCommand, ReportReceipt},
     work::Report,
 };
 use futures::StreamExt;
@@ -146,6 +146,15 @@ impl Orders for NatsOrders {
         let (bytes, _) = envelope::encode(&heartbeat, 0).map_err(failed)?;
         let shown = self.link.client.publish(self.link.names.heartbeats(), bytes.into()).await;
         shown.map_err(failed)
+    }
+
+    async fn show(&self, command: RemoteCommand) {
+        if let Ok((bytes, _)) = envelope::encode(&command, 0) {
+            let shown = self.link.client.publish(self.link.names.heartbeats(), bytes.into()).await;
+            if let Err(error) = shown {
+                tracing::debug!(%error, "a remote command is not shown");
+            }
+        }
     }
 
     async fn report(&self, claim: &NatsClaim, report: Report) -> Result<(), PortError> {

@@ -1,0 +1,237 @@
+//! Takes secrets out of what a host said, before anybody is shown it.
+//!
+//! A secret is whatever dormer itself put on the host by a document: each line and each longer word of a file's
+//! content, plain or in base64. And whatever looks like one, by whoever: tokens, private keys, long runs of base64.
+//! A console may have broken a line anywhere, so line ends do not count.
+
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+};
+use dormer_profile::{document::Document, shown::readable};
+use serde_json::Value;
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
+
+/// What stands in a secret's place.
+pub(super) const SECRET: &str = "[secret]";
+/// Bytes that are looked through. Nothing is shown of more.
+pub(super) const SCRUBBED_BYTES_MAX: usize = 64 << 10;
+/// The shortest piece of a document's content that counts as a secret: shorter ones are common words.
+const PIECE_LEAST: usize = 12;
+/// The shortest run of base64 that is taken out unseen: longer than a SHA-256 in hexadecimal.
+const BLOB_LEAST: usize = 80;
+/// How a JSON web token begins: base64 of `{"`.
+const WEB_TOKEN: &[u8] = b"eyJ";
+/// The shortest run after such a beginning that counts as a token.
+const WEB_TOKEN_LEAST: usize = 20;
+/// Letters of the two halves of a bootstrap token, with a dot between them.
+const BOOTSTRAP_TOKEN: (usize, usize) = (6, 16);
+
+/// What has to be taken out, by its first bytes.
+#[derive(Debug, Default)]
+pub(super) struct Scrub(HashMap<[u8; FIRST], HashSet<Vec<u8>>>);
+
+/// Bytes that a secret is looked up by.
+const FIRST: usize = 4;
+
+impl Scrub {
+    /// Everything that a document says inline.
+    pub(super) fn of(document: Option<&Document>) -> Self {
+        let mut scrub = Self::default();
+        if let Some(document) = document {
+            contents(&readable(document), &mut |text| scrub.learn(text));
+        }
+        scrub
+    }
+
+    fn learn(&mut self, text: &str) {
+        let words = text.split(|c: char| c.is_whitespace() || "\"',;<>()[]{}".contains(c));
+        // A path or an address is no secret, and outputs are full of them.
+        let words = words.filter(|word| !word.contains([':', '\\']));
+        for piece in text.lines().map(str::trim).chain(words) {
+            if piece.len() >= PIECE_LEAST {
+                self.put(piece.as_bytes().to_vec());
+                encoded(piece.as_bytes()).into_iter().for_each(|piece| self.put(piece));
+            }
+        }
+    }
+
+    fn put(&mut self, piece: Vec<u8>) {
+        if let Some(first) = piece.first_chunk() {
+            self.0.entry(*first).or_default().insert(piece);
+        }
+    }
+
+    /// The text with [`SECRET`] for each secret.
+    pub(super) fn clean(&self, text: &str) -> String {
+        let (flat, places): (Vec<u8>, Vec<usize>) = text
+            .bytes()
+            .enumerate()
+            .filter(|(_, byte)| !matches!(byte, b'\r' | b'\n' | 0))
+            .map(|(at, byte)| (byte, at))
+            .unzip();
+        let mut secret = vec![false; flat.len()];
+        let mut mark = |range: Range<usize>| secret[range].fill(true);
+        self.known(&flat, &mut mark);
+        shapes(&flat, &mut mark);
+        keys(&flat, &mut mark);
+        without(text, &places, &secret)
+    }
+
+    fn known(&self, flat: &[u8], mark: &mut impl FnMut(Range<usize>)) {
+        for (at, first) in flat.windows(FIRST).enumerate() {
+            let pieces = <&[u8; FIRST]>::try_from(first).ok().and_then(|first| self.0.get(first));
+            let found = pieces.into_iter().flatten().filter(|piece| flat[at..].starts_with(piece));
+            found.for_each(|piece| mark(at..at + piece.len()));
+        }
+    }
+}
+
+/// Texts of a document that may hold secrets: files' contents, values of variables.
+fn contents(value: &Value, found: &mut impl FnMut(&str)) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match value {
+                    Value::String(text) if ["text", "content", "value"].contains(&key.as_str()) => {
+                        found(text);
+                    }
+                    other => contents(other, found),
+                }
+            }
+        }
+        Value::Array(all) => all.iter().for_each(|one| contents(one, found)),
+        _ => {}
+    }
+}
+
+/// What of a piece is the same in base64 whatever stands around it: one for each place of its first byte among three.
+fn encoded(piece: &[u8]) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for before in 0..3 {
+        let mut bytes = vec![0; before];
+        bytes.extend_from_slice(piece);
+        let whole = bytes.len() / 3 * 4;
+        let first = if before == 0 { 0 } else { 4 };
+        for text in [STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)] {
+            all.extend(text.as_bytes().get(first..whole).map(<[u8]>::to_vec));
+        }
+    }
+    all.retain(|text| text.len() >= PIECE_LEAST);
+    all
+}
+
+fn of_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'_' | b'-' | b'.')
+}
+
+/// What looks like a secret by itself.
+fn shapes(flat: &[u8], mark: &mut impl FnMut(Range<usize>)) {
+    let mut at = 0;
+    for run in flat.split(|byte| !of_token(*byte)) {
+        let range = at..at + run.len();
+        at = range.end + 1;
+        let web = run.windows(WEB_TOKEN.len()).position(|part| part == WEB_TOKEN);
+        if run.len() >= BLOB_LEAST || bootstrap(run) {
+            mark(range);
+        } else if let Some(from) = web
+            && run.len() - from >= WEB_TOKEN_LEAST
+        {
+            mark(range.start + from..range.end);
+        }
+    }
+}
+
+fn bootstrap(run: &[u8]) -> bool {
+    let (id, secret) = BOOTSTRAP_TOKEN;
+    let letters = |part: &[u8]| part.iter().all(u8::is_ascii_alphanumeric);
+    run.len() == id + 1 + secret
+        && run[id] == b'.'
+        && letters(&run[..id])
+        && letters(&run[id + 1..])
+}
+
+/// Private keys as PEM: from one's beginning to its end, or to the end of the text.
+fn keys(flat: &[u8], mark: &mut impl FnMut(Range<usize>)) {
+    let find = |from: usize, what: &[u8]| {
+        let found = flat[from..].windows(what.len()).position(|part| part == what);
+        found.map(|at| from + at)
+    };
+    let mut from = 0;
+    while let Some(begun) = find(from, b"PRIVATE KEY-----") {
+        let inside = begun + b"PRIVATE KEY-----".len();
+        let end = find(inside, b"-----END").unwrap_or(flat.len());
+        mark(inside..end);
+        // The end names a private key, too.
+        from = find(end, b"PRIVATE KEY-----").map_or(flat.len(), |at| at + 16);
+    }
+}
+
+/// The text without the bytes that are secret; those between two of them go, too.
+fn without(text: &str, places: &[usize], secret: &[bool]) -> String {
+    let mut kept = Vec::with_capacity(text.len());
+    let (mut next, mut at) = (0, 0);
+    while at < secret.len() {
+        if !secret[at] {
+            at += 1;
+            continue;
+        }
+        let end = secret[at..].iter().position(|is| !is).map_or(secret.len(), |more| at + more);
+        kept.extend_from_slice(&text.as_bytes()[next..places[at]]);
+        kept.extend_from_slice(SECRET.as_bytes());
+        next = places[end - 1] + 1;
+        at = end;
+    }
+    kept.extend_from_slice(&text.as_bytes()[next..]);
+    String::from_utf8_lossy(&kept).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::engine::general_purpose::STANDARD;
+
+    const TOKEN: &str = "s3cr3t-marked-token-of-a-host";
+
+    fn scrub() -> Scrub {
+        let mut scrub = Scrub::default();
+        scrub.learn(&format!("{{\"users\": [{{\"token\": \"{TOKEN}\"}}]}}\n"));
+        scrub
+    }
+
+    #[test]
+    fn what_a_document_says_is_taken_out_plain_encoded_and_broken_by_line_ends() {
+        let scrub = scrub();
+        assert_eq!(scrub.clean(&format!("a {TOKEN} b")), "a [secret] b");
+        let (one, two) = TOKEN.split_at(9);
+        assert_eq!(scrub.clean(&format!("a {one}\r\n{two} b")), "a [secret] b");
+        for before in ["", "x", "xy", "xyz"] {
+            let text = STANDARD.encode(format!("{before}{TOKEN}{before}"));
+            let clean = scrub.clean(&text);
+            assert!(clean.contains(SECRET) && clean.len() < 24, "{before}: {clean}");
+        }
+        let plain =
+            "kubelet: the service did not start within 30 s, code 1053\r\nC:\\k\\kubelet.exe";
+        assert_eq!(scrub.clean(plain), plain);
+    }
+
+    #[test]
+    fn what_looks_like_a_secret_is_taken_out_without_being_known() {
+        let scrub = Scrub::default();
+        let blob = "Zm9v".repeat(30);
+        let key = "-----BEGIN PRIVATE KEY-----\nMIIB\nabc\n-----END PRIVATE KEY-----\nand";
+        for (text, expected) in [
+            ("join abcdef.0123456789abcdef now", "join [secret] now"),
+            ("Bearer eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOi.AAAA ok", "Bearer [secret] ok"),
+            (&format!("<{blob}>"), "<[secret]>"),
+            (key, "-----BEGIN PRIVATE KEY-----\n[secret]\n-----END PRIVATE KEY-----\nand"),
+        ] {
+            assert_eq!(scrub.clean(text), expected);
+        }
+        let hash = "ab12".repeat(16);
+        assert_eq!(scrub.clean(&hash), hash);
+    }
+}
