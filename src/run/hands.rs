@@ -20,14 +20,19 @@ pub(crate) fn kubernetes(config: &Config, client: &kube::Client) -> KubernetesHa
     KubernetesHands::new(client.clone(), settings)
 }
 
-/// Both pairs of hands for the cluster behind `client`. A key that is not there yet is waited for.
-pub(crate) async fn both(config: &Config, client: &kube::Client, catalog: &Catalog) -> Both {
-    let source = Source {
+/// Where the key for hosts is.
+pub(crate) fn source(config: &Config, client: &kube::Client) -> Source {
+    Source {
         client: client.clone(),
         namespace: config.namespace.clone(),
         place: config.key.clone(),
         look_every: LOOK_EVERY,
-    };
+    }
+}
+
+/// Both pairs of hands for the cluster behind `client`. A key that is not there yet is waited for.
+pub(crate) async fn both(config: &Config, client: &kube::Client, catalog: &Catalog) -> Both {
+    let source = source(config, client);
     let kubernetes = kubernetes(config, client);
     let (cluster, catalog) = (Arc::new(kubernetes.clone()), catalog.clone());
     let dialer: Dialer = Arc::new(TcpDial { port: config.ssh_port });

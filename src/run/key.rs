@@ -30,7 +30,7 @@ pub(crate) struct Source {
 
 impl Source {
     /// The key's text, or one sentence about what is missing. The text is never part of that sentence.
-    async fn read(&self) -> Result<String, String> {
+    pub(crate) async fn read(&self) -> Result<String, String> {
         let (place, bytes) = match &self.place {
             Place::File(path) => {
                 let place = format!("the file {}", path.display());
@@ -111,7 +111,7 @@ impl<H: Execute> Execute for Keyed<H> {
 }
 
 #[cfg(all(test, feature = "demo"))]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use dormer_fleet::{World, WorldConfig};
     use dormer_proto::{
@@ -143,7 +143,8 @@ mod tests {
         }
     }
 
-    async fn world() -> (World, Client) {
+    /// A world without machines, and a way to it.
+    pub(crate) async fn world() -> (World, Client) {
         let world = World::start(WorldConfig::on_loopback(0, dormer_fleet::Pace::LIFE)).await;
         let world = world.expect("a world");
         let file = serde_json::from_value(world.kubeconfig()).expect("a kubeconfig");

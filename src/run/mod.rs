@@ -8,6 +8,7 @@ pub(crate) mod payloads;
 pub(crate) mod roles;
 pub(crate) mod serve;
 mod tls;
+mod userdata;
 
 use crate::{
     api::{
@@ -40,13 +41,14 @@ use dormer_workers::{
     worker,
 };
 use payloads::Payloads;
-use roles::{CONSOLE, Parts, Running};
+use roles::{CONSOLE, Parts, Running, WORKER};
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, OnceLock},
     time::Duration,
 };
+use userdata::Keeper;
 
 /// How long a watcher that holds the Lease may be silent before another takes over.
 const LEASE: Duration = Duration::from_secs(15);
@@ -114,6 +116,7 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
     let client = client(config).await?;
     let catalog = Arc::new(outside::catalog(config)?);
     let payloads = Payloads::load(&config.payloads, &catalog)?;
+    let user_data_of = client.clone();
     let cluster = Cluster { config, client, catalog: Arc::clone(&catalog), gate: OnceLock::new() };
     let live = Arc::<Live>::default();
     let (mut running, people) = match &config.store {
@@ -124,6 +127,11 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
         payloads.follow(catalog.as_ref().clone()).await;
         Ok(())
     });
+    if let (true, Some(client)) = (config.is(Role::Worker), user_data_of) {
+        let source = hands::source(config, &client);
+        let keeper = Keeper::new(client, source, config.machine_namespace.clone());
+        running.beside(WORKER, async move { match keeper.for_ever().await {} });
+    }
     if let Some(endpoint) = &config.otlp_endpoint {
         push_metrics(&mut running, Meter::to(endpoint, &config.name)?);
     }

@@ -17,7 +17,7 @@ use dormer_workers::{host::cluster::Cluster, kubernetes::KubernetesHands};
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{
     Api, Client,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use std::sync::{
@@ -93,6 +93,7 @@ enum Step {
     RollsAPoolBack,
     LearnsHowToJoin,
     ReadsTheKey,
+    KeepsUserData,
     ShowsAMachine,
     ShowsThePool,
     TellsOfANode,
@@ -101,12 +102,12 @@ enum Step {
 
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, IsElected, LearnsHowToJoin, MakesARuntimeClass, ReadsTheKey,
-    RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool, TellsOfANode, TellsOfARefusal,
-    TellsOfExporters,
+    DrainsByForce, FencesANode, IsElected, KeepsUserData, LearnsHowToJoin, MakesARuntimeClass,
+    ReadsTheKey, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool, TellsOfANode,
+    TellsOfARefusal, TellsOfExporters,
 };
 
-const STEPS: [Step; 18] = [
+const STEPS: [Step; 19] = [
     SeesEverything,
     AnswersABadSetting,
     IsElected,
@@ -121,6 +122,7 @@ const STEPS: [Step; 18] = [
     RollsAPoolBack,
     LearnsHowToJoin,
     ReadsTheKey,
+    KeepsUserData,
     ShowsAMachine,
     ShowsThePool,
     TellsOfANode,
@@ -162,6 +164,7 @@ fn needed_by(right: &Right) -> (Step, String) {
         ("worker-authorities", "configmaps", _) => {
             (LearnsHowToJoin, may_not(&format!("ConfigMap kube-system/{name}")))
         }
+        ("worker-user-data", "secrets", verb) => (KeepsUserData, format!("cannot {verb} resource")),
         ("worker-key", "secrets", _) if name.contains("exporter") => {
             (LearnsHowToJoin, may_not("Secret"))
         }
@@ -267,6 +270,7 @@ impl Bench {
                 let told = self.tells_of_a_node(&machine.name).await;
                 told.map_err(|error| error.to_string())
             }
+            KeepsUserData => self.user_data().await.map_err(|error| error.to_string()),
             TellsOfExporters => self.tells_of_exporters().await.map_err(|error| error.to_string()),
         }
     }
@@ -295,6 +299,19 @@ impl Bench {
         let nodes: Api<Node> = Api::all(self.console.admin.clone());
         nodes.patch_status(name, &PatchParams::default(), &status).await?;
         self.tells("default", NODE, name).await
+    }
+
+    /// Looks for the Secret, makes it, and mends it.
+    async fn user_data(&self) -> Result<(), kube::Error> {
+        const SECRET: Kind = ("", "v1", "Secret");
+        let (name, machines) = ("windows-user-data", &self.site.machines);
+        self.site.world.delete(SECRET, machines, name).await;
+        let api: Api<Secret> = Api::namespaced(self.worker.clone(), machines);
+        api.get_opt(name).await?;
+        let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+        let made = Secret { metadata, ..Secret::default() };
+        let made = api.create(&PostParams::default(), &made).await?;
+        api.replace(name, &PostParams::default(), &made).await.map(drop)
     }
 
     /// Looks whether anybody scrapes, and makes, changes and removes an EndpointSlice.

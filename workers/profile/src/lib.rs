@@ -18,6 +18,7 @@ pub mod render;
 pub mod script;
 pub mod shown;
 pub mod text;
+pub mod userdata;
 pub mod values;
 pub mod variables;
 pub mod version;

@@ -7,7 +7,11 @@ mod script;
 
 use std::collections::BTreeSet;
 
-use dormer_profile::{answer::FailureCode, script::CONVERGE, script::PROBE};
+use dormer_profile::{
+    answer::FailureCode,
+    script::{CONVERGE, PROBE},
+    userdata::user_data,
+};
 use rules::{RULES, check};
 use script::{Finding, Script};
 
@@ -22,6 +26,34 @@ fn the_scripts_keep_the_rules() {
         let findings = check(&Script::parse(text, given));
         assert!(findings.is_empty(), "{name}:\n{}", told(&findings));
     }
+}
+
+/// What user data may call beside: a cloud's agent runs it alone, and nobody reads what these answer.
+const AT_BOOT: [&str; 13] = [
+    "Add-WindowsCapability",
+    "Enable-LocalUser",
+    "Get-LocalUser",
+    "Get-NetFirewallRule",
+    "Get-Service",
+    "New-NetFirewallRule",
+    "Restart-Service",
+    "Set-Acl",
+    "Set-LocalUser",
+    "Set-NetFirewallRule",
+    "Set-Service",
+    "Start-Process",
+    "Start-Service",
+];
+
+#[test]
+fn user_data_keeps_the_rules() {
+    let text = user_data("ssh-ed25519 AAAA", "aws").expect("user data");
+    let (script, _) = text.split_once("</powershell>").expect("its end");
+    let script = script.trim_start_matches("<powershell>\n");
+    let mut findings = check(&Script::parse(script, &[]));
+    let at_boot = |what: &str| AT_BOOT.iter().any(|name| what.starts_with(&format!("{name} ")));
+    findings.retain(|found| found.rule != "commands" || !at_boot(&found.what));
+    assert!(findings.is_empty(), "{}", told(&findings));
 }
 
 /// Mistakes that people make in Windows PowerShell, each with the rule that must find it: a text of the script, what

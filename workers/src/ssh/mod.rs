@@ -42,6 +42,16 @@ impl Key {
             None => Ok(Self(Arc::new(key))),
         }
     }
+
+    /// Its public half, as `authorized_keys` has it, without a comment.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn public_line(&self) -> Result<String, SshError> {
+        let mut public = self.0.public_key().clone();
+        public.set_comment("");
+        public.to_openssh().map_err(|error| SshError::Key(error.to_string()))
+    }
 }
 
 /// Limits of one connection.

@@ -1,0 +1,164 @@
+//! The user data of new Windows machines: made from the key before any machine exists, and mended when it is edited.
+
+use super::key::{LOOK_EVERY, Source};
+use dormer_profile::userdata::user_data;
+use dormer_workers::ssh::Key;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, PostParams},
+};
+use std::{collections::BTreeMap, time::Duration};
+use tokio::time::{sleep, timeout};
+
+/// The Secret's name, as MachineSets for Windows refer to it.
+const NAME: &str = "windows-user-data";
+/// The user data's key in it.
+const DATA: &str = "userData";
+/// Where Cluster API's machines look for it, on clusters that have them.
+const CLUSTER_API: &str = "openshift-cluster-api";
+/// What marks a Secret that dormer wrote.
+const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "dormer");
+/// The longest that one call may take.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// Keeps the Secrets.
+pub(super) struct Keeper {
+    client: Client,
+    source: Source,
+    /// The Machines' namespace.
+    machines: String,
+    /// The last trouble that was said.
+    trouble: Option<String>,
+}
+
+impl Keeper {
+    /// Keeps them in the namespace `machines`, and in Cluster API's where that is, from the key at `source`.
+    pub(super) fn new(client: Client, source: Source, machines: Option<String>) -> Self {
+        let machines = machines.unwrap_or_else(|| "openshift-machine-api".into());
+        Self { client, source, machines, trouble: None }
+    }
+
+    /// Looks again and again. Whatever is wrong is said once, and tried again.
+    pub(super) async fn for_ever(mut self) -> std::convert::Infallible {
+        loop {
+            let trouble = self.once().await.err();
+            if let Some(trouble) = &trouble
+                && self.trouble.as_ref() != Some(trouble)
+            {
+                tracing::warn!("user data for new machines: {trouble}");
+            }
+            self.trouble = trouble;
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Makes both Secrets stand as they shall. Without a key nothing is done: the key's absence is told elsewhere.
+    async fn once(&self) -> Result<(), String> {
+        let Some(platform) = self.platform().await? else { return Ok(()) };
+        let Some(key) = self.source.read().await.ok().and_then(|text| Key::read(&text).ok()) else {
+            return Ok(());
+        };
+        let public = key.public_line().map_err(|error| error.to_string())?;
+        let text = user_data(&public, &platform).map_err(|error| error.to_string())?;
+        self.keep(&self.machines, &public, &text).await?;
+        match self.keep(CLUSTER_API, &public, &text).await {
+            // Most clusters have no such namespace, or none that concerns us.
+            Err(why) => tracing::debug!("user data in {CLUSTER_API}: {why}"),
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+
+    /// OpenShift's platform in lower case; `None`: this is no OpenShift, whose machines alone take such a Secret.
+    async fn platform(&self) -> Result<Option<String>, String> {
+        let gvk = GroupVersionKind::gvk("config.openshift.io", "v1", "Infrastructure");
+        let api: Api<DynamicObject> =
+            Api::all_with(self.client.clone(), &ApiResource::from_gvk(&gvk));
+        let found = within(api.get_opt("cluster")).await?;
+        let platform = found.as_ref().and_then(|one| one.data["status"]["platform"].as_str());
+        Ok(platform.map(str::to_ascii_lowercase))
+    }
+
+    /// A Secret that somebody else made stays as it is while it lets our key in.
+    async fn keep(&self, namespace: &str, public: &str, text: &str) -> Result<(), String> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let Some(mut found) = within(api.get_opt(NAME)).await? else {
+            let metadata = ObjectMeta { name: Some(NAME.into()), ..ObjectMeta::default() };
+            let fresh = with(Secret { metadata, ..Secret::default() }, text);
+            let made = within(api.create(&PostParams::default(), &fresh)).await;
+            return made.map(|_| tracing::info!(namespace, "made the Secret {NAME}"));
+        };
+        let there = found.data.as_ref().and_then(|data| data.get(DATA)).map(|data| &data.0[..]);
+        let there = String::from_utf8_lossy(there.unwrap_or_default());
+        let ours = found.labels().get(OURS.0).is_some_and(|by| by == OURS.1);
+        if there == text || (!ours && there.contains(public)) {
+            return Ok(());
+        }
+        found.metadata.managed_fields = None;
+        // Under the version that was read: whoever changed it meanwhile is looked at again.
+        let mended = with(found, text);
+        let mended = within(api.replace(NAME, &PostParams::default(), &mended)).await;
+        mended.map(|_| {
+            tracing::info!(
+                namespace,
+                "mended the Secret {NAME}: it did not let our key in, or was edited"
+            );
+        })
+    }
+}
+
+fn with(mut secret: Secret, text: &str) -> Secret {
+    secret.labels_mut().insert(OURS.0.into(), OURS.1.into());
+    secret.data = Some(BTreeMap::from([(DATA.into(), ByteString(text.as_bytes().to_vec()))]));
+    secret
+}
+
+async fn within<T>(doing: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
+    match timeout(ANSWER_MAX, doing).await {
+        Ok(done) => done.map_err(|error| error.to_string()),
+        Err(_) => Err("the API server does not answer in 10 s".into()),
+    }
+}
+
+#[cfg(all(test, feature = "demo"))]
+mod tests {
+    use super::*;
+    use crate::{config::Key as Place, run::key::tests::world};
+    use kube::api::{DeleteParams, Patch, PatchParams};
+    use serde_json::json;
+
+    const HOME: &str = "openshift-windows-machine-config-operator";
+    const MACHINES: &str = "openshift-machine-api";
+
+    async fn text(secrets: &Api<Secret>) -> String {
+        let data = secrets.get(NAME).await.expect("the Secret").data.expect("data");
+        String::from_utf8(data[DATA].0.clone()).expect("text")
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn user_data_is_made_mended_and_left_alone_where_somebody_elses_lets_us_in() {
+        let (world, client) = world().await;
+        let place = Place::Secret("cloud-private-key".into());
+        let (namespace, look_every) = (HOME.to_owned(), LOOK_EVERY);
+        let source = Source { client: client.clone(), namespace, place, look_every };
+        let keeper = Keeper::new(client.clone(), source, None);
+        let secrets: Api<Secret> = Api::namespaced(client, MACHINES);
+        let theirs = text(&secrets).await;
+        keeper.once().await.expect("looked");
+        assert_eq!(text(&secrets).await, theirs, "it lets us in");
+
+        secrets.delete(NAME, &DeleteParams::default()).await.expect("deleted");
+        keeper.once().await.expect("made");
+        let made = text(&secrets).await;
+        let public = world.ssh_key.public_line.split_whitespace().take(2).collect::<Vec<_>>();
+        assert!(made.contains(&public.join(" ")) && made.contains("EC2Launch"), "AWS: {made}");
+
+        for edited in ["a shorter text", &format!("{made}\n# and more")] {
+            let edit = Patch::Merge(json!({"stringData": {DATA: edited}}));
+            secrets.patch(NAME, &PatchParams::default(), &edit).await.expect("edited");
+            keeper.once().await.expect("mended");
+            assert_eq!(text(&secrets).await, made);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! User data: what a cloud gives a new Windows machine, so that it lets dormer in.
+
+/// The script, with a place for the key.
+const SCRIPT: &str = include_str!("userdata.ps1");
+/// What AWS wants beside.
+const ON_AWS: &str = include_str!("userdata_aws.ps1");
+/// The place for the key.
+const KEY: &str = "@KEY@";
+
+/// Why a key cannot stand in user data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the public key is not one line of type and base64")]
+pub struct KeyError;
+
+/// User data for machines of `platform` (as profiles write it: `aws`, `gcp`, …, `none`), which let in whoever has the
+/// private half of `public_key` (`ssh-ed25519 AAAA…`, a comment behind it is left out), and nobody by a password. The
+/// same key and platform make the same text.
+///
+/// # Errors
+/// The key is not one line, or has characters that no key has.
+pub fn user_data(public_key: &str, platform: &str) -> Result<String, KeyError> {
+    let mut words = public_key.split_whitespace();
+    let (Some(kind), Some(key)) = (words.next(), words.next()) else { return Err(KeyError) };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "+/=-@.".contains(c);
+    if public_key.trim().contains('\n') || !kind.chars().chain(key.chars()).all(plain) {
+        return Err(KeyError);
+    }
+    let mut script = SCRIPT.replacen(KEY, &format!("{kind} {key}"), 1);
+    if platform == "aws" {
+        script.push('\n');
+        script.push_str(ON_AWS);
+    }
+    Ok(match platform {
+        // Google's agent takes the script bare, from the metadata key windows-startup-script-ps1.
+        "gcp" => script,
+        _ => format!("<powershell>\n{script}</powershell>\n<persist>true</persist>\n"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PUBLIC: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB+a/b=";
+
+    #[test]
+    fn each_platform_gets_the_key_in_its_own_wrapping() {
+        let of = |platform: &str| user_data(PUBLIC, platform).expect("user data");
+        for platform in crate::platform::PLATFORMS {
+            let text = of(platform);
+            assert_eq!(text.matches(&format!("'{PUBLIC}'")).count(), 1, "{platform}");
+            assert!(!text.contains(KEY) && text.is_ascii(), "{platform}");
+            assert_eq!(text.starts_with("<powershell>\n"), platform != "gcp", "{platform}");
+            assert_eq!(text.contains("<persist>true</persist>"), platform != "gcp", "{platform}");
+            assert_eq!(text.contains("EC2Launch"), platform == "aws", "{platform}");
+        }
+        assert_eq!(of("vsphere"), of("none"));
+    }
+
+    #[test]
+    fn what_is_no_key_gets_no_user_data() {
+        for wrong in ["", "ssh-ed25519", "ssh-rsa AAA'; Remove-Item", "ssh-rsa A\nssh-rsa B"] {
+            assert_eq!(user_data(wrong, "none"), Err(KeyError), "{wrong:?}");
+        }
+        let commented = user_data(&format!("{PUBLIC} me@home's"), "none").expect("user data");
+        assert!(!commented.contains("me@home"));
+    }
+}
