@@ -107,7 +107,7 @@ pub(super) async fn find(
     let called = format!("pod {namespace}/{name}, port {number}");
     let has_tls = tls.is_some();
     Ok(Found {
-        way: Way { dial: Dial::Forward(pods, name, number), tls },
+        way: Way { dial: Dial::Forward(Box::new(pods), name, number), tls },
         called,
         tls: has_tls,
         token,
@@ -198,9 +198,8 @@ fn number(pod: &Pod, port: &ServicePort) -> Result<u16, Failure> {
     };
     let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
     let ports = containers.iter().flat_map(|it| it.ports.iter().flatten());
-    let found = ports.filter(|it| it.name.as_ref() == Some(name)).map(|it| it.container_port);
-    let found = found.last();
-    fits(found.ok_or_else(|| {
+    let mut named = ports.filter(|it| it.name.as_ref() == Some(name)).map(|it| it.container_port);
+    fits(named.next().ok_or_else(|| {
         failed("dormer's port is not found", format!("the pod has no port {name}"))
     })?)
 }

@@ -38,7 +38,7 @@ pub(super) enum Dial {
     /// To a host's port.
     Tcp(String, u16),
     /// To a pod's port, through the API server.
-    Forward(kube::Api<Pod>, String, u16),
+    Forward(Box<kube::Api<Pod>>, String, u16),
 }
 
 /// A way, for as many connections as are wanted.

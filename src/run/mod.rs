@@ -274,7 +274,7 @@ impl Cluster<'_> {
                 )?;
                 let (audience, kept_for) =
                     (self.config.audience.clone(), self.config.review_kept_for);
-                By::Cluster(Reviews::by(client, audience, kept_for))
+                By::Cluster(Box::new(Reviews::by(client, audience, kept_for)))
             }
         };
         let homes = Homes {

@@ -62,10 +62,9 @@ impl Keeper {
         let public = key.public_line().map_err(|error| error.to_string())?;
         let text = user_data(&public, &platform).map_err(|error| error.to_string())?;
         self.keep(&self.machines, &public, &text).await?;
-        match self.keep(CLUSTER_API, &public, &text).await {
-            // Most clusters have no such namespace, or none that concerns us.
-            Err(why) => tracing::debug!("user data in {CLUSTER_API}: {why}"),
-            Ok(()) => {}
+        // Most clusters have no such namespace, or none that concerns us.
+        if let Err(why) = self.keep(CLUSTER_API, &public, &text).await {
+            tracing::debug!("user data in {CLUSTER_API}: {why}");
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ pub(crate) enum By {
     /// The printed link, which works once; and this word as a bearer token, for programs.
     Token(Option<String>),
     /// The cluster's API server.
-    Cluster(Reviews),
+    Cluster(Box<Reviews>),
 }
 
 /// In which namespaces rights are asked for.
