@@ -19,7 +19,7 @@ use dormer_testkit::{
 };
 use dormer_workers::{
     execute::Execute,
-    nats::{Login, NatsFacts, NatsLink, NatsOrders, Options, Tls},
+    nats::{Login, NatsFacts, NatsLink, NatsOrders, Options, Sign, Tls},
     port::{Facts, Orders},
     progress::Progress,
     worker,
@@ -259,7 +259,7 @@ async fn a_claim_is_kept_while_the_heart_beats_and_people_see_it() {
     progress.step("upload", 10, "bytes");
     let beat = progress.heartbeat(&taken[0].order.task, Attempt(1), "w");
     orders.heartbeat(&taken[0].claim, beat.clone()).await.expect("a heartbeat");
-    assert_eq!(timeout(IN_TIME, beats.next()).await.expect("in time"), Some(beat));
+    assert_eq!(timeout(IN_TIME, beats.next()).await.expect("in time"), Some(Sign::Beat(beat)));
     assert_eq!(store.orders_left().await, 1, "it stays until its report is receipted");
 }
 
