@@ -338,6 +338,28 @@ fn marks(site: &Site) -> Vec<(String, String)> {
     marks
 }
 
+/// What `dormer logs` tells of a machine. That no secret is in it says something only if there is output at all.
+fn logs(machine: &str, port: u16) -> String {
+    let server = format!("http://127.0.0.1:{port}");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_dormer"));
+    let output = command.args(["logs", machine, "--server", &server]).output().expect("it runs");
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    for part in [
+        "  command probe: exit 0 after ",
+        "-EncodedCommand [",
+        "  command apply host: exit 0 after ",
+        "      | answer to apply: ",
+        "  command apply node: exit 0 after ",
+    ] {
+        assert!(
+            told.contains(part),
+            "{part} in {told}\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    told
+}
+
 /// Everything that people or programs can read: what it is, and its text.
 fn outputs(site: &Site, collector: &Collector, port: u16) -> Vec<(String, String)> {
     let mut paths: Vec<String> = [
@@ -361,13 +383,21 @@ fn outputs(site: &Site, collector: &Collector, port: u16) -> Vec<(String, String
     .to_vec();
     for machine in site.world.all(&kinds::MACHINE) {
         let uid = text(&machine.value["metadata"], "uid");
-        for end in ["", "/history?limit=1000"] {
+        for end in ["", "/history?limit=1000", "/commands"] {
             paths.push(format!("/api/v1/machines/{uid}{end}"));
         }
         paths.push(format!("/machines/{uid}"));
     }
     let mut outputs: Vec<(String, String)> =
         paths.into_iter().map(|path| (path.clone(), get(port, &path))).collect();
+    for machine in site.world.all(&kinds::MACHINE) {
+        let uid = text(&machine.value["metadata"], "uid");
+        // The control plane's machines are none of dormer's.
+        if get(port, &format!("/api/v1/machines/{uid}")).contains("\"state\":\"Joined\"") {
+            outputs.push((format!("dormer logs {uid}"), logs(uid, port)));
+        }
+    }
+    assert!(outputs.iter().any(|(name, _)| name.starts_with("dormer logs")));
     outputs.push(("the log".into(), site.log("log")));
     outputs.push(("traces".into(), serde_json::to_string(&collector.told()).expect("JSON")));
     for kind in kinds::ALL.iter().filter(|kind| kind.kind != "Secret") {
