@@ -78,8 +78,9 @@ async fn a_life_is_watched_drawn_told_exported_replayed_and_sent_back() {
         assert!(drawn.contains(row), "{row}: {drawn}");
     }
     let told = site.say(&["logs", &name, "--task", "converge-host"]);
-    assert!(told.contains("converge-host") && !told.contains("probe"), "{told}");
-    assert!(told.contains("Commands and what the host said to them are not kept"), "{told}");
+    assert!(told.contains("converge-host") && !told.contains("command probe"), "{told}");
+    assert!(told.contains("command apply host: exit 0"), "{told}");
+    assert!(told.contains(r"\kubelet.exe written") && !told.contains(r"C:\k\["), "{told}");
 
     let file = folder.path().join("history.jsonl").display().to_string();
     let said = site.say(&["history", &name, "--export", &file]);

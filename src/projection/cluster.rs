@@ -24,6 +24,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 const PAGE: u32 = 500;
 /// What marks our objects; others of these kinds are left alone.
 pub(super) const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "dormer");
+/// Which dormer made them, by its namespace: a cluster may have several, each with machines of its own.
+const INSTANCE: &str = "app.kubernetes.io/instance";
 /// Who writes, as the API server's managed fields show it.
 pub(super) const MANAGER: &str = "dormer-console";
 /// Longest note of an Event, in bytes; the API server refuses more than 1,024.
@@ -67,7 +69,7 @@ impl Cluster {
                     Api::namespaced_with(self.client.clone(), &self.namespace, &resource(kind))
                 }
             };
-            let label = format!("{}={}", OURS.0, OURS.1);
+            let label = format!("{}={},{INSTANCE}={}", OURS.0, OURS.1, self.namespace);
             let mut params = ListParams::default().labels(&label).limit(PAGE);
             loop {
                 let page =
@@ -98,7 +100,7 @@ impl Cluster {
             Err(Failed::Kube(error)) if is(&error, 404) => {}
             done => return done.map_err(|error| sentence("patch the status of", kind, &error)),
         }
-        let made = within(api.create(&PostParams::default(), &bare(object))).await;
+        let made = within(api.create(&PostParams::default(), &self.bare(object))).await;
         match made {
             Ok(_) => {}
             Err(Failed::Kube(error)) if is(&error, 409) => {}
@@ -192,25 +194,26 @@ impl Cluster {
         }))
     }
 
+    /// An object before it has a status.
+    fn bare(&self, of: &Object) -> DynamicObject {
+        let mut metadata = json!({
+            "name": of.place.name, "namespace": of.place.namespace,
+            "labels": {OURS.0: OURS.1, INSTANCE: self.namespace},
+        });
+        if let Some(owner) = &of.owner {
+            metadata["ownerReferences"] = json!([{
+                "apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine",
+                "name": owner.name, "uid": owner.uid,
+            }]);
+        }
+        object(json!({
+            "apiVersion": API_VERSION, "kind": of.place.kind.name(), "metadata": metadata,
+        }))
+    }
+
     fn objects(&self, place: &Place) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), &place.namespace, &resource(place.kind))
     }
-}
-
-/// An object before it has a status.
-fn bare(of: &Object) -> DynamicObject {
-    let mut metadata = json!({
-        "name": of.place.name, "namespace": of.place.namespace, "labels": {OURS.0: OURS.1},
-    });
-    if let Some(owner) = &of.owner {
-        metadata["ownerReferences"] = json!([{
-            "apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine",
-            "name": owner.name, "uid": owner.uid,
-        }]);
-    }
-    object(json!({
-        "apiVersion": API_VERSION, "kind": of.place.kind.name(), "metadata": metadata,
-    }))
 }
 
 pub(super) fn object(mut value: Value) -> DynamicObject {

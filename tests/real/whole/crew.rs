@@ -103,10 +103,10 @@ impl<'a> Crew<'a> {
 
     /// Looks until it is so; says how all stands if it never is.
     pub(crate) async fn until(&self, what: &str, mut so: impl AsyncFnMut() -> bool) {
-        let begun = Instant::now();
+        let (begun, mut again) = (Instant::now(), tokio::time::interval(LOOK_EVERY));
         while !so().await {
             assert!(begun.elapsed() < IN_TIME, "never: {what}\n{}", self.stands().await);
-            tokio::time::sleep(LOOK_EVERY).await;
+            again.tick().await;
         }
     }
 

@@ -38,21 +38,23 @@ pub(super) struct Scrub(HashMap<[u8; FIRST], HashSet<Vec<u8>>>);
 const FIRST: usize = 4;
 
 impl Scrub {
-    /// Everything that a document says inline.
+    /// Everything that a document says inline, but for what it also says openly: in a path, a name, its version.
     pub(super) fn of(document: Option<&Document>) -> Self {
         let mut scrub = Self::default();
         if let Some(document) = document {
-            contents(&readable(document), &mut |text| scrub.learn(text));
+            let (mut inside, mut open) = (Vec::new(), String::new());
+            sort(&readable(document), &mut inside, &mut open);
+            inside.iter().for_each(|text| scrub.learn(text, &open));
         }
         scrub
     }
 
-    fn learn(&mut self, text: &str) {
+    fn learn(&mut self, text: &str, open: &str) {
         let words = text.split(|c: char| c.is_whitespace() || "\"',;<>()[]{}".contains(c));
         // A path or an address is no secret, and outputs are full of them.
         let words = words.filter(|word| !word.contains([':', '\\']));
         for piece in text.lines().map(str::trim).chain(words) {
-            if piece.len() >= PIECE_LEAST {
+            if piece.len() >= PIECE_LEAST && !open.contains(piece) {
                 self.put(piece.as_bytes().to_vec());
                 encoded(piece.as_bytes()).into_iter().for_each(|piece| self.put(piece));
             }
@@ -90,20 +92,24 @@ impl Scrub {
     }
 }
 
-/// Texts of a document that may hold secrets: files' contents, values of variables.
-fn contents(value: &Value, found: &mut impl FnMut(&str)) {
+/// Texts of a document that may hold secrets (files' contents, values of variables), and all others.
+fn sort(value: &Value, inside: &mut Vec<String>, open: &mut String) {
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
                 match value {
                     Value::String(text) if ["text", "content", "value"].contains(&key.as_str()) => {
-                        found(text);
+                        inside.push(text.clone());
                     }
-                    other => contents(other, found),
+                    other => {
+                        open.extend([key, "\n"]);
+                        sort(other, inside, open);
+                    }
                 }
             }
         }
-        Value::Array(all) => all.iter().for_each(|one| contents(one, found)),
+        Value::Array(all) => all.iter().for_each(|one| sort(one, inside, open)),
+        Value::String(text) => open.extend([text.as_str(), "\n"]),
         _ => {}
     }
 }
@@ -198,7 +204,11 @@ mod tests {
 
     fn scrub() -> Scrub {
         let mut scrub = Scrub::default();
-        scrub.learn(&format!("{{\"users\": [{{\"token\": \"{TOKEN}\"}}]}}\n"));
+        let open = "C:\\k\\11.0.0-0123456789ab\\kubelet.exe";
+        scrub.learn(
+            &format!("{{\"users\": [{{\"token\": \"{TOKEN}\"}}]}}\n11.0.0-0123456789ab"),
+            open,
+        );
         scrub
     }
 
@@ -213,6 +223,8 @@ mod tests {
             let clean = scrub.clean(&text);
             assert!(clean.contains(SECRET) && clean.len() < 24, "{before}: {clean}");
         }
+        let folder = "C:\\k\\11.0.0-0123456789ab";
+        assert_eq!(scrub.clean(folder), folder, "the document says it openly, too");
         let plain =
             "kubelet: the service did not start within 30 s, code 1053\r\nC:\\k\\kubelet.exe";
         assert_eq!(scrub.clean(plain), plain);
