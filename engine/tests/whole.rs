@@ -1,7 +1,8 @@
-//! The whole engine on a store of one process: flaky workers, engines that are cut off and started anew.
+//! The whole engine on a store of one process: flaky workers, engines that are cut off, or killed with their process,
+//! and started anew.
 
 use dormer_engine::{
-    embedded::EmbeddedStore,
+    embedded::{self, EmbeddedStore},
     engine::{self, Options},
     local::{Local, LocalInbox, LocalTasks, ring_for_ever},
     memory::MemoryStore,
@@ -19,12 +20,17 @@ use dormer_proto::{
 };
 use serde::{Deserialize, Serialize};
 use std::{
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Command as Process, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{sync::watch, task::JoinSet};
 
 const STEPS: u32 = 6;
+/// A life takes a second; whatever was lost on the way is found by the sweep, once a minute.
+const STANDSTILL_MAX: Duration = Duration::from_secs(150);
 const RUNS: u32 = 40;
 const QUICK: RetryPolicy =
     RetryPolicy { first_ms: 2, delay_ms_max: 20, attempts_max: 100, ..RetryPolicy::PROMPT };
@@ -67,8 +73,8 @@ impl Workflow for Ladder {
     }
 }
 
-fn runs() -> Vec<RunId> {
-    (0..RUNS).map(|n| RunId::new("ladder", &n.to_string()).unwrap()).collect()
+fn runs(count: u32) -> Vec<RunId> {
+    (0..count).map(|n| RunId::new("ladder", &n.to_string()).unwrap()).collect()
 }
 
 fn letter(run: &RunId, ours: Incarnation, body: Inbound<u32, u32, NoSignal>) -> (RunId, Vec<u8>) {
@@ -76,7 +82,7 @@ fn letter(run: &RunId, ours: Incarnation, body: Inbound<u32, u32, NoSignal>) -> 
     (run.clone(), envelope::encode(&letter, 1).unwrap().0)
 }
 
-async fn tell_all(inbox: &LocalInbox, ours: Incarnation) {
+async fn tell_all(inbox: &LocalInbox, ours: Incarnation, count: u32) {
     let seen = |run: &RunId| Observation {
         object: ObjectRef { cluster: String::new(), kind: "Ladder".into(), uid: run.key().into() },
         version: Version { epoch: Epoch(1), resource: 1 },
@@ -84,7 +90,7 @@ async fn tell_all(inbox: &LocalInbox, ours: Incarnation) {
         may_start: true,
     };
     let letters =
-        runs().iter().map(|run| letter(run, ours, Inbound::Observed(seen(run)))).collect();
+        runs(count).iter().map(|run| letter(run, ours, Inbound::Observed(seen(run)))).collect();
     inbox.put(letters).await.unwrap();
 }
 
@@ -112,7 +118,7 @@ async fn flaky_worker(tasks: Arc<LocalTasks>, inbox: Arc<LocalInbox>, ours: Inca
 }
 
 /// One life of a process: engine, worker and alarms, until `until` says so; then everything is dropped at once.
-async fn live<S>(store: &Arc<S>, facts: bool, until: impl AsyncFn(&S) -> bool) -> bool
+async fn live<S>(store: &Arc<S>, facts: Option<u32>, until: impl AsyncFn(&S) -> bool) -> bool
 where
     S: History + HistoryReader + DeadLetters,
 {
@@ -123,13 +129,13 @@ where
     let alarms = Arc::clone(&ports.alarms);
     life.spawn(ring_for_ever(alarms, Arc::clone(&ports.inbox), SystemClock, ours));
     life.spawn(flaky_worker(Arc::clone(&ports.tasks), Arc::clone(&ports.inbox), ours));
-    if facts {
-        tell_all(&ports.inbox, ours).await;
+    if let Some(count) = facts {
+        tell_all(&ports.inbox, ours, count).await;
     }
     life.spawn(async move {
         engine::run::<Ladder, _>(ports, Options::default(), stopped).await.unwrap();
     });
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + STANDSTILL_MAX;
     while Instant::now() < deadline {
         if until(store).await {
             return true;
@@ -143,29 +149,44 @@ async fn records_of<S: HistoryReader>(store: &S, run: &RunId) -> Vec<Vec<u8>> {
     store.records(run, Seq(0), 1_000).await.unwrap()
 }
 
-async fn all_closed<S: HistoryReader>(store: &S) -> bool {
+async fn closed<S: HistoryReader>(store: &S, count: u32) -> bool {
     let heads = store.heads(None, 1_000).await.unwrap();
-    heads.len() == RUNS as usize && heads.iter().all(|head| head.closed.is_some())
+    heads.len() == count as usize && heads.iter().all(|head| head.closed.is_some())
 }
 
-async fn check<S: HistoryReader>(store: &S) {
-    for run in runs() {
-        let mut before = None;
-        for bytes in records_of(store, &run).await {
-            let (record, sum) = envelope::decode::<Record<Ladder>>(&bytes, 1).unwrap();
-            let (replayed, divergence) = replay_record(before.as_ref(), &record, sum);
-            assert_eq!(divergence, None, "{run}");
-            before = Some(replayed);
-        }
-        assert_eq!(before.unwrap().state.rungs, [1, 2, 3, 4, 5, 6], "{run}");
+async fn all_closed<S: HistoryReader>(store: &S) -> bool {
+    closed(store, RUNS).await
+}
+
+/// The rungs of a run, whose records follow from each other; `None`: it has none.
+async fn rungs<S: HistoryReader>(store: &S, run: &RunId) -> Option<Vec<u32>> {
+    let mut before = None;
+    for bytes in records_of(store, run).await {
+        let (record, sum) = envelope::decode::<Record<Ladder>>(&bytes, 1).unwrap();
+        let (replayed, divergence) = replay_record(before.as_ref(), &record, sum);
+        assert_eq!(divergence, None, "{run}");
+        before = Some(replayed);
     }
+    before.map(|run| run.state.rungs)
+}
+
+async fn check<S: HistoryReader>(store: &S, count: u32) {
+    for run in runs(count) {
+        assert_eq!(rungs(store, &run).await.unwrap(), [1, 2, 3, 4, 5, 6], "{run}");
+    }
+}
+
+/// How many records there are.
+async fn records<S: HistoryReader>(store: &S) -> u64 {
+    let heads = store.heads(None, 1_000).await.unwrap();
+    heads.iter().map(|head| head.seq.0).sum()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_run_climbs_each_rung_once_in_memory() {
     let store = Arc::new(MemoryStore::new(Incarnation(9)));
-    assert!(live(&store, true, all_closed).await, "not done in time");
-    check(store.as_ref()).await;
+    assert!(live(&store, Some(RUNS), all_closed).await, "not done in time");
+    check(store.as_ref(), RUNS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,12 +196,76 @@ async fn an_engine_that_is_cut_off_again_and_again_loses_and_doubles_nothing() {
     // Each life ends when the histories have grown by so many records; queues, alarms and letters die with it.
     for life in 1..=8u64 {
         let wanted = life * u64::from(RUNS);
-        let grown = async |store: &EmbeddedStore| {
-            let heads = store.heads(None, 1_000).await.unwrap();
-            heads.iter().map(|head| head.seq.0).sum::<u64>() >= wanted
-        };
-        assert!(live(&store, life == 1, grown).await, "life {life} stands still");
+        let grown = async |store: &EmbeddedStore| records(store).await >= wanted;
+        assert!(live(&store, (life == 1).then_some(RUNS), grown).await, "life {life} stands still");
     }
-    assert!(live(&store, true, all_closed).await, "not done in time");
-    check(store.as_ref()).await;
+    assert!(live(&store, Some(RUNS), all_closed).await, "not done in time");
+    check(store.as_ref(), RUNS).await;
+}
+
+const FOLDER: &str = "DORMER_TEST_ENGINE_FOLDER";
+const KILLS: u64 = 200;
+/// So many that there is work to the last kill.
+const KILLED_RUNS: u32 = 400;
+
+/// Not a test by itself: the process that is killed. It says how many records it can read. Without the variable it does
+/// nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_engine_that_is_killed() {
+    let Ok(folder) = std::env::var(FOLDER) else { return };
+    let store = Arc::new(EmbeddedStore::open(folder.as_ref()).unwrap());
+    let told = async |store: &EmbeddedStore| {
+        let line = format!("\nrecords {}\n", records(store).await);
+        std::io::stdout().write_all(line.as_bytes()).expect("the parent reads");
+        closed(store, KILLED_RUNS).await
+    };
+    assert!(live(&store, Some(KILLED_RUNS), told).await, "it stands still");
+}
+
+/// Starts the engine, kills it once it has said so many times what there is; answers the most that it said.
+fn kill_engine_after(folder: &Path, lines: u64) -> u64 {
+    let mut child = Process::new(std::env::current_exe().expect("this binary"))
+        .args(["--exact", "the_engine_that_is_killed", "--nocapture"])
+        .env(FOLDER, folder)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let out = BufReader::new(child.stdout.take().expect("its output"));
+    let (mut most, mut seen) = (0, 0);
+    for line in out.lines().map_while(Result::ok) {
+        if let Some(count) = line.strip_prefix("records ").and_then(|count| count.parse().ok()) {
+            most = most.max(count);
+            seen += 1;
+            if seen >= lines {
+                child.kill().expect("killed");
+            }
+        }
+    }
+    child.wait().expect("ended");
+    most
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_whose_process_is_killed_two_hundred_times_loses_and_doubles_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chance = 0x2545_f491_4f6c_dd1d_u64;
+    for kill in 0..KILLS {
+        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(kill);
+        let most = kill_engine_after(folder.path(), 1 + (chance >> 61));
+        let store = EmbeddedStore::open(folder.path()).unwrap();
+        let found = records(&store).await;
+        assert!(found >= most, "kill {kill}: {found} records, {most} were read before");
+        // Every tenth time all of it, for the test's sake.
+        for run in if kill % 10 == 0 { runs(KILLED_RUNS) } else { Vec::new() } {
+            let rungs = rungs(&store, &run).await.unwrap_or_default();
+            assert!((1..=STEPS).take(rungs.len()).eq(rungs.iter().copied()), "{run}: {rungs:?}");
+        }
+        assert_eq!(store.list(0, 10).await.unwrap().len(), 0, "a dead letter");
+    }
+    let store = Arc::new(EmbeddedStore::open(folder.path()).unwrap());
+    let all = async |store: &EmbeddedStore| closed(store, KILLED_RUNS).await;
+    assert!(live(&store, Some(KILLED_RUNS), all).await, "not done in time");
+    check(store.as_ref(), KILLED_RUNS).await;
+    drop(store);
+    assert!(embedded::check(folder.path()).unwrap().is_clean());
 }
