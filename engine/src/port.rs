@@ -220,7 +220,8 @@ pub trait TaskQueue: Send + Sync + 'static {
 /// One alarm per run, for its earliest deadline. It rings by a letter in the inbox.
 ///
 /// # Contract
-/// It rings at or after the deadline, perhaps early, perhaps twice, perhaps never; setting it replaces what was set.
+/// It rings at or after the deadline, perhaps early, perhaps twice, perhaps never. Setting it while it is set replaces
+/// what was set, or keeps what is earlier; nobody may count on having postponed it.
 pub trait Alarms: Send + Sync + 'static {
     /// Sets or clears alarms.
     fn set(

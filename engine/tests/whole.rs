@@ -29,8 +29,8 @@ use std::{
 use tokio::{sync::watch, task::JoinSet};
 
 const STEPS: u32 = 6;
-/// A life takes a second; whatever was lost on the way is found by the sweep, once a minute.
-const STANDSTILL_MAX: Duration = Duration::from_secs(150);
+/// A life takes a second. Less than the sweep's first pass with something to find: nothing may have to wait for it.
+const STANDSTILL_MAX: Duration = Duration::from_secs(30);
 const RUNS: u32 = 40;
 const QUICK: RetryPolicy =
     RetryPolicy { first_ms: 2, delay_ms_max: 20, attempts_max: 100, ..RetryPolicy::PROMPT };

@@ -43,7 +43,8 @@ impl Effects {
         Self {
             orders: run.tasks.iter().filter(in_flight).map(|task| task.key).collect(),
             signals: run.under_way().map(|out| (out.to.clone(), out.id)).collect(),
-            alarm: Some(run.deadline()),
+            // Never cleared by a reader, whose record may be an older one: what rings in vain clears itself.
+            alarm: run.deadline().map(Some),
             answers: Vec::new(),
         }
     }

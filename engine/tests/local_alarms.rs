@@ -1,0 +1,43 @@
+//! Alarms in memory: whoever sets one late, from an older record, postpones nothing.
+
+use dormer_engine::{
+    local::{LocalAlarms, LocalInbox, ring_for_ever},
+    port::{Alarms, Clock, Inbox, SystemClock},
+};
+use dormer_proto::id::{Incarnation, RunId};
+use std::{sync::Arc, time::Duration};
+use tokio::time::timeout;
+
+/// A ring takes milliseconds; a busy machine gets this much. Far less than the later of the two times.
+const IN_TIME: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn of_two_times_the_earlier_rings_in_whatever_order_they_were_set() {
+    let (alarms, inbox) = (Arc::new(LocalAlarms::default()), Arc::new(LocalInbox::default()));
+    let now = SystemClock.now();
+    let (soon, late) = (now.plus_ms(20), now.plus_ms(3_600_000));
+    for (key, order) in [("a", [soon, late]), ("b", [late, soon])] {
+        let run = RunId::new("toy", key).expect("a run id");
+        for at in order {
+            alarms.set(vec![(run.clone(), Some(at))]).await.expect("set");
+        }
+    }
+    let cleared = RunId::new("toy", "c").expect("a run id");
+    for at in [Some(soon), None] {
+        alarms.set(vec![(cleared.clone(), at)]).await.expect("set");
+    }
+    assert_eq!(alarms.set_for(), 2, "a run that waits for nothing has none");
+    let ringing =
+        ring_for_ever(Arc::clone(&alarms), Arc::clone(&inbox), SystemClock, Incarnation(1));
+    let heard = async {
+        let mut rings = 0;
+        while rings < 2 {
+            rings += inbox.take(8).await.expect("letters").len();
+        }
+    };
+    tokio::select! {
+        () = ringing => {}
+        heard = timeout(IN_TIME, heard) => heard.expect("both ring in time"),
+    }
+    assert_eq!(alarms.set_for(), 0);
+}
