@@ -13,6 +13,7 @@ mod real {
     mod csr;
     mod drain;
     mod fence;
+    mod minor;
     mod rbac;
     mod restored;
     mod stress;

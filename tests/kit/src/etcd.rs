@@ -7,23 +7,10 @@ use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use crate::https::{plain_post, plain_status};
-use crate::kubernetes::MODULE;
+use crate::minor::Kubernetes;
 use crate::process::{Process, ProcessSpec};
-use crate::program::{Program, Release};
 use crate::skip::{Skipped, Start};
 use crate::{block_until, free_port, test_dir};
-
-const ETCD: Program = Program {
-    name: "etcd",
-    version_arg: "--version",
-    go_package: Some("go.etcd.io/etcd/server/v3"),
-    go_module: Some(MODULE),
-    go_linker_flags: "",
-    wheel: None,
-};
-
-const RELEASE: Release =
-    Release { version: "3.6.8", wheel_version: "", variable: "DORMER_ETCD", newer_will_do: true };
 
 /// etcd is up within a second; a busy machine gets this much.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -66,7 +53,8 @@ impl Etcd {
     /// # Errors
     /// It cannot be had here.
     pub fn program() -> Result<PathBuf, Skipped> {
-        ETCD.find(&RELEASE)
+        let kubernetes = Kubernetes::chosen();
+        kubernetes.etcd_program().find(&kubernetes.release(kubernetes.etcd, "DORMER_ETCD"))
     }
 
     /// `http://127.0.0.1:<port>`, where clients connect.

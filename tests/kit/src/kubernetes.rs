@@ -13,13 +13,11 @@ use tempfile::TempDir;
 use crate::certs::{Identity, TestCa};
 use crate::etcd::Etcd;
 use crate::https::Https;
+use crate::minor::Kubernetes;
 use crate::process::{Process, ProcessSpec};
-use crate::program::{Program, Release};
 use crate::skip::{Skipped, Start};
 use crate::{block_until, free_port, source, test_dir};
 
-/// The folder under `tests/servers` of the module that etcd, too, is built from.
-pub(crate) const MODULE: &str = "kubernetes-1.36.3";
 /// The folder under `tests/servers` that pins OpenShift's API, and so its CRDs.
 const OPENSHIFT: &str = "openshift-api-20260511";
 
@@ -37,31 +35,6 @@ root-ca-certificate-publisher-controller,serviceaccount-controller,statefulset-c
 /// What runs beside where every Node has a kubelet that beats.
 const NODE_CONTROLLERS: &str =
     "node-lifecycle-controller,pod-garbage-collector-controller,taint-eviction-controller";
-
-/// What `/version` answers; a server that was not told says that it is nothing and nobody.
-const LINKER_FLAGS: &str = "-X k8s.io/component-base/version.gitVersion=v1.36.3 \
-                            -X k8s.io/component-base/version.gitMajor=1 \
-                            -X k8s.io/component-base/version.gitMinor=36";
-
-const fn program(name: &'static str, package: &'static str) -> Program {
-    Program {
-        name,
-        version_arg: "--version",
-        go_package: Some(package),
-        go_module: Some(MODULE),
-        go_linker_flags: LINKER_FLAGS,
-        wheel: None,
-    }
-}
-
-const API_SERVER: Program = program("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver");
-const CONTROLLER_MANAGER: Program =
-    program("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager");
-const SCHEDULER: Program = program("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler");
-
-const fn release(variable: &'static str) -> Release {
-    Release { version: "1.36.3", wheel_version: "", variable, newer_will_do: true }
-}
 
 /// Who speaks to the API server.
 #[derive(Debug, Clone)]
@@ -242,10 +215,18 @@ pub fn openshift_crd(path: &str) -> Result<String, Skipped> {
 }
 
 fn programs() -> Result<[PathBuf; 3], Skipped> {
+    let kubernetes = Kubernetes::chosen();
+    let find = |name, package, variable| {
+        kubernetes.program(name, package).find(&kubernetes.release(kubernetes.version, variable))
+    };
     Ok([
-        API_SERVER.find(&release("DORMER_KUBE_APISERVER"))?,
-        CONTROLLER_MANAGER.find(&release("DORMER_KUBE_CONTROLLER_MANAGER"))?,
-        SCHEDULER.find(&release("DORMER_KUBE_SCHEDULER"))?,
+        find("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", "DORMER_KUBE_APISERVER")?,
+        find(
+            "kube-controller-manager",
+            "k8s.io/kubernetes/cmd/kube-controller-manager",
+            "DORMER_KUBE_CONTROLLER_MANAGER",
+        )?,
+        find("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", "DORMER_KUBE_SCHEDULER")?,
     ])
 }
 

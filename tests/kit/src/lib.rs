@@ -4,6 +4,7 @@
 //! `target/servers/<name>-<version>/`, a build from the pinned Go module
 //! `tests/servers/<name>-<version>/`, a Python wheel. Where none of these works the test is skipped
 //! and says so; with `CI=true` a server named in `tests/servers/required.txt` fails instead.
+//! `DORMER_KUBERNETES=oldest` takes the oldest Kubernetes that dormer promises, in exactly the pinned version.
 //!
 //! ```no_run
 //! use dormer_testkit::{NatsOptions, NatsServer, started};
@@ -22,6 +23,7 @@ mod certs;
 mod etcd;
 mod https;
 mod kubernetes;
+mod minor;
 mod nats;
 mod otlp;
 mod port;
@@ -36,6 +38,7 @@ pub use browser::Browser;
 pub use certs::{Identity, TestCa};
 pub use etcd::Etcd;
 pub use kubernetes::{ControlPlane, Speaker, openshift_crd};
+pub use minor::Kubernetes;
 pub use nats::{Login, NatsNetwork, NatsOptions, NatsServer, NatsTls, NatsVersion};
 pub use otlp::OtlpReceiver;
 pub use port::free_port;

@@ -43,7 +43,7 @@ impl Program {
         if let Some(path) = std::env::var_os(release.variable).filter(|path| !path.is_empty()) {
             return Ok(path.into());
         }
-        if let Some(path) = self.in_assets() {
+        if let Some(path) = self.in_assets(release) {
             return Ok(path);
         }
         if let Some(path) = self.in_path(release) {
@@ -60,10 +60,13 @@ impl Program {
         Err(Skipped { server: self.name.to_owned(), reason })
     }
 
-    /// The program in the folder that Kubernetes' own tools keep such servers in. Whoever names it means it.
-    fn in_assets(&self) -> Option<PathBuf> {
+    /// The program in the folder that Kubernetes' own tools keep such servers in. Whoever names it means it, unless an
+    /// exact version is wanted.
+    fn in_assets(&self, release: &Release) -> Option<PathBuf> {
         let folder = std::env::var_os("KUBEBUILDER_ASSETS").filter(|folder| !folder.is_empty())?;
-        Some(Path::new(&folder).join(self.name)).filter(|path| path.is_file())
+        let path = Some(Path::new(&folder).join(self.name)).filter(|path| path.is_file())?;
+        (release.newer_will_do || self.version_of(&path) == numbers(release.version))
+            .then_some(path)
     }
 
     /// The first program of this name in `PATH`, if it has the right version.

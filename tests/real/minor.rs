@@ -1,0 +1,18 @@
+//! Which Kubernetes the other tests ran against.
+
+use super::cluster::{Site, plane};
+use dormer_testkit::Kubernetes;
+
+#[tokio::test]
+async fn the_control_plane_is_the_one_that_was_asked_for() {
+    let site = Site::new(plane!(), "minor").await;
+    let info = site.world.admin.apiserver_version().await.expect("a version");
+    let wanted = Kubernetes::chosen();
+    let minor: u32 = info.minor.trim_end_matches('+').parse().expect("a number");
+    // A newer one at hand serves as the current; the oldest is exactly itself.
+    assert!(minor >= wanted.minor(), "{info:?}");
+    if wanted.newer_will_do() {
+        return;
+    }
+    assert_eq!(info.git_version, format!("v{}", wanted.version));
+}
