@@ -19,6 +19,9 @@ pub const SEQ_HEADER: &str = "Dormer-Seq";
 pub const CLOSED_HEADER: &str = "Dormer-Closed";
 /// Header of a record whose run has nothing outstanding but, perhaps, its alarm; its value is not read.
 pub const QUIET_HEADER: &str = "Dormer-Quiet";
+/// Header of a message in the stream of changes: the checksum of the record whose state it shows; with
+/// [`SEQ_HEADER`] it says which record that is. Neither stands on the message that tells of a forgotten run.
+pub const SUM_HEADER: &str = "Dormer-Sum";
 /// The word of the identity stream under which [`Identity`] stands, as JSON.
 pub const META_IDENTITY: &str = "identity";
 /// The word of the identity stream by which epochs are drawn: the sequence of a message there is one.
@@ -35,6 +38,12 @@ pub const RECORDS_PER_RUN_MAX: i64 = 256;
 
 /// Dead letters kept: a store that holds as many has a fault that a person must look at, and takes no more.
 pub const DEAD_LETTERS_MAX: i64 = 100_000;
+
+/// Bytes that the stream of changes may hold, in the server's memory: beyond it the oldest states go. A machine takes
+/// about 2 KiB, so it is room for some 60,000 runs.
+pub const CHANGES_BYTES_MAX: i64 = 128 << 20;
+/// How long the stream of changes tells of a run that was forgotten, in seconds: who was away for longer begins anew.
+pub const FORGOTTEN_FOR_S: u64 = 24 * 3_600;
 
 /// A store's identity: written once, when the store is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,11 +69,15 @@ pub struct StreamSpec {
     pub per_subject_max: i64,
     /// Messages kept in all; -1: all.
     pub messages_max: i64,
+    /// Bytes kept in all; -1: all. The server sets so many aside.
+    pub bytes_max: i64,
     /// Whether a full stream (or subject, where `per_subject_max` limits it) refuses the new message. Else the oldest
     /// goes. A stream with schedules cannot refuse.
     pub refuse_when_full: bool,
     /// Whether it takes message schedules and messages with a time to live.
     pub schedules: bool,
+    /// Whether it takes messages with a time to live.
+    pub expires: bool,
 }
 
 /// The subjects and streams of one store. Several stores may share a NATS account by different prefixes.
@@ -218,6 +231,24 @@ impl Names {
         format!("{}.meta.{}", self.prefix, token(word))
     }
 
+    /// Name of the stream of changes: the last state of each run, for readers that are no part of dormer.
+    #[must_use]
+    pub fn changes_stream(&self) -> String {
+        format!("{}-changes", self.prefix)
+    }
+
+    /// Every subject of the stream of changes. The version is that of the bodies, as in the API's addresses.
+    #[must_use]
+    pub fn changes_all(&self) -> String {
+        format!("{}.changes.v1.>", self.prefix)
+    }
+
+    /// Subject of one run's last state.
+    #[must_use]
+    pub fn change(&self, run: &RunId) -> String {
+        format!("{}.changes.v1.{}.{}", self.prefix, token(run.workflow()), token(run.key()))
+    }
+
     /// Plain (not stored) subject of one worker's receipts.
     #[must_use]
     pub fn receipts(&self, worker: &str) -> String {
@@ -270,8 +301,10 @@ impl Names {
             work_queue: false,
             per_subject_max: -1,
             messages_max: -1,
+            bytes_max: -1,
             refuse_when_full: false,
             schedules: false,
+            expires: false,
         };
         let queue = |name: String, subjects: Vec<String>| StreamSpec {
             in_memory: true,
@@ -300,6 +333,13 @@ impl Names {
         streams.push(StreamSpec {
             per_subject_max: 1,
             ..spec(self.meta_stream(), vec![self.meta_all()])
+        });
+        streams.push(StreamSpec {
+            in_memory: true,
+            per_subject_max: 1,
+            bytes_max: CHANGES_BYTES_MAX,
+            expires: true,
+            ..spec(self.changes_stream(), vec![self.changes_all()])
         });
         streams
     }
@@ -368,9 +408,29 @@ mod tests {
     fn a_subject_names_its_run() {
         let run = RunId::new("machine", "ns/web.1").unwrap();
         let names = Names::default();
-        for subject in [names.history(&run), names.inbox(&run), names.ring(&run), names.dead(&run)]
-        {
+        for subject in [
+            names.history(&run),
+            names.inbox(&run),
+            names.ring(&run),
+            names.dead(&run),
+            names.change(&run),
+        ] {
             assert_eq!(Names::run_of(&subject), Some(run.clone()), "{subject}");
         }
+    }
+
+    /// Readers that are no part of dormer rely on these words: docs/changes.md.
+    #[test]
+    fn the_stream_of_changes_is_called_as_its_document_says() {
+        let run = RunId::new("machine", "ns/web.1").unwrap();
+        let names = Names::default();
+        assert_eq!(names.changes_stream(), "dormer-changes");
+        assert_eq!(names.change(&run), "dormer.changes.v1.machine.ns=2Fweb=2E1");
+        let streams = names.streams();
+        let changes = streams.iter().find(|it| it.name == "dormer-changes").expect("a stream");
+        assert_eq!(changes.subjects, ["dormer.changes.v1.>"]);
+        assert!(!changes.work_queue, "a reader takes nothing away");
+        assert!(!changes.refuse_when_full, "a full stream does not stop");
+        assert_eq!((changes.per_subject_max, changes.bytes_max), (1, 128 << 20));
     }
 }

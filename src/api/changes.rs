@@ -1,7 +1,12 @@
-//! A stream of changes: each is found and written once, and fanned out to every reader as server-sent events.
+//! A stream of changes: each is found and written once, and fanned out to every reader as server-sent events; where
+//! there is NATS, also to a stream there ([`publish`]).
 //!
 //! A reader first hears every run as it stands, then each that changes; one that cannot keep up hears everything
 //! again. So what it has put together is right, whenever it looks.
+
+mod publish;
+
+pub(crate) use publish::publish_for_ever;
 
 use super::{Api, shelf::Shown, shown};
 use axum::{
@@ -14,7 +19,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use dormer_engine::port::{Clock, Ports};
+use dormer_engine::{
+    nats::{Mark, News},
+    port::{Clock, Ports},
+};
 use dormer_proto::{
     id::{RunId, Sum},
     work::ROLLOUT,
@@ -24,13 +32,24 @@ use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     convert::Infallible,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
-use tokio::sync::broadcast::{self, Receiver, Sender, error::RecvError};
+use tokio::{
+    sync::{
+        Notify,
+        broadcast::{self, Receiver, Sender, error::RecvError},
+    },
+    time::timeout,
+};
 
 /// How often the store is looked at, while anybody listens.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often it is looked at for the stream over NATS alone: a console that nobody looks at stays cheap.
+const LOOK_SELDOM: Duration = Duration::from_secs(1);
 /// Changes that a slow reader may lag behind before it hears everything again.
 const LAG_MAX: usize = 4_096;
 /// Silence after which a reader hears that the stream still stands: below the minute of most proxies.
@@ -42,12 +61,86 @@ const READERS_MAX: usize = 200;
 #[derive(Default)]
 pub(super) struct Changes {
     /// A lock: held for a comparison, never across an await.
-    telling: Mutex<Weak<Sender<Bytes>>>,
+    telling: Mutex<Weak<Teller>>,
+    /// Those among them who are no readers of ours, but tell others over NATS.
+    publishers: AtomicUsize,
+    /// Somebody came who should not wait for a seldom look.
+    joined: Notify,
+}
+
+/// Where changes are told.
+type Teller = Sender<Arc<Change>>;
+
+/// What changed of one run, written once for all who hear of it.
+pub(super) struct Change {
+    run: RunId,
+    mark: Mark,
+    /// As a server-sent event.
+    event: Bytes,
+    /// The event's JSON, which is a part of it.
+    body: Bytes,
+}
+
+impl Change {
+    /// A run as it stands.
+    fn of<P: Ports>(api: &Api<P>, run: &Shown, names: &BTreeMap<String, String>) -> Self {
+        let mark = Some((run.seq, run.sum));
+        Self::told(run.id.clone(), mark, "run", &api.shown(run, names))
+    }
+
+    /// A run that the store has no more.
+    fn forgotten(run: &RunId) -> Self {
+        let body = json!({"run": run.as_str(), "forgotten": true});
+        Self::told(run.clone(), None, "forgotten", &body)
+    }
+
+    fn told(run: RunId, mark: Mark, kind: &str, data: &Value) -> Self {
+        let event = event(kind, data);
+        let from = "event: \ndata: ".len() + kind.len();
+        let body = event.slice(from..event.len() - "\n\n".len());
+        Self { run, mark, event, body }
+    }
+
+    /// For the stream over NATS, in place of the message that stands there.
+    fn news(&self, replaces: u64) -> News {
+        News { run: self.run.clone(), mark: self.mark, body: self.body.clone(), replaces }
+    }
+}
+
+/// Counts a publisher as long as it lives.
+struct Publishing<'a>(&'a AtomicUsize);
+
+impl Drop for Publishing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Changes {
+    /// Hears every change from now on: what stands now is not told, so the caller reads it after this.
+    async fn join<P: Ports>(&self, api: &Arc<Api<P>>) -> Receiver<Arc<Change>> {
+        // Read before anybody listens to a new telling, so that whatever changes from then on is told.
+        let first = self.listeners() == 0;
+        let before = if first { api.shelf.all().await.unwrap_or_default() } else { Vec::new() };
+        let (told, begin) = self.listen();
+        match begin {
+            Some(sender) => {
+                let known = before.iter().map(|run| (run.id.clone(), run.sum)).collect();
+                tokio::spawn(tell(Arc::clone(api), sender, known));
+            }
+            None => self.joined.notify_one(),
+        }
+        told
+    }
+
+    /// Says that one who listens is a publisher.
+    fn publisher(&self) -> Publishing<'_> {
+        self.publishers.fetch_add(1, Ordering::Relaxed);
+        Publishing(&self.publishers)
+    }
+
     /// Joins those who are told, and says whether somebody has to begin to tell.
-    fn listen(&self) -> (Receiver<Bytes>, Option<Arc<Sender<Bytes>>>) {
+    fn listen(&self) -> (Receiver<Arc<Change>>, Option<Arc<Teller>>) {
         let mut telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = telling.upgrade() {
             return (sender.subscribe(), None);
@@ -59,7 +152,7 @@ impl Changes {
     }
 
     /// Ends the telling if nobody listens, under the lock under which listeners come.
-    fn nobody_listens(&self, sender: &Sender<Bytes>) -> bool {
+    fn nobody_listens(&self, sender: &Teller) -> bool {
         let mut telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let nobody = sender.receiver_count() == 0;
         if nobody {
@@ -69,6 +162,10 @@ impl Changes {
     }
 
     fn readers(&self) -> usize {
+        self.listeners().saturating_sub(self.publishers.load(Ordering::Relaxed))
+    }
+
+    fn listeners(&self) -> usize {
         let telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         telling.upgrade().map_or(0, |sender| sender.receiver_count())
     }
@@ -87,7 +184,7 @@ pub(super) async fn changes<P: Ports>(Of(api): Of<Arc<Api<P>>>) -> Response {
 /// What one reader hears.
 struct Reader<P> {
     api: Arc<Api<P>>,
-    told: Receiver<Bytes>,
+    told: Receiver<Arc<Change>>,
     /// Parts of the whole that it has not heard yet.
     whole: VecDeque<Bytes>,
 }
@@ -108,14 +205,7 @@ fn reader<P: Ports>(api: Arc<Api<P>>) -> impl Stream<Item = Result<Bytes, Infall
 
 /// Listens before it reads the whole, so that no change falls between the two.
 async fn begin<P: Ports>(api: Arc<Api<P>>) -> Option<Reader<P>> {
-    // Read before anybody listens to a new telling, so that whatever changes from then on is told.
-    let first = api.changes.readers() == 0;
-    let before = if first { api.shelf.all().await.unwrap_or_default() } else { Vec::new() };
-    let (told, begin) = api.changes.listen();
-    if let Some(sender) = begin {
-        let known = before.iter().map(|run| (run.id.clone(), run.sum)).collect();
-        tokio::spawn(tell(Arc::clone(&api), sender, known));
-    }
+    let told = api.changes.join(&api).await;
     let mut reader = Reader { api, told, whole: VecDeque::new() };
     reader.hear_all().await?;
     Some(reader)
@@ -138,8 +228,8 @@ impl<P: Ports> Reader<P> {
             if let Some(part) = self.whole.pop_front() {
                 return Some(part);
             }
-            match tokio::time::timeout(QUIET_MAX, self.told.recv()).await {
-                Ok(Ok(change)) => return Some(change),
+            match timeout(QUIET_MAX, self.told.recv()).await {
+                Ok(Ok(change)) => return Some(change.event.clone()),
                 Ok(Err(RecvError::Lagged(_))) => {
                     self.told = self.told.resubscribe();
                     self.hear_all().await?;
@@ -165,7 +255,7 @@ impl<P: Ports> Api<P> {
 /// hears the whole first, and a burst of everything would be more than a reader may lag behind.
 async fn tell<P: Ports>(
     api: Arc<Api<P>>,
-    sender: Arc<Sender<Bytes>>,
+    sender: Arc<Teller>,
     mut known: HashMap<RunId, Sum>,
 ) {
     while !api.changes.nobody_listens(&sender) {
@@ -176,20 +266,23 @@ async fn tell<P: Ports>(
             let rollout = changed.iter().any(|run| run.id.workflow() == ROLLOUT);
             let names = if rollout { shown::names(&runs) } else { BTreeMap::new() };
             for run in changed {
-                let _ = sender.send(event("run", &api.shown(run, &names)));
+                let _ = sender.send(Arc::new(Change::of(&api, run, &names)));
                 known.insert(run.id.clone(), run.sum);
             }
             if known.len() > runs.len() {
                 known.retain(|id, _| {
                     let there = runs.binary_search_by(|run| run.id.cmp(id)).is_ok();
                     if !there {
-                        let _ = sender.send(event("forgotten", &json!({"run": id.as_str()})));
+                        let _ = sender.send(Arc::new(Change::forgotten(id)));
                     }
                     there
                 });
             }
         }
         tokio::time::sleep(LOOK_EVERY).await;
+        if api.changes.readers() == 0 {
+            let _ = timeout(LOOK_SELDOM - LOOK_EVERY, api.changes.joined.notified()).await;
+        }
     }
 }
 

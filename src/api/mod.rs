@@ -18,6 +18,7 @@ pub(crate) mod tests;
 pub(crate) mod timeline;
 mod writes;
 
+pub(crate) use changes::publish_for_ever;
 pub(crate) use error::ApiError;
 pub(crate) use shelf::Shown;
 pub(crate) use shown::time;

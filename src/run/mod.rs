@@ -30,6 +30,7 @@ use dormer_engine::{
     embedded::EmbeddedStore,
     engine,
     local::Local,
+    nats::NatsChanges,
     port::{Ports, SystemClock},
 };
 use dormer_proto::subject::CLASSES;
@@ -204,7 +205,7 @@ impl Cluster<'_> {
         };
         let mut running = roles::start_seen(parts, self.telemetry()?);
         self.watch(&mut running, roles::facts(&ports), None)?;
-        let people = self.people(&mut running, ports, live)?;
+        let people = self.people(&mut running, ports, live, None)?;
         Ok((running, people))
     }
 
@@ -216,7 +217,8 @@ impl Cluster<'_> {
             if self.config.is(Role::Engine) {
                 nats::engine(&mut running, &store, engine::Options::default());
             }
-            people = self.people(&mut running, store, live)?;
+            let changes = store.changes();
+            people = self.people(&mut running, store, live, Some(changes))?;
         }
         let link = nats::connect(self.config, servers).await?;
         if self.config.is(Role::Worker) {
@@ -240,12 +242,16 @@ impl Cluster<'_> {
         running: &mut Running,
         ports: Arc<P>,
         live: &Arc<Live>,
+        changes: Option<NatsChanges>,
     ) -> anyhow::Result<Router> {
         if !self.config.is(Role::Console) {
             return Ok(Router::new());
         }
         let api = Api::over(ports, Arc::clone(live), self.desk());
         running.telemetry().asks(api.clone());
+        if let Some(changes) = changes {
+            nats::tell_changes(running, Arc::clone(&api), changes);
+        }
         if let Some(client) = &self.client {
             let settings = projection::Settings {
                 namespace: self.config.namespace.clone(),

@@ -2,12 +2,14 @@
 
 use super::roles::{CONSOLE, ENGINE, Running};
 use crate::{
+    api::{Api, publish_for_ever},
     config::{Config, NatsSettings, Role},
     live::Live,
 };
 use dormer_engine::{
     engine,
-    nats::{self as store, NatsStore, rebuild_for_ever},
+    nats::{self as store, NatsChanges, NatsStore, rebuild_for_ever},
+    port::Ports,
 };
 use dormer_workers::nats::{self as link, NatsLink, Sign};
 use dormer_workflows::Dormer;
@@ -113,6 +115,15 @@ pub(crate) async fn hear(
         Err(anyhow::anyhow!("the connection to NATS has ended"))
     });
     Ok(())
+}
+
+/// Tells every change to the stream of changes, whether anybody listens or not.
+pub(crate) fn tell_changes<P: Ports>(
+    running: &mut Running,
+    api: Arc<Api<P>>,
+    changes: NatsChanges,
+) {
+    running.beside(CONSOLE, async move { match publish_for_ever(api, changes).await {} });
 }
 
 /// Whether this process decides or reads histories.

@@ -1,13 +1,14 @@
 //! History over four streams on file: a subject per run, a message per record, appended on condition.
 
 use super::{
+    lasts::last_headers,
     link::{Fault, Link, header_of, number},
     post::Outgoing,
 };
 use crate::port::{
     Append, AppendError, Expected, Head, History, HistoryReader, StoreError, Stored,
 };
-use async_nats::{HeaderMap, Message, jetstream::consumer};
+use async_nats::{HeaderMap, Message};
 use dormer_proto::{
     id::{Incarnation, Revision, RunId, Seq, Timestamp},
     subject::{
@@ -19,15 +20,12 @@ use futures::{StreamExt, TryStreamExt, future::join_all, stream};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
-    time::Duration,
 };
 
 /// Subjects named in one batch of reads; the server answers 1,024 at most.
 const READ_MAX: usize = 1_000;
 /// Leader reads under way at once.
 const READS_MAX: usize = 64;
-/// Heads asked for at once.
-const HEADS_MAX: usize = 5_000;
 
 /// The history of a NATS store.
 pub struct NatsHistory {
@@ -136,48 +134,16 @@ impl NatsHistory {
         Ok(heads)
     }
 
-    /// Heads by a consumer that is shown the headers of each subject's last message, and nothing else.
+    /// Heads by the headers of each subject's last message.
     async fn heads_of_shard(&self, shard: u64) -> Result<BTreeMap<RunId, Head>, StoreError> {
-        let name = self.link.names.history_stream(shard);
-        let lost = |e: String| StoreError::Unavailable(format!("reading heads of {name}: {e}"));
-        let mut stream = self.link.js.get_stream(&name).await.map_err(|e| lost(e.to_string()))?;
-        let end = stream.info().await.map_err(|e| lost(e.to_string()))?.state.last_sequence;
-        let config = consumer::pull::Config {
-            deliver_policy: consumer::DeliverPolicy::LastPerSubject,
-            ack_policy: consumer::AckPolicy::None,
-            // Every subject: a consumer of last messages must name what it filters.
-            filter_subject: self.link.names.history_all(shard),
-            headers_only: true,
-            memory_storage: true,
-            num_replicas: 1,
-            inactive_threshold: Duration::from_secs(30),
-            ..consumer::pull::Config::default()
+        let (names, mut heads) = (&self.link.names, BTreeMap::new());
+        let see = |message: &Message, sequence: u64| {
+            if let Some(head) = head(message, sequence) {
+                heads.insert(head.run.clone(), head);
+            }
         };
-        let consumer = stream.create_consumer(config).await.map_err(|e| lost(e.to_string()))?;
-        let mut heads = BTreeMap::new();
-        let mut pending = consumer.cached_info().num_pending;
-        while pending > 0 {
-            let mut page = consumer
-                .fetch()
-                .max_messages(HEADS_MAX)
-                .messages()
-                .await
-                .map_err(|e| lost(e.to_string()))?;
-            let before = pending;
-            while let Some(message) = page.next().await {
-                let message = message.map_err(|e| lost(e.to_string()))?;
-                let info = message.info().map_err(|e| lost(e.to_string()))?;
-                let sequence = info.stream_sequence;
-                pending = if sequence >= end { 0 } else { info.pending };
-                if let Some(head) = head(&message.message, sequence) {
-                    heads.insert(head.run.clone(), head);
-                }
-            }
-            if pending == before {
-                return Err(lost("the page stayed empty".into()));
-            }
-        }
-        let _ = stream.delete_consumer(&consumer.cached_info().name).await;
+        let stream = names.history_stream(shard);
+        last_headers(&self.link, &stream, names.history_all(shard), see).await?;
         Ok(heads)
     }
 

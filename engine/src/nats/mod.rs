@@ -6,11 +6,13 @@
 
 mod alarms;
 mod backup;
+mod changes;
 mod connect;
 mod dead;
 mod history;
 mod identity;
 mod inbox;
+mod lasts;
 mod link;
 mod options;
 mod post;
@@ -21,6 +23,7 @@ mod watch;
 
 pub use alarms::NatsAlarms;
 pub use backup::{BackupError, Checked};
+pub use changes::{Mark, NatsChanges, News, Standing, TellError, Told};
 pub use dead::NatsDead;
 pub use history::NatsHistory;
 pub use inbox::NatsInbox;
@@ -52,6 +55,7 @@ pub const REVISITS_PER_S: usize = 500;
 /// A store on NATS: all its ports.
 pub struct NatsStore<C = SystemClock> {
     link: Arc<Link>,
+    replicas: Option<usize>,
     history: NatsHistory,
     inbox: NatsInbox,
     tasks: NatsTasks,
@@ -107,6 +111,7 @@ impl<C: Clock> NatsStore<C> {
             alarms: NatsAlarms::new(Arc::clone(&link)),
             dead: NatsDead::new(Arc::clone(&link)),
             link,
+            replicas: options.replicas,
             clock,
             synced,
             lost,
@@ -130,6 +135,11 @@ impl<C: Clock> NatsStore<C> {
     /// [`StoreError::Unavailable`].
     pub async fn next_epoch(&self) -> Result<Epoch, StoreError> {
         identity::next_epoch(&self.link).await
+    }
+
+    /// The stream of changes beside this store.
+    pub fn changes(&self) -> NatsChanges {
+        NatsChanges::new(Arc::clone(&self.link), self.replicas)
     }
 
     /// Counts the losses of rebuildable streams that were noticed; above 0 at the start when there was one before.

@@ -29,12 +29,12 @@ fn config(spec: &StreamSpec, replicas: usize, first: Option<u64>) -> Config {
         discard_new_per_subject: refuses && spec.per_subject_max > 0,
         max_messages_per_subject: spec.per_subject_max,
         max_messages: spec.messages_max,
-        max_bytes: -1,
+        max_bytes: spec.bytes_max,
         max_consumers: -1,
         num_replicas: replicas,
         allow_direct: true,
         allow_rollup: spec.schedules,
-        allow_message_ttl: spec.schedules,
+        allow_message_ttl: spec.schedules || spec.expires,
         allow_message_schedules: spec.schedules,
         first_sequence: first,
         ..Config::default()
@@ -100,6 +100,11 @@ fn compare(found: &Config, wanted: &Config) -> Result<(), OpenError> {
         ("max_age", format!("{:?}", found.max_age), format!("{:?}", wanted.max_age)),
         ("num_replicas", found.num_replicas.to_string(), wanted.num_replicas.to_string()),
         ("allow_direct", found.allow_direct.to_string(), wanted.allow_direct.to_string()),
+        (
+            "allow_msg_ttl",
+            found.allow_message_ttl.to_string(),
+            wanted.allow_message_ttl.to_string(),
+        ),
         (
             "allow_msg_schedules",
             found.allow_message_schedules.to_string(),

@@ -1,0 +1,179 @@
+//! The stream of changes: the last state of each run, for readers that are no part of dormer.
+//!
+//! Every message replaces a known one, on condition: of several writers that say the same one writes, and none
+//! overwrites what it has not seen. What is written, and that it never goes back, is the caller's.
+
+use super::{
+    lasts::last_headers,
+    link::{Fault, Link, number},
+    post::Outgoing,
+    streams::ensure,
+};
+use crate::port::StoreError;
+use async_nats::{HeaderMap, Message, jetstream::stream::LastRawMessageErrorKind};
+use bytes::Bytes;
+use dormer_proto::{
+    id::{RunId, Seq, Sum},
+    subject::{CHANGES_BYTES_MAX, FORGOTTEN_FOR_S, Names, SEQ_HEADER, SUM_HEADER},
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The stream of changes of a NATS store.
+pub struct NatsChanges {
+    link: Arc<Link>,
+    replicas: Option<usize>,
+}
+
+/// Which record a state is that of. `None`: the run is forgotten.
+pub type Mark = Option<(Seq, Sum)>;
+
+/// What the stream holds of one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// The message's place in the stream.
+    pub sequence: u64,
+    /// Whose state it tells.
+    pub mark: Mark,
+}
+
+/// What the stream holds.
+#[derive(Debug, Clone, Default)]
+pub struct Standing {
+    /// Of each run.
+    pub runs: BTreeMap<RunId, Told>,
+    /// The stream is so full that states have gone, or soon will.
+    pub full: bool,
+}
+
+/// What is to be told of a run, in place of what was.
+#[derive(Debug, Clone)]
+pub struct News {
+    /// Whose.
+    pub run: RunId,
+    /// Whose state it tells.
+    pub mark: Mark,
+    /// JSON.
+    pub body: Bytes,
+    /// The message that it replaces; 0: none.
+    pub replaces: u64,
+}
+
+/// Why something was not told.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TellError {
+    /// Somebody else told something meanwhile: look at what, and decide again.
+    #[error("somebody else was first")]
+    Conflict,
+    /// It will never be taken.
+    #[error("the stream of changes refuses it: {0}")]
+    Refused(String),
+    /// It may or may not have been told.
+    #[error("the stream of changes does not answer: {0}")]
+    Unknown(String),
+}
+
+impl NatsChanges {
+    pub(super) fn new(link: Arc<Link>, replicas: Option<usize>) -> Self {
+        Self { link, replicas }
+    }
+
+    /// What the stream holds; it is created again where it is gone.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`], also where the stream is not as it must be.
+    pub async fn standing(&self) -> Result<Standing, StoreError> {
+        let (names, name) = (&self.link.names, self.link.names.changes_stream());
+        for spec in names.streams().iter().filter(|spec| spec.name == name) {
+            let made = ensure(&self.link.js, spec, self.replicas, None).await;
+            made.map_err(|e| StoreError::Unavailable(e.to_string()))?;
+        }
+        let mut runs = BTreeMap::new();
+        let see = |message: &Message, sequence: u64| {
+            if let Some(run) = Names::run_of(message.subject.as_str()) {
+                runs.insert(run, told(message, sequence));
+            }
+        };
+        last_headers(&self.link, &name, names.changes_all(), see).await?;
+        let bytes = self.state(&name).await?.bytes;
+        // A tenth is left for states that grow.
+        let full = bytes > u64::try_from(CHANGES_BYTES_MAX / 10 * 9).unwrap_or(u64::MAX);
+        Ok(Standing { runs, full })
+    }
+
+    async fn state(&self, name: &str) -> Result<async_nats::jetstream::stream::State, StoreError> {
+        let lost = |e: String| StoreError::Unavailable(format!("looking at {name}: {e}"));
+        let stream = self.link.js.get_stream(name).await.map_err(|e| lost(e.to_string()))?;
+        Ok(stream.cached_info().state.clone())
+    }
+
+    /// How many runs the stream tells of, and its last sequence: by these two a caller notices that somebody emptied
+    /// it, or that it was lost.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`]; also where there is no stream.
+    pub async fn extent(&self) -> Result<(u64, u64), StoreError> {
+        let state = self.state(&self.link.names.changes_stream()).await?;
+        Ok((state.subjects_count, state.last_sequence))
+    }
+
+    /// What the stream's leader holds of one run.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub async fn one(&self, run: &RunId) -> Result<Option<Told>, StoreError> {
+        let name = self.link.names.changes_stream();
+        let lost = |e: String| StoreError::Unavailable(format!("reading {name}: {e}"));
+        let stream =
+            self.link.js.get_stream_no_info(&name).await.map_err(|e| lost(e.to_string()))?;
+        match stream.get_last_raw_message_by_subject(&self.link.names.change(run)).await {
+            Ok(message) => {
+                let word = |name: &str| message.headers.get(name)?.as_str().parse().ok();
+                let mark = word(SEQ_HEADER).zip(word(SUM_HEADER));
+                let mark = mark.map(|(seq, sum)| (Seq(seq), Sum(sum)));
+                Ok(Some(Told { sequence: message.sequence, mark }))
+            }
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(lost(error.to_string())),
+        }
+    }
+
+    /// Tells all of it, each on condition; answers each message's place in the stream.
+    pub async fn tell(&self, news: Vec<News>) -> Vec<Result<u64, TellError>> {
+        let messages = news.into_iter().map(|news| Outgoing {
+            subject: self.link.names.change(&news.run),
+            headers: headers(&news),
+            body: news.body,
+        });
+        let results = self.link.post.publish(messages.collect()).await;
+        results.into_iter().map(|result| result.map_err(TellError::from)).collect()
+    }
+}
+
+impl From<Fault> for TellError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::WrongSequence => Self::Conflict,
+            Fault::Refused(why) => Self::Refused(why),
+            Fault::SubjectFull => Self::Refused("the stream is full".into()),
+            Fault::Unknown(why) => Self::Unknown(why),
+        }
+    }
+}
+
+fn headers(news: &News) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert("Nats-Expected-Last-Subject-Sequence", news.replaces.to_string().as_str());
+    match news.mark {
+        Some((seq, sum)) => {
+            headers.insert(SEQ_HEADER, seq.to_string().as_str());
+            headers.insert(SUM_HEADER, sum.to_string().as_str());
+        }
+        None => headers.insert("Nats-TTL", format!("{FORGOTTEN_FOR_S}s").as_str()),
+    }
+    headers
+}
+
+fn told(message: &Message, sequence: u64) -> Told {
+    let mark = number(message, SEQ_HEADER).zip(number(message, SUM_HEADER));
+    Told { sequence, mark: mark.map(|(seq, sum)| (Seq(seq), Sum(sum))) }
+}

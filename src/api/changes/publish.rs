@@ -1,0 +1,291 @@
+//! The stream of changes over NATS: what readers of server-sent events hear, told to a stream as well.
+//!
+//! Every console tells, and none is elected. What a look at the store shows newer than the stream is told at once, on
+//! condition that the stream still says what it said. Everything else (an older look, a run that is gone, somebody
+//! who was faster) is settled by reading first the stream, then the store's leader: so nothing is told twice, no state
+//! goes back, and if the store itself went back (a restored dump), the stream follows.
+
+use super::{Api, Change};
+use crate::api::shown;
+use dormer_engine::{
+    nats::{Mark, NatsChanges, Standing, TellError, Told},
+    port::{Ports, StoreError},
+};
+use dormer_proto::{id::RunId, work::ROLLOUT};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    sync::broadcast::{
+        Receiver,
+        error::{RecvError, TryRecvError},
+    },
+    time::{Instant, sleep, timeout_at},
+};
+
+/// How often the stream is asked whether it still is what it was.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// The pause after something went wrong.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Changes told at once.
+const BATCH_MAX: usize = 256;
+/// How often one run is settled anew because somebody else was faster, before everything is looked at again.
+const SETTLE_TRIES: usize = 16;
+
+/// Why telling stopped.
+type Trouble = String;
+
+/// Tells every change to the stream, for ever. What is wrong is said in the log, once, and tried again.
+pub(crate) async fn publish_for_ever<P: Ports>(
+    api: Arc<Api<P>>,
+    stream: NatsChanges,
+) -> Infallible {
+    let mut publisher = Publisher { api, stream, known: BTreeMap::new(), last: 0 };
+    let mut said: Option<Trouble> = None;
+    loop {
+        let trouble = publisher.follow(&mut said).await;
+        if said.as_ref() != Some(&trouble) {
+            tracing::warn!(trouble, "changes are not told over NATS");
+            said = Some(trouble);
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+struct Publisher<P> {
+    api: Arc<Api<P>>,
+    stream: NatsChanges,
+    /// What the stream holds, as far as this process knows.
+    known: BTreeMap<RunId, Told>,
+    /// The highest place in the stream that this process knows of.
+    last: u64,
+}
+
+impl<P: Ports> Publisher<P> {
+    /// Compares everything once, and then follows the changes until something goes wrong.
+    async fn follow(&mut self, said: &mut Option<Trouble>) -> Trouble {
+        // Listens before it compares, so that no change falls between the two.
+        let api = Arc::clone(&self.api);
+        let mut heard = api.changes.join(&api).await;
+        let _present = api.changes.publisher();
+        match self.compare().await {
+            Ok(()) if said.take().is_some() => tracing::info!("changes are told over NATS again"),
+            Ok(()) => {}
+            Err(trouble) => return trouble,
+        }
+        let mut check = Instant::now() + CHECK_EVERY;
+        loop {
+            let done = match timeout_at(check, heard.recv()).await {
+                Ok(Ok(change)) => {
+                    let (changes, missed) = gather(change, &mut heard);
+                    match self.tell(changes).await {
+                        Ok(()) if missed => self.compare().await,
+                        told => told,
+                    }
+                }
+                Ok(Err(RecvError::Lagged(_))) => self.compare().await,
+                Ok(Err(RecvError::Closed)) => return "nobody looks at the store".into(),
+                Err(_) => {
+                    check = Instant::now() + CHECK_EVERY;
+                    self.check().await
+                }
+            };
+            if let Err(trouble) = done {
+                return trouble;
+            }
+        }
+    }
+
+    /// Compares everything again if the stream is not as this process knows it: it was emptied or lost, or others
+    /// told what is not known here.
+    async fn check(&mut self) -> Result<(), Trouble> {
+        let (runs, last) = self.stream.extent().await.map_err(|e| e.to_string())?;
+        if last < self.last || usize::try_from(runs) != Ok(self.known.len()) {
+            self.compare().await?;
+        }
+        Ok(())
+    }
+
+    /// Reads what the stream holds, then the store, and tells what differs.
+    async fn compare(&mut self) -> Result<(), Trouble> {
+        let Standing { runs: told, full } =
+            self.stream.standing().await.map_err(|e| e.to_string())?;
+        let runs = self.api.shelf.all().await.map_err(|error| error.told().0.to_owned())?;
+        self.last = told.values().map(|told| told.sequence).max().unwrap_or(0);
+        self.known = told;
+        if full {
+            tracing::warn!(
+                runs = runs.len(),
+                "the stream of changes is full: it lacks the runs that changed longest ago"
+            );
+        }
+        let names = shown::names(&runs);
+        let ids: BTreeSet<&RunId> = runs.iter().map(|run| &run.id).collect();
+        let gone =
+            self.known.iter().filter(|(run, told)| told.mark.is_some() && !ids.contains(run));
+        let gone: Vec<RunId> = gone.map(|(run, _)| run.clone()).collect();
+        // What fell out of a full stream stays out: putting it back would push out another.
+        let wanted = |run: &&super::Shown| match self.known.get(&run.id) {
+            Some(told) => told.mark != Some((run.seq, run.sum)),
+            None => !full,
+        };
+        let differ: Vec<super::Shown> = runs.iter().filter(wanted).map(Arc::clone).collect();
+        for page in differ.chunks(BATCH_MAX) {
+            let changes = page.iter().map(|run| Arc::new(Change::of(&self.api, run, &names)));
+            self.tell(changes.collect()).await?;
+        }
+        for run in gone {
+            self.settle(&run).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells these changes, of which none is of the same run as another.
+    async fn tell(&mut self, changes: Vec<Arc<Change>>) -> Result<(), Trouble> {
+        let (mut news, mut unclear) = (Vec::new(), Vec::new());
+        for change in changes {
+            match self.known.get(&change.run) {
+                Some(known) if known.mark == change.mark => {}
+                known if is_newer(change.mark, known) => {
+                    let replaces = known.map_or(0, |known| known.sequence);
+                    news.push((change.mark, change.news(replaces)));
+                }
+                _ => unclear.push(change.run.clone()),
+            }
+        }
+        let runs: Vec<(RunId, Mark)> =
+            news.iter().map(|(mark, news)| (news.run.clone(), *mark)).collect();
+        let results = self.stream.tell(news.into_iter().map(|(_, news)| news).collect()).await;
+        for ((run, mark), result) in runs.into_iter().zip(results) {
+            match result {
+                Ok(sequence) => self.note(run, Some(Told { sequence, mark })),
+                Err(TellError::Conflict) => {
+                    // Most often another console was first with the same.
+                    let told = self.stream.one(&run).await.map_err(|e| e.to_string())?;
+                    if told.is_none_or(|told| told.mark != mark) {
+                        unclear.push(run);
+                    } else {
+                        self.note(run, told);
+                    }
+                }
+                Err(TellError::Refused(why)) => {
+                    tracing::warn!(%run, why, "a change is not told over NATS");
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        for run in unclear {
+            self.settle(&run).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the stream say of one run what the store's leader says: read in this order, the store's answer is not
+    /// older than what the stream says, so replacing that goes forward, or follows a store that went back.
+    async fn settle(&mut self, run: &RunId) -> Result<(), Trouble> {
+        let lost = |error: StoreError| error.to_string();
+        for _ in 0..SETTLE_TRIES {
+            let told = self.stream.one(run).await.map_err(lost)?;
+            let change = match self.now(run).await? {
+                Some(change) => change,
+                // A record that this build cannot read is left to those who can.
+                None => return Ok(()),
+            };
+            let mark = told.map(|told| told.mark);
+            if mark == Some(change.mark) || (mark.is_none() && change.mark.is_none()) {
+                self.note(run.clone(), told);
+                return Ok(());
+            }
+            let replaces = told.map_or(0, |told| told.sequence);
+            match self.stream.tell(vec![change.news(replaces)]).await.pop() {
+                Some(Ok(sequence)) => {
+                    self.note(run.clone(), Some(Told { sequence, mark: change.mark }));
+                    return Ok(());
+                }
+                Some(Err(TellError::Conflict)) => {}
+                Some(Err(TellError::Refused(why))) => {
+                    tracing::warn!(%run, why, "a change is not told over NATS");
+                    return Ok(());
+                }
+                Some(Err(error)) => return Err(error.to_string()),
+                None => return Err("no answer".into()),
+            }
+        }
+        Err(format!("{run} changes faster than it can be told"))
+    }
+
+    /// A run as the store's leader has it: its state, or that it is forgotten. `None`: it cannot be read.
+    async fn now(&self, run: &RunId) -> Result<Option<Change>, Trouble> {
+        use axum::http::StatusCode;
+        let found = match self.api.shelf.one(run).await {
+            Ok(found) => found,
+            Err(error) if error.status() == StatusCode::SERVICE_UNAVAILABLE => {
+                return Err(error.told().0.to_owned());
+            }
+            Err(_) => return Ok(None),
+        };
+        let Some(found) = found else { return Ok(Some(Change::forgotten(run))) };
+        let names = if run.workflow() == ROLLOUT {
+            let all = self.api.shelf.all().await.map_err(|error| error.told().0.to_owned())?;
+            shown::names(&all)
+        } else {
+            BTreeMap::new()
+        };
+        Ok(Some(Change::of(&self.api, &found, &names)))
+    }
+
+    fn note(&mut self, run: RunId, told: Option<Told>) {
+        match told {
+            Some(told) => {
+                self.last = self.last.max(told.sequence);
+                self.known.insert(run, told);
+            }
+            None => drop(self.known.remove(&run)),
+        }
+    }
+}
+
+/// Whether a look that shows `mark` is certainly newer than what the stream says.
+fn is_newer(mark: Mark, known: Option<&Told>) -> bool {
+    match (mark, known.map(|known| known.mark)) {
+        (Some(_), None) => true,
+        (Some((seq, _)), Some(Some((told, _)))) => seq > told,
+        // That a run is forgotten, or is there again, is believed of the store's leader alone.
+        (None, _) | (Some(_), Some(None)) => false,
+    }
+}
+
+/// The change with those that were heard since, the last of each run; and whether some were missed.
+fn gather(first: Arc<Change>, heard: &mut Receiver<Arc<Change>>) -> (Vec<Arc<Change>>, bool) {
+    let mut changes = BTreeMap::from([(first.run.clone(), first)]);
+    let mut missed = false;
+    while changes.len() < BATCH_MAX {
+        match heard.try_recv() {
+            Ok(change) => drop(changes.insert(change.run.clone(), change)),
+            Err(TryRecvError::Lagged(_)) => missed = true,
+            Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+        }
+    }
+    (changes.into_values().collect(), missed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_proto::id::{Seq, Sum};
+
+    #[test]
+    fn only_a_higher_seq_is_told_without_asking() {
+        let told = |mark| Told { sequence: 9, mark };
+        let at = |seq, sum| Some((Seq(seq), Sum(sum)));
+        assert!(is_newer(at(1, 1), None));
+        assert!(is_newer(at(3, 1), Some(&told(at(2, 7)))));
+        assert!(!is_newer(at(2, 1), Some(&told(at(2, 7)))), "another record of the same seq");
+        assert!(!is_newer(at(1, 1), Some(&told(at(2, 7)))), "an older look");
+        assert!(!is_newer(at(5, 1), Some(&told(None))), "it was forgotten");
+        assert!(!is_newer(None, Some(&told(at(2, 7)))), "perhaps only this look lacks it");
+    }
+}
