@@ -4,6 +4,7 @@ use super::{
     ANSWER_MAX, KubernetesHands,
     api::{call, mark_of},
     error::{failure, is_conflict, is_gone, silent},
+    refusal::{Refusal, matching},
 };
 use crate::progress::Progress;
 use dormer_proto::{
@@ -11,7 +12,7 @@ use dormer_proto::{
     machine::{Blocker, MachineRef, NAMED_ITEMS_MAX, Outcome, TokenMark},
     message::Failure,
 };
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
 use kube::{
     Api, Error, ResourceExt,
     api::{DeleteParams, EvictParams, ListParams, Preconditions},
@@ -26,7 +27,7 @@ enum Fate {
     Evicted,
     Gone,
     Unclear,
-    Blocked(String),
+    Blocked(Refusal),
 }
 
 impl KubernetesHands {
@@ -67,7 +68,7 @@ impl KubernetesHands {
                 Fate::Evicted => evicted += 1,
                 Fate::Gone => left -= 1,
                 Fate::Unclear => {}
-                Fate::Blocked(why) => block(&mut blockers, pod, why),
+                Fate::Blocked(why) => block(&mut blockers, pod, why.to_string()),
             }
         }
         Ok(Outcome::Evicted { evicted, left, blockers })
@@ -105,15 +106,25 @@ impl KubernetesHands {
             Ok(Err(error)) if is_gone(&error) => Ok(Fate::Gone),
             // Another pod has its name by now, perhaps on this node: the next pass will tell.
             Ok(Err(error)) if is_conflict(&error) => Ok(Fate::Unclear),
-            Ok(Err(Error::Api(status))) if status.code == 429 && by_budget(&status) => {
-                Ok(Fate::Blocked(budget(&status)))
+            Ok(Err(error)) => match refused(&error) {
+                Some(refusal) => Ok(Fate::Blocked(self.named(refusal, pod).await)),
+                None => Err(failure(verb, &what, &error)),
+            },
+        }
+    }
+
+    /// The refusal with the names of the pod's budgets, which the API server does not tell where there are several.
+    async fn named(&self, refusal: Refusal, pod: &Pod) -> Refusal {
+        let Refusal::Budgets { said, .. } = refusal else { return refusal };
+        let namespace = pod.namespace().unwrap_or_default();
+        let api: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &namespace);
+        let (what, params) = (format!("disruption budgets of {namespace}"), ListParams::default());
+        match call("list", &what, api.list(&params)).await {
+            Ok(budgets) => Refusal::Budgets { names: matching(budgets.items, pod), said },
+            Err(why) => {
+                let said = format!("{said} ({}.)", why.message);
+                Refusal::Budgets { names: Vec::new(), said }
             }
-            // 500: two budgets match one pod, and nobody can evict it (field.md §5, 50). 403: its namespace ends, or a
-            // budget is overfull. Other pods can go.
-            Ok(Err(Error::Api(status))) if matches!(status.code, 403 | 500) => {
-                Ok(Fate::Blocked(status.message.clone()))
-            }
-            Ok(Err(error)) => Err(failure(verb, &what, &error)),
         }
     }
 }
@@ -146,17 +157,7 @@ fn leaving(pod: &Pod) -> String {
     }
 }
 
-/// Whether a budget refused, and not a server that has too much to do.
-fn by_budget(status: &kube::core::Status) -> bool {
-    let causes = status.details.as_ref().map(|details| details.causes.as_slice());
-    causes.unwrap_or_default().iter().any(|cause| cause.reason == "DisruptionBudget")
-}
-
-/// The budget's name and numbers, as the API server says them.
-fn budget(status: &kube::core::Status) -> String {
-    let causes = status.details.as_ref().map(|details| details.causes.as_slice());
-    match causes.unwrap_or_default().first() {
-        Some(cause) if !cause.message.is_empty() => cause.message.clone(),
-        _ => status.message.clone(),
-    }
+fn refused(error: &Error) -> Option<Refusal> {
+    let Error::Api(status) = error else { return None };
+    Refusal::of(status)
 }

@@ -11,6 +11,7 @@ mod fence;
 pub mod keys;
 mod mark;
 mod payload;
+mod refusal;
 
 pub use cluster::{EXPORTER_TLS, Settings};
 

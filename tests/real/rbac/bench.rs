@@ -1,0 +1,152 @@
+//! dormer's accounts at work, each with the rules as they are shipped, or without one of them.
+
+use super::{
+    rights::{Right, allowed, rights, rule},
+    steps::Step,
+};
+use crate::real::{
+    accounts::{apply, home, moved, ours},
+    ask::{Ask, OPERATOR, bootstrap_token},
+    cluster::{PATIENCE, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, hands, run},
+    watching::everything_is_seen,
+};
+use Step::{
+    AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
+    DrainsByForce, FencesANode, IsElected, KeepsUserData, LearnsHowToJoin, MakesARuntimeClass,
+    NamesTwoBudgets, ReadsTheKey, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
+    TellsOfANode, TellsOfARefusal, TellsOfExporters,
+};
+use dormer_proto::machine::{Outcome, Task};
+use dormer_testkit::{Speaker, await_condition};
+use dormer_workers::kubernetes::KubernetesHands;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// dormer's accounts at work in a test's part of the cluster.
+pub(super) struct Bench {
+    pub(super) site: Site,
+    pub(super) watcher: Client,
+    pub(super) worker: Client,
+    pub(super) console: World,
+    pub(super) hands: KubernetesHands,
+    pub(super) token: Speaker,
+    node: AtomicU32,
+}
+
+impl Bench {
+    pub(super) async fn new(site: Site) -> Self {
+        apply(&site, |_, _| true).await;
+        let watcher = site.client(&ours(&site, "dormer-watcher").await).await;
+        let worker = site.client(&ours(&site, "dormer-worker").await).await;
+        let console = World { admin: site.client(&ours(&site, "dormer-console").await).await };
+        let token = bootstrap_token(&site, "rbac00").await;
+        // Without an authority, so that Kubernetes' own is needed.
+        let (key, text) = ("cloud-private-key", json!({"private-key.pem": "a key"}));
+        for (namespace, name, data) in [
+            (OPERATOR.to_owned(), "node-bootstrapper-token", json!({"token": "a token"})),
+            (home(&site), key, text),
+        ] {
+            let metadata = json!({"name": name, "namespace": namespace});
+            site.world
+                .create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata,
+                    "stringData": data}))
+                .await;
+        }
+        let (hands, node) = (hands(worker.clone(), home(&site)), AtomicU32::new(0));
+        Self { site, watcher, worker, console, hands, token, node }
+    }
+
+    /// A number that no other step has.
+    fn next(&self) -> u32 {
+        self.node.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Does a step; an error is what dormer says, or that nothing came of it.
+    pub(super) async fn step(&self, step: Step) -> Result<(), String> {
+        let number = self.next();
+        match step {
+            SeesEverything => {
+                everything_is_seen(&self.site, self.watcher.clone(), &self.token, number).await
+            }
+            AnswersABadSetting => self.bad_setting(number).await,
+            IsElected => self.is_elected().await,
+            MakesARuntimeClass => self.runtime_class(number).await,
+            FencesANode => self.fence(number).await,
+            DrainsANode => self.drain(number, false).await,
+            DrainsByForce => self.drain(number, true).await,
+            NamesTwoBudgets => self.two_budgets(number).await,
+            DeletesAMachine => self.delete(number).await,
+            ApprovesAClient => {
+                let node = format!("rbac-c{number}");
+                self.approve(&self.token, Ask::client(&node), &node).await
+            }
+            ApprovesAServer => {
+                let node = format!("rbac-s{number}");
+                let by = self.site.plane.user(&format!("system:node:{node}"), Some("system:nodes"));
+                self.approve(&by, Ask::serving(&node, &[&node]), &node).await
+            }
+            TellsOfARefusal => self.refusal(number).await,
+            RollsAPoolBack => self.roll_back().await,
+            LearnsHowToJoin => self.hands.bootstrap().await.map(drop).map_err(|f| f.message),
+            ReadsTheKey => {
+                let api: Api<Secret> = Api::namespaced(self.worker.clone(), &home(&self.site));
+                let found = api.get("cloud-private-key").await;
+                found.map(drop).map_err(|error| error.to_string())
+            }
+            ShowsAMachine => {
+                let place = (self.site.machines.clone(), format!("shown-{number}"));
+                self.shows(WINDOWS_MACHINE, "", &place).await.map_err(|error| error.to_string())
+            }
+            ShowsThePool => {
+                let place = (home(&self.site), format!("shown-{number}"));
+                let within = home(&self.site);
+                let shown = self.shows(WINDOWS_POOL, &within, &place).await;
+                shown.map_err(|error| error.to_string())
+            }
+            TellsOfANode => {
+                let machine = self.site.joined(&format!("t{number}")).await;
+                let told = self.tells_of_a_node(&machine.name).await;
+                told.map_err(|error| error.to_string())
+            }
+            KeepsUserData => self.user_data().await.map_err(|error| error.to_string()),
+            TellsOfExporters => self.tells_of_exporters().await.map_err(|error| error.to_string()),
+        }
+    }
+
+    pub(super) async fn run(&self, task: Task) -> Result<Outcome, String> {
+        run(&self.hands, task).await.map_err(|failure| failure.message)
+    }
+
+    /// Gives a role all its rights but this one (or all of them), and waits until the API server knows.
+    pub(super) async fn grant(&self, role: &Right, without: Option<&Right>) {
+        let all = rights().into_iter().filter(|right| right.role == role.role);
+        let rules: Vec<Value> = all.filter(|right| Some(right) != without).map(rule).collect();
+        let kind = if role.namespace.is_some() { "Role" } else { "ClusterRole" };
+        let namespace =
+            role.namespace.as_deref().map(|name| moved(&self.site, name)).unwrap_or_default();
+        let name = format!("{}-{}", self.site.name, role.role);
+        let kind = ("rbac.authorization.k8s.io", "v1", kind);
+        self.site.world.patch(kind, &namespace, &name, json!({"rules": rules})).await;
+        let account = match &role.role {
+            name if name.starts_with("dormer-watcher") => &self.watcher,
+            name if name.starts_with("dormer-console") => &self.console.admin,
+            _ => &self.worker,
+        };
+        let wish = self.wish(role);
+        let what = format!("{role:?} is {}", if without.is_none() { "given" } else { "taken" });
+        await_condition(&what, PATIENCE, || async {
+            allowed(account, &wish).await == without.is_none()
+        })
+        .await;
+    }
+
+    /// A right as it is asked for in a review.
+    fn wish(&self, right: &Right) -> Value {
+        let (resource, part) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
+        let namespace = right.namespace.as_deref().map(|name| moved(&self.site, name));
+        json!({"namespace": namespace, "group": right.group, "resource": resource,
+            "subresource": part, "name": right.name, "verb": right.verb})
+    }
+}

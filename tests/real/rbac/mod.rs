@@ -1,0 +1,37 @@
+//! Least privilege, proven: with the rules as `deploy/rbac.yaml` ships them every step passes; without any one of
+//! them the step that needs it fails and says what it may not do; and what is not granted is refused.
+
+mod bench;
+mod console;
+mod refused;
+mod rights;
+mod steps;
+mod watcher;
+mod worker;
+
+use super::cluster::{Site, plane};
+use bench::Bench;
+use rights::rights;
+use steps::{STEPS, needed_by};
+
+#[tokio::test]
+async fn each_rule_is_needed_and_together_they_suffice() {
+    let bench = Bench::new(Site::new(plane!(), "rbac").await).await;
+    for step in STEPS {
+        bench.step(step).await.unwrap_or_else(|why| panic!("{step:?} with all its rules: {why}"));
+    }
+    let all = rights();
+    assert!(all.len() >= 30, "{}", all.len());
+    for right in &all {
+        let (step, says) = needed_by(right);
+        bench.grant(right, Some(right)).await;
+        let done = bench.step(step).await;
+        let said = done.expect_err(&format!("{step:?} passes without {right:?}"));
+        assert!(said.contains(&says), "{step:?} without {right:?} says {said}");
+        bench.grant(right, None).await;
+    }
+    for step in STEPS {
+        assert!(all.iter().any(|right| needed_by(right).0 == step), "{step:?} needs nothing");
+        bench.step(step).await.unwrap_or_else(|why| panic!("{step:?} in the end: {why}"));
+    }
+}

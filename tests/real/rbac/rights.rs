@@ -1,0 +1,70 @@
+//! The rules of `deploy/rbac.yaml`, taken apart, and what the API server says of each.
+
+use crate::real::{accounts::shipped, cluster::World};
+use kube::Client;
+use serde_json::{Value, json};
+
+/// The smallest part of the rules: one verb on one resource, of one name where names are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Right {
+    pub(super) role: String,
+    /// The namespace of the role, as shipped; `None`: the whole cluster.
+    pub(super) namespace: Option<String>,
+    pub(super) group: String,
+    pub(super) resource: String,
+    pub(super) name: Option<String>,
+    pub(super) verb: String,
+}
+
+/// Every right that the manifest gives.
+pub(super) fn rights() -> Vec<Right> {
+    let mut rights = Vec::new();
+    for object in shipped() {
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            for (group, resource, name, verb) in atoms(rule) {
+                let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned);
+                let (role, namespace) = (text("name").expect("a name"), text("namespace"));
+                rights.push(Right { role, namespace, group, resource, name, verb });
+            }
+        }
+    }
+    rights
+}
+
+fn texts(rule: &Value, key: &str) -> Vec<String> {
+    let all = rule[key].as_array().into_iter().flatten();
+    all.map(|one| one.as_str().expect("a text").to_owned()).collect()
+}
+
+fn atoms(rule: &Value) -> Vec<(String, String, Option<String>, String)> {
+    let mut names: Vec<_> = texts(rule, "resourceNames").into_iter().map(Some).collect();
+    if names.is_empty() {
+        names.push(None);
+    }
+    let mut atoms = Vec::new();
+    for group in texts(rule, "apiGroups") {
+        for resource in texts(rule, "resources") {
+            for name in &names {
+                for verb in texts(rule, "verbs") {
+                    atoms.push((group.clone(), resource.clone(), name.clone(), verb));
+                }
+            }
+        }
+    }
+    atoms
+}
+
+/// A right as a rule of its own.
+pub(super) fn rule(right: Right) -> Value {
+    let names: Vec<String> = right.name.into_iter().collect();
+    json!({"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb],
+        "resourceNames": names})
+}
+
+/// What the API server says when an account asks whether it may.
+pub(super) async fn allowed(account: &Client, wish: &Value) -> bool {
+    let review = json!({"apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": wish}});
+    let answer = World { admin: account.clone() }.create(review).await;
+    answer["status"]["allowed"] == true
+}

@@ -1,0 +1,115 @@
+//! What dormer does in the cluster, step by step, and which step needs which right.
+
+use super::rights::Right;
+
+/// Something that dormer does. Each needs some rights, and all of them together need every one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    SeesEverything,
+    AnswersABadSetting,
+    IsElected,
+    MakesARuntimeClass,
+    FencesANode,
+    DrainsANode,
+    DrainsByForce,
+    NamesTwoBudgets,
+    DeletesAMachine,
+    ApprovesAClient,
+    ApprovesAServer,
+    TellsOfARefusal,
+    RollsAPoolBack,
+    LearnsHowToJoin,
+    ReadsTheKey,
+    KeepsUserData,
+    ShowsAMachine,
+    ShowsThePool,
+    TellsOfANode,
+    TellsOfExporters,
+}
+
+use Step::{
+    AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
+    DrainsByForce, FencesANode, IsElected, KeepsUserData, LearnsHowToJoin, MakesARuntimeClass,
+    NamesTwoBudgets, ReadsTheKey, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
+    TellsOfANode, TellsOfARefusal, TellsOfExporters,
+};
+
+pub(super) const STEPS: [Step; 20] = [
+    SeesEverything,
+    AnswersABadSetting,
+    IsElected,
+    MakesARuntimeClass,
+    FencesANode,
+    DrainsANode,
+    DrainsByForce,
+    NamesTwoBudgets,
+    DeletesAMachine,
+    ApprovesAClient,
+    ApprovesAServer,
+    TellsOfARefusal,
+    RollsAPoolBack,
+    LearnsHowToJoin,
+    ReadsTheKey,
+    KeepsUserData,
+    ShowsAMachine,
+    ShowsThePool,
+    TellsOfANode,
+    TellsOfExporters,
+];
+
+/// Which step fails without a right, and what it says then.
+pub(super) fn needed_by(right: &Right) -> (Step, String) {
+    let may_not = |what: &str| format!("may not {} {what}", right.verb);
+    let role = right.role.trim_start_matches("dormer-");
+    let name = right.name.as_deref().unwrap_or_default();
+    match (role, right.resource.as_str(), right.verb.as_str()) {
+        ("watcher", "runtimeclasses", _) => (MakesARuntimeClass, "there is no RuntimeClass".into()),
+        ("watcher" | "watcher-machines", what, _) => (SeesEverything, may_not(what)),
+        ("watcher-home", "configmaps", _) => (SeesEverything, may_not("configmaps")),
+        ("watcher-home", "events", _) => (AnswersABadSetting, "there is no Event".into()),
+        ("watcher-home", "leases", _) => (IsElected, may_not("the Lease")),
+        ("worker", "nodes", _) => (FencesANode, may_not("Node")),
+        ("worker", "pods", _) => (DrainsANode, may_not("pods of Node")),
+        ("worker", "pods/eviction", _) => (DrainsANode, "cannot create resource".into()),
+        ("worker", "poddisruptionbudgets", _) => (NamesTwoBudgets, may_not("disruption budgets")),
+        ("worker-force", "pods", _) => (DrainsByForce, "cannot delete resource".into()),
+        ("worker-machines", "machines", "delete") => (DeletesAMachine, may_not("Machine")),
+        ("worker-machines", "machines", _) => (FencesANode, may_not("Machine")),
+        ("worker", "certificatesigningrequests", _) => {
+            (ApprovesAClient, may_not("certificate request"))
+        }
+        ("worker", "certificatesigningrequests/approval", _) => {
+            (ApprovesAClient, "may not approve certificate request".into())
+        }
+        ("worker", "signers", _) if name.ends_with("client-kubelet") => {
+            (ApprovesAClient, "user not permitted to approve".into())
+        }
+        ("worker", "signers", _) => (ApprovesAServer, "user not permitted to approve".into()),
+        ("worker", "infrastructures" | "networks", _) => {
+            (LearnsHowToJoin, may_not(&right.resource))
+        }
+        ("worker-pool", "configmaps", _) => (RollsAPoolBack, may_not("ConfigMap")),
+        ("worker-bootstrap", "secrets", _) => (LearnsHowToJoin, may_not("Secret")),
+        ("worker-authorities", "configmaps", _) => {
+            (LearnsHowToJoin, may_not(&format!("ConfigMap kube-system/{name}")))
+        }
+        ("worker-user-data", "secrets", verb) => (KeepsUserData, format!("cannot {verb} resource")),
+        ("worker-key", "secrets", _) if name.contains("exporter") => {
+            (LearnsHowToJoin, may_not("Secret"))
+        }
+        ("worker-key", "secrets", _) => (ReadsTheKey, "cannot get resource".into()),
+        ("worker-events", "events", "create") => (TellsOfARefusal, "there is no Event".into()),
+        ("worker-events", "events", _) => (TellsOfARefusal, "it is not counted".into()),
+        (console, what, verb) if console.starts_with("console") => {
+            let step = match (console, what) {
+                (_, "windowsmachines" | "windowsmachines/status") => ShowsAMachine,
+                ("console-machines", _) => ShowsAMachine,
+                ("console-home", "services" | "endpointslices") => TellsOfExporters,
+                ("console-home", _) => ShowsThePool,
+                _ => TellsOfANode,
+            };
+            (step, format!(r#"cannot {verb} resource "{what}""#))
+        }
+        other => panic!("no step needs {other:?}: it should not be granted"),
+    }
+}

@@ -1,0 +1,75 @@
+//! Steps of the watcher.
+
+use super::bench::Bench;
+use crate::real::{
+    accounts::home,
+    cluster::{Kind, PATIENCE},
+    watcher::{bad_settings, candidate},
+    watching::{Recorder, Watching, settings},
+};
+use dormer_testkit::await_condition;
+use serde_json::json;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+impl Bench {
+    pub(super) async fn bad_setting(&self, number: u32) -> Result<(), String> {
+        let before = bad_settings(&self.site).await.len();
+        settings(&self.site, json!({"soakSeconds": format!("bad {number}")})).await;
+        let watching = Watching::start(&self.site, self.watcher.clone());
+        // The Event is written before this is said.
+        watching.until_status("it is refused", |status| status.pool_refused.is_some()).await;
+        watching.stop().await;
+        settings(&self.site, json!({"soakSeconds": "30"})).await;
+        let told = bad_settings(&self.site).await.len() > before;
+        if told { Ok(()) } else { Err("there is no Event".into()) }
+    }
+
+    /// The Lease is taken, and renewed once.
+    pub(super) async fn is_elected(&self) -> Result<(), String> {
+        const LEASE: Kind = ("coordination.k8s.io", "v1", "Lease");
+        let home = home(&self.site);
+        self.site.world.delete(LEASE, &home, "dormer-watcher").await;
+        let record = Arc::new(Recorder(watch::Sender::default()));
+        let options = candidate(&self.site, "one");
+        let watching = Watching::with(self.watcher.clone(), options, record);
+        let renewed = async {
+            watching.until_status("it is elected", |status| status.elected).await;
+            let lease = || self.site.world.get(LEASE, &home, "dormer-watcher");
+            let first = lease().await.expect("it is there");
+            await_condition("it is renewed", PATIENCE, || async {
+                lease().await.is_some_and(|now| now["metadata"] != first["metadata"])
+            })
+            .await;
+        };
+        let trouble = watching.until_status("a trouble", |status| status.error.is_some());
+        let done = tokio::select! {
+            () = renewed => Ok(()),
+            status = trouble => Err(status.error.unwrap_or_default()),
+        };
+        watching.stop().await;
+        done
+    }
+
+    /// For the build of a node that it has not seen before.
+    pub(super) async fn runtime_class(&self, number: u32) -> Result<(), String> {
+        const CLASS: Kind = ("node.k8s.io", "v1", "RuntimeClass");
+        let build = format!("10.{number}.1");
+        let labels =
+            json!({"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": build});
+        let name = format!("{}-built-{number}", self.site.name);
+        let node = json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "labels": labels}});
+        self.site.world.create(node).await;
+        let watching = Watching::start(&self.site, self.watcher.clone());
+        watching.until_status("it has listed", |status| status.listed.is_some()).await;
+        let class = format!("windows-{build}");
+        let made = await_condition(&class, PATIENCE, || async {
+            self.site.world.get(CLASS, "", &class).await.is_some()
+        });
+        let made = tokio::time::timeout(std::time::Duration::from_secs(2), made).await;
+        watching.stop().await;
+        self.site.world.delete(("", "v1", "Node"), "", &name).await;
+        made.map_err(|_| "there is no RuntimeClass".into())
+    }
+}

@@ -1,0 +1,120 @@
+//! Steps of the worker.
+
+use super::bench::Bench;
+use crate::real::{
+    accounts::home,
+    ask::{Ask, Kubelet, expectation},
+    cluster::{Kind, close, delete, evict, hands, open, run},
+};
+use dormer_proto::machine::{Outcome, Task};
+use dormer_testkit::Speaker;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api,
+    api::{ObjectMeta, PostParams},
+};
+use serde_json::json;
+
+impl Bench {
+    pub(super) async fn fence(&self, number: u32) -> Result<(), String> {
+        let machine = self.site.joined(&format!("f{number}")).await;
+        self.run(open(&machine, 1)).await?;
+        self.run(close(&machine, 1)).await.map(drop)
+    }
+
+    pub(super) async fn drain(&self, number: u32, force: bool) -> Result<(), String> {
+        let machine = self.site.joined(&format!("d{number}")).await;
+        self.run(open(&machine, 1)).await?;
+        self.site.pod(&machine, &format!("pod-{number}"), json!({})).await;
+        match self.run(evict(&machine, 1, force)).await? {
+            Outcome::Evicted { evicted: 1, .. } => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    /// On a pool without settings, and once more on those that it has then.
+    pub(super) async fn roll_back(&self) -> Result<(), String> {
+        const MAP: Kind = ("", "v1", "ConfigMap");
+        let home = home(&self.site);
+        self.site.world.delete(MAP, &home, "dormer-pool-windows").await;
+        for payload in ["1.0.0", "0.9.0"] {
+            let (payload, back_from) = (payload.to_owned(), "2.0.0".to_owned());
+            let (pool, by) = ("windows".to_owned(), "somebody".to_owned());
+            self.run(Task::SetPayload { pool, payload, back_from, by }).await?;
+        }
+        let map = self.site.world.get(MAP, &home, "dormer-pool-windows").await;
+        assert_eq!(map.expect("it is there")["data"]["payload"], "0.9.0");
+        self.site.world.delete(MAP, &home, "dormer-pool-windows").await;
+        Ok(())
+    }
+
+    pub(super) async fn delete(&self, number: u32) -> Result<(), String> {
+        let machine = self.site.joined(&format!("x{number}")).await;
+        self.run(open(&machine, 1)).await?;
+        self.run(delete(&machine, 1)).await.map(drop)
+    }
+
+    pub(super) async fn approve(&self, by: &Speaker, ask: Ask, node: &str) -> Result<(), String> {
+        let kubelet = Kubelet::new(&self.site);
+        kubelet.ask(by, node, ask).await.expect("it may ask");
+        let expect = expectation(node);
+        let done = self.run(Task::ApproveCsr { csr: node.into(), expect }).await?;
+        assert_eq!(done, Outcome::CsrApproved { csr: node.into() });
+        Ok(())
+    }
+
+    /// Two refusals of one request: an Event, and its count.
+    pub(super) async fn refusal(&self, number: u32) -> Result<(), String> {
+        let name = format!("rbac-r{number}");
+        let kubelet = Kubelet::new(&self.site);
+        kubelet.ask(&self.token, &name, Ask::client("rbac-other")).await.expect("it may ask");
+        let task = Task::ApproveCsr { csr: name.clone(), expect: expectation(&name) };
+        // Events are counted by the hands that wrote them: these know of none yet.
+        let hands = hands(self.worker.clone(), home(&self.site));
+        for _ in 0..2 {
+            let done = run(&hands, task.clone()).await.map_err(|failure| failure.message)?;
+            assert!(matches!(done, Outcome::CsrRefused { .. }), "{done:?}");
+        }
+        let events = self.site.world.list(("events.k8s.io", "v1", "Event"), "default").await;
+        let event = events.into_iter().find(|event| event["regarding"]["name"] == name.as_str());
+        match event {
+            None => Err("there is no Event".into()),
+            Some(event) if event["series"]["count"] == 2 => Ok(()),
+            Some(event) => Err(format!("it is not counted: {event}")),
+        }
+    }
+
+    /// Looks for the Secret, makes it, and mends it.
+    pub(super) async fn user_data(&self) -> Result<(), kube::Error> {
+        const SECRET: Kind = ("", "v1", "Secret");
+        let (name, machines) = ("windows-user-data", &self.site.machines);
+        self.site.world.delete(SECRET, machines, name).await;
+        let api: Api<Secret> = Api::namespaced(self.worker.clone(), machines);
+        api.get_opt(name).await?;
+        let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+        let made = Secret { metadata, ..Secret::default() };
+        let made = api.create(&PostParams::default(), &made).await?;
+        api.replace(name, &PostParams::default(), &made).await.map(drop)
+    }
+
+    /// A pod of two budgets, which are named.
+    pub(super) async fn two_budgets(&self, number: u32) -> Result<(), String> {
+        let machine = self.site.joined(&format!("b{number}")).await;
+        self.run(open(&machine, 1)).await?;
+        let app = format!("twice-{number}");
+        self.site.pod(&machine, &app, json!({})).await;
+        let names = ["first", "second"].map(|name| format!("{name}-{number}"));
+        for name in &names {
+            let selector = json!({"matchLabels": {"app": app}});
+            let metadata = json!({"name": name, "namespace": self.site.name});
+            let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+                "metadata": metadata, "spec": {"minAvailable": 0, "selector": selector}});
+            self.site.world.create(budget).await;
+        }
+        // Whether a budget matches is not computed: it is so at once.
+        let done = self.run(evict(&machine, 1, false)).await?;
+        let Outcome::Evicted { blockers, .. } = &done else { panic!("{done:?}") };
+        let why = blockers.first().map(|b| b.why.clone()).unwrap_or_default();
+        if names.iter().all(|name| why.contains(name)) { Ok(()) } else { Err(why) }
+    }
+}
