@@ -32,6 +32,11 @@ impl Layer {
         Ok(Self { name: name.to_owned(), value })
     }
 
+    /// A layer that dormer itself makes.
+    pub(crate) fn from_value(name: &str, value: Value) -> Self {
+        Self { name: name.to_owned(), value }
+    }
+
     /// A layered profile as a layer, so that more can lie on it.
     #[must_use]
     pub fn of(profile: &Profile) -> Self {

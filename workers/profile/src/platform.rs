@@ -16,6 +16,12 @@ pub fn overrides(platform: &str) -> bool {
     matches!(platform, "aws" | "gcp")
 }
 
+/// Whether its images may lie in ECR, for which the kubelet gets credentials from a program beside it.
+#[must_use]
+pub fn has_ecr(platform: &str) -> bool {
+    platform == "aws"
+}
+
 /// The kubelet's `--cloud-provider`: where a cloud controller manager tells addresses and provider id, `external`.
 #[must_use]
 pub fn cloud_provider(platform: &str) -> &'static str {

@@ -204,6 +204,8 @@ pub struct MirrorSpec {
     pub server: String,
     /// The mirrors, in the order in which they are tried.
     pub mirrors: Vec<Mirror>,
+    /// The registry itself is never asked: the first mirror is asked again in its place.
+    pub blocked: bool,
 }
 
 /// One mirror of a registry.

@@ -1,6 +1,6 @@
 //! The version: what a node carries, as one short text that changes whenever what is installed does.
 
-use crate::{payload::Manifest, profile::Profile};
+use crate::{payload::Manifest, profile::Profile, surroundings::Surroundings};
 
 /// Hex digits of the hash in a version.
 const HASH_DIGITS: usize = 12;
@@ -9,8 +9,22 @@ const HASH_DIGITS: usize = 12;
 /// `<payload version>-<12 hex digits>`. Machines of one pool and Windows build share it.
 #[must_use]
 pub fn version(profile: &Profile, payload: &Manifest, script: &str) -> String {
+    version_in(&Surroundings::default(), profile, payload, script)
+}
+
+/// The same in a cluster that says something of its nodes. One that says nothing is in no version.
+#[must_use]
+pub fn version_in(
+    around: &Surroundings,
+    profile: &Profile,
+    payload: &Manifest,
+    script: &str,
+) -> String {
     // A profile is maps in a fixed order, so equal profiles have equal bytes.
     let profile = serde_json::to_vec(profile).unwrap_or_default();
-    let parts = format!("{}\n{}\n{script}\n", crate::sha256_hex(&profile), payload.hash());
+    let mut parts = format!("{}\n{}\n{script}\n", crate::sha256_hex(&profile), payload.hash());
+    if let Some(digest) = around.digest() {
+        parts = format!("{parts}{digest}\n");
+    }
     format!("{}-{}", payload.version, &crate::sha256_hex(parts.as_bytes())[..HASH_DIGITS])
 }

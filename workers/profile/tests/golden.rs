@@ -10,9 +10,11 @@ use dormer_profile::{
     document::{Document, Section},
     item::{File, FileSource, Item, Service, What},
     layers::{Layer, stack},
+    mirrors::{Credentials, Mirrored},
     payload::{Manifest, PayloadFile},
     profile::Profile,
     render::{EXAMPLE_PAYLOAD, Inputs, Rendered, render},
+    surroundings::{Look, Revision, Surroundings},
     values::{Values, join_secrets},
     variables::Secrets,
 };
@@ -223,6 +225,40 @@ host:
         details(item, &mut text);
     }
     expect_file!["golden/mirrors.txt"].assert_eq(&text);
+}
+
+/// What a running dormer finds in a cluster: sets, a pull secret, and what becomes of them on a host.
+#[test]
+fn mirror_sets_of_a_cluster_become_hosts_toml() {
+    let of = |source: &str, mirrors: &[&str]| Mirrored {
+        source: source.into(),
+        mirrors: mirrors.iter().map(|one| (*one).to_owned()).collect(),
+        ..Mirrored::default()
+    };
+    let mirrors = vec![
+        of("registry.redhat.io/ubi8", &["mirror.example:5000/redhat/ubi8", "second.example/ubi8"]),
+        Mirrored { never_source: true, ..of("quay.io", &["mirror.example:5000/quay"]) },
+        Mirrored { tags: true, ..of("mcr.microsoft.com/oss", &["mirror.example:5000/oss"]) },
+        of("*.wild.example", &["mirror.example:5000"]),
+        of("quay.example:8443/a", &["mirror.example:5000/b"]),
+    ];
+    let auths = r#"{"auths": {"mirror.example:5000": {"auth": "dXNlcjpwYXNz"}, "quay.io": {"auth": "bm8="}}}"#;
+    let credentials = Credentials::parse(auths).expect("a pull secret");
+    let pull_secret = Ok((Revision("7".into()), credentials));
+    let look = Look { mirrors: Ok(mirrors), pull_secret, ..Look::default() };
+    let (around, told) = Surroundings::default().with(look, true);
+    let profile = stack(&[builtin::layer("openshift").expect("a layer"), around.layer()]);
+    let mut secrets = secrets();
+    around.secrets("aws", &mut secrets);
+    let (profile, values) = (profile.expect("a profile"), values("aws"));
+    let host = rendered(&profile, &values, &secrets, Section::Host);
+    let mut text = told.iter().fold(String::new(), |text, one| text + one + "\n");
+    for item in host.document.items.iter().filter(|item| item.id.contains("registries\\")) {
+        let _ = writeln!(text, "{} [{:?}]", item.id, item.change);
+        details(item, &mut text);
+    }
+    expect_file!["golden/cluster-mirrors.txt"].assert_eq(&text);
+    assert!(!serde_json::to_string(&profile).expect("JSON").contains("dXNlcjpwYXNz"));
 }
 
 #[test]

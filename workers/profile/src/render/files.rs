@@ -8,7 +8,7 @@ use super::{Staged, items::Items};
 use crate::{
     document::ChangeClass,
     item::{File, FileSource, VERSION_MARK, What},
-    profile::{FileSpec, MirrorSpec, SectionSpec},
+    profile::{FileSpec, Mirror, MirrorSpec, SectionSpec},
 };
 
 impl Items<'_> {
@@ -112,25 +112,46 @@ impl Items<'_> {
 
     fn hosts_toml(&mut self, place: &str, spec: &MirrorSpec) -> String {
         let mut text = String::new();
-        if !spec.server.is_empty() {
-            let server = self.fill(place, &spec.server);
-            let _ = writeln!(text, "server = {}", toml_string(&server));
+        match spec.mirrors.first().filter(|_| spec.blocked) {
+            // What stands before any `[host]` is said of the last one to be asked.
+            Some(first) => {
+                let url = toml_string(&self.fill(place, &first.url));
+                let _ = writeln!(text, "server = {url}");
+                self.mirror(place, first, ("", "header"), &mut text);
+            }
+            None if !spec.server.is_empty() => {
+                let server = self.fill(place, &spec.server);
+                let _ = writeln!(text, "server = {}", toml_string(&server));
+            }
+            None => {}
         }
         for mirror in &spec.mirrors {
-            let url = self.fill(place, &mirror.url);
-            let can = if mirror.resolve_tags { r#""pull", "resolve""# } else { r#""pull""# };
-            let _ = writeln!(text, "\n[host.{}]\n  capabilities = [{can}]", toml_string(&url));
-            let authorization = self.fill(place, &mirror.authorization);
-            if !authorization.is_empty() {
-                let value = toml_string(&authorization);
-                let _ = writeln!(
-                    text,
-                    "  [host.{}.header]\n    Authorization = {value}",
-                    toml_string(&url)
-                );
-            }
+            let url = toml_string(&self.fill(place, &mirror.url));
+            let _ = writeln!(text, "\n[host.{url}]");
+            self.mirror(place, mirror, ("  ", &format!("host.{url}.header")), &mut text);
         }
         text
+    }
+
+    /// What a mirror may be asked for, and with which credentials.
+    fn mirror(
+        &mut self,
+        place: &str,
+        mirror: &Mirror,
+        (indent, header): (&str, &str),
+        text: &mut String,
+    ) {
+        let can = if mirror.resolve_tags { r#""pull", "resolve""# } else { r#""pull""# };
+        let _ = writeln!(text, "{indent}capabilities = [{can}]");
+        if self.fill(place, &mirror.url).contains("/v2/") {
+            // Else containerd puts `/v2` behind the path.
+            let _ = writeln!(text, "{indent}override_path = true");
+        }
+        let authorization = self.fill(place, &mirror.authorization);
+        if !authorization.is_empty() {
+            let value = toml_string(&authorization);
+            let _ = writeln!(text, "{indent}[{header}]\n{indent}  Authorization = {value}");
+        }
     }
 }
 

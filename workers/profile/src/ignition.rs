@@ -1,0 +1,188 @@
+//! What a rendered MachineConfig says of the kubelets of a pool, as far as it holds for Windows.
+
+use base64::{
+    Engine as _,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use serde::Serialize;
+use serde_json::Value;
+
+/// Where Linux nodes keep the cloud's configuration.
+const CLOUD_CONFIG: &str = "/etc/kubernetes/cloud.conf";
+/// Where Linux nodes of AWS keep what says how the kubelet gets credentials for ECR.
+const ECR_CONFIG: &str = "/etc/kubernetes/credential-providers/ecr-credential-provider.yaml";
+/// Largest file that is taken from it, in bytes.
+const FILE_BYTES_MAX: usize = 256 << 10;
+
+/// What holds for the kubelets of Windows nodes, too.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct KubeletFacts {
+    /// The kubelet's `--cloud-provider`; `None`: nobody says, and the platform decides.
+    pub cloud_provider: Option<String>,
+    /// The file behind `--cloud-config`, where the kubelet has that flag.
+    pub cloud_config: Option<String>,
+    /// The configuration of the credential provider for ECR, for Windows.
+    pub ecr_config: Option<String>,
+}
+
+/// Reads the Ignition configuration of a rendered MachineConfig (its `spec.config`).
+///
+/// # Errors
+/// It has no kubelet, or a file in it cannot be read: a sentence.
+pub fn kubelet_facts(config: &Value) -> Result<KubeletFacts, String> {
+    let units = config["systemd"]["units"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let unit = units.iter().find(|unit| unit["name"] == "kubelet.service");
+    let unit = unit.and_then(|unit| unit["contents"].as_str()).ok_or("has no kubelet.service")?;
+    let words = command(unit).ok_or("its kubelet.service has no ExecStart")?;
+    let flag = |name: &str| {
+        let value = words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        value.filter(|value| !value.is_empty()).map(str::to_owned)
+    };
+    let cloud_config = match flag("--cloud-config") {
+        Some(_) => file(config, CLOUD_CONFIG)?,
+        None => None,
+    };
+    let ecr_config = file(config, ECR_CONFIG)?.map(|text| for_windows(&text)).transpose()?;
+    Ok(KubeletFacts { cloud_provider: flag("--cloud-provider"), cloud_config, ecr_config })
+}
+
+/// The words of a unit's command: `ExecStart=` up to the end of the line that no `\` continues.
+fn command(unit: &str) -> Option<Vec<&str>> {
+    let mut lines = unit.lines().skip_while(|line| !line.trim_start().starts_with("ExecStart="));
+    let mut words = Vec::new();
+    let first = lines.next()?.trim_start().strip_prefix("ExecStart=")?;
+    let mut line = first;
+    loop {
+        let (said, goes_on) = match line.trim_end().strip_suffix('\\') {
+            Some(said) => (said, true),
+            None => (line, false),
+        };
+        words.extend(said.split_whitespace());
+        if !goes_on {
+            return Some(words);
+        }
+        let Some(next) = lines.next() else { return Some(words) };
+        line = next;
+    }
+}
+
+/// The content of one of its files; `None`: there is no such file.
+fn file(config: &Value, path: &str) -> Result<Option<String>, String> {
+    let files = config["storage"]["files"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let Some(found) = files.iter().find(|file| file["path"] == path) else { return Ok(None) };
+    let contents = &found["contents"];
+    if contents["compression"].as_str().is_some_and(|how| !how.is_empty()) {
+        return Err(format!("its {path} is compressed, which is not understood"));
+    }
+    let source = contents["source"].as_str().unwrap_or_default();
+    let text = data_url(source).ok_or_else(|| format!("its {path} is no data URL of text"))?;
+    if text.len() > FILE_BYTES_MAX {
+        return Err(format!("its {path} has {} bytes, at most {FILE_BYTES_MAX}", text.len()));
+    }
+    Ok(Some(text))
+}
+
+/// The text of a `data:` URL (RFC 2397), in base64 or with `%XX`.
+fn data_url(url: &str) -> Option<String> {
+    let (kind, data) = url.strip_prefix("data:")?.split_once(',')?;
+    let plain = unescaped(data)?;
+    if !kind.ends_with(";base64") {
+        return String::from_utf8(plain).ok();
+    }
+    let lax = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let decoded = GeneralPurpose::new(&base64::alphabet::STANDARD, lax).decode(plain).ok()?;
+    String::from_utf8(decoded).ok()
+}
+
+fn unescaped(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        if *first != b'%' {
+            bytes.push(*first);
+            rest = after;
+            continue;
+        }
+        let hex = std::str::from_utf8(after.get(..2)?).ok()?;
+        bytes.push(u8::from_str_radix(hex, 16).ok()?);
+        rest = &after[2..];
+    }
+    Some(bytes)
+}
+
+/// The same providers, as they are called on Windows: with `.exe`. JSON, which is YAML too.
+fn for_windows(text: &str) -> Result<String, String> {
+    let mut config: Value =
+        serde_yaml_ng::from_str(text).map_err(|e| format!("its {ECR_CONFIG} is no YAML: {e}"))?;
+    let providers = config.get_mut("providers").and_then(Value::as_array_mut);
+    let providers = providers.filter(|all| !all.is_empty());
+    for provider in providers.ok_or_else(|| format!("its {ECR_CONFIG} names no provider"))? {
+        let Some(Value::String(name)) = provider.get_mut("name") else {
+            return Err(format!("its {ECR_CONFIG} has a provider without a name"));
+        };
+        if !name.ends_with(".exe") {
+            name.push_str(".exe");
+        }
+    }
+    Ok(format!("{config:#}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const UNIT: &str = "[Unit]\nDescription=Kubernetes Kubelet\n\n[Service]\nType=notify\n\
+        ExecStartPre=/bin/mkdir --parents /etc/kubernetes/manifests\n\
+        ExecStart=/usr/local/bin/kubenswrapper \\\n    /usr/bin/kubelet \\\n      --config=/etc/kubernetes/kubelet.conf \\\n\
+        \x20     --cloud-provider=external \\\n      --cloud-config=/etc/kubernetes/cloud.conf \\\n      --v=2\n\n\
+        Restart=always\nEnvironment=X=--cloud-provider=no\n";
+    const ECR: &str = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n\
+        \x20 - name: ecr-credential-provider\n    matchImages: ['*.dkr.ecr.*.amazonaws.com']\n";
+
+    fn config(unit: &str, files: &[(&str, String)]) -> Value {
+        let files: Vec<_> = files
+            .iter()
+            .map(|(path, source)| json!({"path": path, "contents": {"source": source}}))
+            .collect();
+        json!({"ignition": {"version": "3.4.0"}, "storage": {"files": files},
+            "systemd": {"units": [{"name": "other.service"}, {"name": "kubelet.service", "contents": unit}]}})
+    }
+
+    #[test]
+    fn a_kubelet_of_linux_says_what_holds_for_windows() {
+        use base64::engine::general_purpose::STANDARD;
+        let files = [
+            (CLOUD_CONFIG, "data:,%5Bglobal%5D%0Aa%3D1".to_owned()),
+            (ECR_CONFIG, format!("data:text/plain;charset=utf-8;base64,{}", STANDARD.encode(ECR))),
+        ];
+        let facts = kubelet_facts(&config(UNIT, &files)).expect("facts");
+        assert_eq!(facts.cloud_provider.as_deref(), Some("external"));
+        assert_eq!(facts.cloud_config.as_deref(), Some("[global]\na=1"));
+        let ecr: Value = serde_json::from_str(&facts.ecr_config.expect("one")).expect("JSON");
+        assert_eq!(ecr["providers"][0]["name"], "ecr-credential-provider.exe");
+        assert_eq!(ecr["providers"][0]["matchImages"][0], "*.dkr.ecr.*.amazonaws.com");
+    }
+
+    #[test]
+    fn a_file_without_its_flag_is_nobodys() {
+        let unit = "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider= --v=2\n";
+        let files = [(CLOUD_CONFIG, "data:,x".to_owned())];
+        assert_eq!(kubelet_facts(&config(unit, &files)), Ok(KubeletFacts::default()));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        let table = [
+            (json!({}), "has no kubelet.service"),
+            (config("[Service]\n", &[]), "has no ExecStart"),
+            (config(UNIT, &[(CLOUD_CONFIG, "https://elsewhere".into())]), "no data URL"),
+            (config(UNIT, &[(CLOUD_CONFIG, "data:,%f".into())]), "no data URL"),
+            (config(UNIT, &[(ECR_CONFIG, "data:,x".into())]), "names no provider"),
+        ];
+        for (config, wanted) in table {
+            let told = kubelet_facts(&config).expect_err(wanted);
+            assert!(told.contains(wanted), "{told}");
+        }
+    }
+}

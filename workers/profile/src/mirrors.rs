@@ -1,0 +1,252 @@
+//! The cluster's mirror sets as containerd can follow them: mirrors per registry, in their order.
+//!
+//! A mirror set names a source (`registry.example/team/image`) and where its images lie as well. containerd knows
+//! mirrors of whole registries only: it puts the path of an image behind a mirror's address. So the path that source
+//! and mirror share is cut off the mirror; what cannot be said this way is left out and told.
+
+use crate::profile::{Mirror, MirrorSpec, Named};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::Serialize;
+use serde_json::Value;
+use std::{collections::BTreeMap, fmt};
+use zeroize::Zeroizing;
+
+/// Most entries of mirror sets that are taken.
+pub const MIRRORED_MAX: usize = 1_000;
+
+/// One entry of an ImageDigestMirrorSet or ImageTagMirrorSet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Mirrored {
+    /// What is mirrored: a registry, or a path in one.
+    pub source: String,
+    /// Where it lies as well, in the order in which it is asked for.
+    pub mirrors: Vec<String>,
+    /// `NeverContactSource`: the source itself is not asked.
+    pub never_source: bool,
+    /// Tags may be resolved by the mirrors (ImageTagMirrorSet), not digests alone.
+    pub tags: bool,
+}
+
+/// The credentials of a pull secret. They are printed nowhere.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Credentials(BTreeMap<String, Zeroizing<String>>);
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl Credentials {
+    /// Reads a `.dockerconfigjson`. An entry without credentials is left out.
+    ///
+    /// # Errors
+    /// It is no such JSON; the sentence says nothing of its content.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let value: Value = serde_json::from_str(text)
+            .map_err(|e| format!("is no JSON (line {}, column {})", e.line(), e.column()))?;
+        let auths = value.get("auths").and_then(Value::as_object).ok_or("has no `auths`")?;
+        let entries = auths.iter().filter_map(|(place, entry)| {
+            let place = place.trim_start_matches("https://").trim_end_matches('/');
+            Some((place.to_owned(), basic(entry)?))
+        });
+        Ok(Self(entries.collect()))
+    }
+
+    /// The entry that is for a place (`registry:port/path`): the longest that is the place or lies above it.
+    fn entry(&self, place: &str) -> Option<&str> {
+        let above = |entry: &&String| {
+            place
+                .strip_prefix(entry.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.0.keys().filter(above).max_by_key(|entry| entry.len()).map(String::as_str)
+    }
+
+    /// Every one by the name of its secret, as `authorization` texts have it.
+    pub fn secrets(&self) -> impl Iterator<Item = (String, &str)> {
+        self.0.iter().map(|(place, auth)| (secret_name(place), auth.as_str()))
+    }
+}
+
+/// User and password as the header `Authorization: Basic` has them.
+fn basic(entry: &Value) -> Option<Zeroizing<String>> {
+    let text = |key: &str| entry.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    if let Some(auth) = text("auth") {
+        return Some(Zeroizing::new(auth.to_owned()));
+    }
+    let both = Zeroizing::new(format!("{}:{}", text("username")?, text("password")?));
+    Some(Zeroizing::new(STANDARD.encode(both.as_bytes())))
+}
+
+/// The name of a place's secret. `_` is in no host name and `..` in no path, so different places have different names.
+fn secret_name(place: &str) -> String {
+    let (host, path) = place.split_once('/').unwrap_or((place, ""));
+    let host = host.replace(':', "_");
+    match path {
+        "" => format!("registry.{host}"),
+        path => format!("registry.{host}..{}", path.replace('/', "..")),
+    }
+}
+
+/// Registries with their mirrors, and what cannot be followed: a sentence each.
+#[must_use]
+pub fn registries(
+    entries: &[Mirrored],
+    credentials: &Credentials,
+) -> (Named<MirrorSpec>, Vec<String>) {
+    let (mut found, mut told) = (Named::<MirrorSpec>::new(), Vec::new());
+    for entry in entries.iter().take(MIRRORED_MAX) {
+        let source = entry.source.trim_end_matches('/');
+        let (registry, path) = source.split_once('/').unwrap_or((source, ""));
+        if let Some(why) = unfit(registry, path) {
+            told.push(format!("the mirrors of {source} are left out: {why}"));
+            continue;
+        }
+        let spec = found.entry(registry.to_owned()).or_default();
+        spec.server = format!("https://{registry}");
+        for mirror in &entry.mirrors {
+            match prefix(mirror.trim_end_matches('/'), path) {
+                Ok(place) => add(spec, &place, entry.tags, credentials),
+                Err(why) => {
+                    told.push(format!("the mirror {mirror} of {source} is left out: {why}"))
+                }
+            }
+        }
+        spec.blocked |= entry.never_source && !spec.mirrors.is_empty();
+    }
+    if entries.len() > MIRRORED_MAX {
+        told.push(format!("{} entries of mirror sets, {MIRRORED_MAX} are taken", entries.len()));
+    }
+    found.retain(|_, spec| !spec.mirrors.is_empty());
+    (found, told)
+}
+
+/// Adds a mirror behind those there are; one that is there already may be asked for tags if either may.
+fn add(spec: &mut MirrorSpec, place: &str, tags: bool, credentials: &Credentials) {
+    // Behind a registry's address comes its API's version, then a path of its own.
+    let url = match place.split_once('/') {
+        None => format!("https://{place}"),
+        Some((registry, path)) => format!("https://{registry}/v2/{path}"),
+    };
+    if let Some(there) = spec.mirrors.iter_mut().find(|there| there.url == url) {
+        there.resolve_tags |= tags;
+        return;
+    }
+    let entry = credentials.entry(place);
+    let authorization = entry.map(|entry| format!("Basic ${{secret:{}}}", secret_name(entry)));
+    let authorization = authorization.unwrap_or_default();
+    spec.mirrors.push(Mirror { url, resolve_tags: tags, authorization });
+}
+
+/// Why containerd on Windows has no folder for a source.
+fn unfit(registry: &str, path: &str) -> Option<&'static str> {
+    if registry.starts_with("*.") {
+        return Some("containerd knows registries by their whole names only");
+    }
+    let fits = |c: char| c.is_ascii_alphanumeric() || ".-_:".contains(c);
+    let (host, port) = registry.split_once(':').unwrap_or((registry, "443"));
+    if host.is_empty() || !registry.chars().all(fits) || port.parse::<u16>().is_err() {
+        return Some("it does not begin with a registry's name");
+    }
+    (!path.chars().all(|c| fits(c) || c == '/')).then_some("it is no path of images")
+}
+
+/// The mirror's place without the path that it shares with the source.
+fn prefix(mirror: &str, path: &str) -> Result<String, &'static str> {
+    let (registry, below) = mirror.split_once('/').unwrap_or((mirror, ""));
+    if let Some(why) = unfit(registry, below) {
+        return Err(why);
+    }
+    let rest = below
+        .strip_suffix(path)
+        .ok_or("it has the images under another path, which containerd cannot follow")?;
+    match rest.strip_suffix('/') {
+        _ if rest.is_empty() => Ok(registry.to_owned()),
+        Some(rest) => Ok(format!("{registry}/{rest}")),
+        None if path.is_empty() => Ok(format!("{registry}/{rest}")),
+        None => Err("it has the images under another path, which containerd cannot follow"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(source: &str, mirrors: &[&str]) -> Mirrored {
+        let mirrors = mirrors.iter().map(|one| (*one).to_owned()).collect();
+        Mirrored { source: source.into(), mirrors, ..Mirrored::default() }
+    }
+
+    fn urls(entries: &[Mirrored]) -> Vec<String> {
+        let (found, _) = registries(entries, &Credentials::default());
+        found.into_values().flat_map(|spec| spec.mirrors).map(|mirror| mirror.url).collect()
+    }
+
+    #[test]
+    fn what_source_and_mirror_share_is_cut_off() {
+        let table = [
+            ("quay.io", "mirror.example:5000", Some("https://mirror.example:5000")),
+            ("quay.io", "mirror.example/quay", Some("https://mirror.example/v2/quay")),
+            ("mcr.example/oss/pause", "quay.io/me/oss/pause", Some("https://quay.io/v2/me")),
+            ("mcr.example/oss", "quay.io/oss", Some("https://quay.io")),
+            ("mcr.example/oss", "mcr.example/oss", Some("https://mcr.example")),
+            ("mcr.example/oss/pause", "quay.io/pause", None),
+            ("mcr.example/oss", "quay.io/moss", None),
+            ("*.example.com", "quay.io", None),
+            ("a b", "quay.io", None),
+            ("quay.io", "quay.io:x/y", None),
+            ("quay.io", "https://quay.io", None),
+        ];
+        for (source, mirror, wanted) in table {
+            let entries = [of(source, &[mirror])];
+            assert_eq!(urls(&entries).first().map(String::as_str), wanted, "{source} {mirror}");
+            let (_, told) = registries(&entries, &Credentials::default());
+            assert_eq!(told.len(), usize::from(wanted.is_none()), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn sets_about_one_registry_are_one_file_and_mirrors_keep_their_order() {
+        let never =
+            Mirrored { never_source: true, ..of("quay.io/b", &["z.example/b", "a.example/b"]) };
+        let tags = Mirrored { tags: true, ..of("quay.io/a", &["a.example/a", "m.example/a"]) };
+        let (found, told) = registries(&[never, tags], &Credentials::default());
+        assert_eq!((found.len(), told.len()), (1, 0));
+        let quay = &found["quay.io"];
+        assert!(quay.blocked, "one of them says so");
+        let told: Vec<_> = quay.mirrors.iter().map(|m| (m.url.as_str(), m.resolve_tags)).collect();
+        let wanted = [
+            ("https://z.example", false),
+            ("https://a.example", true),
+            ("https://m.example", true),
+        ];
+        assert_eq!(told, wanted);
+    }
+
+    #[test]
+    fn credentials_are_those_of_the_nearest_entry() {
+        let text = r#"{"auths": {"m.example:5000": {"auth": "aG9zdA=="}, "m.example:5000/team": {"auth": "dGVhbQ=="},
+            "https://other.example/": {"username": "u", "password": "p"}, "empty.example": {}}}"#;
+        let credentials = Credentials::parse(text).expect("a pull secret");
+        let authorization = |mirror: &str| {
+            let (found, _) = registries(&[of("quay.io", &[mirror])], &credentials);
+            found["quay.io"].mirrors[0].authorization.clone()
+        };
+        assert_eq!(authorization("m.example:5000"), "Basic ${secret:registry.m.example_5000}");
+        assert_eq!(
+            authorization("m.example:5000/team/x"),
+            "Basic ${secret:registry.m.example_5000..team}"
+        );
+        assert_eq!(
+            authorization("m.example:5000/teams"),
+            "Basic ${secret:registry.m.example_5000}"
+        );
+        assert_eq!(authorization("empty.example"), "");
+        let secrets: BTreeMap<_, _> = credentials.secrets().collect();
+        assert_eq!(secrets["registry.other.example"], "dTpw");
+        assert!(!format!("{credentials:?}").contains("dTpw"));
+        assert_eq!(Credentials::parse("{").expect_err("no JSON"), "is no JSON (line 1, column 1)");
+        assert!(Credentials::parse("{}").is_err());
+    }
+}
