@@ -54,7 +54,10 @@ $run = @{
     entered = $false
     heard = $true
     signed = [Diagnostics.Stopwatch]::StartNew()
+    roots = $null
 }
+# The friendly name of certificates that dormer put into the store.
+$rootMark = 'dormer'
 
 #region Failures and steps
 
@@ -581,9 +584,13 @@ function Set-FileItem($Item) {
     else { $stream = Open-Staged $staged }
     try { Install-Content $stream $path $Item['sha256'] $Item['private'] }
     catch {
-        # A damaged upload is no use to the next attempt.
+        # A damaged upload is no use to the next attempt; what cannot be unpacked is damaged, too.
         $stream.Dispose()
-        if (-not $inline -and ((Get-FailureCode $_) -eq 'hash_mismatch')) { [IO.File]::Delete($staged) }
+        $unreadable = ((Get-Cause $_) -is [IO.InvalidDataException])
+        if (-not $inline -and ($unreadable -or ((Get-FailureCode $_) -eq 'hash_mismatch'))) {
+            [IO.File]::Delete($staged)
+        }
+        if ($unreadable) { throw (New-Failure 'hash_mismatch' "$staged is no whole gzip file") }
         throw
     }
     $stream.Dispose()
@@ -661,21 +668,69 @@ function Find-Certificate($Store, [string]$Sha256) {
     }
 }
 
+# The hashes of what is in the store, read once a call: a bundle may have more than a hundred certificates.
+function Get-RootHashes($Store) {
+    if ($null -eq $run.roots) {
+        $run.roots = @{}
+        foreach ($certificate in $Store.Certificates) { $run.roots[(Get-BytesHash $certificate.RawData)] = $true }
+    }
+    return $run.roots
+}
+
 function Set-CertificateItem($Item) {
     try {
         $store = Open-RootStore
         try {
-            if ($null -ne (Find-Certificate $store $Item['sha256'])) { return New-Step 'ok' '' }
+            $there = Get-RootHashes $store
+            if ($there.ContainsKey($Item['sha256'])) { return New-Step 'ok' '' }
             if (-not $run.apply) { return New-Step 'differs' 'is not there' }
             $bytes = [Convert]::FromBase64String($Item['base64'])
             $certificate = New-Object `
                 -TypeName System.Security.Cryptography.X509Certificates.X509Certificate2 -ArgumentList (, $bytes)
+            # The store keeps the name: by it a certificate of ours is known later.
+            $certificate.FriendlyName = $rootMark
             $store.Add($certificate)
+            $there[$Item['sha256']] = $true
             return New-Step 'changed' 'imported'
         }
         finally { $store.Close() }
     }
     catch { throw (New-Failure 'certificate_failed' (Get-Cause $_).Message) }
+}
+
+# Certificates of ours that are asked for no more go; those that somebody else put into the store stay.
+function Clear-OldCertificates([string[]]$Keep) {
+    try {
+        $store = Open-RootStore
+        try {
+            $old = @(foreach ($certificate in $store.Certificates) {
+                if (($certificate.FriendlyName -eq $rootMark) -and
+                    ($Keep -notcontains (Get-BytesHash $certificate.RawData))) { $certificate }
+            })
+            if ($run.apply) { foreach ($certificate in $old) { $store.Remove($certificate) } }
+            return $old.Count
+        }
+        finally { $store.Close() }
+    }
+    catch { throw (New-Failure 'certificate_failed' (Get-Cause $_).Message) }
+}
+
+function Set-OnlyCertificatesItem($Item) {
+    $old = Clear-OldCertificates @($Item['keep'])
+    if ($old -eq 0) { return New-Step 'ok' '' }
+    if (-not $run.apply) { return New-Step 'differs' "$old too many" }
+    return New-Step 'changed' "$old removed"
+}
+
+function Set-OnlyFoldersItem($Item) {
+    if (-not [IO.Directory]::Exists($Item['under'])) { return New-Step 'ok' '' }
+    $old = @(foreach ($folder in [IO.Directory]::GetDirectories($Item['under'])) {
+        if (@($Item['keep']) -notcontains [IO.Path]::GetFileName($folder)) { $folder }
+    })
+    if ($old.Count -eq 0) { return New-Step 'ok' '' }
+    if (-not $run.apply) { return New-Step 'differs' ($old -join ', ') }
+    foreach ($folder in $old) { Remove-Tree $folder }
+    return New-Step 'changed' ($old -join ', ')
 }
 
 # The firewall by its COM interface: quick, and all numbers. Protocol 6 is TCP, 17 is UDP; direction 1 is inbound,
@@ -1361,6 +1416,8 @@ function Set-DocumentItem($Item) {
         'steady_service' { return Test-SteadyServiceItem $Item }
         'http' { return Test-HttpItem $Item }
         'sweep' { return Set-SweepItem $Item }
+        'only_folders' { return Set-OnlyFoldersItem $Item }
+        'only_certificates' { return Set-OnlyCertificatesItem $Item }
         'lingering' { return New-Step 'ok' '' }
     }
     throw (New-Failure 'document_rejected' "this script knows no item of kind '$($Item['kind'])'")

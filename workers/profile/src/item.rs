@@ -55,6 +55,11 @@ pub enum What {
     Http(Http),
     /// Old version folders go, those named stay.
     Sweep(Sweep),
+    /// Folders in a folder of ours, and none beside them.
+    OnlyFolders(OnlyFolders),
+    /// Of the certificates that dormer put into `LocalMachine\Root` these stay, and no others; what somebody else put
+    /// there is left alone.
+    OnlyCertificates(OnlyCertificates),
     /// Processes that must not outlive a removal; `apply` leaves them alone.
     Lingering(Lingering),
 }
@@ -343,6 +348,22 @@ pub struct Sweep {
 
 /// File in a version folder that says it is one of ours, so that a sweep touches nothing else.
 pub const VERSION_MARK: &str = ".dormer-version";
+
+/// See [`What::OnlyFolders`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OnlyFolders {
+    /// The folder, in which nobody but dormer puts anything.
+    pub under: String,
+    /// The names of the folders in it that stay.
+    pub keep: Vec<String>,
+}
+
+/// See [`What::OnlyCertificates`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OnlyCertificates {
+    /// SHA-256 of the DER bytes of each that stays.
+    pub keep: Vec<String>,
+}
 
 /// See [`What::Lingering`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

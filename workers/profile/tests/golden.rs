@@ -104,6 +104,8 @@ fn details(item: &Item, text: &mut String) {
         What::SteadyService(evidence) => say(&format!("{} ms", evidence.steady_ms)),
         What::Http(evidence) => say(&evidence.url),
         What::Sweep(sweep) => say(&format!("under {}, keeps {:?}", sweep.under, sweep.keep)),
+        What::OnlyFolders(only) => say(&format!("only {:?}", only.keep)),
+        What::OnlyCertificates(only) => say(&format!("only {:?}", only.keep)),
         What::Firewall(rule) => say(&format!("{:?} {}", rule.protocol, rule.port)),
         _ => {}
     }

@@ -300,6 +300,8 @@ impl Run<'_> {
             What::SteadyService(what) => host.check_steady(what, apply).await,
             What::Http(what) => host.check_http(what, apply).await,
             What::Sweep(what) => host.sweep(what, apply),
+            What::OnlyFolders(what) => host.only_folders(what, apply),
+            What::OnlyCertificates(what) => host.only_certificates(&what.keep, apply),
             What::Lingering(_) => Step::Ok,
         }
     }

@@ -7,7 +7,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use super::{Staged, items::Items};
 use crate::{
     document::ChangeClass,
-    item::{File, FileSource, VERSION_MARK, What},
+    item::{File, FileSource, OnlyFolders, VERSION_MARK, What},
     profile::{FileSpec, Mirror, MirrorSpec, SectionSpec},
 };
 
@@ -100,14 +100,21 @@ impl Items<'_> {
     }
 
     pub(super) fn mirrors(&mut self, spec: &SectionSpec) {
+        if spec.mirrors_folder.is_empty() && spec.mirrors.is_empty() {
+            return;
+        }
+        let folder = self.path("mirrors_folder", &spec.mirrors_folder);
         for (host, mirror) in &spec.mirrors {
             let place = format!("mirrors.{host}");
-            let folder = self.path("mirrors_folder", &spec.mirrors_folder);
             let content = self.hosts_toml(&place, mirror);
             // containerd reads these files anew with every pull.
             let path = format!("{folder}\\{}\\hosts.toml", mirror_folder(host));
             self.text_file(path, content, ChangeClass::Live, Vec::new(), true);
         }
+        // A registry that is mirrored no more.
+        let keep = spec.mirrors.keys().map(|host| mirror_folder(host)).collect();
+        let what = What::OnlyFolders(OnlyFolders { under: folder.clone(), keep });
+        self.push(format!("only:{folder}"), ChangeClass::Live, what);
     }
 
     fn hosts_toml(&mut self, place: &str, spec: &MirrorSpec) -> String {

@@ -9,7 +9,7 @@ use crate::{
     document::ChangeClass,
     item::{
         Certificate, DefenderExclusion, Directory, Environment, Feature, File, FileSource,
-        Firewall, Hostname, Item, Lingering, Route, Sweep, What,
+        Firewall, Hostname, Item, Lingering, OnlyCertificates, Route, Sweep, What,
     },
     payload::Manifest,
     problem::Problem,
@@ -114,6 +114,7 @@ impl<'a> Items<'a> {
     }
 
     pub(super) fn certificates(&mut self, spec: &SectionSpec) {
+        let mut keep = Vec::new();
         for (name, certificate) in &spec.certificates {
             let place = format!("certificates.{name}");
             if !self.values.holds(&certificate.when) {
@@ -126,11 +127,17 @@ impl<'a> Items<'a> {
                     for (n, der) in all.iter().enumerate() {
                         let sha256 = crate::sha256_hex(der);
                         let base64 = STANDARD.encode(der);
+                        keep.push(sha256.clone());
                         let what = What::Certificate(Certificate { sha256, base64 });
                         self.push(format!("certificate:{name}.{n}"), ChangeClass::Live, what);
                     }
                 }
             }
+        }
+        // Also where no bundle is there any more: its certificates go.
+        if !spec.certificates.is_empty() {
+            let what = What::OnlyCertificates(OnlyCertificates { keep });
+            self.push("only:certificates".into(), ChangeClass::Live, what);
         }
     }
 

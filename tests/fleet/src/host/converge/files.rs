@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use dormer_profile::answer::{FailureCode, FeatureState};
 use dormer_profile::document::{HOST_ROOT, STAGING};
 use dormer_profile::item::{
-    Directory, Environment, File, FileSource, Firewall, Sweep, VERSION_MARK,
+    Directory, Environment, File, FileSource, Firewall, OnlyFolders, Sweep, VERSION_MARK,
 };
 use tokio::time::Instant;
 
@@ -80,7 +80,7 @@ impl Host {
     }
 
     fn staged(&self, name: &str, sha256: &str) -> Result<Option<Source>, Step> {
-        let state = self.state();
+        let mut state = self.state();
         for file in [format!("{STAGING}\\{name}"), format!("{STAGING}\\{name}.gz")] {
             let Ok(path) = WinPath::absolute(&file) else { continue };
             let Ok(body) = state.disk.read(&path) else { continue };
@@ -91,6 +91,10 @@ impl Host {
             };
             if hash != sha256 {
                 let said = format!("{file} has the hash {hash}");
+                // A damaged upload is no use to the next attempt.
+                if self.call.mode == Mode::Apply {
+                    let _ = state.disk.remove(&path);
+                }
                 return Err(Step::Failed(FailureCode::HashMismatch, said));
             }
             let body = if packed { unpack(&body, sha256) } else { body };
@@ -272,6 +276,43 @@ impl Host {
         }
         self.state().certificates.insert(sha256.to_owned());
         Step::Changed("imported".into())
+    }
+
+    /// Every certificate of the simulated store that a document ever named is one of ours.
+    pub(super) fn only_certificates(&self, keep: &[String], apply: bool) -> Step {
+        let mut state = self.state();
+        let old = state.certificates.iter().filter(|sha256| !keep.contains(sha256)).count();
+        if old == 0 {
+            return Step::Ok;
+        }
+        if !apply {
+            return Step::Differs(format!("{old} too many"));
+        }
+        state.certificates.retain(|sha256| keep.contains(sha256));
+        Step::Changed(format!("{old} removed"))
+    }
+
+    pub(super) fn only_folders(&self, what: &OnlyFolders, apply: bool) -> Step {
+        let Ok(under) = WinPath::absolute(&what.under) else { return bad_path(&what.under) };
+        let mut state = self.state();
+        let listed = state.disk.list(&under).into_iter();
+        let kept = |name: &str| what.keep.iter().any(|keep| keep.eq_ignore_ascii_case(name));
+        let old: Vec<String> = listed
+            .filter(|(name, stat)| stat.directory && !kept(name))
+            .map(|(name, _)| format!("{}\\{name}", what.under))
+            .collect();
+        if old.is_empty() {
+            return Step::Ok;
+        }
+        if !apply {
+            return Step::Differs(old.join(", "));
+        }
+        for folder in &old {
+            if let Ok(path) = WinPath::absolute(folder) {
+                let _ = state.disk.remove_tree(&path);
+            }
+        }
+        Step::Changed(old.join(", "))
     }
 
     pub(super) fn sweep(&self, what: &Sweep, apply: bool) -> Step {

@@ -50,6 +50,8 @@ impl Host {
             | What::Route(_)
             | What::SteadyService(_)
             | What::Http(_)
+            | What::OnlyFolders(_)
+            | What::OnlyCertificates(_)
             | What::Sweep(_) => Step::Ok,
         }
     }
