@@ -10,7 +10,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 /// A heartbeat older than this is shown no more: its worker has ended, or lies elsewhere and is not heard.
 const SHOWN_FOR: Duration = Duration::from_secs(45);
@@ -28,6 +28,8 @@ pub(crate) struct Live {
     beats: Mutex<BTreeMap<TaskId, (Instant, Heartbeat)>>,
     /// A lock: as above.
     commands: Mutex<Commands>,
+    /// How many remote commands were taken in.
+    heard: watch::Sender<u64>,
 }
 
 /// Remote commands by task, and in which order they came.
@@ -101,6 +103,26 @@ impl Live {
     pub(crate) fn ran(&self, command: RemoteCommand) {
         let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
         commands.put(command);
+        drop(commands);
+        self.heard.send_modify(|heard| *heard += 1);
+    }
+
+    /// Changes with every remote command that is taken in, of whichever run.
+    pub(crate) fn heard(&self) -> watch::Receiver<u64> {
+        self.heard.subscribe()
+    }
+
+    /// What differs when another remote command of this run is known.
+    pub(crate) fn commands_mark(&self, run: &RunId) -> (usize, Option<(TaskId, Attempt, u32)>) {
+        let first = TaskId { run: run.clone(), seq: Seq(0), ordinal: 0 };
+        let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let ours = commands.of.range(first..).take_while(|(task, _)| task.run == *run);
+        let mut mark = (0, None);
+        for (task, commands) in ours {
+            let last = commands.back().map(|last| (task.clone(), last.attempt, last.number));
+            mark = (mark.0 + commands.len(), last.or(mark.1));
+        }
+        mark
     }
 
     /// The remote commands that are known of one run, task by task.
@@ -143,6 +165,7 @@ mod tests {
             done,
             of: 10,
             unit: "bytes".into(),
+            lacks: None,
         }
     }
 

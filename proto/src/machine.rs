@@ -376,6 +376,19 @@ pub struct Owner {
     pub uid: String,
 }
 
+/// A condition of an object that is not as it should be. Its times are left out: they would make news of no change.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ConditionFact {
+    /// Its type.
+    pub kind: String,
+    /// `False`, `Unknown`, or `True` where that is what should not be.
+    pub status: String,
+    /// One word.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
 /// What is known of a Machine object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MachineFact {
@@ -402,6 +415,9 @@ pub struct MachineFact {
     pub owner: Option<Owner>,
     /// `errorReason: errorMessage`.
     pub error: Option<String>,
+    /// Its conditions that are not as they should be, and its provider's: what a cloud refuses often stands only there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<ConditionFact>,
     /// `windowsmachineconfig.openshift.io/ignore=true`: hands off.
     pub ignored: bool,
     /// `machine.openshift.io/exclude-node-draining` is set.

@@ -110,6 +110,12 @@ pub struct OwnerFact {
     pub name: String,
     /// `spec.replicas`.
     pub replicas: u32,
+    /// `status.readyReplicas`; `None`: an older watcher does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<u32>,
+    /// `status.availableReplicas`, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available: Option<u32>,
     /// Its Machines.
     pub machines: Vec<OwnedMachine>,
 }

@@ -7,7 +7,7 @@ use dormer_proto::pool::{PoolSettings, Terms};
 use dormer_proto::{
     envelope::{Message, decode, encode},
     id::{Attempt, Epoch, Incarnation, LeaseToken, RunId, Seq, SignalId, Sum, TaskId, Timestamp},
-    machine::{Fact, MachineFact, MachineRef, Outcome, Signal, Task, TokenMark},
+    machine::{ConditionFact, Fact, MachineFact, MachineRef, Outcome, Signal, Task, TokenMark},
     message::{
         Ask, Failure, Fate, Heartbeat, Inbound, Letter, ObjectRef, Observation, Refusal,
         RemoteCommand, ReportReceipt, Request, SignalAnswer, Signalled, TaskOrder, TaskReport,
@@ -83,6 +83,7 @@ fn orders_heartbeats_and_receipts() {
             done: 5,
             of: 9,
             unit: "bytes".into(),
+            lacks: None,
         },
     );
     golden(
@@ -172,6 +173,17 @@ fn facts_and_rings() {
     let version = Version { epoch: Epoch(4), resource: 1_234 };
     let seen = Observation { object, version, fact: Some(Fact::Machine(fact)), may_start: true };
     golden("letter-observed", &letter(Inbound::Observed(seen.clone())));
+    if let Some(Fact::Machine(refused)) = seen.clone().fact {
+        let condition = ConditionFact {
+            kind: "MachineCreation".into(),
+            status: "False".into(),
+            reason: "MachineCreationFailed".into(),
+            message: "VcpuLimitExceeded".into(),
+        };
+        let fact = Some(Fact::Machine(MachineFact { conditions: vec![condition], ..refused }));
+        let told = Observation { fact, ..seen.clone() };
+        golden("letter-observed-conditions", &letter(Inbound::Observed(told)));
+    }
     golden("letter-gone", &letter(Inbound::Observed(Observation { fact: None, ..seen })));
     golden("letter-rang", &letter(Inbound::Rang));
 }

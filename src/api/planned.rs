@@ -1,17 +1,24 @@
 //! The endpoints that say what nodes would become.
 
 use super::{Api, ApiError, ask::Body, shelf::Shown};
-use crate::plan::{Candidate, Desk, compare};
+use crate::plan::{Candidate, Desk, Times, compare, merge, tell_steps, times};
 use axum::{
     Json,
     extract::{Path, State as Of},
 };
 use dormer_engine::port::Ports;
 use dormer_profile::{layers::Layer, payload::Manifest, problem::Problems, shown::readable};
-use dormer_proto::message::Failure;
+use dormer_proto::{id::RunId, message::Failure};
 use dormer_workflows::{State, machine};
+use futures::future::try_join_all;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// Histories that a plan reads for how long steps took, of the machines that changed last. Of the others it knows what
+/// these tell.
+const HISTORIES_MAX: usize = 200;
+/// How many of them at once.
+const READ_AT_ONCE: usize = 8;
 
 type Answer = Result<Json<Value>, ApiError>;
 
@@ -82,13 +89,52 @@ async fn planned<P: Ports>(api: &Api<P>, pool: &str, candidate: Candidate) -> An
     let runs = api.shelf.all().await?;
     let bootstrap = desk.bootstrap().await.map_err(unread)?;
     let mut items = Vec::new();
-    for run in runs.iter().filter(|run| run.closed.is_none()) {
-        let Some(state) = machine(run).filter(|state| state.view().pool == pool) else { continue };
-        let shown = compare(desk, &bootstrap, state, &candidate)
+    let ours = |run: &&Shown| machine(run).is_some_and(|state| state.view().pool == pool);
+    let ours: Vec<&Shown> = runs.iter().filter(ours).collect();
+    for run in ours.iter().filter(|run| run.closed.is_none()) {
+        let Some(state) = machine(run) else { continue };
+        let (shown, way) = compare(desk, &bootstrap, state, &candidate)
             .map_err(|why| ApiError::bad(why, "mend it, and ask again: nothing was changed"))?;
-        items.push(shown);
+        items.push((run.id.clone(), shown, way));
     }
-    Ok(Json(json!({"pool": pool, "items": items})))
+    let times = match items.iter().any(|(_, _, way)| way.is_some()) {
+        true => last_times(api, ours).await?,
+        false => BTreeMap::new(),
+    };
+    let mut all = Times::new();
+    times.values().for_each(|one| merge(&mut all, one));
+    let own = |run: &RunId| times.get(run).cloned().unwrap_or_default();
+    let told = items.into_iter().map(|(run, mut shown, way)| {
+        if let Some(way) = way {
+            tell_steps(&mut shown, way, &own(&run), &all);
+        }
+        shown
+    });
+    Ok(Json(json!({"pool": pool, "items": told.collect::<Vec<_>>()})))
+}
+
+/// How long the steps of these machines took last, those that ended among them: what was replaced knows how long a
+/// drain takes.
+async fn last_times<P: Ports>(
+    api: &Api<P>,
+    mut runs: Vec<&Shown>,
+) -> Result<BTreeMap<RunId, Times>, ApiError> {
+    runs.sort_by_key(|run| std::cmp::Reverse(run.entered.at));
+    runs.truncate(HISTORIES_MAX);
+    let mut found = BTreeMap::new();
+    for some in runs.chunks(READ_AT_ONCE) {
+        let mut reads = Vec::new();
+        for run in some {
+            let (id, name) = (run.id.clone(), machine(run).map(|it| it.machine_ref().name));
+            reads.push(async move {
+                let (episodes, _) = api.timeline_of(&id).await?;
+                let times = times(&episodes, &name.unwrap_or_default());
+                Ok::<_, ApiError>((id, times))
+            });
+        }
+        found.extend(try_join_all(reads).await?);
+    }
+    Ok(found)
 }
 
 fn machine(run: &Shown) -> Option<&machine::State> {

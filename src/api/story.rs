@@ -3,7 +3,9 @@
 use dormer_engine_core::{HistoryEvent, Record, Workflow};
 use dormer_proto::{
     id::{Attempt, Seq},
-    machine::{self, CsrFact, FenceRefusal, MachineFact, NodeFact, Outcome, Section},
+    machine::{
+        self, ConditionFact, CsrFact, FenceRefusal, MachineFact, NodeFact, Outcome, Section,
+    },
     message::{Failure, ObjectRef, Refusal},
     rollout,
     work::{Fact, Signal},
@@ -137,6 +139,9 @@ fn machine_seen(fact: &MachineFact) -> String {
     words.extend(fact.deleting.then(|| "being deleted".to_owned()));
     words.extend(fact.ignored.then(|| "to be ignored".to_owned()));
     words.extend(fact.error.clone());
+    for ConditionFact { kind, status, reason, message } in &fact.conditions {
+        words.push(format!("{kind} is {status} ({reason}: {message})"));
+    }
     format!("the Machine is seen: {}", words.join(", "))
 }
 

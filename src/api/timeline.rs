@@ -75,7 +75,7 @@ pub(crate) struct Attempt {
 }
 
 /// What is said of the time between two episodes.
-const BETWEEN: &str = "serving";
+pub(crate) const BETWEEN: &str = "serving";
 
 /// Reads a history, record after record.
 #[derive(Debug, Default)]

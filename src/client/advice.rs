@@ -49,7 +49,16 @@ impl On<'_> {
 
     fn waits(&self, phase: &str, rollout: Option<&Value>) -> String {
         let name = self.name;
-        if self.says("machinePhase") == Some("Failed") && phase != "serving" {
+        let given_up = self.says("machinePhase") == Some("Failed");
+        if given_up && phase == "waiting for an address" && self.says("machineError").is_some() {
+            return format!(
+                "The cloud has given the Machine up, and would give up the next one alike: make room there (a quota), \
+                 or mend what {} asks for; then {}.",
+                self.says("owner").unwrap_or("its MachineSet"),
+                self.replaced()
+            );
+        }
+        if given_up && phase != "serving" {
             return format!(
                 "The cloud has given the Machine up, and it stays so: {}.",
                 self.replaced()
@@ -125,12 +134,23 @@ impl On<'_> {
                 "That is the cloud's answer: mend it there or in {owner}, then {}.",
                 self.replaced()
             ),
+            None if self.refused() => format!(
+                "That is the cloud's answer, and the machine API's controllers go on trying: make room there (a \
+                 quota, a subnet's addresses), or choose another size in {owner}, then {}.",
+                self.replaced()
+            ),
             None => format!(
                 "The cloud makes it. If it stays so: {} describe machine {} tells what the machine API's \
                  controllers say, a quota among it; {owner} asked for it.",
                 self.kubectl, self.name
             ),
         }
+    }
+
+    /// The provider's condition says that the instance could not be made.
+    fn refused(&self) -> bool {
+        let listed = self.machine["machineConditions"].as_array().into_iter().flatten();
+        listed.filter_map(|it| word(it, "kind")).any(|kind| kind.starts_with("MachineCreat"))
     }
 
     fn no_node(&self) -> String {

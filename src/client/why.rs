@@ -13,8 +13,6 @@ use serde_json::{Value, json};
 
 /// How many records are searched for what was tried last.
 pub(crate) const LOOK_BACK: u64 = 30;
-/// The phase in which a machine waits for its rollout.
-pub(crate) const FOR_LEASE: &str = "waiting for the lease";
 /// Differences that a change is told with.
 const DIFFERENCES: usize = 3;
 
@@ -39,9 +37,9 @@ impl Why {
     }
 }
 
-/// The rollout that a machine waits for. Without it there is less to say, and still enough.
+/// The machine's pool's rollout. Without it there is less to say, and still enough.
 async fn rollout(server: &Server, machine: &Value) -> Option<Value> {
-    let pool = word(machine, "pool").filter(|_| word(machine, "phase") == Some(FOR_LEASE))?;
+    let pool = word(machine, "pool")?;
     server.get(&format!("/rollouts/{}", segment(pool))).await.ok()
 }
 
@@ -82,26 +80,84 @@ pub(crate) fn paragraph(
     rollout: Option<&Value>,
 ) -> String {
     let mut sentences = vec![where_it_is(machine)];
+    if let Some(what) = word(machine, "lacks") {
+        sentences.push(format!("It waits for one thing, as all machines do: {what}."));
+        sentences.push("dormer goes on by itself when that is mended.".into());
+        return sentences.join(" ");
+    }
     sentences.extend(word(machine, "waitingFor").map(|what| format!("It waits for {what}.")));
-    sentences.extend(word(machine, "reason").map(reason));
+    // What a drain waits for names the one pod that stays, and why.
+    let waiting = word(machine, "waitingFor").unwrap_or_default();
+    let told = word(machine, "reason").is_some_and(|why| waiting.contains(why));
+    sentences.extend(word(machine, "reason").filter(|_| !told).map(reason));
     for task in machine["tasks"].as_array().into_iter().flatten() {
         sentences.extend(tried(task));
     }
     // A task that waits for its next attempt, and a machine that failed, have told it already.
-    if !sentences
-        .iter()
-        .any(|said| said.contains(" failed at attempt ") || said.starts_with("Reason:"))
-    {
+    let says = |said: &String| said.contains(" failed at attempt ") || said.starts_with("Reason:");
+    if !told && !sentences.iter().any(says) {
         sentences.extend(last_failure.map(str::to_owned));
     }
-    if let Some(phase) = word(machine, "machinePhase").filter(|phase| *phase != "Running") {
-        sentences.push(format!("Its Machine is in phase {phase}."));
-    }
-    if let Some(error) = word(machine, "machineError") {
-        sentences.push(sentence(&format!("The Machine says: {error}")));
-    }
+    sentences.extend(machines_words(machine));
+    sentences.extend(rollout.and_then(|rollout| numbers(machine, rollout)));
     sentences.push(next_step(machine, rollout));
     sentences.join(" ")
+}
+
+/// What the Machine object itself says.
+fn machines_words(machine: &Value) -> Vec<String> {
+    let mut told = Vec::new();
+    if let Some(phase) = word(machine, "machinePhase").filter(|phase| *phase != "Running") {
+        told.push(format!("Its Machine is in phase {phase}."));
+    }
+    if let Some(error) = word(machine, "machineError") {
+        told.push(sentence(&format!("The Machine says: {error}")));
+    }
+    for condition in machine["machineConditions"].as_array().into_iter().flatten() {
+        told.push(sentence(&format!("Its condition {}", condition_text(condition))));
+    }
+    told
+}
+
+/// `MachineCreation is False (MachineCreationFailed): no room`.
+pub(crate) fn condition_text(condition: &Value) -> String {
+    let said = |key| word(condition, key);
+    let mut text = format!(
+        "{} is {}",
+        said("kind").unwrap_or_default(),
+        said("status").unwrap_or("not as it should be")
+    );
+    text += &said("reason").map_or_else(String::new, |reason| format!(" ({reason})"));
+    text + &said("message").map_or_else(String::new, |message| format!(": {message}"))
+}
+
+/// The numbers of its MachineSet, where they are not as wished and the machine waits.
+fn numbers(machine: &Value, rollout: &Value) -> Option<String> {
+    word(machine, "waitingFor")?;
+    let set = machine_set(machine, rollout)?;
+    let wanted = set["replicas"].as_u64()?;
+    let short = ["machines", "ready", "available"];
+    let short = short.iter().any(|key| set[*key].as_u64().is_some_and(|it| it != wanted));
+    short.then(|| format!("Its MachineSet {}.", numbers_text(set)))
+}
+
+/// The machine's own MachineSet among its rollout's.
+pub(crate) fn machine_set<'a>(machine: &Value, rollout: &'a Value) -> Option<&'a Value> {
+    let owner = word(machine, "owner")?.strip_prefix("MachineSet/")?;
+    rollout["machineSets"].as_array()?.iter().find(|set| word(set, "name") == Some(owner))
+}
+
+/// `windows has 2 of 3 Machines, 1 ready, 1 available`.
+pub(crate) fn numbers_text(set: &Value) -> String {
+    let number = |key: &str| set[key].as_u64().map_or_else(|| "?".into(), |it| it.to_string());
+    format!(
+        "{} has {} of {} Machines, {} ready, {} available",
+        word(set, "name").unwrap_or_default(),
+        number("machines"),
+        number("replicas"),
+        number("ready"),
+        number("available")
+    )
 }
 
 /// Why it is where it is; of a long list of differences the first ones.

@@ -8,7 +8,9 @@ use dormer_engine_core::{Entered, OpenTask, RetryPolicy, Run, TaskKey, TaskPhase
 use dormer_fleet::Fault;
 use dormer_proto::{
     id::{Attempt, RunId, Seq, Sum, Timestamp},
-    machine::{Blocker, HostRef, MachineFact, MachineRef, NodeFact, Owner, Section, Task},
+    machine::{
+        Blocker, ConditionFact, HostRef, MachineFact, MachineRef, NodeFact, Owner, Section, Task,
+    },
     message::{Failure, Heartbeat},
     pool::{Desired, PoolSettings},
 };
@@ -178,6 +180,7 @@ fn upload() -> Trouble {
         done: 31_457_280,
         of: 209_715_200,
         unit: "bytes".into(),
+        lacks: None,
     });
     let state = standing(Phase::ConvergingHost { rebooted: false });
     let phase = TaskPhase::InFlight { at: ENTERED, issued: None };
@@ -200,6 +203,36 @@ fn no_address(phase: &str, error: Option<&str>) -> Trouble {
         machine.addresses.clear();
     }
     shown_as(&state, Vec::new())
+}
+
+/// The cloud makes no instance, and says so in the Machine's own words or in its provider's condition.
+fn refused(phase: &str, error: Option<&str>, condition: Option<(&str, &str, &str)>) -> Trouble {
+    let mut state = with_cloud(standing(Phase::Address), phase, error);
+    if let Some(machine) = &mut state.machine {
+        machine.addresses.clear();
+        let told = condition.into_iter().map(|(kind, reason, message)| ConditionFact {
+            kind: kind.into(),
+            status: "False".into(),
+            reason: reason.into(),
+            message: message.into(),
+        });
+        machine.conditions = told.collect();
+    }
+    let set = json!({"name": "windows", "replicas": 3, "machines": 3, "ready": 2, "available": 2});
+    Trouble { rollout: Some(json!({"machineSets": [set]})), ..shown_as(&state, Vec::new()) }
+}
+
+/// No fault of the simulated world: what the Machine API says of a cloud that refuses.
+#[rustfmt::skip]
+fn clouds() -> Vec<(&'static str, Trouble)> {
+    let quota = "VcpuLimitExceeded: You have requested more vCPU capacity than your current vCPU limit of 32 allows, \
+        status code: 400, request id: …";
+    let never = "error launching instance: The instance type m9.large is not supported";
+    vec![
+        ("a Machine that failed with a quota error", refused("Failed", Some(&format!("InsufficientResources: {quota}")), None)),
+        ("a Machine that the cloud has no room for, tried again and again", refused("Provisioning", None, Some(("MachineCreation", "MachineCreationFailed", quota)))),
+        ("a Machine of a size that there is not", refused("Failed", Some(&format!("InvalidConfiguration: {never}")), Some(("InstanceExists", "InstanceNotCreated", "Instance has not been created")))),
+    ]
 }
 
 fn behind(rollout: Value) -> Trouble {
@@ -263,7 +296,7 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
         ("address-late", no_address("Provisioning", None)),
         ("deleted-while-configuring", shown_as(&with_cloud(standing(Phase::Leaving), "Deleting", None), Vec::new())),
         ("budget-never", evicting("shop/cart-7", "The disruption budget cart needs 1 healthy pods and has 1 currently")),
-        ("two-budgets", evicting("shop/cart-7", "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.")),
+        ("two-budgets", evicting("shop/cart-7", "the disruption budgets cart, shop match it, and no pod with more than one can be evicted: leave it one budget")),
         ("finalizer-holds", evicting("shop/cart-7", "it waits for its finalizers example.com/never")),
         ("stubborn-pod", evicting("kube-system/agent-x", "it came after the cordon, which it tolerates")),
         ("not-ready-in-drain", shown_as(&silent, Vec::new())),
@@ -290,6 +323,12 @@ fn every_fault_has_its_true_cause_and_a_next_step_with_a_command() {
         assert!(!why.contains("Mend the cause"), "{fault}: {why}");
         text += &format!("\n{fault}\n  {}\n", why.replace(". ", ".\n  "));
         told.push(fault);
+    }
+    text += "\n# And of what the Machine API says without any fault of ours:\n";
+    for (what, trouble) in clouds() {
+        let why = paragraph(&trouble.machine, None, trouble.rollout.as_ref());
+        assert!(why.contains("windows has 3 of 3 Machines, 2 ready, 2 available"), "{what}: {why}");
+        text += &format!("\n{what}\n  {}\n", why.replace(". ", ".\n  "));
     }
     text += "\n# dormer gets over these by itself:\n";
     for fault in GOT_OVER {

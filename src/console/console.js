@@ -17,7 +17,11 @@ function fit(old, fresh) {
     if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
     return;
   }
-  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name } of [...old.attributes]) {
+    // What a person unfolded stays so.
+    const unfolded = name === "open" && old.nodeName === "DETAILS";
+    if (!fresh.hasAttribute(name) && !unfolded) old.removeAttribute(name);
+  }
   for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   fitChildren(old, fresh);
 }

@@ -1,7 +1,7 @@
 //! A machine's page: where it stands and why, what may be done, its life as a picture, and what happened.
 
 use super::{
-    Content, Look,
+    Content, Look, commands,
     diagram::diagram,
     history::{self, Part},
     page::{busy, button, clock, query, since, state, version, why, word},
@@ -15,6 +15,7 @@ use axum::extract::{Path, State as Of};
 use dormer_engine::port::Ports;
 use dormer_proto::{
     id::Timestamp,
+    message::RemoteCommand,
     work::{machine_run, rollout_run},
 };
 use dormer_workflows::{
@@ -48,10 +49,12 @@ const EPISODES: usize = 12;
 struct Told<'a> {
     machine: &'a Value,
     run: &'a Shown,
+    rollout: Option<&'a Value>,
     why: String,
     next: String,
     records: Vec<Value>,
     episodes: Vec<Episode>,
+    commands: Vec<RemoteCommand>,
     now: u64,
     part: Part,
 }
@@ -69,6 +72,7 @@ pub(super) async fn read<P: Ports>(
     let run = run.ok_or_else(|| ApiError::absent("machine", called, "dormer get machines"))?;
     let records = history::read(api, run, part).await?;
     let (episodes, now) = api.timeline_of(&run.id).await?;
+    let commands = api.live().commands(&run.id);
     let rollout = rollout_of(&machine, look);
     let from = run.seq.0.saturating_sub(reason::LOOK_BACK).max(1);
     let latest = api.part_of(&run.id, from, reason::LOOK_BACK as usize + 1).await?;
@@ -76,17 +80,27 @@ pub(super) async fn read<P: Ports>(
     let why = reason::paragraph(&machine, last.as_deref(), rollout.as_ref());
     let next = advice::next_step(&machine, rollout.as_ref());
     let why = why.strip_suffix(&next).unwrap_or(&why).trim_end().to_owned();
-    let told = Told { machine: &machine, run, why, next, records, episodes, now, part };
+    let told = Told {
+        machine: &machine,
+        run,
+        rollout: rollout.as_ref(),
+        why,
+        next,
+        records,
+        episodes,
+        commands,
+        now,
+        part,
+    };
     Ok(Content {
         title: format!("{} is {}", word(&machine, "name"), word(&machine, "state")),
         main: page(&told),
     })
 }
 
-/// The rollout, if the machine waits for it.
+/// The rollout of the machine's pool.
 fn rollout_of(machine: &Value, look: &Look) -> Option<Value> {
-    let waits = machine["phase"].as_str() == Some(reason::FOR_LEASE);
-    let pool = machine["pool"].as_str().filter(|_| waits)?;
+    let pool = machine["pool"].as_str()?;
     let run = look.run(&rollout_run(pool).ok()?)?;
     shown::rollout(run, &shown::names(&look.runs), look.now)
 }
@@ -110,8 +124,9 @@ fn page(told: &Told<'_>) -> Markup {
         @if machine["closed"].is_null() { (actions(machine)) }
         (diagram(word(machine, "state"), failed_in(told.run)))
         (life(told))
+        (commands::section(machine, &told.commands, &told.episodes))
         h2 { "What is known" }
-        (known(machine))
+        (known(machine, told.rollout))
         (history::table(&told.records, told.run, told.part, Some(&format!("runs/{}", told.run.id.as_str()))))
     }
 }
@@ -201,13 +216,18 @@ fn headline(episode: &Episode, now: u64) -> String {
     format!("{}, {} to {to}, {long}: {how}.", episode.kind, moment(episode.from))
 }
 
-fn known(machine: &Value) -> Markup {
+fn known(machine: &Value, rollout: Option<&Value>) -> Markup {
+    let set = rollout.and_then(|rollout| reason::machine_set(machine, rollout));
     html! {
         dl {
             div { dt { "Version" } dd { (version(machine)) } }
             @for (name, key) in FIELDS.into_iter().filter(|(_, key)| machine[*key].is_string()) {
                 div { dt { (name) } dd { (word(machine, key)) } }
             }
+            @for condition in machine["machineConditions"].as_array().into_iter().flatten() {
+                div { dt { "Machine's condition" } dd { (reason::condition_text(condition)) } }
+            }
+            @if let Some(set) = set { div { dt { "MachineSet" } dd { (reason::numbers_text(set)) } } }
             @for (name, key) in MOMENTS.into_iter().filter(|(_, key)| machine[*key].is_string()) {
                 div { dt { (name) } dd { time { (clock(word(machine, key))) } } }
             }

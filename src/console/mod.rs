@@ -3,6 +3,7 @@
 //! Each page has one address. Asked for it, the server answers the page; asked for it as a stream of events, as the
 //! page's own script does, it answers the page's content whenever that has changed. The browser computes nothing.
 
+mod commands;
 mod dead;
 mod diagram;
 mod fleet;

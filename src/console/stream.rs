@@ -2,6 +2,7 @@
 //! slept, or lost its connection, is right again with the first event that it hears.
 
 use super::{Console, Look, Page, guarded, page};
+use crate::live::Live;
 use axum::{
     body::Body,
     http::{
@@ -38,6 +39,8 @@ struct Reader<P> {
     console: Arc<Console<P>>,
     page: Page,
     looks: Receiver<Option<Look>>,
+    /// Remote commands that this process hears of.
+    heard: Receiver<u64>,
     told: Told,
 }
 
@@ -54,7 +57,8 @@ fn events<P: Ports>(
     page: Page,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
     let looks = console.looks.follow(&console.api);
-    let reader = Reader { console, page, looks, told: Told::default() };
+    let heard = console.api.live().heard();
+    let reader = Reader { console, page, looks, heard, told: Told::default() };
     stream::unfold(reader, |mut reader| async move {
         let event = reader.next().await?;
         Some((Ok(event), reader))
@@ -67,10 +71,14 @@ impl<P: Ports> Reader<P> {
         loop {
             if let Some(at) = self.told.at {
                 tokio::time::sleep_until(at + APART).await;
-                self.looks.changed().await.ok()?;
+                tokio::select! {
+                    look = self.looks.changed() => look.ok()?,
+                    // The sender lives as long as the API does.
+                    _ = self.heard.changed(), if matches!(self.page, Page::Machine(..)) => {}
+                }
             }
             let look = self.looks.wait_for(Option::is_some).await.ok()?.clone()?;
-            let mark = mark(&self.page, &look);
+            let mark = mark(&self.page, &look, self.console.api.live());
             if self.told.mark == Some(mark) {
                 continue;
             }
@@ -107,8 +115,9 @@ impl<P: Ports> Reader<P> {
     }
 }
 
-/// What has to differ for the page to be drawn again: the run that it is about, or anything; and the time that passes.
-fn mark(page: &Page, look: &Look) -> u64 {
+/// What has to differ for the page to be drawn again: the run that it is about and its remote commands, or anything;
+/// and the time that passes.
+fn mark(page: &Page, look: &Look, live: &Live) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let run = match page {
         Page::Machine(called, _) => machine_run(called).ok(),
@@ -117,7 +126,10 @@ fn mark(page: &Page, look: &Look) -> u64 {
     };
     let mut hasher = DefaultHasher::new();
     match run.and_then(|run| look.run(&run)) {
-        Some(run) => (run.sum.0, look.tick, &look.trouble).hash(&mut hasher),
+        Some(run) => {
+            (run.sum.0, look.tick, &look.trouble).hash(&mut hasher);
+            live.commands_mark(&run.id).hash(&mut hasher);
+        }
         None => (look.number, &look.trouble).hash(&mut hasher),
     }
     hasher.finish()

@@ -1,7 +1,7 @@
 //! `dormer plan`: which nodes would change, what on them, and how, before anything is changed.
 
 use crate::{
-    client::{Failure, To, output::table, server::segment},
+    client::{Failure, To, output::table, server::segment, trace::lasted},
     profile_command::read,
 };
 use clap::Args;
@@ -50,6 +50,54 @@ impl Plan {
     }
 }
 
+/// The machine with the sum of its steps in a word. A step that nobody took yet makes it a lower bound.
+fn with_expectation(machine: &Value) -> Value {
+    let mut row = machine.clone();
+    if let Some(ms) = machine["expectedMs"].as_u64() {
+        let least = machine["unknownSteps"].as_u64().is_some_and(|unknown| unknown > 0);
+        let least = if least { "at least " } else { "" };
+        row["expected"] = format!("{least}{}", lasted(0, ms)).into();
+    }
+    row
+}
+
+/// How long each step took last time: once for all machines that would take the same steps, from the shortest to the
+/// longest.
+fn steps(machines: &[&Value]) -> String {
+    let names = |machine: &Value| -> Vec<String> {
+        let steps = machine["steps"].as_array().into_iter().flatten();
+        steps.filter_map(|step| Some(step["step"].as_str()?.to_owned())).collect()
+    };
+    let mut groups: Vec<(Vec<String>, Vec<&Value>)> = Vec::new();
+    for machine in machines.iter().filter(|machine| machine["steps"].is_array()) {
+        let named = names(machine);
+        match groups.iter_mut().find(|(known, _)| *known == named) {
+            Some((_, group)) => group.push(machine),
+            None => groups.push((named, vec![machine])),
+        }
+    }
+    let mut text = String::new();
+    for (names, group) in groups {
+        let how = group[0]["how"].as_str().unwrap_or_default();
+        let _ = write!(text, "\n\nThe last time, {how} ({} machines):", group.len());
+        for (place, name) in names.iter().enumerate() {
+            let took = group.iter().filter_map(|it| it["steps"][place]["tookMs"].as_u64());
+            let took: Vec<u64> = took.collect();
+            let said = match (took.iter().min(), took.iter().max()) {
+                (Some(least), Some(most)) if lasted(0, *least) == lasted(0, *most) => {
+                    lasted(0, *least)
+                }
+                (Some(least), Some(most)) => {
+                    format!("{} to {}", lasted(0, *least), lasted(0, *most))
+                }
+                _ => "nobody knows yet".to_owned(),
+            };
+            let _ = write!(text, "\n  {name}: {said}");
+        }
+    }
+    text
+}
+
 /// A plan for people: a line for each machine, and what differs, once for all that change alike.
 fn told(plan: &Value, wide: bool) -> String {
     let machines = plan["items"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -66,10 +114,11 @@ fn told(plan: &Value, wide: bool) -> String {
         ("TO", "to", false),
         ("CLASS", "class", false),
         ("HOW", "how", false),
+        ("EXPECTED", "expected", false),
         ("NOT ALLOWED", "notAllowed", false),
         ("UNKNOWN", "unknown", false),
     ];
-    let rows: Vec<Value> = rest.iter().map(|machine| (*machine).clone()).collect();
+    let rows: Vec<Value> = rest.iter().map(|machine| with_expectation(machine)).collect();
     let mut text = table(&rows, &columns, wide);
     let mut groups: Vec<(&Value, Vec<&str>)> = Vec::new();
     for machine in rest.iter().filter(|machine| changes(machine)) {
@@ -91,8 +140,38 @@ fn told(plan: &Value, wide: bool) -> String {
             let _ = write!(text, "\n  … and {} more (-o wide)", changes.len() - shown);
         }
     }
+    text += &steps(&rest);
     if !staying.is_empty() {
         let _ = write!(text, "\n\n{} machines would not change.", staying.len());
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(name: &str, took: [Option<u64>; 2]) -> Value {
+        let known: Vec<u64> = took.iter().flatten().copied().collect();
+        json!({
+            "name": name, "class": "drain", "how": "with the lease: drained, and stays so",
+            "changes": [{"class": "drain", "item": "file:a", "detail": "another"}], "changesInAll": 1,
+            "expectedMs": known.iter().sum::<u64>(), "unknownSteps": 2 - known.len(),
+            "steps": [{"step": "opening the fence", "tookMs": took[0]}, {"step": "evicting", "tookMs": took[1]}],
+        })
+    }
+
+    #[test]
+    fn a_plan_tells_how_long_each_step_took_and_what_that_makes() {
+        let quick = machine("a", [Some(300), Some(61_000)]);
+        let slow = machine("b", [Some(300), Some(122_000)]);
+        let said = told(&json!({"items": [quick, slow]}), false);
+        assert!(said.contains("1m1s") && said.contains("2m2s"), "{said}");
+        let steps = "The last time, with the lease: drained, and stays so (2 machines):\n  \
+             opening the fence: 300ms\n  evicting: 1m1s to 2m2s";
+        assert!(said.contains(steps), "{said}");
+        let said = told(&json!({"items": [machine("a", [None, Some(5)])]}), false);
+        assert!(said.contains("at least 5ms"), "{said}");
+        assert!(said.contains("opening the fence: nobody knows yet"), "{said}");
+    }
 }

@@ -44,7 +44,18 @@ impl Candidate {
     }
 }
 
-/// What would change on one machine.
+/// By which way a machine would change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Its Node is marked, nothing else.
+    Mark,
+    /// In place, while it serves.
+    Live,
+    /// With the lease.
+    Leased(How),
+}
+
+/// What would change on one machine, and by which way, if that is known.
 ///
 /// # Errors
 /// The candidate cannot be rendered: place and reason.
@@ -53,20 +64,20 @@ pub(crate) fn compare(
     bootstrap: &Bootstrap,
     state: &State,
     candidate: &Candidate,
-) -> Result<Value, String> {
+) -> Result<(Value, Option<Way>), String> {
     let mut shown = json!({
         "name": state.machine_ref().name, "node": state.node_name(), "from": state.version,
     });
     let unknown = |shown: &mut Value, why: String| shown["unknown"] = why.into();
     let Some(desired) = state.desired() else {
         unknown(&mut shown, "the pool does not say what it should be".into());
-        return Ok(shown);
+        return Ok((shown, None));
     };
     let wanted = match desk.catalog.find(desired) {
         Ok(found) => found,
         Err(failure) => {
             unknown(&mut shown, failure.message);
-            return Ok(shown);
+            return Ok((shown, None));
         }
     };
     let (profile, manifest, to) = candidate.over(&wanted).map_err(|e| e.to_string())?;
@@ -74,14 +85,14 @@ pub(crate) fn compare(
     let after = desk.documents(bootstrap, state, (&profile, &manifest), &to)?;
     if state.version.as_deref() == Some(to.as_str()) {
         shown["changes"] = json!([]);
-        return Ok(shown);
+        return Ok((shown, None));
     }
     shown["notAllowed"] = bar(desk, state, &manifest, candidate).into();
     let before = match carried(desk, state) {
         Ok(found) => found,
         Err(why) => {
             unknown(&mut shown, why);
-            return Ok(shown);
+            return Ok((shown, None));
         }
     };
     let present = state.version.as_deref().unwrap_or_default();
@@ -91,8 +102,8 @@ pub(crate) fn compare(
     for (from, to) in before.iter().zip(&after) {
         found.extend(between(from, to));
     }
-    tell(&mut shown, state, &found);
-    Ok(shown)
+    let way = tell(&mut shown, state, &found);
+    Ok((shown, Some(way)))
 }
 
 /// What a machine carries now, if this process knows that version.
@@ -122,13 +133,18 @@ fn bar(desk: &Desk, state: &State, manifest: &Manifest, candidate: &Candidate) -
     if installed { bars.or_else(|| state.barred()) } else { bars }
 }
 
-fn tell(shown: &mut Value, state: &State, found: &[Difference]) {
+fn tell(shown: &mut Value, state: &State, found: &[Difference]) -> Way {
     let class = change_class(found);
+    let way = match class {
+        None => Way::Mark,
+        Some(ChangeClass::Live) => Way::Live,
+        Some(class) => Way::Leased(state.how(of_machine(class))),
+    };
     shown["class"] = class.map(word).into();
-    shown["how"] = match class {
-        None => "its Node is marked with the new version, nothing else".into(),
-        Some(ChangeClass::Live) => "in place, without the lease".into(),
-        Some(class) => how(state.how(of_machine(class))).into(),
+    shown["how"] = match way {
+        Way::Mark => "its Node is marked with the new version, nothing else".into(),
+        Way::Live => "in place, without the lease".into(),
+        Way::Leased(by) => how(by).into(),
     };
     let named = found
         .iter()
@@ -136,6 +152,7 @@ fn tell(shown: &mut Value, state: &State, found: &[Difference]) {
         .map(|one| json!({"item": one.id, "class": word(one.change), "detail": one.detail}));
     shown["changes"] = named.collect();
     shown["changesInAll"] = found.len().into();
+    way
 }
 
 fn how(how: How) -> &'static str {

@@ -3,7 +3,9 @@
 mod command;
 mod compare;
 mod desk;
+mod steps;
 
 pub(crate) use command::Plan;
 pub(crate) use compare::{Candidate, compare};
 pub(crate) use desk::Desk;
+pub(crate) use steps::{Times, merge, tell as tell_steps, times};

@@ -47,6 +47,8 @@ fn full() -> Pool {
         uid: OWNER.into(),
         name: "winworker".into(),
         replicas: 5_000,
+        ready: Some(4_999),
+        available: Some(4_999),
         machines: machines.collect(),
     };
     pool.decide(observed(Fact::Pool(PoolSettings { paused: true, ..PoolSettings::default() })));
@@ -89,8 +91,14 @@ fn a_machine_that_only_its_owner_names_makes_room() {
     let mut pool = full();
     pool.left(&uid(0), false, 0);
     let named = OwnedMachine { uid: "named".into(), created: Timestamp(1), deleting: false };
-    let other =
-        |machines| OwnerFact { uid: "other".into(), name: "other".into(), replicas: 1, machines };
+    let other = |machines| OwnerFact {
+        uid: "other".into(),
+        name: "other".into(),
+        replicas: 1,
+        machines,
+        ready: Some(1),
+        available: Some(1),
+    };
     pool.decide(observed(Fact::Owner(other(vec![named]))));
     assert!(pool.state.members.len() == MEMBERS_MAX && pool.state.enrolled() < MEMBERS_MAX);
     pool.decide(signalled(&uid(MEMBERS_MAX), Signal::Member(report())));

@@ -109,7 +109,14 @@ fn owner(replicas: u32, uids: &[&str]) -> Input<Rollout> {
         deleting: false,
     };
     let machines = uids.iter().map(machine).collect();
-    observed(Fact::Owner(OwnerFact { uid: SET.into(), name: "winset".into(), replicas, machines }))
+    observed(Fact::Owner(OwnerFact {
+        uid: SET.into(),
+        name: "winset".into(),
+        replicas,
+        machines,
+        ready: None,
+        available: None,
+    }))
 }
 
 fn refused(signal: machine::Signal, why: Refusal) -> Input<Rollout> {

@@ -1,5 +1,6 @@
 //! What the watcher reads off Machines, MachineSets and Nodes: small types, and no trust in their shape.
 
+mod condition;
 mod machine;
 mod machine_set;
 mod node;

@@ -31,6 +31,9 @@ const CHANGES_MAX: usize = 1_024;
 const PARTS: u32 = 60;
 /// After how many parts the Windows builds among the nodes are looked at again.
 const CLASSES_EVERY: u32 = 5;
+/// After how many parts the rollout hears that MachineSets have other numbers, if that is all that changed: a letter
+/// about a set names its machines, and so is large.
+const NUMBERS_EVERY: u32 = 10;
 /// A machine that is new is spoken of again after so many parts: its first facts may have come before its run began.
 const NEW_AGAIN: [u32; 2] = [1, 5];
 
@@ -182,6 +185,11 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             round.cursor = uid;
         }
         round.parts = (round.parts + 1) % PARTS;
+        if round.parts.is_multiple_of(NUMBERS_EVERY)
+            && std::mem::take(&mut round.view.numbers_changed)
+        {
+            letters.extend(round.writer.write_rollout(&round.view, &mut self.told, false));
+        }
         if round.parts == 0 || NEW_AGAIN.contains(&round.parts) {
             letters.extend(round.writer.rollout_again(&self.told));
         }

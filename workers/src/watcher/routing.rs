@@ -92,6 +92,8 @@ impl View {
             uid: set.uid.clone(),
             name: set.name.clone(),
             replicas: set.replicas,
+            ready: Some(set.ready),
+            available: Some(set.available),
             machines: owned.get(&*set.uid).cloned().unwrap_or_default(),
         })
         .collect()

@@ -66,6 +66,8 @@ pub(super) struct View {
     pub(super) changed: BTreeSet<String>,
     /// Something changed that owner facts show.
     pub(super) owners_changed: bool,
+    /// A MachineSet has other numbers of ready and available machines.
+    pub(super) numbers_changed: bool,
 }
 
 impl View {
@@ -98,7 +100,16 @@ impl View {
         match seen {
             Seen::Machine(machine) => self.see_machine(*machine),
             Seen::Set(set) => {
-                self.owners_changed = true;
+                // How many are ready changes with every Node: that alone is told with the next repeats.
+                let known = self.sets.get(&set.uid);
+                let same = known.is_some_and(|known| {
+                    (known.replicas, known.windows, &known.name)
+                        == (set.replicas, set.windows, &set.name)
+                });
+                self.numbers_changed |= known.is_some_and(|known| {
+                    (known.ready, known.available) != (set.ready, set.available)
+                });
+                self.owners_changed |= !same;
                 self.sets.insert(set.uid.clone(), set);
             }
             Seen::Node(node) => self.see_node(node),

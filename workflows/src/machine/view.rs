@@ -1,7 +1,10 @@
 //! A machine's run as people and programs see it.
 
-use super::state::{Halt, Lease, Phase, State};
-use dormer_proto::id::Timestamp;
+use super::state::{Drain, Halt, Lease, Phase, State};
+use dormer_proto::{
+    id::Timestamp,
+    machine::{Blocker, ConditionFact},
+};
 use serde::Serialize;
 
 /// What is shown of a machine, beside what the engine knows (attempt, since, run).
@@ -40,6 +43,8 @@ pub struct View {
     pub machine_phase: Option<String>,
     /// The Machine's own error.
     pub machine_error: Option<String>,
+    /// The Machine's conditions that are not as they should be.
+    pub machine_conditions: Vec<ConditionFact>,
     /// Who owns the Machine: `MachineSet/name`.
     pub owner: Option<String>,
     /// What stands in its way, or who stopped it.
@@ -74,6 +79,7 @@ impl State {
             deleting: machine.is_some_and(|m| m.deleting),
             machine_phase: machine.and_then(|m| m.phase.clone()),
             machine_error: machine.and_then(|m| m.error.clone()),
+            machine_conditions: machine.map(|m| m.conditions.clone()).unwrap_or_default(),
             owner: machine
                 .and_then(|m| m.owner.as_ref())
                 .map(|owner| format!("{}/{}", owner.kind, owner.name)),
@@ -99,7 +105,7 @@ impl State {
                 Some(format!("{} while {}: {}", failure.code, from.name(), failure.message))
             }
             Phase::Evicting(_, drain) if !drain.blockers.is_empty() => {
-                let named = drain.blockers.iter().map(|b| format!("{} ({})", b.pod, b.why));
+                let named = drain.blockers.iter().map(held);
                 Some(named.collect::<Vec<_>>().join("; "))
             }
             Phase::ApprovalWait(change) | Phase::OwnerWait(change) | Phase::LeaseWait(change) => {
@@ -148,7 +154,7 @@ impl State {
             Phase::LeaseWait(_) => "a chance to ask for the lease".into(),
             Phase::Closing | Phase::Undoing | Phase::ClosingGone => "the fence to be closed".into(),
             Phase::Opening(_) => "the fence to be opened".into(),
-            Phase::Evicting(_, drain) => format!("{} pods to leave", drain.left),
+            Phase::Evicting(_, drain) => leaving(drain),
             Phase::Drained => "a person's resume".into(),
             Phase::Deleting => "the Machine's deletion".into(),
             Phase::Vanishing | Phase::Leaving => "the Machine to be gone".into(),
@@ -158,5 +164,20 @@ impl State {
                 "a retry (dormer retry), or a change that gives a reason".into()
             }
         })
+    }
+}
+
+/// A pod that stays, and why.
+fn held(blocker: &Blocker) -> String {
+    format!("{} ({})", blocker.pod, blocker.why)
+}
+
+/// How many pods a drain waits for, and the first that stays with what holds it; [`View::reason`] names the others.
+fn leaving(drain: &Drain) -> String {
+    let pods = if drain.left == 1 { "1 pod".into() } else { format!("{} pods", drain.left) };
+    match drain.blockers.split_first() {
+        None => format!("{pods} to leave"),
+        Some((first, [])) => format!("{pods} to leave: {}", held(first)),
+        Some((first, more)) => format!("{pods} to leave: {} and {} more", held(first), more.len()),
     }
 }

@@ -69,6 +69,10 @@ impl Draft<'_> {
             owner.name.clone_from(&fact.name);
             owner.wants = Wants::Replicas(fact.replicas);
             owner.unnamed = unnamed;
+            // From a watcher that does not say how many are ready, nothing is shown.
+            let has = u32::try_from(fact.machines.len()).unwrap_or(u32::MAX);
+            owner.has = fact.ready.map(|_| has);
+            (owner.ready, owner.available) = (fact.ready, fact.available);
         }
     }
 
@@ -106,6 +110,7 @@ impl Draft<'_> {
         let id = *id;
         owner.wants = Wants::Gone;
         owner.unnamed = 0;
+        (owner.has, owner.ready, owner.available) = (None, None, None);
         self.s.members.retain(|_, m| m.owner != id || m.is(Flag::Enrolled) || m.is(Flag::Awaited));
     }
 

@@ -160,6 +160,15 @@ pub struct Owner {
     pub wants: Wants,
     /// Machines of its fact that found no place among the members.
     pub unnamed: u32,
+    /// How many Machines it has, how many of them are ready, how many available: for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has: Option<u32>,
+    /// `status.readyReplicas`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<u32>,
+    /// `status.availableReplicas`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available: Option<u32>,
 }
 
 /// How many Machines an owner wants.

@@ -2,7 +2,7 @@
 
 use super::{
     member::{Flag, Member},
-    state::{Enrolment, Rollback, RollbackStep, State, Wants},
+    state::{Enrolment, Owner, Rollback, RollbackStep, State, Wants},
     uid::Uid,
     vacancy::Vacancy,
 };
@@ -51,6 +51,8 @@ pub struct View {
     pub payload: Option<String>,
     /// The step back that a person asked for last, and how far it came.
     pub rollback: Option<String>,
+    /// The MachineSets that its machines come from, as they were last told of.
+    pub machine_sets: Vec<SetView>,
     /// What the next grant waits for, in one sentence; `None`: nobody waits, or the next decision grants.
     pub waiting_for: Option<String>,
 }
@@ -112,6 +114,21 @@ pub struct SlotView {
     pub waits_for: Option<String>,
 }
 
+/// A MachineSet in numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SetView {
+    /// Its name.
+    pub name: String,
+    /// `spec.replicas`.
+    pub replicas: u32,
+    /// Machines that it has.
+    pub machines: Option<u32>,
+    /// `status.readyReplicas`.
+    pub ready: Option<u32>,
+    /// `status.availableReplicas`.
+    pub available: Option<u32>,
+}
+
 /// A gap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GapView {
@@ -160,6 +177,7 @@ impl State {
             halted: told.halted(),
             payload: self.payload.as_ref().map(|wanted| wanted.payload.clone()),
             rollback: self.rollback.as_ref().map(rollback),
+            machine_sets: self.owners.values().filter_map(set_view).collect(),
             waiting_for: told.waiting_for(),
         }
     }
@@ -198,6 +216,13 @@ impl State {
             None => self.paused().then(|| "the pool's settings".to_owned()),
         }
     }
+}
+
+/// `None`: nothing is known of it, or it is gone.
+fn set_view(owner: &Owner) -> Option<SetView> {
+    let Wants::Replicas(replicas) = owner.wants else { return None };
+    let (name, machines) = (owner.name.clone(), owner.has);
+    Some(SetView { name, replicas, machines, ready: owner.ready, available: owner.available })
 }
 
 fn rollback(it: &Rollback) -> String {

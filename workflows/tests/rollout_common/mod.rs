@@ -138,7 +138,14 @@ impl Pool {
         let names: Vec<_> = machines.iter().map(spell_owned).collect();
         let what = format!("owner: {replicas} wanted, has {}", names.join(" "));
         let replicas = u32::try_from(replicas).unwrap();
-        let fact = OwnerFact { uid: SET.into(), name: "winset".into(), replicas, machines };
+        let fact = OwnerFact {
+            uid: SET.into(),
+            name: "winset".into(),
+            replicas,
+            machines,
+            ready: None,
+            available: None,
+        };
         self.tell(&what, observed(Fact::Owner(fact)))
     }
 

@@ -430,6 +430,8 @@ impl World {
             uid: SET.into(),
             name: SET.into(),
             replicas: u32::try_from(view.0).expect("few"),
+            ready: None,
+            available: None,
             machines: view.1.iter().map(owned).collect(),
         };
         self.told = view;

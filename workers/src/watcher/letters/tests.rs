@@ -38,7 +38,15 @@ fn csr(uid: &str, node: &str, pending: bool, resource: u64) -> Seen {
 }
 
 fn set(uid: &str, windows: bool, resource: u64) -> Seen {
-    Seen::Set(SetSeen { uid: uid.into(), name: "s".into(), replicas: 2, windows, resource })
+    Seen::Set(SetSeen {
+        uid: uid.into(),
+        name: "s".into(),
+        replicas: 2,
+        ready: 1,
+        available: 1,
+        windows,
+        resource,
+    })
 }
 
 struct Desk {

@@ -1,7 +1,9 @@
 //! A Machine of `machine.openshift.io/v1beta1`, as its run is told of it.
 
 use super::{
-    ADDRESSES_MAX, Odd, TEXT_BYTES_MAX, annotation, body, label, resource, short, time, token, uid,
+    ADDRESSES_MAX, Odd, TEXT_BYTES_MAX, annotation, body,
+    condition::{amiss, without_ids},
+    label, resource, short, time, token, uid,
 };
 use crate::kubernetes::keys;
 use dormer_proto::{
@@ -10,6 +12,7 @@ use dormer_proto::{
 };
 use kube::api::{DynamicObject, ObjectMeta};
 use serde::Deserialize;
+use serde_json::Value;
 use std::net::Ipv4Addr;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +78,8 @@ struct MachineStatus {
     node_ref: Option<NodeRefBody>,
     error_reason: Option<String>,
     error_message: Option<String>,
+    conditions: Option<Value>,
+    provider_status: Option<Value>,
     #[serde(rename = "authoritativeAPI")]
     authoritative_api: Option<String>,
 }
@@ -115,6 +120,7 @@ pub(in crate::watcher) fn machine(object: DynamicObject) -> Result<MachineSeen, 
         deleted: time(meta.deletion_timestamp.as_ref()),
         owner: owner(&meta),
         error: error(status.error_reason, status.error_message),
+        conditions: amiss(status.conditions.as_ref(), status.provider_status.as_ref()),
         ignored: ignored || elsewhere.is_some() || !windows,
         exclude_drain: annotation(&meta, keys::EXCLUDE_DRAIN).is_some(),
         platform: platform(spec.provider_spec),
@@ -138,6 +144,7 @@ fn owner(meta: &ObjectMeta) -> Option<Owner> {
 }
 
 fn error(reason: Option<String>, message: Option<String>) -> Option<String> {
+    let message = message.as_deref().map(without_ids);
     match (reason, message) {
         (Some(reason), Some(message)) => Some(cut(format!("{reason}: {message}"))),
         (reason, message) => reason.or(message).map(cut),

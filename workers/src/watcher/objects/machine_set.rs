@@ -10,6 +10,10 @@ pub(in crate::watcher) struct SetSeen {
     pub(in crate::watcher) uid: String,
     pub(in crate::watcher) name: String,
     pub(in crate::watcher) replicas: u32,
+    /// `status.readyReplicas`; an absent one is 0.
+    pub(in crate::watcher) ready: u32,
+    /// `status.availableReplicas`, likewise.
+    pub(in crate::watcher) available: u32,
     /// Its template makes Windows machines.
     pub(in crate::watcher) windows: bool,
     pub(in crate::watcher) resource: u64,
@@ -29,9 +33,17 @@ struct SetSpec {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct SetStatus {
+    ready_replicas: Option<i64>,
+    available_replicas: Option<i64>,
+}
+
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct SetBody {
     spec: Option<SetSpec>,
+    status: Option<SetStatus>,
 }
 
 /// Reads a MachineSet of `machine.openshift.io/v1beta1`.
@@ -40,12 +52,16 @@ pub(in crate::watcher) fn machine_set(object: DynamicObject) -> Result<SetSeen, 
     let body: SetBody = body(data)?;
     let spec = body.spec.unwrap_or_default();
     let replicas = u32::try_from(spec.replicas.unwrap_or(1)); // 1 is the API's default
+    let status = body.status.unwrap_or_default();
+    let count = |number: Option<i64>| u32::try_from(number.unwrap_or(0)).unwrap_or(0);
     let template = spec.template.and_then(|template| template.metadata).unwrap_or_default();
     let labels = template.labels.unwrap_or_default();
     Ok(SetSeen {
         uid: uid(&meta)?,
         name: meta.name.clone().unwrap_or_default(),
         replicas: replicas.map_err(|_| odd("spec.replicas", "is no count"))?,
+        ready: count(status.ready_replicas),
+        available: count(status.available_replicas),
         windows: labels.get(keys::OS_ID).is_some_and(|os| os == "Windows"),
         resource: resource(&meta)?,
     })

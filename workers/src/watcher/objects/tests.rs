@@ -50,6 +50,22 @@ fn a_machine_becomes_its_fact() {
 }
 
 #[test]
+fn a_machine_that_the_cloud_refuses_is_told_with_its_words() {
+    let mut refused = a_machine();
+    refused["status"] = json!({
+        "phase": "Failed", "errorReason": "InsufficientResources", "errorMessage": "limit, request id: 7f-0",
+        "conditions": [{"type": "InstanceExists", "status": "False", "reason": "InstanceNotCreated",
+            "message": "Instance has not been created"}, {"type": "Drainable", "status": "True"}],
+        "providerStatus": {"conditions": [{"type": "MachineCreation", "status": "False",
+            "reason": "MachineCreationFailed", "message": "limit"}]},
+    });
+    let fact = machine(object(refused)).expect("readable").fact;
+    assert_eq!(fact.error.as_deref(), Some("InsufficientResources: limit, request id: …"));
+    let told: Vec<_> = fact.conditions.iter().map(|it| it.kind.as_str()).collect();
+    assert_eq!(told, ["InstanceExists", "MachineCreation"]);
+}
+
+#[test]
 fn a_new_machine_has_hardly_anything() {
     let meta = json!({"name": "w", "namespace": "n", "uid": "u", "resourceVersion": "1"});
     let bare = json!({"metadata": meta, "spec": {}, "status": null});
@@ -132,11 +148,13 @@ fn a_set_is_windows_by_its_template() {
         machine_set(object(json!({
             "metadata": {"name": "s", "uid": "s-1", "resourceVersion": "5"},
             "spec": {"replicas": replicas, "template": {"metadata": {"labels": labels}}},
+            "status": {"replicas": 3, "readyReplicas": 2},
         })))
     };
     let windows =
         set(json!({"machine.openshift.io/os-id": "Windows"}), json!(3)).expect("readable");
     assert_eq!((windows.windows, windows.replicas), (true, 3));
+    assert_eq!((windows.ready, windows.available), (2, 0));
     assert!(!set(json!(null), json!(null)).expect("readable").windows);
     assert_eq!(set(json!({}), json!(-1)).expect_err("odd").field, "spec.replicas");
 }

@@ -1,0 +1,109 @@
+//! The remote commands of a machine's last task: what was run on its host, how it ended, and what the host said.
+
+use super::page::{clock, word};
+use crate::{
+    api::{time, timeline::Episode},
+    client::trace::lasted,
+};
+use dormer_proto::{id::TaskId, message::RemoteCommand};
+use maud::{Markup, html};
+use serde_json::Value;
+
+/// The section. `commands` are all that this process has in memory of the machine, task by task.
+pub(super) fn section(machine: &Value, commands: &[RemoteCommand], episodes: &[Episode]) -> Markup {
+    let last = commands.iter().max_by_key(|it| (it.at, &it.task)).map(|it| &it.task);
+    let name = word(machine, "name");
+    html! {
+        h2 #commands { "Remote commands" }
+        @if let Some(task) = last {
+            @let ours: Vec<_> = commands.iter().filter(|it| it.task == *task).collect();
+            p.quiet {
+                "Of " (called(task, episodes)) ", the last task that ran any. Of what the host said, the beginning and \
+                 the end are kept, without secrets, in this process's memory. All tasks: "
+                code { "dormer logs " (name) }
+            }
+            div.commands { @for command in ours { (one(command)) } }
+        } @else {
+            p.quiet {
+                "This process has heard of none. They are kept in memory alone, from when it started: "
+                code { "dormer logs " (name) } " tells what is on record."
+            }
+        }
+    }
+}
+
+/// `converge-host (12.0)`, as `dormer trace` and `dormer logs` call it.
+fn called(task: &TaskId, episodes: &[Episode]) -> String {
+    let id = format!("{}.{}", task.seq, task.ordinal);
+    let mut tasks = episodes.iter().flat_map(|it| &it.phases).flat_map(|phase| &phase.tasks);
+    let name = tasks.find(|task| task.id == id).map_or("task", |task| task.name.as_str());
+    format!("{name} ({id})")
+}
+
+fn one(command: &RemoteCommand) -> Markup {
+    let RemoteCommand { attempt, worker, number, head, tail, left_out, .. } = command;
+    let bad = command.ended != "exit 0";
+    html! {
+        details data-key=(format!("command-{}.{}-{attempt}-{worker}-{number}", command.task.seq, command.task.ordinal)) {
+            summary {
+                b { (command.name) } " "
+                span.bad[bad] { (printable(&command.ended)) } " after " (lasted(0, command.took_ms)) ", "
+                time { (clock(&time(command.at))) } " "
+                span.quiet { "attempt " (attempt) " at " (worker) }
+            }
+            pre tabindex="0" aria-label="command line and output" {
+                "$ " (printable(&command.line)) "\n"
+                (printable(head))
+                @if *left_out > 0 { "\n… " (left_out) " bytes are left out …\n" }
+                (printable(tail))
+            }
+        }
+    }
+}
+
+/// A host's words without control characters.
+fn printable(text: &str) -> String {
+    text.replace("\r\n", "\n").replace(|c: char| c.is_control() && c != '\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_proto::id::{Attempt, RunId, Seq, Timestamp};
+    use serde_json::json;
+
+    fn command(seq: u64, at: u64, ended: &str, head: &str) -> RemoteCommand {
+        RemoteCommand {
+            task: TaskId { run: RunId::new("machine", "u").unwrap(), seq: Seq(seq), ordinal: 0 },
+            attempt: Attempt(1),
+            worker: "w1".into(),
+            number: 1,
+            name: "apply host".into(),
+            line: "powershell.exe -Mode apply".into(),
+            at: Timestamp(at),
+            took_ms: 1_500,
+            ended: ended.into(),
+            head: head.into(),
+            left_out: 7,
+            tail: "end".into(),
+        }
+    }
+
+    #[test]
+    fn the_last_tasks_commands_are_shown_and_what_a_host_says_is_text() {
+        let machine = json!({"name": "win-a"});
+        let commands = [
+            command(3, 1_000, "exit 0", "before"),
+            command(9, 2_000, "exit 1", "<b>\u{1b}[2J</b>"),
+        ];
+        let shown = section(&machine, &commands, &[]).into_string();
+        assert!(shown.contains("Of task (9.0)") && !shown.contains("before"), "{shown}");
+        assert!(shown.contains("<span class=\"bad\">exit 1</span> after 1.5s"), "{shown}");
+        assert!(
+            shown.contains("&lt;b&gt; [2J&lt;/b&gt;\n… 7 bytes are left out …\nend"),
+            "{shown}"
+        );
+        let none = section(&machine, &[], &[]).into_string();
+        assert!(none.contains("heard of none") && none.contains("dormer logs win-a"), "{none}");
+    }
+}
