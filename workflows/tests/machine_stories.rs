@@ -10,7 +10,8 @@ use dormer_engine_core::{Input, Now, Workflow};
 use dormer_proto::{
     id::{LeaseToken, Seq, Timestamp},
     machine::{
-        ChangeClass, FenceRefusal, MachineFact, NodeFact, Outcome, Section, Signal, TokenMark,
+        Blocker, ChangeClass, FenceRefusal, MachineFact, NodeFact, Outcome, Section, Signal,
+        TokenMark,
     },
     pool::{AfterTimeout, Approval, PoolSettings, Strategy, Terms},
 };
@@ -277,6 +278,24 @@ fn a_budget_that_never_allows_an_eviction() {
         text += &story.text;
     }
     expect_file!["stories/drain_overdue.txt"].assert_eq(&text);
+}
+
+#[test]
+fn what_a_drain_waits_for_names_the_pod_and_what_holds_it() {
+    let mut story = draining(wanting("v2"));
+    let mut pass = |left: u32, named: &[(&str, &str)]| {
+        let blockers =
+            named.iter().map(|(pod, why)| Blocker { pod: (*pod).into(), why: (*why).into() });
+        let passed = Outcome::Evicted { evicted: 0, left, blockers: blockers.collect() };
+        story.tell("five seconds later", Input::Fired(Timer::Again)).done("evict", passed);
+        waits(&story)
+    };
+    assert_eq!(pass(2, &[]), "2 pods to leave");
+    let db = ("shop/db-0", "the disruption budgets a, b match it");
+    let says = "1 pod to leave: shop/db-0 (the disruption budgets a, b match it)";
+    assert_eq!(pass(1, &[db]), says);
+    let says = "3 pods to leave: shop/db-0 (the disruption budgets a, b match it) and 2 more";
+    assert_eq!(pass(3, &[db, ("shop/x", "held"), ("shop/y", "held")]), says);
 }
 
 /// field.md §5, 54.
