@@ -49,7 +49,7 @@ impl Host {
         if present.as_ref().is_some_and(|b| b.sha256 == what.sha256) && private == what.private {
             return Step::Ok;
         }
-        let source = match self.source_of(what) {
+        let source = match self.source_of(what, apply) {
             Ok(source) => source,
             Err(step) => return step,
         };
@@ -64,7 +64,7 @@ impl Host {
     }
 
     /// The content that a file should get, and where it lies; none if it was not uploaded.
-    fn source_of(&self, what: &File) -> Result<Option<Source>, Step> {
+    fn source_of(&self, what: &File, apply: bool) -> Result<Option<Source>, Step> {
         let mismatch = |why: String| Step::Failed(FailureCode::HashMismatch, why);
         match &what.source {
             FileSource::Inline { base64 } => {
@@ -75,11 +75,11 @@ impl Host {
                 }
                 Ok(Some((body, None)))
             }
-            FileSource::Staged { name } => self.staged(name, &what.sha256),
+            FileSource::Staged { name } => self.staged(name, &what.sha256, apply),
         }
     }
 
-    fn staged(&self, name: &str, sha256: &str) -> Result<Option<Source>, Step> {
+    fn staged(&self, name: &str, sha256: &str, apply: bool) -> Result<Option<Source>, Step> {
         let mut state = self.state();
         for file in [format!("{STAGING}\\{name}"), format!("{STAGING}\\{name}.gz")] {
             let Ok(path) = WinPath::absolute(&file) else { continue };
@@ -92,7 +92,7 @@ impl Host {
             if hash != sha256 {
                 let said = format!("{file} has the hash {hash}");
                 // A damaged upload is no use to the next attempt.
-                if self.call.mode == Mode::Apply {
+                if apply {
                     let _ = state.disk.remove(&path);
                 }
                 return Err(Step::Failed(FailureCode::HashMismatch, said));
