@@ -13,6 +13,8 @@ use std::{
 pub(crate) enum Standing {
     /// It does its work.
     Up,
+    /// It does its work, and lacks something that people have to give it: what.
+    Hindered(String),
     /// It does not yet, or just now not: why.
     Waiting(String),
     /// It has ended and will not come back in this process: why.
@@ -40,16 +42,18 @@ impl Health {
         }
         match &standing {
             Standing::Up => tracing::info!(role, "up"),
+            Standing::Hindered(why) => tracing::warn!(role, why, "up, but hindered"),
             Standing::Waiting(why) => tracing::info!(role, why, "waiting"),
             Standing::Ended(why) => tracing::error!(role, why, "ended"),
         }
         roles.insert(role, standing);
     }
 
-    /// Whether every role does its work.
+    /// Whether every role does its work; one that people have to help does, since they come by way of the console.
     pub(crate) fn ready(&self) -> bool {
         let roles = self.roles();
-        !roles.is_empty() && roles.values().all(|standing| *standing == Standing::Up)
+        let works = |standing: &Standing| matches!(standing, Standing::Up | Standing::Hindered(_));
+        !roles.is_empty() && roles.values().all(works)
     }
 
     /// Whether no role has ended: else the process should be started anew.
@@ -95,6 +99,8 @@ mod tests {
         assert!(health.alive() && !health.ready());
         health.tell("watcher", Standing::Up);
         assert!(health.ready());
+        health.tell("worker", Standing::Hindered("the key is encrypted".into()));
+        assert!(health.alive() && health.ready());
         health.tell("engine", Standing::Ended("the store is damaged".into()));
         health.tell("engine", Standing::Up);
         assert!(!health.alive() && !health.ready());

@@ -47,17 +47,21 @@ pub struct Failure {
     /// The worker's wish for the next attempt, in milliseconds; the policy's delay is the lower bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_ms: Option<u64>,
+    /// The attempt is given back: it lacked something of dormer's own, and neither it nor its time counts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uncounted: bool,
 }
 
 impl Failure {
     /// A failure that another attempt may mend.
     pub fn transient(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: cut(message.into()), retry: true, after_ms: None }
+        let (code, message) = (code.into(), cut(message.into()));
+        Self { code, message, retry: true, after_ms: None, uncounted: false }
     }
 
     /// A failure that no further attempt will mend.
     pub fn lasting(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: cut(message.into()), retry: false, after_ms: None }
+        Self { retry: false, ..Self::transient(code, message) }
     }
 }
 
@@ -131,6 +135,9 @@ pub struct Heartbeat {
     pub of: u64,
     /// What `done` counts: `bytes`, `items`.
     pub unit: String,
+    /// What dormer itself lacks, for which this attempt and all like it wait: one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lacks: Option<String>,
 }
 
 impl Message for Heartbeat {

@@ -6,6 +6,7 @@ mod changes;
 mod commands;
 mod dead;
 mod error;
+pub(crate) mod lacks;
 mod openapi;
 pub(crate) mod pages;
 mod planned;

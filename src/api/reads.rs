@@ -1,7 +1,7 @@
 //! The endpoints that only read.
 
 use super::{
-    Api, ApiError, dead,
+    Api, ApiError, dead, lacks,
     shelf::Shown,
     shown::{self, names},
     story::Story,
@@ -88,7 +88,9 @@ pub(crate) struct Which {
 pub(crate) async fn machines<P: Ports>(Of(api): Asked<P>, Query(which): Query<Which>) -> Answer {
     let (runs, now) = (api.shelf.all().await?, api.now());
     let listed = runs.iter().filter(|run| which.all || run.closed.is_none());
-    items(listed.filter_map(|run| shown::machine(run, &api.live, now)).collect())
+    let items: Vec<Value> = listed.filter_map(|run| shown::machine(run, &api.live, now)).collect();
+    let lacks: Vec<Value> = lacks::all(&runs, &api.live).iter().map(lacks::Lack::json).collect();
+    Ok(Json(json!({"items": items, "lacks": lacks})))
 }
 
 pub(crate) async fn machine<P: Ports>(Of(api): Asked<P>, Path(called): Path<String>) -> Answer {

@@ -1,6 +1,6 @@
 //! Runs as JSON: camelCase keys, times in RFC 3339, UIDs with the names that people know.
 
-use super::shelf::Shown;
+use super::{lacks, shelf::Shown};
 use crate::live::Live;
 use dormer_engine_core::{OpenTask, Run, TaskPhase, Workflow};
 use dormer_proto::{
@@ -11,6 +11,9 @@ use dormer_workflows::{Dormer, State};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+
+/// What a machine waits for while dormer lacks something; what that is is told once, for all.
+const LACKING: &str = "what dormer itself lacks";
 
 /// A moment as RFC 3339, to the millisecond.
 pub(crate) fn time(at: Timestamp) -> String {
@@ -29,6 +32,11 @@ pub(crate) fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<
     shown.insert("served".into(), state.served.into());
     shown.insert("attempt".into(), attempt(run).into());
     shown.insert("tasks".into(), tasks(run, live, now).into());
+    let lacks = lacks::of(run, live);
+    if lacks.is_some() {
+        shown.insert("waitingFor".into(), LACKING.into());
+    }
+    shown.insert("lacks".into(), lacks.into());
     Some(shown.into())
 }
 

@@ -5,6 +5,7 @@ use super::{
     output::{Column, plain, table},
     server::segment,
 };
+use crate::api::lacks::sentence;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
@@ -150,6 +151,7 @@ impl Get {
 
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
+        let mut lacks = Vec::new();
         let found = match &self.name {
             Some(name) if self.kind == Kind::Tasks => {
                 let machine = server.get(&Kind::Machines.one(name)).await?;
@@ -160,7 +162,9 @@ impl Get {
             }
             Some(name) => server.get(&self.kind.one(name)).await?,
             None => {
-                let mut all = list(server.get(&self.path()).await?);
+                let answer = server.get(&self.path()).await?;
+                lacks = lacks_in(&answer);
+                let mut all = list(answer);
                 all.retain(|item| {
                     fits(&self.pool, &item["pool"]) && fits(&self.state, &item["state"])
                 });
@@ -179,8 +183,20 @@ impl Get {
         if items.is_empty() {
             return Ok("There are none.".into());
         }
-        Ok(table(&items, self.kind.columns(), self.to.wide()))
+        lacks.push(table(&items, self.kind.columns(), self.to.wide()));
+        Ok(lacks.join("\n\n"))
     }
+}
+
+/// What an answer says that dormer itself lacks: a sentence each.
+fn lacks_in(answer: &Value) -> Vec<String> {
+    let told = answer["lacks"].as_array().into_iter().flatten();
+    let number = |it: &Value| it.as_u64().and_then(|it| usize::try_from(it).ok()).unwrap_or(0);
+    told.map(|lack| {
+        let what = lack["what"].as_str().unwrap_or_default();
+        sentence(number(&lack["waiting"]), number(&lack["machines"]), what)
+    })
+    .collect()
 }
 
 pub(super) fn fits(wanted: &Option<String>, found: &Value) -> bool {

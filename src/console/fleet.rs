@@ -5,7 +5,10 @@ use super::{
     item::{Item, STATES},
     page::{bar, pager, query, since, state, version, word},
 };
-use crate::{api::shown, live::Live};
+use crate::{
+    api::{lacks, shown},
+    live::Live,
+};
 use maud::{Markup, html};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -84,6 +87,9 @@ pub(super) fn fleet(look: &Look, live: &Live, filter: &Filter) -> Content {
     let rollouts: Vec<Value> = rollouts.collect();
     let main = html! {
         h1 { "Windows nodes" }
+        @for lack in lacks::all(&look.runs, live) {
+            p.lack role="alert" data-key="lack" { (lack.sentence()) }
+        }
         (counts(&all, needy, look.dead, filter))
         (needs(&all, needy, look, live))
         @for rollout in &rollouts { (rollout_line(rollout)) }

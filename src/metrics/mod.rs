@@ -158,7 +158,8 @@ async fn whole(telemetry: &Telemetry, health: &Health) -> String {
     let metrics = telemetry.metrics();
     metrics.role_up.clear();
     for (role, standing) in health.all() {
-        metrics.role_up.set([role.into()], f64::from(u8::from(standing == RoleStanding::Up)));
+        let works = matches!(standing, RoleStanding::Up | RoleStanding::Hindered(_));
+        metrics.role_up.set([role.into()], f64::from(u8::from(works)));
     }
     if let Some(status) = telemetry.watcher() {
         metrics.watcher.tell(&status);

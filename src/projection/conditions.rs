@@ -1,6 +1,6 @@
 //! Conditions: the product's own on each pool, one on each Node.
 
-use crate::api::{Shown, time};
+use crate::api::{Shown, lacks::Lack, time};
 use dormer_proto::id::Timestamp;
 use dormer_workflows::{State, machine, rollout};
 use serde_json::{Value, json};
@@ -49,19 +49,28 @@ impl Condition {
     }
 }
 
+/// What is known beside the histories.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beside<'a> {
+    /// Minor version of the API server.
+    pub(super) server: Option<u32>,
+    /// What dormer itself lacks.
+    pub(super) lacks: &'a [Lack],
+}
+
 /// A pool's four conditions, as those of a ClusterOperator are named. Their times are put in by [`date`].
 pub(super) fn of_pool(
     pool: &str,
     view: &rollout::View,
     runs: &[Shown],
-    server: Option<u32>,
+    beside: Beside<'_>,
 ) -> Vec<Value> {
     let machines: Vec<machine::View> = views(runs).filter(|one| one.pool == pool).collect();
     let all = [
         available(view),
         progressing(view, &machines),
-        degraded(view, &machines),
-        upgradeable(runs, server),
+        degraded(view, &machines, beside.lacks),
+        upgradeable(runs, beside.server),
     ];
     all.iter().map(|condition| condition.json(None)).collect()
 }
@@ -95,7 +104,10 @@ fn progressing(view: &rollout::View, machines: &[machine::View]) -> Condition {
     }
 }
 
-fn degraded(view: &rollout::View, machines: &[machine::View]) -> Condition {
+fn degraded(view: &rollout::View, machines: &[machine::View], lacks: &[Lack]) -> Condition {
+    if let Some(lack) = lacks.first() {
+        return Condition::new("Degraded", true, "DormerLacks", lack.sentence());
+    }
     let failed: Vec<&machine::View> = machines.iter().filter(|one| one.state == "Failed").collect();
     if let Some(first) = failed.first() {
         let names: Vec<&str> = failed.iter().map(|one| one.name.as_str()).collect();

@@ -9,9 +9,12 @@ mod events;
 mod exporter;
 mod objects;
 
-use crate::api::{Api, ApiError, Shown};
+use crate::api::{
+    Api, ApiError, Shown,
+    lacks::{self, Lack},
+};
 use cluster::{Cluster, Trouble};
-use conditions::Condition;
+use conditions::{Beside, Condition};
 use dormer_engine::port::Ports;
 use dormer_proto::id::Timestamp;
 #[cfg(test)]
@@ -61,7 +64,10 @@ pub(crate) async fn project_for_ever<P: Ports>(
     loop {
         again.tick().await;
         match api.standing().await {
-            Ok((runs, _, now)) => projector.look(&runs, now).await,
+            Ok((runs, _, now)) => {
+                let lacks = lacks::all(&runs, api.live());
+                projector.look(&runs, &lacks, now).await;
+            }
             Err(error) => projector.silent(&error, api.now()).await,
         }
     }
@@ -104,13 +110,14 @@ impl Projector {
         }
     }
 
-    async fn look(&mut self, runs: &[Shown], now: Timestamp) {
+    async fn look(&mut self, runs: &[Shown], lacks: &[Lack], now: Timestamp) {
         self.silent = 0;
         let mut troubles = BTreeSet::new();
         if Instant::now() >= self.read_again {
             self.read(&mut troubles).await;
         }
-        let wanted = objects::of(runs, &self.settings.namespace, self.server);
+        let beside = Beside { server: self.server, lacks };
+        let wanted = objects::of(runs, &self.settings.namespace, beside);
         self.write_objects(wanted, now, &mut troubles).await;
         self.write_nodes(runs, &mut troubles).await;
         self.write_slices(runs, &mut troubles).await;

@@ -1,6 +1,6 @@
 //! Runs as status-only objects: a `WindowsMachine` for each machine, a `WindowsPool` for each pool.
 
-use super::conditions;
+use super::conditions::{self, Beside};
 use crate::api::{Shown, time};
 use dormer_engine_core::Run;
 use dormer_workflows::{Dormer, State, machine, rollout};
@@ -64,7 +64,7 @@ impl Object {
 }
 
 /// The objects for these runs. Of two machines of one name the one that came last is shown.
-pub(super) fn of(runs: &[Shown], namespace: &str, server: Option<u32>) -> Vec<Object> {
+pub(super) fn of(runs: &[Shown], namespace: &str, beside: Beside<'_>) -> Vec<Object> {
     let mut machines: BTreeMap<Place, (&Run<Dormer>, Object)> = BTreeMap::new();
     let mut pools = Vec::new();
     for run in runs.iter().filter(|run| run.closed.is_none()) {
@@ -76,7 +76,7 @@ pub(super) fn of(runs: &[Shown], namespace: &str, server: Option<u32>) -> Vec<Ob
                     machines.insert(object.place.clone(), (run.as_ref(), object));
                 }
             }
-            State::Rollout(state) => pools.push(pool(run, state, runs, namespace, server)),
+            State::Rollout(state) => pools.push(pool(run, state, runs, namespace, beside)),
             State::None => {}
         }
     }
@@ -107,7 +107,7 @@ fn pool(
     state: &rollout::State,
     runs: &[Shown],
     namespace: &str,
-    server: Option<u32>,
+    beside: Beside<'_>,
 ) -> Object {
     let names = crate::api::shown::names(runs);
     let name = |uid: &str| names.get(uid).map_or(uid, String::as_str).to_owned();
@@ -125,7 +125,7 @@ fn pool(
         "holders": holders,
         "waiting": view.queue.len(),
         "waitingFor": view.waiting_for,
-        "conditions": conditions::of_pool(run.id.key(), &view, runs, server),
+        "conditions": conditions::of_pool(run.id.key(), &view, runs, beside),
     });
     let (namespace, name) = (namespace.to_owned(), run.id.key().to_owned());
     Object { place: Place { kind: Kind::Pool, namespace, name }, owner: None, status }

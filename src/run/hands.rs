@@ -36,7 +36,7 @@ pub(crate) async fn both(config: &Config, client: &kube::Client, catalog: &Catal
     let kubernetes = kubernetes(config, client);
     let (cluster, catalog) = (Arc::new(kubernetes.clone()), catalog.clone());
     let dialer: Dialer = Arc::new(TcpDial { port: config.ssh_port });
-    let host = Keyed::follow(source, move |key| {
+    let host = Keyed::follow(source, config.slots, move |key| {
         let (dialer, cluster) = (Arc::clone(&dialer), Arc::clone(&cluster));
         HostHands::new(dialer, key, Limits::default(), catalog.clone(), cluster)
     });

@@ -2,16 +2,33 @@
 
 use crate::config::Key as Place;
 use dormer_proto::{machine::Outcome, message::Failure, work::Order};
-use dormer_workers::{execute::Execute, progress::Progress, ssh::Key};
+use dormer_workers::{
+    execute::{Execute, READY_MS_MAX},
+    progress::Progress,
+    ssh::Key,
+};
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use std::{sync::Arc, time::Duration};
-use tokio::{sync::watch, task::JoinHandle, time::sleep};
+use tokio::{
+    sync::{Semaphore, watch},
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 
 /// The key's name in its Secret, as WMCO has it (wmco.md §2.3).
 const SECRET_KEY: &str = "private-key.pem";
 /// Longest key that is read, in bytes.
 const KEY_BYTES_MAX: usize = 64 << 10;
+/// The code of what fails without a key that can be used.
+pub(crate) const NO_KEY: &str = "NoPrivateKey";
+/// Attempts that wait for the key here at once; further ones wait in the engine.
+const HELD_MAX: usize = 64;
+/// How long those wait there before they come again, in milliseconds.
+const ELSEWHERE_MS: u64 = 4 * 60_000;
+/// How many times as often a key is looked at that cannot be used: somebody mends it, and waits for dormer to see it.
+const SOONER: u32 = 5;
 /// How often the key is looked at again.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(15);
 
@@ -29,36 +46,60 @@ pub(crate) struct Source {
 }
 
 impl Source {
+    /// Where, for people.
+    fn place(&self) -> String {
+        match &self.place {
+            Place::File(path) => format!("the file {}", path.display()),
+            Place::Secret(name) => format!("the Secret {}/{name}", self.namespace),
+        }
+    }
+
     /// The key's text, or one sentence about what is missing. The text is never part of that sentence.
-    pub(crate) async fn read(&self) -> Result<String, String> {
-        let (place, bytes) = match &self.place {
+    async fn read(&self) -> Result<String, String> {
+        let place = self.place();
+        let bytes = match &self.place {
             Place::File(path) => {
-                let place = format!("the file {}", path.display());
                 let read = tokio::fs::read(path).await;
-                let bytes = read.map_err(|error| format!("cannot read {place}: {error}"))?;
-                (place, bytes)
+                read.map_err(|error| format!("cannot read {place}: {error}"))?
             }
             Place::Secret(name) => {
-                let place = format!("the Secret {}/{name}", self.namespace);
                 let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
                 let found = secrets.get_opt(name).await;
                 let found = found.map_err(|error| format!("cannot read {place}: {error}"))?;
-                let data = found.ok_or(format!("there is no {place}"))?.data.unwrap_or_default();
+                let absent = || {
+                    format!(
+                        "there is no SSH private key: {place} does not exist; kubectl -n {} create secret generic \
+                         {name} --from-file={SECRET_KEY}=KEYFILE makes it",
+                        self.namespace
+                    )
+                };
+                let data = found.ok_or_else(absent)?.data.unwrap_or_default();
                 let bytes = data.into_iter().find(|(key, _)| key == SECRET_KEY);
-                (place.clone(), bytes.ok_or(format!("{place} has no {SECRET_KEY}"))?.1.0)
+                bytes.ok_or_else(|| format!("{place} has no {SECRET_KEY}: put the key there"))?.1.0
             }
         };
         if bytes.len() > KEY_BYTES_MAX {
             return Err(format!("{place} has {} bytes; at most {KEY_BYTES_MAX}", bytes.len()));
         }
-        String::from_utf8(bytes).map_err(|_| format!("{place} is no text"))
+        String::from_utf8(bytes).map_err(|_| format!("{place} is no text: put the key there"))
+    }
+
+    /// The key, or one sentence about what is wrong with it and what to do. Its text is never part of that sentence.
+    pub(crate) async fn key(&self) -> Result<Key, String> {
+        self.parsed(self.read().await)
+    }
+
+    fn parsed(&self, text: Result<String, String>) -> Result<Key, String> {
+        Key::read(&text?).map_err(|error| format!("{error}; it is read from {}", self.place()))
     }
 }
 
-/// Hands that are made from the key, and made anew when it changes. Without a key their tasks fail, and say why.
+/// Hands that are made from the key, and made anew when it changes. Without a key their tasks wait, and say for what.
 pub(crate) struct Keyed<H> {
     hands: watch::Receiver<Result<Arc<H>, String>>,
     following: JoinHandle<()>,
+    /// Room for attempts that wait here.
+    held: Semaphore,
 }
 
 impl<H> Drop for Keyed<H> {
@@ -68,16 +109,20 @@ impl<H> Drop for Keyed<H> {
 }
 
 impl<H: Execute> Keyed<H> {
-    /// Hands made by `make` from the key at `source`. A key that is not there yet is waited for.
+    /// Hands made by `make` from the key at `source`. A key that is not there yet is waited for. Of a worker's
+    /// `slots`, at most half are taken by attempts that wait for it.
     pub(crate) async fn follow(
         source: Source,
+        slots: usize,
         make: impl Fn(Key) -> H + Send + Sync + 'static,
     ) -> Self {
         let mut known = source.read().await;
-        let (tell, hands) = watch::channel(made(&known, &make));
+        let (tell, hands) = watch::channel(made(&source, &known, &make));
         let following = tokio::spawn(async move {
             loop {
-                sleep(source.look_every).await;
+                let lacking = tell.borrow().is_err();
+                let sooner = if lacking { SOONER } else { 1 };
+                sleep(source.look_every / sooner).await;
                 let now = source.read().await;
                 // A key that cannot be read for a while is still the key.
                 if now == known || (now.is_err() && known.is_ok()) {
@@ -85,27 +130,86 @@ impl<H: Execute> Keyed<H> {
                 }
                 known = now;
                 tracing::info!("the private key has changed");
-                let _ = tell.send_replace(made(&known, &make));
+                let _ = tell.send_replace(made(&source, &known, &make));
             }
         });
-        Self { hands, following }
+        Self { hands, following, held: Semaphore::new(HELD_MAX.min(slots / 2)) }
+    }
+
+    /// Tells `told` what is lacking, now and after each change, for as long as these hands live.
+    pub(crate) fn telling(
+        &self,
+        told: impl Fn(Option<String>) + Send + 'static,
+    ) -> BoxFuture<'static, ()> {
+        let mut hands = self.hands.clone();
+        Box::pin(async move {
+            loop {
+                told(hands.borrow_and_update().as_ref().err().cloned());
+                if hands.changed().await.is_err() {
+                    return;
+                }
+            }
+        })
+    }
+
+    /// Ends when there is a key; says meanwhile what is lacking.
+    async fn come(&self, progress: &Progress) {
+        let mut hands = self.hands.clone();
+        loop {
+            match hands.borrow_and_update().as_ref() {
+                Ok(_) => return,
+                Err(why) => progress.lacks(why),
+            }
+            if hands.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 }
 
-fn made<H>(text: &Result<String, String>, make: &impl Fn(Key) -> H) -> Result<Arc<H>, String> {
-    let key = text.clone().and_then(|text| Key::read(&text).map_err(|error| error.to_string()));
+fn made<H>(
+    source: &Source,
+    text: &Result<String, String>,
+    make: &impl Fn(Key) -> H,
+) -> Result<Arc<H>, String> {
+    let key = source.parsed(text.clone());
     if let Err(why) = &key {
-        tracing::warn!(why, "no private key for Windows hosts");
+        tracing::warn!(why, "no private key for Windows hosts: every machine waits for it");
     }
     key.map(|key| Arc::new(make(key)))
 }
 
+/// What an attempt ends with for lack of a key: it is given back.
+fn lacking(why: String, after_ms: u64) -> Failure {
+    let failure = Failure::transient(NO_KEY, why);
+    Failure { after_ms: Some(after_ms), uncounted: true, ..failure }
+}
+
 impl<H: Execute> Execute for Keyed<H> {
+    async fn ready(
+        &self,
+        order: &Order,
+        progress: &Progress,
+        time_factor: f64,
+    ) -> Result<(), Failure> {
+        let hands = self.hands.borrow().clone();
+        match (hands, self.held.try_acquire()) {
+            (Ok(hands), _) => hands.ready(order, progress, time_factor).await,
+            (Err(why), Err(_)) => Err(lacking(why, ELSEWHERE_MS)),
+            (Err(_), Ok(_held)) => {
+                let max = Duration::from_millis(READY_MS_MAX).div_f64(time_factor.max(0.001));
+                let come = timeout(max, self.come(progress)).await;
+                let why = || self.hands.borrow().as_ref().err().cloned().unwrap_or_default();
+                come.map_err(|_| lacking(why(), 0))
+            }
+        }
+    }
+
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
         let hands = self.hands.borrow().clone();
         match hands {
             Ok(hands) => hands.execute(order, progress).await,
-            Err(why) => Err(Failure::transient("NoPrivateKey", why)),
+            Err(why) => Err(lacking(why, 0)),
         }
     }
 }
@@ -163,9 +267,9 @@ pub(crate) mod tests {
             place: Place::Secret(name.into()),
             look_every: LOOK_EVERY,
         };
-        let keyed = Keyed::follow(source("cloud-private-key"), |_| Idle).await;
+        let keyed = Keyed::follow(source("cloud-private-key"), 8, |_| Idle).await;
         keyed.execute(&order(), &Progress::default()).await.expect("hands with a key");
-        let keyed = Keyed::follow(source("no-such-key"), |_| Idle).await;
+        let keyed = Keyed::follow(source("no-such-key"), 8, |_| Idle).await;
         let failure = keyed.execute(&order(), &Progress::default()).await.expect_err("no key");
         assert_eq!((failure.code.as_str(), failure.retry), ("NoPrivateKey", true));
         assert!(failure.message.contains("no-such-key"), "{failure:?}");
@@ -183,7 +287,7 @@ pub(crate) mod tests {
             place: Place::File(file.clone()),
             look_every: Duration::from_millis(20),
         };
-        let keyed = Keyed::follow(source, |_| Idle).await;
+        let keyed = Keyed::follow(source, 8, |_| Idle).await;
         let failure = keyed.execute(&order(), &Progress::default()).await.expect_err("no key");
         assert!(!failure.message.contains("this is no key"), "{failure:?}");
         std::fs::write(&file, &world.ssh_key.private_pem).expect("written");

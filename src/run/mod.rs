@@ -16,7 +16,8 @@ use crate::{
         access::{self, By, Gate, Homes, Reviews},
     },
     config::{Authentication, Config, Role, Settings, Store},
-    console, health,
+    console,
+    health::{self, Standing},
     live::Live,
     metrics,
     plan::Desk,
@@ -160,6 +161,18 @@ fn push_metrics(running: &mut Running, meter: Meter) {
     });
 }
 
+/// Has health say what the worker lacks.
+fn tell_lack(running: &mut Running, hands: &hands::Both) {
+    let health = running.health();
+    let telling = hands.host.telling(move |lack| {
+        health.tell(WORKER, lack.map_or(Standing::Up, Standing::Hindered));
+    });
+    running.beside(WORKER, async move {
+        telling.await;
+        std::future::pending().await
+    });
+}
+
 /// A way to the cluster, where a role needs one. An engine has none at all; a console without one plans nothing.
 async fn client(config: &Config) -> anyhow::Result<Option<kube::Client>> {
     if config.is(Role::Watcher) || config.is(Role::Worker) {
@@ -196,14 +209,16 @@ impl Cluster<'_> {
     ) -> anyhow::Result<(Running, Router)> {
         let store = EmbeddedStore::open(folder)?;
         let ports = Arc::new(Local::new(Arc::new(store), SystemClock));
+        let hands = self.hands().await?;
         let parts = Parts {
             ports: Arc::clone(&ports),
-            hands: self.hands().await?,
+            hands: Arc::clone(&hands),
             live: Arc::clone(live),
             engine: engine::Options::default(),
             worker: self.worker(),
         };
         let mut running = roles::start_seen(parts, self.telemetry()?);
+        tell_lack(&mut running, &hands);
         self.watch(&mut running, roles::facts(&ports), None)?;
         let people = self.people(&mut running, ports, live, None)?;
         Ok((running, people))
@@ -223,7 +238,9 @@ impl Cluster<'_> {
         let link = nats::connect(self.config, servers).await?;
         if self.config.is(Role::Worker) {
             let orders = NatsOrders::open(Arc::clone(&link), &self.config.name, &CLASSES).await?;
-            running.worker(Arc::new(orders), self.hands().await?, self.worker());
+            let hands = self.hands().await?;
+            running.worker(Arc::new(orders), Arc::clone(&hands), self.worker());
+            tell_lack(&mut running, &hands);
         }
         if self.config.is(Role::Watcher) {
             let election = Election { identity: self.config.name.clone(), duration: LEASE };

@@ -2,7 +2,6 @@
 
 use super::key::{LOOK_EVERY, Source};
 use dormer_profile::userdata::user_data;
-use dormer_workers::ssh::Key;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api, Client, ResourceExt,
@@ -56,9 +55,7 @@ impl Keeper {
     /// Makes both Secrets stand as they shall. Without a key nothing is done: the key's absence is told elsewhere.
     async fn once(&self) -> Result<(), String> {
         let Some(platform) = self.platform().await? else { return Ok(()) };
-        let Some(key) = self.source.read().await.ok().and_then(|text| Key::read(&text).ok()) else {
-            return Ok(());
-        };
+        let Ok(key) = self.source.key().await else { return Ok(()) };
         let public = key.public_line().map_err(|error| error.to_string())?;
         let text = user_data(&public, &platform).map_err(|error| error.to_string())?;
         self.keep(&self.machines, &public, &text).await?;

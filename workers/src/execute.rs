@@ -8,10 +8,27 @@ use dormer_proto::{
 };
 use std::future::Future;
 
+/// Longest wait of hands that lack something, in milliseconds of the engine's time: less than an order may wait in a
+/// queue, so that the engine does not give the attempt up meanwhile.
+pub const READY_MS_MAX: u64 = 4 * 60_000;
+
 /// Executes orders. An order may come twice, and twice at once: doing it again must be harmless.
 ///
 /// The future may be dropped at any await (a limit, a shutdown): what was begun must be safe to begin again.
 pub trait Execute: Send + Sync + 'static {
+    /// Waits for what these hands themselves lack for `order`, and tells `progress` what it is. The attempt's limit
+    /// begins after it. It ends within [`READY_MS_MAX`] of the engine's time, of which `time_factor` milliseconds pass
+    /// in one of ours.
+    fn ready(
+        &self,
+        order: &Order,
+        progress: &Progress,
+        time_factor: f64,
+    ) -> impl Future<Output = Result<(), Failure>> + Send {
+        let _ = (order, progress, time_factor);
+        async { Ok(()) }
+    }
+
     /// Does what `order` asks, and tells `progress` each time something moved.
     fn execute(
         &self,
@@ -43,6 +60,19 @@ pub fn on_host(task: &Task) -> bool {
 }
 
 impl<H: Execute, K: Execute> Execute for Hands<H, K> {
+    async fn ready(
+        &self,
+        order: &Order,
+        progress: &Progress,
+        time_factor: f64,
+    ) -> Result<(), Failure> {
+        if on_host(&order.body) {
+            self.host.ready(order, progress, time_factor).await
+        } else {
+            self.kubernetes.ready(order, progress, time_factor).await
+        }
+    }
+
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
         if on_host(&order.body) {
             self.host.execute(order, progress).await

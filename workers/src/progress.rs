@@ -32,15 +32,18 @@ struct Inner {
     of: u64,
     unit: &'static str,
     moved: Instant,
+    lacks: Option<String>,
+}
+
+impl Inner {
+    fn begun(step: String, of: u64, unit: &'static str) -> Self {
+        Self { step, done: 0, of, unit, moved: Instant::now(), lacks: None }
+    }
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        let moved = Instant::now();
-        Self(
-            Arc::new(Mutex::new(Inner { step: "start".into(), done: 0, of: 0, unit: "", moved })),
-            Arc::default(),
-        )
+        Self(Arc::new(Mutex::new(Inner::begun("start".into(), 0, ""))), Arc::default())
     }
 }
 
@@ -51,7 +54,13 @@ impl Progress {
 
     /// Begins a step of `of` `unit`s (0: unknown).
     pub fn step(&self, name: impl Into<String>, of: u64, unit: &'static str) {
-        *self.inner() = Inner { step: name.into(), done: 0, of, unit, moved: Instant::now() };
+        *self.inner() = Inner::begun(name.into(), of, unit);
+    }
+
+    /// The attempt waits for what dormer itself lacks, which `sentence` says, until the next step.
+    pub fn lacks(&self, sentence: &str) {
+        let begun = Inner::begun("wait for what dormer lacks".into(), 0, "");
+        *self.inner() = Inner { lacks: Some(sentence.to_owned()), ..begun };
     }
 
     /// `more` units of the present step are done. 0 counts as a sign of life, too.
@@ -108,6 +117,7 @@ impl Progress {
             done: inner.done,
             of: inner.of,
             unit: inner.unit.to_owned(),
+            lacks: inner.lacks.clone(),
         }
     }
 }

@@ -238,6 +238,13 @@ impl<O: Orders, X: Execute> Worker<O, X> {
         progress: &Progress,
         newer: &CancellationToken,
     ) -> Result<Outcome, Failure> {
+        let ready = self.hands.ready(order, progress, self.options.time_factor);
+        tokio::select! {
+            biased;
+            ready = ready => ready?,
+            () = newer.cancelled() => return Err(superseded()),
+        }
+        progress.step("start", 0, "");
         let limit = self.options.limit(order);
         // Nothing of the attempt outlives a panic but its progress, which is behind a lock that forgives.
         let doing = AssertUnwindSafe(self.hands.execute(order, progress)).catch_unwind();

@@ -85,6 +85,15 @@ impl<W: Workflow> OpenTask<W> {
     pub fn overall(&self) -> Timestamp {
         self.first_at.plus_ms(self.policy.overall_ms_max)
     }
+
+    /// Gives the attempt back that ends at `at`, with the time it took and the delay after it: the policy grows by
+    /// them. Its number stays, since it fences.
+    pub(crate) fn give_back(&mut self, at: Timestamp, delay_ms: u64) {
+        let TaskPhase::InFlight { at: issued, .. } = &self.phase else { return };
+        let ms = at.since_ms(*issued).saturating_add(delay_ms);
+        self.policy.attempts_max = self.policy.attempts_max.saturating_add(1);
+        self.policy.overall_ms_max = self.policy.overall_ms_max.saturating_add(ms);
+    }
 }
 
 /// A signal that has no receipt yet.

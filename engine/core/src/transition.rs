@@ -311,7 +311,11 @@ impl<W: Workflow> Transition<W> {
         let id = self.run.task_id(key);
         let at = self.at;
         let Some(task) = self.run.tasks.iter_mut().find(|task| task.key == key) else { return };
-        let delay = task.policy.delay_ms(&id, task.attempt).max(failure.after_ms.unwrap_or(0));
+        let mut delay = task.policy.delay_ms(&id, task.attempt).max(failure.after_ms.unwrap_or(0));
+        if failure.uncounted {
+            delay = failure.after_ms.unwrap_or(task.policy.first_ms);
+            task.give_back(at, delay);
+        }
         let until = at.plus_ms(delay);
         let spent = task.attempt.0 >= task.policy.attempts_max || until > task.overall();
         if failure.retry && !spent {

@@ -215,6 +215,31 @@ fn a_lasting_failure_is_not_tried_again() {
 }
 
 #[test]
+fn an_attempt_that_is_given_back_costs_neither_itself_nor_its_time() {
+    let mut world = World::default();
+    world.tell(10, fact(1, 5, Some(3)));
+    let mut now = 10;
+    for attempt in 1..=100 {
+        now += 240_000;
+        let lacking = Failure { uncounted: true, ..Failure::transient("NoKey", "no key") };
+        let report = report(world.run(), attempt, Err(lacking));
+        assert_eq!(world.tell(now, report).0, Verdict::Taken);
+        now = world.run().deadline().unwrap().0;
+        world.tell(now, letter(Inbound::Rang));
+    }
+    assert_eq!(world.heard().last().unwrap(), "fact Some(3)", "nothing is exhausted");
+    for attempt in 101..=106 {
+        let report = report(world.run(), attempt, Err(Failure::transient("Slow", "slow")));
+        assert_eq!(world.tell(now, report).0, Verdict::Taken);
+        if let Some(due) = world.run().deadline() {
+            now = due.0;
+            world.tell(now, letter(Inbound::Rang));
+        }
+    }
+    assert_eq!(world.heard().last().unwrap(), "exhausted Slow", "the six that count");
+}
+
+#[test]
 fn an_attempt_without_answer_is_given_up_at_its_limits_and_the_task_at_its_own() {
     let mut world = World::default();
     world.tell(10, fact(1, 5, Some(3)));

@@ -80,16 +80,33 @@ fn a_private_key_that_is_of_no_use_says_why() {
     if let Ok(old) = SshKey::make(folder.path(), "old", KeyKind::Dsa) {
         assert!(["KeyTooWeak", "KeyUnreadable"].contains(&code(&old.private).0.as_str()));
     }
-    let locked = SshKey::make(folder.path(), "locked", KeyKind::Ed25519).expect("a key");
-    let changed = Command::new("ssh-keygen")
-        .args(["-q", "-p", "-P", "", "-N", "a passphrase", "-f"])
-        .arg(&locked.path)
-        .status();
-    assert!(changed.expect("it runs").success());
-    let text = std::fs::read_to_string(&locked.path).expect("a file");
-    assert_eq!(code(&text), ("KeyEncrypted".into(), false));
-    assert_eq!(code("no key at all"), ("KeyUnreadable".into(), false));
+    for (at, (kind, form)) in LOCKED.iter().enumerate() {
+        let locked = SshKey::make(folder.path(), &format!("locked-{at}"), *kind).expect("a key");
+        let changed = Command::new("ssh-keygen")
+            .args(["-q", "-p", "-P", "", "-N", "a passphrase", "-m", form, "-f"])
+            .arg(&locked.path)
+            .status();
+        assert!(changed.expect("it runs").success());
+        let text = std::fs::read_to_string(&locked.path).expect("a file");
+        assert_eq!(code(&text), ("KeyEncrypted".into(), false), "{kind:?} {form}");
+    }
+    let sound = SshKey::make(folder.path(), "sound", KeyKind::Ed25519).expect("a key");
+    let half = &sound.private[..sound.private.len() / 2];
+    for text in ["", "no key at all", &sound.public, half, &format!("{half}\0")] {
+        let error = error(Key::read(text));
+        assert!(!error.to_string().contains(half), "the key is not repeated");
+        assert_eq!(told(error), ("KeyUnreadable".into(), false), "{text:?}");
+    }
 }
+
+/// Forms in which ssh-keygen writes a key with a passphrase.
+const LOCKED: [(KeyKind, &str); 5] = [
+    (KeyKind::Ed25519, "RFC4716"),
+    (KeyKind::Rsa(2048), "RFC4716"),
+    (KeyKind::Rsa(2048), "PEM"),
+    (KeyKind::Rsa(2048), "PKCS8"),
+    (KeyKind::Ecdsa(256), "PKCS8"),
+];
 
 /// What a host shows or asks for, and what is said of it.
 type Row = (&'static [KeyKind], &'static str, &'static str);
