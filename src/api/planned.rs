@@ -46,9 +46,9 @@ pub(super) async fn desired<P: Ports>(
         || ApiError::conflict("the pool does not say what it should be", "dormer get pools");
     let state = machine(&run).ok_or_else(unsaid)?;
     let desired = state.desired().ok_or_else(unsaid)?;
-    let found = desk.catalog.find(desired).map_err(cannot)?;
     let bootstrap = desk.bootstrap().await.map_err(unread)?;
-    let parts = (found.profile.as_ref(), &found.payload.manifest);
+    let found = desk.catalog.find(desired).map_err(cannot)?;
+    let parts = (found.profile.as_ref(), &found.payload.manifest, found.around.as_ref());
     let documents = desk
         .documents(&bootstrap, state, parts, &desired.version)
         .map_err(|why| ApiError::conflict(why, "dormer profile render shows the same offline"))?;

@@ -9,7 +9,7 @@ use dormer_profile::{
     problem::Problems,
     profile::Profile,
     script,
-    version::version,
+    version::version_in,
 };
 use dormer_proto::{
     machine,
@@ -39,7 +39,7 @@ impl Candidate {
             }
             _ => found.profile.as_ref().clone(),
         };
-        let version = version(&profile, &manifest, script::hash());
+        let version = version_in(&found.around, &profile, &manifest, script::hash());
         Ok((profile, manifest, version))
     }
 }
@@ -82,7 +82,7 @@ pub(crate) fn compare(
     };
     let (profile, manifest, to) = candidate.over(&wanted).map_err(|e| e.to_string())?;
     shown["to"] = to.as_str().into();
-    let after = desk.documents(bootstrap, state, (&profile, &manifest), &to)?;
+    let after = desk.documents(bootstrap, state, (&profile, &manifest, &wanted.around), &to)?;
     if state.version.as_deref() == Some(to.as_str()) {
         shown["changes"] = json!([]);
         return Ok((shown, None));
@@ -96,7 +96,7 @@ pub(crate) fn compare(
         }
     };
     let present = state.version.as_deref().unwrap_or_default();
-    let parts = (before.profile.as_ref(), &before.payload.manifest);
+    let parts = (before.profile.as_ref(), &before.payload.manifest, before.around.as_ref());
     let before = desk.documents(bootstrap, state, parts, present)?;
     let mut found = Vec::new();
     for (from, to) in before.iter().zip(&after) {

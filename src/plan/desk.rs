@@ -6,6 +6,7 @@ use dormer_profile::{
     profile::Profile,
     render::{Inputs, render},
     shown::named_secrets,
+    surroundings::{Look, Surroundings},
     values::JOIN_SECRETS,
 };
 use dormer_proto::{
@@ -23,8 +24,11 @@ use dormer_workflows::machine::State;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 
-/// Reads how the cluster's nodes join.
-type Bootstraps = dyn Fn() -> BoxFuture<'static, Result<Bootstrap, Failure>> + Send + Sync;
+/// Reads how the cluster's nodes join, and looks at what it says about all of them.
+type Bootstraps = dyn Fn() -> BoxFuture<'static, Result<(Bootstrap, Look), Failure>> + Send + Sync;
+
+/// Of what a machine is made.
+pub(crate) type Parts<'a> = (&'a Profile, &'a Manifest, &'a Surroundings);
 
 /// What is needed to say what a node would become: the catalog, and the cluster's own values.
 pub(crate) struct Desk {
@@ -37,17 +41,22 @@ impl Desk {
     pub(crate) fn new<C: Cluster>(catalog: Catalog, cluster: Arc<C>) -> Arc<Self> {
         let bootstrap: Box<Bootstraps> = Box::new(move || {
             let cluster = Arc::clone(&cluster);
-            Box::pin(async move { cluster.bootstrap().await })
+            Box::pin(async move { Ok((cluster.bootstrap().await?, cluster.look_around().await)) })
         });
         Arc::new(Self { catalog, bootstrap })
     }
 
-    /// The cluster's own values, read now.
+    /// The cluster's own values, read now; what the catalog has is brought up to date by the way.
     ///
     /// # Errors
     /// The cluster does not say.
     pub(crate) async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
-        (self.bootstrap)().await
+        let (bootstrap, look) = (self.bootstrap)().await?;
+        // A process without a watcher knows what it means by this alone.
+        for told in self.catalog.look_around(look) {
+            tracing::debug!("of the cluster around: {told}");
+        }
+        Ok(bootstrap)
     }
 
     /// The sections of a machine as `profile` and `payload` have them: both once it has a Node.
@@ -58,13 +67,17 @@ impl Desk {
         &self,
         bootstrap: &Bootstrap,
         state: &State,
-        (profile, payload): (&Profile, &Manifest),
+        (profile, payload, around): Parts<'_>,
         version: &str,
     ) -> Result<Vec<Document>, String> {
         let (host, node) = (host(state), state.node_name());
         let sections: &[Section] =
             if node.is_some() { &[Section::Host, Section::Node] } else { &[Section::Host] };
-        let secrets = named_secrets(profile, |name| JOIN_SECRETS.contains(&name));
+        let exporter = bootstrap.exporter_tls.is_some();
+        let mut secrets = named_secrets(profile, |name| {
+            JOIN_SECRETS.contains(&name) || (exporter && name.starts_with("exporter-tls-"))
+        });
+        around.named_secrets(&host.platform.to_lowercase(), &mut secrets);
         let keep = self.catalog.folders();
         let one = |section: &Section| {
             let known = Known {
@@ -72,7 +85,9 @@ impl Desk {
                 node: node.as_deref(),
                 subnet: state.node.as_ref().and_then(|node| node.subnet.clone()),
             };
-            let variables = values(bootstrap, &host, *section, known, payload).variables();
+            let mut values = values(bootstrap, &host, *section, known, payload);
+            around.fill(&mut values);
+            let variables = values.variables();
             let inputs =
                 Inputs { profile, payload, variables: &variables, secrets: &secrets, keep: &keep };
             let section = match section {

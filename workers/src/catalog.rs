@@ -9,12 +9,13 @@ use dormer_profile::{
     problem::Problems,
     profile::Profile,
     script,
-    version::version,
+    surroundings::{Look, Surroundings},
+    version::version_in,
 };
 use dormer_proto::{message::Failure, pool::Desired};
 use sha2::{Digest, Sha256};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     io::{self, Read},
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
@@ -25,6 +26,8 @@ use tokio::{io::AsyncRead, sync::watch};
 const MANIFEST_BYTES_MAX: u64 = 4 << 20;
 /// How much of a file is read at once to sum it up, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
+/// How many versions that nobody is given any more are still found.
+const RETIRED_MAX: usize = 64;
 
 /// Why a payload or a profile is not taken in.
 #[derive(Debug, thiserror::Error)]
@@ -171,15 +174,22 @@ pub struct Found {
     pub profile: Arc<Profile>,
     /// The payload.
     pub payload: Arc<Payload>,
+    /// The cluster around its nodes.
+    pub around: Arc<Surroundings>,
 }
 
 #[derive(Default)]
 struct Inner {
+    /// The users' layers.
+    layers: Vec<Layer>,
+    around: Arc<Surroundings>,
+    /// Whether anybody looked around yet.
+    looked: bool,
     profiles: BTreeMap<String, Arc<Profile>>,
     payloads: Vec<Arc<Payload>>,
     versions: BTreeMap<String, Found>,
-    /// What the layers before these made, and nobody is given any more.
-    retired: BTreeMap<String, Found>,
+    /// What earlier layers and surroundings made, and nobody is given any more; the newest first.
+    retired: VecDeque<(String, Found)>,
 }
 
 /// Profiles and payloads, side by side. Clones are the same catalog.
@@ -196,7 +206,8 @@ impl Catalog {
     /// # Errors
     /// A layer has mistakes.
     pub fn new(layers: &[Layer]) -> Result<Self, Problems> {
-        let inner = Inner { profiles: profiles(layers)?, ..Inner::default() };
+        let profiles = profiles(layers, &Surroundings::default())?;
+        let inner = Inner { profiles, layers: layers.to_vec(), ..Inner::default() };
         Ok(Self { inner: Arc::new(RwLock::new(inner)), changed: watch::Sender::new(0) })
     }
 
@@ -206,15 +217,41 @@ impl Catalog {
     /// # Errors
     /// A layer has mistakes: nothing changes.
     pub fn set_layers(&self, layers: &[Layer]) -> Result<(), Problems> {
-        let profiles = profiles(layers)?;
         {
             let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-            inner.retired = std::mem::take(&mut inner.versions);
-            inner.profiles = profiles;
-            inner.index();
+            inner.profiles = profiles(layers, &inner.around)?;
+            inner.layers = layers.to_vec();
+            inner.renew();
         }
         self.changed.send_modify(|n| *n += 1);
         Ok(())
+    }
+
+    /// Takes in what a look at the cluster found. What is not understood, or cannot be followed on Windows, is
+    /// answered, a sentence each; of that what was found before goes on to hold.
+    #[must_use]
+    pub fn look_around(&self, look: Look) -> Vec<String> {
+        let (renewed, told) = {
+            let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+            let (around, mut told) = inner.around.with(look, !inner.looked);
+            inner.looked = true;
+            let renewed = around != *inner.around;
+            if renewed {
+                match profiles(&inner.layers, &around) {
+                    Ok(profiles) => {
+                        inner.profiles = profiles;
+                        inner.around = Arc::new(around);
+                        inner.renew();
+                    }
+                    Err(problems) => told.push(format!("the cluster and the layers: {problems}")),
+                }
+            }
+            (renewed, told)
+        };
+        if renewed {
+            self.changed.send_modify(|n| *n += 1);
+        }
+        told
     }
 
     /// Takes a payload in, in place of one with the same version.
@@ -236,16 +273,16 @@ impl Catalog {
     pub fn find(&self, desired: &Desired) -> Result<Found, Failure> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         let found = inner.versions.get(&desired.version);
-        found.or_else(|| inner.retired.get(&desired.version)).cloned().ok_or_else(|| {
+        found.or_else(|| inner.retired(&desired.version)).cloned().ok_or_else(|| {
             let known = inner.versions.keys().cloned().collect::<Vec<_>>().join(", ");
             let message = format!(
                 "this worker cannot make version {} (payload {}); it has {}: give it the same payload folder, \
-                 layers and build of dormer as the watcher",
+                 layers and build of dormer as the watcher, and the same rights to read the cluster's settings",
                 desired.version,
                 desired.payload,
                 if known.is_empty() { "none".to_owned() } else { known }
             );
-            Failure::transient("VersionNotHere", message)
+            Failure::transient(VERSION_NOT_HERE, message)
         })
     }
 
@@ -256,16 +293,16 @@ impl Catalog {
     /// No payload is installed at all.
     pub fn closest(&self, version: &str) -> Result<Desired, Failure> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        let known = inner.versions.get(version).or_else(|| inner.retired.get(version));
+        let known = inner.versions.get(version).or_else(|| inner.retired(version));
         let known = known.map(|found| (version.to_owned(), found.clone()));
         let newest = || {
             let payload = inner.payloads.last()?;
             let profile = inner.profiles.values().next()?;
-            let version = self::version(profile, &payload.manifest, script::hash());
+            let version = inner.version(profile, payload);
             inner.versions.get(&version).map(|found| (version, found.clone()))
         };
         let (version, found) = known.or_else(newest).ok_or_else(|| {
-            Failure::transient("VersionNotHere", "this worker has no payload at all")
+            Failure::transient(VERSION_NOT_HERE, "this worker has no payload at all")
         })?;
         Ok(Desired { version, payload: found.payload.manifest.version.clone() })
     }
@@ -279,15 +316,37 @@ impl Catalog {
 }
 
 impl Inner {
+    fn version(&self, profile: &Profile, payload: &Payload) -> String {
+        version_in(&self.around, profile, &payload.manifest, script::hash())
+    }
+
+    fn retired(&self, version: &str) -> Option<&Found> {
+        self.retired.iter().find(|(known, _)| known == version).map(|(_, found)| found)
+    }
+
+    /// Other versions, after other layers or surroundings; those there were are still found.
+    fn renew(&mut self) {
+        for before in std::mem::take(&mut self.versions) {
+            self.retired.push_front(before);
+        }
+        self.index();
+        let versions = &self.versions;
+        self.retired.retain(|(version, _)| !versions.contains_key(version));
+        self.retired.truncate(RETIRED_MAX);
+    }
+
     fn index(&mut self) {
         self.versions.clear();
+        let mut versions = BTreeMap::new();
         for profile in self.profiles.values() {
             for payload in &self.payloads {
-                let version = version(profile, &payload.manifest, script::hash());
-                let found = Found { profile: profile.clone(), payload: payload.clone() };
-                self.versions.insert(version, found);
+                let (profile, payload) = (profile.clone(), payload.clone());
+                let version = self.version(&profile, &payload);
+                let around = Arc::clone(&self.around);
+                versions.insert(version, Found { profile, payload, around });
             }
         }
+        self.versions = versions;
     }
 }
 
@@ -298,6 +357,10 @@ impl Installed for Catalog {
         payload: Option<&str>,
     ) -> Result<BTreeMap<String, Desired>, String> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        if !inner.around.unknown.is_empty() {
+            let unknown = inner.around.unknown.join("; ");
+            return Err(format!("nobody can say what nodes should be, of the cluster's {unknown}"));
+        }
         let names = || inner.profiles.keys().cloned().collect::<Vec<_>>().join(", ");
         let layered = inner.profiles.get(profile);
         let layered = layered
@@ -315,7 +378,7 @@ impl Installed for Catalog {
             }
         })?;
         let desired = Desired {
-            version: version(layered, &chosen.manifest, script::hash()),
+            version: inner.version(layered, chosen),
             payload: chosen.manifest.version.clone(),
         };
         let builds = chosen.manifest.windows_builds.iter();
@@ -329,22 +392,36 @@ impl Installed for Catalog {
         Some(Edges { may_follow: found.manifest.may_follow.clone(), kubelet })
     }
 
+    fn look_around(&self, look: Look) -> Vec<String> {
+        Self::look_around(self, look)
+    }
+
     fn changed(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 }
 
-/// The built-in profiles, each with the layers that fit it.
-fn profiles(layers: &[Layer]) -> Result<BTreeMap<String, Arc<Profile>>, Problems> {
+/// The built-in profiles, each with what the cluster says, where it has a place for that, and with the layers that fit
+/// it.
+fn profiles(
+    layers: &[Layer],
+    around: &Surroundings,
+) -> Result<BTreeMap<String, Arc<Profile>>, Problems> {
     let mut profiles = BTreeMap::new();
     for name in builtin::NAMES {
         let mut all = vec![builtin::layer(name)?];
+        if !stack(&all)?.host.mirrors_folder.is_empty() {
+            all.push(around.layer());
+        }
         all.extend(layers.iter().filter(|layer| layer.fits(name)).cloned());
         let profile = stack(&all).map_err(|problems| problems.below(name))?;
         profiles.insert(name.to_owned(), Arc::new(profile));
     }
     Ok(profiles)
 }
+
+/// The code of a failure: this process does not have that version.
+pub const VERSION_NOT_HERE: &str = "VersionNotHere";
 
 /// Orders versions by their numbers, `10.9.0` before `10.10.0`; what is no number compares as text.
 pub fn order(a: &str, b: &str) -> std::cmp::Ordering {
@@ -397,6 +474,39 @@ mod tests {
         assert_ne!(old.profile, new.profile);
         let closest = catalog.closest(&before.version).expect("itself");
         assert_eq!(closest.version, before.version);
+    }
+
+    #[test]
+    fn another_cluster_around_makes_another_version_and_the_old_one_is_still_found() {
+        use dormer_profile::surroundings::Proxy;
+        let catalog = Catalog::new(&[]).expect("a catalog");
+        catalog.add(payload("11.0.0"));
+        let version = || catalog.desired("openshift", None).map(|all| all["10.0.20348"].clone());
+        let before = version().expect("a version");
+        let unread = Look { proxy: Err("dormer may not get it".into()), ..Look::default() };
+        assert_eq!(catalog.look_around(unread.clone()).len(), 1);
+        let why = version().expect_err("nobody knows the proxy");
+        assert!(why.contains("proxy: dormer may not get it"), "{why}");
+        assert!(catalog.look_around(Look::default()).is_empty());
+        assert_eq!(version().expect("nothing is said"), before);
+        let proxy = Proxy { http: "http://proxy.example".into(), ..Proxy::default() };
+        let proxied = Look { proxy: Ok(proxy), ..Look::default() };
+        let mut changed = catalog.changed();
+        changed.mark_unchanged();
+        assert!(catalog.look_around(proxied.clone()).is_empty());
+        assert!(changed.has_changed().expect("a catalog"));
+        let after = version().expect("a version");
+        assert_ne!(after.version, before.version);
+        assert_ne!(
+            catalog.find(&before).expect("old").around,
+            catalog.find(&after).expect("new").around
+        );
+        changed.mark_unchanged();
+        assert_eq!(catalog.look_around(unread).len(), 1);
+        assert_eq!(version().expect("the old proxy holds"), after);
+        assert!(
+            catalog.look_around(proxied).is_empty() && !changed.has_changed().expect("a catalog")
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A pool's settings: the flat keys of its ConfigMap, and what is installed to meet them.
 
-use dormer_profile::payload::check_skew;
+use dormer_profile::{payload::check_skew, surroundings::Look};
 use dormer_proto::pool::{
     AfterTimeout, Approval, Desired, MaxUnavailable, PoolSettings, Strategy, Terms,
 };
@@ -42,6 +42,12 @@ pub trait Installed: Send + Sync + 'static {
     fn edges(&self, payload: &str) -> Option<Edges> {
         let _ = payload;
         None
+    }
+    /// Takes in what a look at the cluster found; the answer says what is not understood or cannot be followed, a
+    /// sentence each.
+    fn look_around(&self, look: Look) -> Vec<String> {
+        let _ = look;
+        Vec::new()
     }
     /// Changes its value whenever [`Installed::desired`] may answer otherwise than before.
     fn changed(&self) -> watch::Receiver<u64>;

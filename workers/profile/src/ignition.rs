@@ -17,7 +17,7 @@ const FILE_BYTES_MAX: usize = 256 << 10;
 /// What holds for the kubelets of Windows nodes, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct KubeletFacts {
-    /// The kubelet's `--cloud-provider`; `None`: nobody says, and the platform decides.
+    /// The kubelet's `--cloud-provider`, empty where it has none; `None`: nobody says, and the platform decides.
     pub cloud_provider: Option<String>,
     /// The file behind `--cloud-config`, where the kubelet has that flag.
     pub cloud_config: Option<String>,
@@ -43,7 +43,8 @@ pub fn kubelet_facts(config: &Value) -> Result<KubeletFacts, String> {
         None => None,
     };
     let ecr_config = file(config, ECR_CONFIG)?.map(|text| for_windows(&text)).transpose()?;
-    Ok(KubeletFacts { cloud_provider: flag("--cloud-provider"), cloud_config, ecr_config })
+    let cloud_provider = Some(flag("--cloud-provider").unwrap_or_default());
+    Ok(KubeletFacts { cloud_provider, cloud_config, ecr_config })
 }
 
 /// The words of a unit's command: `ExecStart=` up to the end of the line that no `\` continues.
@@ -168,7 +169,8 @@ mod tests {
     fn a_file_without_its_flag_is_nobodys() {
         let unit = "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider= --v=2\n";
         let files = [(CLOUD_CONFIG, "data:,x".to_owned())];
-        assert_eq!(kubelet_facts(&config(unit, &files)), Ok(KubeletFacts::default()));
+        let none = KubeletFacts { cloud_provider: Some(String::new()), ..KubeletFacts::default() };
+        assert_eq!(kubelet_facts(&config(unit, &files)), Ok(none));
     }
 
     #[test]

@@ -182,6 +182,26 @@ impl Surroundings {
     }
 }
 
+impl Surroundings {
+    /// The same secrets for people: each is its own name with what tells one content from another, a revision or the
+    /// beginning of a hash. Authorities are no secret and stand as they are.
+    pub fn named_secrets(&self, platform: &str, secrets: &mut Secrets) {
+        let mut own = Secrets::default();
+        self.secrets(platform, &mut own);
+        for (name, text) in own.iter() {
+            let which = match name {
+                TRUSTED_CA => {
+                    secrets.set(name, text);
+                    continue;
+                }
+                name if name.starts_with("registry.") => self.pull_secret.0.clone(),
+                _ => crate::sha256_hex(text.as_bytes())[..12].to_owned(),
+            };
+            secrets.set(name, format!("${{secret:{name}@{which}}}"));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,5 +1,6 @@
 //! What tasks on a Windows host need of the cluster: a few reads, and one annotation.
 
+use dormer_profile::surroundings::Look;
 use dormer_proto::{id::LeaseToken, machine::MachineRef, message::Failure};
 use std::future::Future;
 use zeroize::Zeroizing;
@@ -56,6 +57,8 @@ pub trait Cluster: Send + Sync + 'static {
         machine: &MachineRef,
         node: Option<&str>,
     ) -> impl Future<Output = Result<Standing, Failure>> + Send;
+    /// Looks at what the cluster says about all of its nodes. What cannot be read is a sentence in it.
+    fn look_around(&self) -> impl Future<Output = Look> + Send;
     /// Reads what a kubelet needs to join.
     fn bootstrap(&self) -> impl Future<Output = Result<Bootstrap, Failure>> + Send;
 }

@@ -8,7 +8,7 @@ use super::{
     values::{Known, values},
 };
 use crate::{
-    catalog::Payload,
+    catalog::{Found, Payload, VERSION_NOT_HERE},
     progress::Progress,
     ssh::{FILES_AT_ONCE, Session, Sftp, SshError, Upload, at_once},
     witness::{self, Deed},
@@ -20,7 +20,7 @@ use dormer_profile::{
     script, sha256_hex,
     values::join_secrets,
 };
-use dormer_proto::{machine::HostRef, message::Failure, work::Order};
+use dormer_proto::{machine::HostRef, message::Failure, pool::Desired, work::Order};
 use std::sync::Arc;
 
 /// A rendering on its way to a host.
@@ -63,19 +63,21 @@ impl<C: Cluster> HostHands<C> {
         progress: &Progress,
     ) -> Result<Prepared, Failure> {
         progress.step("render", 0, "");
-        let found = self.catalog.find(wanted.desired)?;
+        let found = self.find(wanted.desired).await?;
         let bootstrap = self.cluster.bootstrap().await?;
         let standing = self.cluster.standing(&host.machine, wanted.node).await?;
         // A Node keeps its name; before there is one, its certificates are routed by what was noted.
         let named = wanted.node.map(str::to_owned).or(standing.noted);
         let known = Known { named, node: wanted.node, subnet: standing.subnet };
-        let values = values(&bootstrap, host, wanted.section, known, &found.payload.manifest);
+        let mut values = values(&bootstrap, host, wanted.section, known, &found.payload.manifest);
+        found.around.fill(&mut values);
         let mut secrets = join_secrets(
             &bootstrap.api_url,
             &bootstrap.api_ca,
             &bootstrap.client_ca,
             &bootstrap.token,
         );
+        found.around.secrets(&values.platform, &mut secrets);
         if let Some((certificate, key)) = &bootstrap.exporter_tls {
             secrets.set("exporter-tls-crt", certificate);
             secrets.set("exporter-tls-key", key.as_str());
@@ -96,6 +98,19 @@ impl<C: Cluster> HostHands<C> {
             .to_bytes()
             .map_err(|error| Failure::lasting("DocumentUnusable", error.to_string()))?;
         Ok(Prepared { section, rendered, payload: found.payload, bytes })
+    }
+
+    /// What a version means. One that is not known yet may follow from what the cluster says of its nodes now.
+    async fn find(&self, desired: &Desired) -> Result<Found, Failure> {
+        match self.catalog.find(desired) {
+            Err(failure) if failure.code == VERSION_NOT_HERE => {
+                for told in self.catalog.look_around(self.cluster.look_around().await) {
+                    tracing::debug!("of the cluster around: {told}");
+                }
+                self.catalog.find(desired)
+            }
+            found => found,
+        }
     }
 
     /// Sends the script and a document that is too long for a command line, if they are not there.

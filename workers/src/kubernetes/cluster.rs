@@ -7,6 +7,7 @@ use super::{
     keys,
 };
 use crate::host::cluster::{Bootstrap, Cluster, Standing};
+use dormer_profile::surroundings::Look;
 use dormer_proto::{machine::MachineRef, message::Failure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
@@ -103,6 +104,10 @@ impl Cluster for KubernetesHands {
         }
         standing.token = marks.iter().map(|mark| mark.token).max().unwrap_or_default();
         Ok(standing)
+    }
+
+    async fn look_around(&self) -> Look {
+        self.around.look().await
     }
 
     async fn bootstrap(&self) -> Result<Bootstrap, Failure> {

@@ -1,6 +1,7 @@
 //! What a task does at the Kubernetes API: fences, evictions, deletions, certificates, annotations.
 
 mod api;
+mod around;
 mod cluster;
 mod csr;
 mod delete;
@@ -13,6 +14,7 @@ mod mark;
 mod payload;
 mod refusal;
 
+pub(crate) use around::Around;
 pub use cluster::{EXPORTER_TLS, Settings};
 
 use crate::{execute::Execute, progress::Progress};
@@ -36,6 +38,7 @@ const ROUNDS_MAX: u32 = 4;
 pub struct KubernetesHands {
     client: Client,
     settings: Arc<Settings>,
+    around: Arc<Around>,
     events: events::Events,
 }
 
@@ -45,7 +48,8 @@ impl KubernetesHands {
     #[must_use]
     pub fn new(client: Client, settings: Settings) -> Self {
         let events = events::Events::new(client.clone(), "dormer-worker");
-        Self { client, settings: Arc::new(settings), events }
+        let around = Arc::new(Around::new(client.clone(), &settings.namespace));
+        Self { client, settings: Arc::new(settings), around, events }
     }
 
     async fn once(&self, task: &Task, progress: &Progress) -> Result<Outcome, Failure> {

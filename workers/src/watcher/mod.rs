@@ -7,9 +7,10 @@
 //!
 //! It may do no more than: list and watch Machines and MachineSets in their namespace, Nodes and
 //! CertificateSigningRequests, and ConfigMaps in dormer's namespace; read `/version`; get, create and update the
-//! Lease there; create and patch Events there; get and apply RuntimeClasses. It writes to no Machine, MachineSet or
-//! Node.
+//! Lease there; create and patch Events there; get and apply RuntimeClasses; read what the cluster says about all of its
+//! nodes (mirror sets, pull secret, proxy, authorities, machine config). It writes to no Machine, MachineSet or Node.
 
+mod around;
 mod classes;
 mod cluster;
 mod csr;
@@ -27,6 +28,7 @@ pub use election::Election;
 pub use status::Status;
 
 use crate::{pool::Installed, port::Facts};
+use around::Surroundings;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use classes::Classes;
 use cluster::Trouble;
@@ -118,6 +120,7 @@ pub async fn run<F: Facts, I: Installed>(
     );
     let watcher = Watcher {
         settings: Settings::new(client.clone(), &options.pool, &options.namespace),
+        surroundings: Surroundings::new(client.clone(), &options.pool, &options.namespace),
         client,
         facts,
         catalog,
@@ -146,6 +149,7 @@ struct Watcher<F, I> {
     told: Told,
     servers: Servers,
     classes: Classes,
+    surroundings: Surroundings,
     unreadable: Unreadable,
 }
 

@@ -29,6 +29,8 @@ const PORT_LIMIT: Duration = Duration::from_secs(60);
 const CHANGES_MAX: usize = 1_024;
 /// Into how many parts the repeats of one round are spread.
 const PARTS: u32 = 60;
+/// After how many parts the cluster around the nodes is looked at again.
+const AROUND_EVERY: u32 = 10;
 /// After how many parts the Windows builds among the nodes are looked at again.
 const CLASSES_EVERY: u32 = 5;
 /// After how many parts the rollout hears that MachineSets have other numbers, if that is all that changed: a letter
@@ -70,6 +72,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         let mut round =
             Round { view, writer, fresh: VecDeque::new(), cursor, parts: 0, part, owners_due };
         self.servers.look(&self.client).await;
+        self.surroundings.look(&*self.catalog).await;
         self.settle(&mut round).await;
         let letters = round.writer.everything(&mut round.view, &mut self.told);
         round.view.owners_changed = false;
@@ -118,6 +121,9 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                 }
                 _ = parts.tick() => {
                     let mut letters = self.part(&mut round);
+                    if round.parts.is_multiple_of(AROUND_EVERY) {
+                        self.surroundings.look(&*self.catalog).await;
+                    }
                     if round.parts.is_multiple_of(CLASSES_EVERY) {
                         self.keep_classes(&round).await;
                     }

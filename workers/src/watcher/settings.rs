@@ -126,21 +126,35 @@ impl Settings {
             pool = self.pool,
             "the pool's settings are refused, the ones before hold: {error}"
         );
-        let write = write_event(&self.client, &meta, error);
-        let written = tokio::time::timeout(EVENT_LIMIT, write).await;
-        match written {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!("no Event on the pool's ConfigMap: {error}"),
-            Err(_) => tracing::warn!("no Event on the pool's ConfigMap: it takes too long"),
-        }
+        let note = format!("{error}. Nothing changes: the settings before this edit hold.");
+        let field = Some(format!("data.{}", error.key));
+        write_event(&self.client, &meta, field, "BadPoolSetting", note).await;
         self.answered = Some(this);
     }
 }
 
-async fn write_event(
+/// Writes a warning about the pool's ConfigMap; what goes wrong is logged.
+pub(super) async fn write_event(
     client: &Client,
     meta: &ObjectMeta,
-    error: &PoolError,
+    field: Option<String>,
+    reason: &str,
+    note: String,
+) {
+    let write = publish(client, meta, field, reason, note);
+    match tokio::time::timeout(EVENT_LIMIT, write).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!("no Event on the pool's ConfigMap: {error}"),
+        Err(_) => tracing::warn!("no Event on the pool's ConfigMap: it takes too long"),
+    }
+}
+
+async fn publish(
+    client: &Client,
+    meta: &ObjectMeta,
+    field: Option<String>,
+    reason: &str,
+    note: String,
 ) -> Result<(), kube::Error> {
     let reference = ObjectReference {
         api_version: Some("v1".to_owned()),
@@ -149,16 +163,16 @@ async fn write_event(
         namespace: meta.namespace.clone(),
         uid: meta.uid.clone(),
         resource_version: meta.resource_version.clone(),
-        field_path: Some(format!("data.{}", error.key)),
+        field_path: field,
     };
-    let mut note = cut(format!("{error}. Nothing changes: the settings before this edit hold."));
+    let mut note = cut(note);
     // The API's limit for a note is 1 KiB.
     while note.len() > 1_000 {
         note.pop();
     }
     let event = Event {
         type_: EventType::Warning,
-        reason: "BadPoolSetting".to_owned(),
+        reason: reason.to_owned(),
         note: Some(note),
         action: "ReadSettings".to_owned(),
         secondary: None,

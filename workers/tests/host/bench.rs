@@ -8,7 +8,9 @@ use dormer_fleet::{
     host::{HostCounts, Phase},
     net,
 };
-use dormer_profile::{payload::Manifest, payload::PayloadFile, render::EXAMPLE_PAYLOAD};
+use dormer_profile::{
+    payload::Manifest, payload::PayloadFile, render::EXAMPLE_PAYLOAD, surroundings::Look,
+};
 use dormer_proto::{
     id::{Attempt, Incarnation, LeaseToken, RunId, Seq, Sum, TaskId, Timestamp},
     machine::{HostRef, MachineRef, Outcome, Section, Task},
@@ -61,6 +63,10 @@ impl Cluster for Plain {
         let noted = self.noted.lock().expect("notes").last().cloned();
         let names = vec!["ip-10-0-0-9.ec2.internal".to_owned()];
         Ok(Standing { token: LeaseToken(3), pods: 2, subnet: None, names, noted })
+    }
+
+    async fn look_around(&self) -> Look {
+        Look::default()
     }
 
     async fn bootstrap(&self) -> Result<Bootstrap, Failure> {

@@ -1,0 +1,37 @@
+//! The cluster around the nodes, as the watcher follows it: what it finds goes to the catalog, which makes another version
+//! of it, and what is not understood is told.
+
+use super::settings::write_event;
+use crate::{kubernetes::Around, pool::Installed};
+use kube::{Client, api::ObjectMeta};
+
+/// What is looked at, and what was told of it.
+pub(super) struct Surroundings {
+    around: Around,
+    client: Client,
+    pool: ObjectMeta,
+    told: Vec<String>,
+}
+
+impl Surroundings {
+    pub(super) fn new(client: Client, pool: &str, namespace: &str) -> Self {
+        let pool = ObjectMeta {
+            name: Some(crate::pool::config_map(pool)),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        };
+        Self { around: Around::new(client.clone(), namespace), client, pool, told: Vec::new() }
+    }
+
+    /// Looks again. Every sentence that was not told by the look before is told: in the log, and by an Event about the
+    /// pool's settings.
+    pub(super) async fn look(&mut self, installed: &impl Installed) {
+        let told = installed.look_around(self.around.look().await);
+        for new in told.iter().filter(|one| !self.told.contains(one)) {
+            tracing::warn!("of the cluster's settings for nodes: {new}");
+            write_event(&self.client, &self.pool, None, "BadClusterSetting", format!("{new}."))
+                .await;
+        }
+        self.told = told;
+    }
+}
