@@ -9,15 +9,18 @@ mod real {
     pub(crate) mod accounts;
     pub(crate) mod ask;
     mod attacks;
+    mod bookmarks;
     pub(crate) mod cluster;
     mod csr;
     mod drain;
     mod fence;
     mod minor;
     mod rbac;
+    mod refusals;
     mod restored;
     mod stress;
     pub(crate) mod watcher;
     pub(crate) mod watching;
     mod whole;
+    mod wire;
 }

@@ -1,0 +1,162 @@
+//! Where a watcher goes on after its connections were cut, and how often it asks while the API server is away.
+
+use super::{
+    accounts::{apply, ours},
+    cluster::{Kind, MACHINE, NODE, PATIENCE, Site, fragile_plane},
+    watcher::turn,
+    watching::{Recorder, Told, Watching, options},
+    wire::Wire,
+};
+use dormer_proto::machine::MachineRef;
+use dormer_testkit::ControlPlane;
+use dormer_workers::watcher::Options;
+use kube::Client;
+use serde_json::json;
+use std::{sync::Arc, time::Duration};
+use tokio::{sync::watch, time::timeout};
+
+const CONFIG_MAP: Kind = ("", "v1", "ConfigMap");
+/// A watch's length in these tests, in seconds. Its bookmark comes two seconds before the end.
+const WATCH: u32 = 12;
+
+macro_rules! fragile {
+    () => {
+        match fragile_plane() {
+            Ok(plane) => plane,
+            Err(skipped) => dormer_testkit::skip!(skipped),
+        }
+    };
+}
+
+/// The watcher's account over a wire.
+async fn over(wire: &Wire, site: &Site, seconds: u32) -> Client {
+    apply(site, |_, _| true).await;
+    wire.client(site, &ours(site, "dormer-watcher").await, seconds).await
+}
+
+/// A watcher that lists once and then only watches, as far as it is left in peace.
+fn patient(site: &Site, client: Client) -> Watching {
+    let hour = Duration::from_secs(3_600);
+    let options = Options { relist: hour, repeat: hour, ..options(site) };
+    Watching::with(client, options, Arc::new(Recorder(watch::Sender::default())))
+}
+
+/// Much happens, to a kind that nobody watches.
+async fn churn(site: &Site) {
+    let name = format!("churn-{}", site.name);
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": site.name}, "data": {"n": "0"}});
+    site.world.create(map).await;
+    for n in 1..30 {
+        site.world.patch(CONFIG_MAP, site.name, &name, json!({"data": {"n": n.to_string()}})).await;
+    }
+}
+
+async fn goes(site: &Site, machine: &MachineRef) {
+    let free = json!({"metadata": {"finalizers": null}});
+    site.world.patch(MACHINE, &machine.namespace, &machine.name, free).await;
+    site.world.delete(MACHINE, &machine.namespace, &machine.name).await;
+}
+
+async fn blocking(what: impl FnOnce(&ControlPlane) + Send + 'static, plane: &'static ControlPlane) {
+    tokio::task::spawn_blocking(move || what(plane)).await.expect("it is done");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_bookmark_and_a_cut_a_quiet_watch_goes_on_from_the_bookmark() {
+    let plane = fragile!();
+    let _turn = turn().await;
+    let site = Site::new(plane, "bookmark").await;
+    let wire = Wire::new(&site).await;
+    let client = over(&wire, &site, WATCH).await;
+    let (stays, goes_away) = (site.joined("win-1").await, site.joined("win-2").await);
+    let watching = patient(&site, client);
+    watching.until_told("both", |told| told.machines().len() == 2).await;
+
+    // Machines are quiet, everything else is not, and then all that came before is forgotten.
+    churn(&site).await;
+    blocking(ControlPlane::compact, plane).await;
+    let of_machines = |asked: &super::wire::Asked| asked.path.ends_with("/machines");
+    let begun = wire.asked().into_iter().filter(of_machines).find_map(|asked| {
+        assert!(asked.bookmarks() || asked.watch().is_none(), "{asked:?}");
+        asked.watch()
+    });
+    let begun = begun.expect("Machines are watched");
+    let mut marks = wire.marks();
+    let marked = timeout(PATIENCE, marks.wait_for(|marks| marks.get("Machine") > Some(&begun)));
+    let mark = marked.await.expect("a bookmark in time").expect("the wire stands")["Machine"];
+
+    // What happens behind a silent wire is told once the wire is a new one.
+    wire.hold();
+    let before = wire.asked().len();
+    goes(&site, &goes_away).await;
+    wire.cut();
+    watching.until_told("one is left", |told| told.machines() == [stays.uid.clone()]).await;
+    let asked = wire.asked().split_off(before);
+    let again: Vec<u64> =
+        asked.iter().filter(|asked| of_machines(asked)).filter_map(|asked| asked.watch()).collect();
+    assert!(again.first() >= Some(&mark), "from {again:?}, the bookmark was {mark}");
+    assert_eq!(
+        asked.iter().filter(|asked| asked.list()).count(),
+        0,
+        "nothing is listed: {asked:?}"
+    );
+    assert_eq!(watching.told.0.borrow().epoch, 1);
+    // Four kinds and the pool's settings, a few times each in these seconds.
+    assert!(asked.len() <= 20, "{} requests: {asked:?}", asked.len());
+    watching.stop().await;
+}
+
+/// How long the API server is away: five minutes where somebody has the time.
+fn absence() -> Duration {
+    let long = std::env::var_os("DORMER_LONG").is_some_and(|value| value == "1");
+    Duration::from_secs(if long { 300 } else { 6 })
+}
+
+/// Connections that a watcher may try in such a time: its rounds come after 0.2 s, then after twice the time and at
+/// last every 30 s, and few connections belong to a round.
+fn tries_max(absence: Duration) -> usize {
+    8 * (8 + usize::try_from(absence.as_secs() / 30).expect("a small number"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_api_server_is_away_nothing_is_invented_and_little_is_asked() {
+    let plane = fragile!();
+    let _turn = turn().await;
+    let site = Site::new(plane, "absent").await;
+    let wire = Wire::new(&site).await;
+    let client = over(&wire, &site, 240).await;
+    let (first, second) = (site.joined("win-1").await, site.joined("win-2").await);
+    let watching = patient(&site, client);
+    watching.until_told("both", |told| told.machines().len() == 2).await;
+
+    blocking(ControlPlane::kill_api, plane).await;
+    watching.until_status("it is away", |status| status.error.is_some()).await;
+    let (letters, tries) = (watching.told.0.borrow().letters.len(), wire.connections());
+    let mut told = watching.told.0.subscribe();
+    let away = absence();
+    let more = told.wait_for(|told| told.letters.len() > letters);
+    assert!(timeout(away, more).await.is_err(), "something is told of a cluster that nobody sees");
+    let tries = wire.connections() - tries;
+    assert!((1..=tries_max(away)).contains(&tries), "{tries} connections in {away:?}");
+
+    blocking(ControlPlane::restart_api, plane).await;
+    goes(&site, &first).await;
+    site.world
+        .patch(
+            NODE,
+            "",
+            &second.name,
+            json!({"metadata": {"annotations": {"dormer.io/version": "later"}}}),
+        )
+        .await;
+    let later = |told: &Told| {
+        told.machines() == [second.uid.clone()]
+            && told.machine(&second.uid, |fact| {
+                matches!(fact, dormer_proto::machine::Fact::Node(n) if n.version.as_deref() == Some("later"))
+            })
+    };
+    watching.until_told("what happened since", later).await;
+    watching.until_status("all is well", |status| status.error.is_none()).await;
+    watching.stop().await;
+}
