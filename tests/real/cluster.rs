@@ -112,7 +112,9 @@ async fn prepare(plane: &ControlPlane, crds: &[String]) {
     let network = json!({"apiVersion": "config.openshift.io/v1", "kind": "Network",
         "metadata": {"name": "cluster"}, "spec": {"serviceNetwork": ["10.96.0.0/16"]}});
     world.create(network).await;
-    for namespace in ["openshift-machine-config-operator", "openshift-machine-api"] {
+    for namespace in
+        ["openshift-machine-config-operator", "openshift-machine-api", "openshift-config"]
+    {
         world.namespace(namespace).await;
     }
 }

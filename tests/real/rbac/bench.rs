@@ -12,9 +12,9 @@ use crate::real::{
 };
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, IsElected, KeepsUserData, LearnsHowToJoin, MakesARuntimeClass,
-    NamesTwoBudgets, ReadsTheKey, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
-    TellsOfANode, TellsOfARefusal, TellsOfExporters,
+    DrainsByForce, FencesANode, IsElected, KeepsUserData, LearnsHowToJoin, LooksAround,
+    MakesARuntimeClass, NamesTwoBudgets, ReadsTheKey, RollsAPoolBack, SeesEverything,
+    ShowsAMachine, ShowsThePool, TellsOfANode, TellsOfARefusal, TellsOfExporters,
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::{Speaker, await_condition};
@@ -90,6 +90,7 @@ impl Bench {
             TellsOfARefusal => self.refusal(number).await,
             RollsAPoolBack => self.roll_back().await,
             LearnsHowToJoin => self.hands.bootstrap().await.map(drop).map_err(|f| f.message),
+            LooksAround => self.looks_around().await,
             ReadsTheKey => {
                 let api: Api<Secret> = Api::namespaced(self.worker.clone(), &home(&self.site));
                 let found = api.get("cloud-private-key").await;

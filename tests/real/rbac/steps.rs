@@ -19,6 +19,7 @@ pub(super) enum Step {
     TellsOfARefusal,
     RollsAPoolBack,
     LearnsHowToJoin,
+    LooksAround,
     ReadsTheKey,
     KeepsUserData,
     ShowsAMachine,
@@ -29,12 +30,12 @@ pub(super) enum Step {
 
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, IsElected, KeepsUserData, LearnsHowToJoin, MakesARuntimeClass,
-    NamesTwoBudgets, ReadsTheKey, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
-    TellsOfANode, TellsOfARefusal, TellsOfExporters,
+    DrainsByForce, FencesANode, IsElected, KeepsUserData, LearnsHowToJoin, LooksAround,
+    MakesARuntimeClass, NamesTwoBudgets, ReadsTheKey, RollsAPoolBack, SeesEverything,
+    ShowsAMachine, ShowsThePool, TellsOfANode, TellsOfARefusal, TellsOfExporters,
 };
 
-pub(super) const STEPS: [Step; 20] = [
+pub(super) const STEPS: [Step; 21] = [
     SeesEverything,
     AnswersABadSetting,
     IsElected,
@@ -49,6 +50,7 @@ pub(super) const STEPS: [Step; 20] = [
     TellsOfARefusal,
     RollsAPoolBack,
     LearnsHowToJoin,
+    LooksAround,
     ReadsTheKey,
     KeepsUserData,
     ShowsAMachine,
@@ -94,9 +96,10 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
             (LearnsHowToJoin, may_not(&format!("ConfigMap kube-system/{name}")))
         }
         ("worker-user-data", "secrets", verb) => (KeepsUserData, format!("cannot {verb} resource")),
-        ("worker-key", "secrets", _) if name.contains("exporter") => {
-            (LearnsHowToJoin, may_not("Secret"))
-        }
+        ("around", what, _) => (LooksAround, format!(r#"cannot {} resource "{what}""#, right.verb)),
+        ("around-config", what, _) => (LooksAround, format!(r#"cannot get resource "{what}""#)),
+        ("around-home", "configmaps", _) => (LooksAround, may_not("ConfigMap")),
+        ("around-home", "secrets", _) => (LearnsHowToJoin, may_not("Secret")),
         ("worker-key", "secrets", _) => (ReadsTheKey, "cannot get resource".into()),
         ("worker-events", "events", "create") => (TellsOfARefusal, "there is no Event".into()),
         ("worker-events", "events", _) => (TellsOfARefusal, "it is not counted".into()),

@@ -4,10 +4,11 @@ use super::bench::Bench;
 use crate::real::{
     accounts::home,
     ask::{Ask, Kubelet, expectation},
-    cluster::{Kind, close, delete, evict, hands, open, run},
+    cluster::{Kind, World, close, delete, evict, hands, open, run},
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::Speaker;
+use dormer_workers::host::cluster::Cluster;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api,
@@ -30,6 +31,33 @@ impl Bench {
             Outcome::Evicted { evicted: 1, .. } => Ok(()),
             other => Err(format!("{other:?}")),
         }
+    }
+
+    /// What the cluster says of its nodes; and what it names there, as a look reads it when it is named.
+    pub(super) async fn looks_around(&self) -> Result<(), String> {
+        let looked = self.hands.look_around().await;
+        let unread = [
+            looked.mirrors.err(),
+            looked.proxy.err(),
+            looked.trusted_ca.err(),
+            looked.kubelet.err(),
+            looked.exporter.err(),
+        ];
+        if let Some(why) = unread.into_iter().flatten().next() {
+            return Err(why);
+        }
+        for (kind, namespace, name) in [
+            (("", "v1", "Secret"), "openshift-config", "pull-secret"),
+            (("", "v1", "ConfigMap"), "openshift-config", "user-ca-bundle"),
+            (("machineconfiguration.openshift.io", "v1", "MachineConfig"), "", "rendered-worker-1"),
+        ] {
+            let world = World { admin: self.worker.clone() };
+            match world.api(kind, namespace).get(name).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                read => drop(read.map_err(|error| error.to_string())?),
+            }
+        }
+        Ok(())
     }
 
     /// On a pool without settings, and once more on those that it has then.
