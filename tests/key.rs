@@ -1,0 +1,217 @@
+//! A key for Windows hosts that cannot be used: shown as the one thing that all machines wait for, and outlived.
+#![cfg(feature = "demo")]
+
+use dormer_fleet::{Pace, World, WorldConfig, api::kinds};
+use dormer_profile::{
+    payload::{MANIFEST_FILE, Manifest, PayloadFile},
+    render::EXAMPLE_PAYLOAD,
+    sha256_hex,
+};
+use dormer_testkit::{
+    KeyKind, Process, ProcessSpec, SshKey, TempDir, await_condition, free_port, test_dir,
+};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    path::Path,
+    process::Command,
+    time::Duration,
+};
+
+/// A bring-up takes seconds; a busy machine gets this much.
+const IN_TIME: Duration = Duration::from_secs(180);
+const NAMESPACE: &str = "openshift-windows-machine-config-operator";
+const SECRET: &str = "cloud-private-key";
+const MACHINES: usize = 3;
+
+struct Site {
+    folder: TempDir,
+    world: World,
+    process: Process,
+    port: u16,
+    secrets: Api<Secret>,
+}
+
+impl Site {
+    /// dormer against a simulated cluster without the Secret.
+    async fn without_key() -> Self {
+        let (folder, ssh_port, port) = (test_dir("key"), free_port(), free_port());
+        let config =
+            WorldConfig { ssh_port, ..WorldConfig::on_loopback(3, Pace::times_faster(20.0)) };
+        let world = World::start(config).await.expect("a world");
+        let kubeconfig = folder.path().join("kubeconfig");
+        world.write_kubeconfig(&kubeconfig).expect("written");
+        let settings = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "dormer-pool-windows", "namespace": NAMESPACE},
+            "data": {"soakSeconds": "1"},
+        });
+        world.create(settings).expect("settings of the pool");
+        let file = serde_json::from_value(world.kubeconfig()).expect("a kubeconfig");
+        let client = kube::Config::from_custom_kubeconfig(file, &Default::default()).await;
+        let client = Client::try_from(client.expect("a configuration")).expect("a client");
+        let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
+        secrets.delete(SECRET, &DeleteParams::default()).await.expect("deleted");
+        let payload = folder.path().join("payloads").join("11.0.0");
+        write_payload(&payload, "11.0.0");
+        let args = [
+            ("--kubeconfig", kubeconfig.display().to_string()),
+            ("--payload", folder.path().join("payloads").display().to_string()),
+            ("--ssh-port", ssh_port.to_string()),
+            ("--listen", format!("127.0.0.1:{port}")),
+            ("--store", folder.path().join("store").display().to_string()),
+        ];
+        let args = args.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let process = Process::start(&ProcessSpec {
+            program: env!("CARGO_BIN_EXE_dormer").into(),
+            args: std::iter::once("run".to_owned()).chain(args).collect(),
+            env: Vec::new(),
+            log: folder.path().join("log"),
+            folder: None,
+        });
+        Self { folder, world, process: process.expect("dormer starts"), port, secrets }
+    }
+
+    /// What a command says of the running dormer.
+    fn says(&self, arguments: &[&str]) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_dormer"))
+            .args(arguments)
+            .args(["--server", &format!("http://127.0.0.1:{}", self.port)])
+            .output()
+            .expect("dormer runs");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+
+    fn page(&self, path: &str) -> String {
+        let mut answer = String::new();
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return answer };
+        let ask = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let _ = stream.write_all(ask.as_bytes());
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    }
+
+    /// Waits until `says(arguments)` contains `text`.
+    async fn await_said(&self, arguments: &[&str], text: &str) -> String {
+        let mut said = String::new();
+        let deadline = std::time::Instant::now() + IN_TIME;
+        loop {
+            said.clone_from(&self.says(arguments));
+            if said.contains(text) {
+                return said;
+            }
+            let log = || self.process.log_tail();
+            assert!(std::time::Instant::now() < deadline, "no {text:?} in:\n{said}\n{}", log());
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Puts `pem` into the Secret, which is made if need be.
+    async fn give(&self, pem: &str) {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": NAMESPACE},
+            "stringData": {"private-key.pem": pem},
+        });
+        if self.secrets.get_opt(SECRET).await.expect("asked").is_none() {
+            self.world.create(secret).expect("made");
+            return;
+        }
+        let patch = Patch::Merge(json!({"stringData": {"private-key.pem": pem}}));
+        self.secrets.patch(SECRET, &PatchParams::default(), &patch).await.expect("edited");
+    }
+
+    /// Nodes that carry a version of ours.
+    fn served(&self) -> usize {
+        let nodes = self.world.all(&kinds::NODE);
+        let ours = |node: &Value| node["metadata"]["annotations"]["dormer.io/version"].is_string();
+        nodes.iter().filter(|node| ours(&node.value)).count()
+    }
+
+    /// The pool's condition `Degraded`, as the cluster shows it.
+    fn degraded(&self) -> Value {
+        let pools = self.world.all(&kinds::WINDOWS_POOL);
+        let all = pools.iter().flat_map(|pool| {
+            pool.value["status"]["conditions"].as_array().cloned().unwrap_or_default()
+        });
+        all.into_iter().find(|it| it["type"] == "Degraded").unwrap_or_default()
+    }
+}
+
+/// The example's manifest with content made up for each file.
+fn write_payload(folder: &Path, version: &str) {
+    let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
+    manifest.version = version.into();
+    manifest.may_follow = vec!["11.0.0".into()];
+    for file in &mut manifest.files {
+        let bytes = format!("MZ {} {version}", file.name).into_bytes();
+        let path = folder.join(&file.name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, &bytes).expect("written");
+        let (sha256, size) = (sha256_hex(&bytes), bytes.len() as u64);
+        *file = PayloadFile { sha256, size, ..file.clone() };
+    }
+    let text = serde_json::to_string(&manifest).expect("json");
+    std::fs::write(folder.join(MANIFEST_FILE), text).expect("written");
+}
+
+/// An encrypted key.
+fn encrypted(folder: &Path) -> String {
+    let file = folder.join("encrypted");
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "a passphrase", "-f"])
+        .arg(&file)
+        .status();
+    assert!(made.expect("ssh-keygen runs").success());
+    std::fs::read_to_string(file).expect("read")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_cannot_be_used_is_the_one_thing_and_dormer_goes_on_once_it_is_mended() {
+    let site = Site::without_key().await;
+    let get = ["get", "machines"];
+    let all = format!("All {MACHINES} machines wait for one thing: ");
+    let absent = format!("{all}there is no SSH private key: the Secret {NAMESPACE}/{SECRET} does");
+    let said = site.await_said(&get, &absent).await;
+    assert_eq!(said.matches("--from-file=private-key.pem").count(), 1, "said once: {said}");
+    let name = said.lines().find(|line| line.contains("Provisioned")).expect("a machine");
+    let name = name.split_whitespace().next().expect("its name").to_owned();
+
+    let weak = SshKey::make(site.folder.path(), "weak", KeyKind::Rsa(1024)).expect("made");
+    for (pem, told) in [
+        ("this is no key at all".to_owned(), "the SSH private key cannot be read: "),
+        (encrypted(site.folder.path()), "the SSH private key is encrypted: store it without"),
+        (weak.private, "the SSH private key is RSA of only 1024 bits: make another (ssh-keygen"),
+    ] {
+        site.give(&pem).await;
+        let said = site.await_said(&get, &format!("{all}{told}")).await;
+        assert_eq!(said.matches(told).count(), 1, "said once: {said}");
+        assert!(!said.contains("this is no key"), "the key's text is never shown: {said}");
+    }
+    let one = "waits for one thing, as all machines do: the SSH private key is RSA of only 1024";
+    site.await_said(&["why", &name], one).await;
+    assert!(site.page("/").contains("the SSH private key is RSA of only 1024 bits"));
+    let ready = site.page("/readyz");
+    assert!(ready.contains("200 OK") && ready.contains("hindered"), "{ready}");
+    await_condition("Degraded", IN_TIME, || async { site.degraded()["status"] == "True" }).await;
+    assert_eq!(site.degraded()["reason"], "DormerLacks", "{}", site.degraded());
+    assert_eq!(site.says(&["dead", "list"]).trim(), "There are none.");
+    let tasks: Value = serde_json::from_str(&site.says(&["get", "tasks", "-o", "json"])).unwrap();
+    let tasks = tasks.as_array().expect("tasks").iter().filter(|task| task["name"] == "probe");
+    let attempts: Vec<&Value> = tasks.map(|task| &task["attempt"]).collect();
+    assert_eq!(attempts, [1, 1, 1], "no attempt was used up");
+
+    site.give(&site.world.ssh_key.private_pem).await;
+    await_condition("nodes", IN_TIME, || async { site.served() == MACHINES }).await;
+    let said = site.says(&get);
+    assert!(!said.contains("one thing"), "{said}");
+    await_condition("health", IN_TIME, || async { !site.page("/readyz").contains("hindered") })
+        .await;
+    await_condition("no Degraded", IN_TIME, || async { site.degraded()["status"] == "False" })
+        .await;
+}
