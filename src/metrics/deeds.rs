@@ -33,6 +33,7 @@ pub(crate) struct EngineDeeds {
     lease_hold: Spread<0>,
     append_duration: Spread<0>,
     appends: Count<1>,
+    refused: Count<1>,
     dropped: Count<1>,
     buried: Count<0>,
     store_up: Level<0>,
@@ -97,6 +98,12 @@ impl EngineDeeds {
                 None,
                 "Records handed to the store: stored, conflict (another engine was faster), unknown (no answer), refused",
             ),
+            refused: book.count(
+                "runs_refused",
+                ["workflow"],
+                None,
+                "Runs whose next record the store will never take, each counted once: they stand still until a person acts",
+            ),
             dropped: book.count(
                 "letters_dropped",
                 ["reason"],
@@ -159,6 +166,10 @@ impl EngineDeeds {
         for (result, count) in results.into_iter().filter(|(_, count)| *count > 0) {
             self.appends.add([result.into()], count);
         }
+    }
+
+    pub(crate) fn refused(&self, workflow: &str) {
+        self.refused.add([workflow.to_owned().into()], 1);
     }
 
     pub(crate) fn dropped(&self, letters: u64, unknown: u64) {

@@ -10,6 +10,39 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 
 /// Where the sections of the runbook are found.
 const RUNBOOK: &str = "docs/runbook.md";
+/// Where people find the repository: `repository` in Cargo.toml; empty while it names none.
+const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
+/// Where alerts send people while Cargo.toml names no repository: a name that leads nowhere, to be set by whoever
+/// installs the alerts.
+const RUNBOOK_ELSEWHERE: &str = "https://dormer.example/runbook";
+
+/// The runbook's address, without the section.
+fn runbook_url() -> String {
+    match REPOSITORY.trim_end_matches('/') {
+        "" => RUNBOOK_ELSEWHERE.to_owned(),
+        repository => format!("{repository}/blob/main/{RUNBOOK}"),
+    }
+}
+
+/// What stands above the alerts.
+fn alerts_head() -> String {
+    let url = runbook_url();
+    format!(
+        "# Written by a test from src/metrics/generated.rs.\n#\n# Each alert's runbook_url is a section of \
+         {RUNBOOK} at {url}.\n# Where you keep it elsewhere, say so once, before you apply this:\n\
+         #   sed 's|{url}|https://YOUR.PLACE/runbook.md|' alerts.yaml | kubectl apply -n dormer -f -\n"
+    )
+}
+
+/// What stands above the objects that have dormer itself scraped.
+const DORMER_HEAD: &str = "\
+# Written by a test from src/metrics/generated.rs.
+#
+# Has dormer's own pods scraped by a Prometheus of the Prometheus Operator: those with the label
+# app.kubernetes.io/name=dormer, at the port that is named http or https (that of --listen). Over TLS the certificate of
+# --tls-certificate has to name dormer.dormer.svc, as one does that OpenShift makes for a Service; without OpenShift
+# caFile names your own authority. On OpenShift the namespace wants the label openshift.io/cluster-monitoring=true.
+";
 
 /// The Service, and the ServiceMonitor on it.
 const EXPORTER: &str = crate::projection::EXPORTER;
@@ -300,7 +333,10 @@ const PANELS: &[Panel] = &[
     Panel {
         title: "Store: appends",
         unit: "ops",
-        lines: &[("sum by (result) (rate(dormer_store_appends_total[5m]))", "{{result}}")],
+        lines: &[
+            ("sum by (result) (rate(dormer_store_appends_total[5m]))", "{{result}}"),
+            ("sum by (workflow) (dormer_runs_refused_total)", "{{workflow}} runs that stand still"),
+        ],
     },
     Panel {
         title: "Store: time of an append",
@@ -357,7 +393,7 @@ fn rules() -> Value {
             "labels": {"severity": alert.severity},
             "annotations": {
                 "summary": alert.summary,
-                "runbook_url": format!("{RUNBOOK}#{anchor}"),
+                "runbook_url": format!("{}#{anchor}", runbook_url()),
             },
         })
     };
@@ -398,6 +434,41 @@ const NODE_RULES: &[(&str, &str)] = &[
     ),
 ];
 
+/// Where OpenShift's Prometheus has the authority that signs Services' certificates.
+const SERVICE_CA: &str = "/etc/prometheus/configmaps/serving-certs-ca-bundle/service-ca.crt";
+
+/// What scrapes dormer's own pods, by whichever of the two ports they have.
+fn own_pods() -> Vec<Value> {
+    let labels = json!({"app.kubernetes.io/name": "dormer"});
+    let tls = json!({"caFile": SERVICE_CA, "serverName": "dormer.dormer.svc"});
+    let monitor = json!({"apiVersion": "monitoring.coreos.com/v1", "kind": "PodMonitor",
+    "metadata": {"name": "dormer", "namespace": "dormer", "labels": labels},
+    "spec": {
+        "selector": {"matchLabels": labels},
+        "podMetricsEndpoints": [
+            {"port": "http", "path": "/metrics", "interval": "30s"},
+            {"port": "https", "path": "/metrics", "interval": "30s", "scheme": "https", "tlsConfig": tls},
+        ],
+    }});
+    std::iter::once(monitor).chain(may_look(&labels)).collect()
+}
+
+/// What lets OpenShift's Prometheus find what it scrapes in dormer's namespace.
+fn may_look(labels: &Value) -> [Value; 2] {
+    let group = "rbac.authorization.k8s.io";
+    let metadata = json!({"name": "dormer-prometheus", "namespace": "dormer", "labels": labels});
+    let reads = json!([{"apiGroups": [""], "resources": ["services", "endpoints", "pods"],
+        "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}]);
+    [
+        json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": metadata, "rules": reads}),
+        json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "dormer-prometheus"},
+            "subjects": [{"kind": "ServiceAccount", "name": "prometheus-k8s",
+                "namespace": "openshift-monitoring"}]}),
+    ]
+}
+
 /// The Service whose EndpointSlice the console keeps (`src/projection/exporter.rs`), and what scrapes it.
 fn exporter() -> Vec<Value> {
     let labels = json!({"app.kubernetes.io/name": EXPORTER});
@@ -407,11 +478,7 @@ fn exporter() -> Vec<Value> {
         json!({"service.beta.openshift.io/serving-cert-secret-name": EXPORTER_TLS});
     let rules: Vec<Value> =
         NODE_RULES.iter().map(|(record, expr)| json!({"record": record, "expr": expr})).collect();
-    let reads = json!([{"apiGroups": [""], "resources": ["services", "endpoints", "pods"],
-        "verbs": ["get", "list", "watch"]},
-        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}]);
-    let group = "rbac.authorization.k8s.io";
-    vec![
+    let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "Service", "metadata": service,
             "spec": {"clusterIP": "None", "ports": [{"name": "metrics", "port": 9182}]}}),
         json!({"apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor",
@@ -422,7 +489,7 @@ fn exporter() -> Vec<Value> {
             "endpoints": [{
                 "port": "metrics", "interval": "30s", "scheme": "https",
                 "tlsConfig": {
-                    "caFile": "/etc/prometheus/configmaps/serving-certs-ca-bundle/service-ca.crt",
+                    "caFile": SERVICE_CA,
                     "serverName": format!("{EXPORTER}.dormer.svc"),
                 },
                 "relabelings": [{
@@ -434,14 +501,9 @@ fn exporter() -> Vec<Value> {
         json!({"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule",
             "metadata": metadata("dormer-windows-nodes"),
             "spec": {"groups": [{"name": "dormer-windows-nodes", "rules": rules}]}}),
-        json!({"apiVersion": format!("{group}/v1"), "kind": "Role",
-            "metadata": metadata("dormer-prometheus"), "rules": reads}),
-        json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding",
-            "metadata": metadata("dormer-prometheus"),
-            "roleRef": {"apiGroup": group, "kind": "Role", "name": "dormer-prometheus"},
-            "subjects": [{"kind": "ServiceAccount", "name": "prometheus-k8s",
-                "namespace": "openshift-monitoring"}]}),
-    ]
+    ];
+    objects.extend(may_look(&labels));
+    objects
 }
 
 fn dashboard() -> Value {
@@ -534,16 +596,16 @@ fn scraped(listed: &[Listed]) -> BTreeSet<String> {
 fn the_committed_files_are_what_the_tables_make() {
     let metrics = Metrics::default();
     let rules = serde_yaml_ng::to_string(&rules()).expect("YAML");
-    held(
-        "deploy/monitoring/alerts.yaml",
-        &format!("# Written by a test from src/metrics/generated.rs.\n{rules}"),
-    );
-    let exporter: Vec<String> =
-        exporter().iter().map(|one| serde_yaml_ng::to_string(one).expect("YAML")).collect();
+    held("deploy/monitoring/alerts.yaml", &format!("{}{rules}", alerts_head()));
+    let documents = |objects: Vec<Value>| {
+        let all = objects.iter().map(|one| serde_yaml_ng::to_string(one).expect("YAML"));
+        all.collect::<Vec<_>>().join("---\n")
+    };
     held(
         "deploy/monitoring/windows-exporter.yaml",
-        &format!("{EXPORTER_HEAD}{}", exporter.join("---\n")),
+        &format!("{EXPORTER_HEAD}{}", documents(exporter())),
     );
+    held("deploy/monitoring/dormer.yaml", &format!("{DORMER_HEAD}{}", documents(own_pods())));
     let dashboard = serde_json::to_string_pretty(&dashboard()).expect("JSON");
     held("deploy/monitoring/dashboard.json", &format!("{dashboard}\n"));
     held("deploy/monitoring/metrics.md", &list(metrics.book().listed()));
@@ -602,6 +664,12 @@ fn every_alert_has_a_section_in_the_runbook_and_every_section_an_alert() {
     let sections: Vec<&str> = runbook.lines().filter_map(|line| line.strip_prefix("## ")).collect();
     let alerts: Vec<&str> = ALERTS.iter().map(|alert| alert.name).collect();
     assert_eq!(sections, alerts);
+    for rule in rules()["spec"]["groups"][0]["rules"].as_array().expect("rules") {
+        let url = rule["annotations"]["runbook_url"].as_str().expect("an address");
+        let (page, section) = url.rsplit_once('#').expect("a section");
+        assert!(page.starts_with("https://") && page == runbook_url(), "{url}");
+        assert!(alerts.iter().any(|alert| alert.to_lowercase() == section), "{url}");
+    }
     for part in ["**Means.**", "**Look.**", "**Do.**"] {
         assert_eq!(runbook.matches(part).count(), ALERTS.len(), "{part}");
     }

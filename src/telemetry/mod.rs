@@ -13,7 +13,12 @@ use dormer_engine::{
     witness::Appended,
 };
 use dormer_engine_core::{Record, Run};
-use dormer_proto::{id::Timestamp, machine::Outcome, message::Failure, work::Order};
+use dormer_proto::{
+    id::{RunId, Timestamp},
+    machine::Outcome,
+    message::Failure,
+    work::Order,
+};
 use dormer_workers::{
     watcher::Status,
     witness::{At, Deed, End},
@@ -142,6 +147,14 @@ impl dormer_engine::witness::Witness<Dormer> for Telemetry {
 
     fn appended(&self, took: Duration, what: Appended) {
         self.metrics.engine.appended(took, what);
+    }
+
+    fn refused(&self, run: &RunId, why: &str) {
+        self.metrics.engine.refused(run.workflow());
+        tracing::error!(
+            %run, why, advice = "docs/runbook.md, DormerStoreRefuses",
+            "the store will never take this run's next record: it stands still until a person acts"
+        );
     }
 
     fn dropped(&self, letters: u64, unknown: u64) {

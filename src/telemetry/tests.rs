@@ -214,3 +214,12 @@ async fn an_endpoint_that_cannot_be_spoken_to_is_refused_and_one_that_is_silent_
     let page = telemetry.metrics().page();
     assert!(page.contains(r#"dormer_spans_total{result="dropped"} 1"#), "{page}");
 }
+
+#[test]
+fn a_run_that_the_store_refuses_is_counted_for_its_workflow() {
+    let telemetry = Telemetry::default();
+    let run = machine_run("u1").unwrap();
+    Witness::<Dormer>::refused(&telemetry, &run, "the record has 2,000,000 bytes");
+    let page = telemetry.metrics().page();
+    assert!(page.contains("dormer_runs_refused_total{workflow=\"machine\"} 1"), "{page}");
+}
