@@ -2,6 +2,8 @@
 
 #[path = "sshd/bench.rs"]
 mod bench;
+#[path = "sshd/blackhole.rs"]
+mod blackhole;
 #[path = "sshd/hostile.rs"]
 mod hostile;
 #[path = "sshd/keys.rs"]

@@ -19,6 +19,7 @@
 //! `nats.rs`; finding, building, starting, skipping and cleaning up are shared.
 
 pub mod browser;
+mod cable;
 mod certs;
 mod etcd;
 mod https;
@@ -35,6 +36,7 @@ mod sshd;
 mod wait;
 
 pub use browser::Browser;
+pub use cable::Cable;
 pub use certs::{Identity, TestCa};
 pub use etcd::Etcd;
 pub use kubernetes::{ControlPlane, Speaker, openshift_crd};

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
+use crate::nats::NatsNetwork;
 use crate::process::{Process, ProcessSpec};
 use crate::skip::{Skipped, Start};
 use crate::{block_until, free_port, test_dir};
@@ -94,6 +95,15 @@ pub struct SshdOptions {
     pub config: String,
     /// Whether the SFTP subsystem is there.
     pub sftp: bool,
+    /// A network of its own, if any; 127.0.0.1 otherwise.
+    pub network: Option<NatsNetwork>,
+}
+
+impl SshdOptions {
+    /// The address at which it listens.
+    fn address(&self) -> &str {
+        self.network.as_ref().map_or("127.0.0.1", |network| &network.address)
+    }
 }
 
 impl Default for SshdOptions {
@@ -103,6 +113,7 @@ impl Default for SshdOptions {
             authorized: Vec::new(),
             config: String::new(),
             sftp: true,
+            network: None,
         }
     }
 }
@@ -136,7 +147,7 @@ impl Sshd {
             let port = free_port();
             let text = config(port, folder.path(), &host_keys, options);
             std::fs::write(folder.path().join("config"), text).expect("the folder is ours");
-            match launch(&program, port, folder.path()) {
+            match launch(&program, port, folder.path(), options) {
                 Ok(process) => {
                     let server = Self { process, program, port, host_keys, key, folder };
                     return Start::Started(server);
@@ -248,7 +259,7 @@ impl Sshd {
         self.host_keys = host_keys(self.folder.path(), options)?;
         let text = config(self.port, self.folder.path(), &self.host_keys, options);
         std::fs::write(self.folder.path().join("config"), text)?;
-        self.process = launch(&self.program, self.port, self.folder.path())?;
+        self.process = launch(&self.program, self.port, self.folder.path(), options)?;
         Ok(())
     }
 }
@@ -270,10 +281,10 @@ fn host_keys(folder: &Path, options: &SshdOptions) -> Result<Vec<SshKey>> {
 
 fn config(port: u16, folder: &Path, host_keys: &[SshKey], options: &SshdOptions) -> String {
     let mut text = options.config.clone();
-    let folder = folder.display();
+    let (folder, address) = (folder.display(), options.address());
     let _ = write!(
         text,
-        "\nListenAddress 127.0.0.1:{port}\nPidFile none\nAuthorizedKeysFile {folder}/authorized_keys\n\
+        "\nListenAddress {address}:{port}\nPidFile none\nAuthorizedKeysFile {folder}/authorized_keys\n\
          StrictModes no\nUsePAM no\nUseDNS no\nPermitRootLogin prohibit-password\n\
          PasswordAuthentication no\nKbdInteractiveAuthentication no\nLogLevel VERBOSE\n\
          MaxAuthTries 20\n",
@@ -291,29 +302,33 @@ fn config(port: u16, folder: &Path, host_keys: &[SshKey], options: &SshdOptions)
     text
 }
 
-fn launch(program: &Path, port: u16, folder: &Path) -> Result<Process> {
+fn launch(program: &Path, port: u16, folder: &Path, options: &SshdOptions) -> Result<Process> {
     if !Path::new(EMPTY_ROOM).exists() && Sshd::user() == "root" {
         std::fs::create_dir_all(EMPTY_ROOM).context(EMPTY_ROOM)?;
     }
+    let config = folder.join("config").display().to_string();
+    let mut args = vec!["-D".to_owned(), "-e".into(), "-f".into(), config];
+    let mut program = program.to_path_buf();
+    if let Some(network) = &options.network {
+        let sshd = program.display().to_string();
+        args.splice(0..0, ["netns".into(), "exec".into(), network.namespace.clone(), sshd]);
+        program = "ip".into();
+    }
     let mut process = Process::start(&ProcessSpec {
-        program: program.to_path_buf(),
-        args: ["-D", "-e", "-f"]
-            .map(str::to_owned)
-            .into_iter()
-            .chain([folder.join("config").display().to_string()])
-            .collect(),
+        program,
+        args,
         env: vec![],
         log: folder.join("log"),
         folder: Some(folder.to_path_buf()),
     })?;
-    let up = block_until(START_MAX, || answers(port) || !process.is_running());
+    let up = block_until(START_MAX, || answers(options.address(), port) || !process.is_running());
     ensure!(up && process.is_running(), "{}", process.log_tail());
     Ok(process)
 }
 
-/// Whether an sshd greets on this port.
-fn answers(port: u16) -> bool {
-    let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+/// Whether an sshd greets there.
+fn answers(address: &str, port: u16) -> bool {
+    let Ok(stream) = TcpStream::connect((address, port)) else { return false };
     let mut line = String::new();
     let read = stream
         .set_read_timeout(Some(Duration::from_secs(5)))
