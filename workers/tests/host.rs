@@ -6,6 +6,8 @@ mod again;
 mod bench;
 #[path = "host/faults.rs"]
 mod faults;
+#[path = "host/told.rs"]
+mod told;
 
 use bench::{Bench, damaged, payload};
 use dormer_fleet::api::kinds;

@@ -1,6 +1,8 @@
 //! One call of the script on a host: a command out, a framed answer back, and nothing else believed.
 
-use super::{HostHands, cluster::Cluster, prepare::Prepared, ran::Running, script_fence};
+use super::{
+    HostHands, cluster::Cluster, known::Known, prepare::Prepared, ran::Running, script_fence,
+};
 use crate::{
     progress::Progress,
     ssh::{Output, Session, SshError},
@@ -59,8 +61,8 @@ impl<C: Cluster> HostHands<C> {
         let (task, attempt) = names(order);
         let line = script::bootstrap_line(&task, attempt).map_err(unusable)?;
         let running = Running::begin(order, "probe".into(), &line, progress, &self.now_ms);
-        let output = self.exec(host, session, &line, running, None, progress).await?;
-        answered(&output, &task, attempt)
+        let output = self.exec(host, session, &line, running, progress).await?;
+        self.answered(&output, &task, attempt)
     }
 
     /// One call of the converge script, which is sent first if it is not there.
@@ -89,8 +91,8 @@ impl<C: Cluster> HostHands<C> {
             None => asked.mode.to_string(),
         };
         let running = Running::begin(order, name, &line, progress, &self.now_ms);
-        let output = self.exec(host, session, &line, running, asked.rendered, progress).await?;
-        let answer = answered(&output, &task, attempt);
+        let output = self.exec(host, session, &line, running, progress).await?;
+        let answer = self.answered(&output, &task, attempt);
         if answer.as_ref().is_err_and(|failure| failure.code == NO_FRAME) {
             // Perhaps there is no script to run: the next attempt looks.
             self.sent.forget(host);
@@ -104,13 +106,24 @@ impl<C: Cluster> HostHands<C> {
         session: &Session,
         line: &str,
         running: Running,
-        rendered: Option<&Prepared>,
         progress: &Progress,
     ) -> Result<Output, Failure> {
         let deed = witness::begin(Deed::Command);
         let output = deed.ended(session.exec(line, |_| progress.advance(0)).await);
-        running.ended(&output, rendered.map(|prepared| &prepared.rendered.document));
+        running.ended(&output, &self.known);
         output.map_err(|error| self.failed(host, error))
+    }
+
+    /// The answer to this very attempt. Whatever else the host says is a hint for people, without secrets.
+    fn answered(&self, output: &Output, task: &str, attempt: u32) -> Result<Answer, Failure> {
+        let answer = frame::extract(&output.stdout, task, attempt).map_err(|error| {
+            let said = said(output, &self.known);
+            Failure::transient(NO_FRAME, format!("{error}{said}; the host is looked at anew"))
+        })?;
+        match &answer.failure {
+            None => Ok(answer),
+            Some(failure) => Err(of_script(failure, &self.known)),
+        }
     }
 }
 
@@ -123,33 +136,23 @@ fn unusable(error: impl std::fmt::Display) -> Failure {
     Failure::lasting("CommandUnusable", error.to_string())
 }
 
-/// The answer to this very attempt. Whatever else the host says is a hint for people.
-fn answered(output: &Output, task: &str, attempt: u32) -> Result<Answer, Failure> {
-    let answer = frame::extract(&output.stdout, task, attempt).map_err(|error| {
-        let said = said(output);
-        Failure::transient(NO_FRAME, format!("{error}{said}; the host is looked at anew"))
-    })?;
-    match &answer.failure {
-        None => Ok(answer),
-        Some(failure) => Err(of_script(failure)),
-    }
-}
-
-fn of_script(failure: &answer::Failure) -> Failure {
+fn of_script(failure: &answer::Failure, known: &Known) -> Failure {
     let item = failure.item.as_ref().map(|item| format!("{item}: ")).unwrap_or_default();
-    let tail = match failure.log_tail.trim() {
+    let tail = known.clean_output(failure.log_tail.trim());
+    let tail = match tail.as_str() {
         "" => String::new(),
         tail => format!("; its log ends with: {tail}"),
     };
-    let message = format!("{item}{} {}{tail}", failure.message.trim(), failure.code.advice());
+    let said = known.clean_output(failure.message.trim());
+    let message = format!("{item}{said} {}{tail}", failure.code.advice());
     let code = failure.code.as_str();
     if failure.retry { Failure::transient(code, message) } else { Failure::lasting(code, message) }
 }
 
-fn said(output: &Output) -> String {
+fn said(output: &Output, known: &Known) -> String {
     let text = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
     // PowerShell writes its errors as XML when nobody sits before it (field.md §1.4).
-    let text = clixml::readable(text);
+    let text = known.clean_output(&clixml::readable(text));
     let text: String = text.trim().chars().take(SAID_CHARS_MAX).collect();
     let status = output.status.map(|status| format!(" (exit {status})")).unwrap_or_default();
     if text.is_empty() { status } else { format!("{status}, but: {text}") }

@@ -3,6 +3,7 @@
 mod ask;
 pub mod cluster;
 mod facts;
+mod known;
 mod platform;
 mod prepare;
 mod ran;
@@ -31,6 +32,7 @@ use dormer_proto::{
     pool::Desired,
     work::Order,
 };
+use known::Known;
 use std::sync::Arc;
 
 /// Uploads and calls again, at most so often, when a host says that files are missing.
@@ -42,6 +44,7 @@ pub struct HostHands<C> {
     catalog: Catalog,
     cluster: Arc<C>,
     sent: Arc<sent::Sent>,
+    known: Arc<Known>,
     now_ms: Arc<dyn Fn() -> i64 + Send + Sync>,
 }
 
@@ -52,6 +55,7 @@ impl<C> Clone for HostHands<C> {
             catalog: self.catalog.clone(),
             cluster: Arc::clone(&self.cluster),
             sent: Arc::clone(&self.sent),
+            known: Arc::clone(&self.known),
             now_ms: Arc::clone(&self.now_ms),
         }
     }
@@ -69,7 +73,7 @@ impl<C: Cluster> HostHands<C> {
     ) -> Self {
         let pool = Arc::new(Pool::new(dialer, key, limits));
         let now_ms = Arc::new(facts::system_ms);
-        Self { pool, catalog, cluster, sent: Arc::default(), now_ms }
+        Self { pool, catalog, cluster, sent: Arc::default(), known: Arc::default(), now_ms }
     }
 
     /// Hands that compare the hosts' clocks with `now_ms` (milliseconds since 1970) in place of the system's, for a
@@ -87,9 +91,10 @@ impl<C: Cluster> Execute for HostHands<C> {
             return Err(Failure::lasting("WrongQueue", message));
         };
         let held = self.pool.hold(host);
+        self.known.value(self.pool.key().text());
         let answer = self.perform(order, host, progress).await;
         held.done();
-        answer
+        self.known.clean_report(answer)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{
     HostHands, Wanted,
     ask::names,
-    cluster::Cluster,
+    cluster::{Bootstrap, Cluster},
     facts::section,
     values::{Known, values},
 };
@@ -19,6 +19,7 @@ use dormer_profile::{
     render::{Inputs, Rendered, Staged, render},
     script, sha256_hex,
     values::join_secrets,
+    variables::Variables,
 };
 use dormer_proto::{machine::HostRef, message::Failure, pool::Desired, work::Order};
 use std::sync::Arc;
@@ -93,6 +94,7 @@ impl<C: Cluster> HostHands<C> {
         let section = section(wanted.section);
         let rendered = render(&inputs, section, &wanted.desired.version)
             .map_err(|problems| Failure::lasting("ProfileUnusable", problems.to_string()))?;
+        self.learn(&bootstrap, &rendered, &variables);
         let bytes = rendered
             .document
             .to_bytes()
@@ -111,6 +113,15 @@ impl<C: Cluster> HostHands<C> {
             }
             found => found,
         }
+    }
+
+    /// What goes to a host in secret is told to nobody.
+    fn learn(&self, bootstrap: &Bootstrap, rendered: &Rendered, variables: &Variables) {
+        self.known.value(&bootstrap.token);
+        if let Some((_, key)) = &bootstrap.exporter_tls {
+            self.known.value(key);
+        }
+        self.known.document(&rendered.document, variables.iter().map(|(_, value)| value));
     }
 
     /// Sends the script and a document that is too long for a command line, if they are not there.

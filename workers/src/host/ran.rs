@@ -1,6 +1,6 @@
 //! A remote command as people are shown it: its line and its output without secrets, and not much of either.
 
-use super::scrub::{SCRUBBED_BYTES_MAX, Scrub};
+use super::known::Known;
 use crate::{
     progress::Progress,
     ssh::{Output, SshError},
@@ -8,7 +8,6 @@ use crate::{
 use dormer_profile::{
     answer::{Answer, ItemState, Reboot},
     clixml,
-    document::Document,
     frame::{self, FRAME_MARK},
 };
 use dormer_proto::{id::Timestamp, message::RemoteCommand, work::Order};
@@ -60,9 +59,10 @@ impl Running {
         Self { command: Some(command), progress: progress.clone(), now_ms: Arc::clone(now_ms) }
     }
 
-    /// It ended so; the document that it was called with says what is secret.
-    pub(super) fn ended(mut self, result: &Result<Output, SshError>, document: Option<&Document>) {
+    /// It ended so; nothing of what is `known` as a secret is shown of it.
+    pub(super) fn ended(mut self, result: &Result<Output, SshError>, known: &Known) {
         let Some(command) = &mut self.command else { return };
+        command.line = known.clean_output(&command.line);
         match result {
             Ok(output) => {
                 command.ended = match output.status {
@@ -71,10 +71,10 @@ impl Running {
                 };
                 let task = command.task.to_string();
                 let attempt = u32::try_from(command.attempt.0).unwrap_or(u32::MAX);
-                let said = said(output, &task, attempt, document);
+                let said = known.clean_output(&said(output, &task, attempt));
                 (command.head, command.left_out, command.tail) = parts(&said);
             }
-            Err(error) => command.ended = error.to_string(),
+            Err(error) => command.ended = known.clean_output(&error.to_string()),
         }
     }
 }
@@ -102,18 +102,14 @@ fn shown_line(line: &str) -> String {
 }
 
 /// What it said: the answer's summary where the answer stood, whatever stood around it, and its errors.
-fn said(output: &Output, task: &str, attempt: u32, document: Option<&Document>) -> String {
+fn said(output: &Output, task: &str, attempt: u32) -> String {
     let answer = frame::extract(&output.stdout, task, attempt).ok();
     let summary = answer.as_ref().map(summary).unwrap_or_default();
     let stdout = unframed(&String::from_utf8_lossy(&output.stdout));
     let stderr = clixml::readable(&output.stderr);
     let parts = [summary.as_str(), stdout.trim(), stderr.trim()];
     let text: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    let text = text.join("\n");
-    if text.len() > SCRUBBED_BYTES_MAX {
-        return format!("[{} bytes: too many to be looked through for secrets]", text.len());
-    }
-    Scrub::of(document).clean(&text)
+    text.join("\n")
 }
 
 /// The text without frames. One that is cut or damaged goes as far as it looks like one.

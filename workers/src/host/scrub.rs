@@ -1,7 +1,7 @@
 //! Takes secrets out of what a host said, before anybody is shown it.
 //!
-//! A secret is whatever dormer itself put on the host by a document: each line and each longer word of a file's
-//! content, plain or in base64. And whatever looks like one, by whoever: tokens, private keys, long runs of base64.
+//! A secret is what this worker knows as one, and whatever dormer itself put on a host by a document: each line and
+//! each longer word of a file's content, plain or in base64. And whatever looks like one, by whoever: tokens, private keys, long runs of base64.
 //! A console may have broken a line anywhere, so line ends do not count.
 
 use base64::{
@@ -31,25 +31,42 @@ const WEB_TOKEN_LEAST: usize = 20;
 const BOOTSTRAP_TOKEN: (usize, usize) = (6, 16);
 
 /// What has to be taken out, by its first bytes.
-#[derive(Debug, Default)]
-pub(super) struct Scrub(HashMap<[u8; FIRST], HashSet<Vec<u8>>>);
+#[derive(Default)]
+pub(super) struct Scrub {
+    pieces: HashMap<[u8; FIRST], HashSet<Vec<u8>>>,
+    count: usize,
+}
+
+impl std::fmt::Debug for Scrub {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Scrub of {}", self.count)
+    }
+}
 
 /// Bytes that a secret is looked up by.
 const FIRST: usize = 4;
 
 impl Scrub {
-    /// Everything that a document says inline, but for what it also says openly: in a path, a name, its version.
-    pub(super) fn of(document: Option<&Document>) -> Self {
-        let mut scrub = Self::default();
-        if let Some(document) = document {
-            let (mut inside, mut open) = (Vec::new(), String::new());
-            sort(&readable(document), &mut inside, &mut open);
-            inside.iter().for_each(|text| scrub.learn(text, &open));
-        }
-        scrub
+    /// Learns everything that a document says inline, but for what it also says openly (in a path, a name, its version)
+    /// and for what is `open` anyway.
+    pub(super) fn learn_document<'a>(
+        &mut self,
+        document: &Document,
+        open: impl IntoIterator<Item = &'a str>,
+    ) {
+        let (mut inside, mut said) = (Vec::new(), String::new());
+        open.into_iter().for_each(|value| said.extend([value, "\n"]));
+        sort(&readable(document), &mut inside, &mut said);
+        inside.iter().for_each(|text| self.learn(text, &said));
     }
 
-    fn learn(&mut self, text: &str, open: &str) {
+    /// How many pieces are known.
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Learns each line and each longer word of a text, but for what `open` says, too.
+    pub(super) fn learn(&mut self, text: &str, open: &str) {
         let words = text.split(|c: char| c.is_whitespace() || "\"',;<>()[]{}".contains(c));
         // A path or an address is no secret, and outputs are full of them.
         let words = words.filter(|word| !word.contains([':', '\\']));
@@ -63,33 +80,35 @@ impl Scrub {
 
     fn put(&mut self, piece: Vec<u8>) {
         if let Some(first) = piece.first_chunk() {
-            self.0.entry(*first).or_default().insert(piece);
+            let new = self.pieces.entry(*first).or_default().insert(piece);
+            self.count += usize::from(new);
         }
-    }
-
-    /// The text with [`SECRET`] for each secret.
-    pub(super) fn clean(&self, text: &str) -> String {
-        let (flat, places): (Vec<u8>, Vec<usize>) = text
-            .bytes()
-            .enumerate()
-            .filter(|(_, byte)| !matches!(byte, b'\r' | b'\n' | 0))
-            .map(|(at, byte)| (byte, at))
-            .unzip();
-        let mut secret = vec![false; flat.len()];
-        let mut mark = |range: Range<usize>| secret[range].fill(true);
-        self.known(&flat, &mut mark);
-        shapes(&flat, &mut mark);
-        keys(&flat, &mut mark);
-        without(text, &places, &secret)
     }
 
     fn known(&self, flat: &[u8], mark: &mut impl FnMut(Range<usize>)) {
         for (at, first) in flat.windows(FIRST).enumerate() {
-            let pieces = <&[u8; FIRST]>::try_from(first).ok().and_then(|first| self.0.get(first));
+            let pieces =
+                <&[u8; FIRST]>::try_from(first).ok().and_then(|first| self.pieces.get(first));
             let found = pieces.into_iter().flatten().filter(|piece| flat[at..].starts_with(piece));
             found.for_each(|piece| mark(at..at + piece.len()));
         }
     }
+}
+
+/// The text with [`SECRET`] for each secret that one of `known` names, and for what looks like one.
+pub(super) fn clean(known: &[&Scrub], text: &str) -> String {
+    let (flat, places): (Vec<u8>, Vec<usize>) = text
+        .bytes()
+        .enumerate()
+        .filter(|(_, byte)| !matches!(byte, b'\r' | b'\n' | 0))
+        .map(|(at, byte)| (byte, at))
+        .unzip();
+    let mut secret = vec![false; flat.len()];
+    let mut mark = |range: Range<usize>| secret[range].fill(true);
+    known.iter().for_each(|scrub| scrub.known(&flat, &mut mark));
+    shapes(&flat, &mut mark);
+    keys(&flat, &mut mark);
+    without(text, &places, &secret)
 }
 
 /// Texts of a document that may hold secrets (files' contents, values of variables), and all others.
@@ -100,6 +119,11 @@ fn sort(value: &Value, inside: &mut Vec<String>, open: &mut String) {
                 match value {
                     Value::String(text) if ["text", "content", "value"].contains(&key.as_str()) => {
                         inside.push(text.clone());
+                    }
+                    Value::Object(variables) if key == "environment" => {
+                        // A path is no secret, and outputs are full of them.
+                        let values = variables.values().filter_map(Value::as_str);
+                        inside.extend(values.filter(|it| !it.contains('\\')).map(str::to_owned));
                     }
                     other => {
                         open.extend([key, "\n"]);
@@ -215,24 +239,23 @@ mod tests {
     #[test]
     fn what_a_document_says_is_taken_out_plain_encoded_and_broken_by_line_ends() {
         let scrub = scrub();
-        assert_eq!(scrub.clean(&format!("a {TOKEN} b")), "a [secret] b");
+        assert_eq!(clean(&[&scrub], &format!("a {TOKEN} b")), "a [secret] b");
         let (one, two) = TOKEN.split_at(9);
-        assert_eq!(scrub.clean(&format!("a {one}\r\n{two} b")), "a [secret] b");
+        assert_eq!(clean(&[&scrub], &format!("a {one}\r\n{two} b")), "a [secret] b");
         for before in ["", "x", "xy", "xyz"] {
             let text = STANDARD.encode(format!("{before}{TOKEN}{before}"));
-            let clean = scrub.clean(&text);
-            assert!(clean.contains(SECRET) && clean.len() < 24, "{before}: {clean}");
+            let cleaned = clean(&[&scrub], &text);
+            assert!(cleaned.contains(SECRET) && cleaned.len() < 24, "{before}: {cleaned}");
         }
         let folder = "C:\\k\\11.0.0-0123456789ab";
-        assert_eq!(scrub.clean(folder), folder, "the document says it openly, too");
+        assert_eq!(clean(&[&scrub], folder), folder, "the document says it openly, too");
         let plain =
             "kubelet: the service did not start within 30 s, code 1053\r\nC:\\k\\kubelet.exe";
-        assert_eq!(scrub.clean(plain), plain);
+        assert_eq!(clean(&[&scrub], plain), plain);
     }
 
     #[test]
     fn what_looks_like_a_secret_is_taken_out_without_being_known() {
-        let scrub = Scrub::default();
         let blob = "Zm9v".repeat(30);
         let key = "-----BEGIN PRIVATE KEY-----\nMIIB\nabc\n-----END PRIVATE KEY-----\nand";
         for (text, expected) in [
@@ -241,9 +264,9 @@ mod tests {
             (&format!("<{blob}>"), "<[secret]>"),
             (key, "-----BEGIN PRIVATE KEY-----\n[secret]\n-----END PRIVATE KEY-----\nand"),
         ] {
-            assert_eq!(scrub.clean(text), expected);
+            assert_eq!(clean(&[], text), expected);
         }
         let hash = "ab12".repeat(16);
-        assert_eq!(scrub.clean(&hash), hash);
+        assert_eq!(clean(&[], &hash), hash);
     }
 }

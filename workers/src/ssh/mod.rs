@@ -9,17 +9,18 @@ mod session;
 mod sftp;
 
 pub use dial::{BoxIo, Dial, Dialer, Io, TcpDial};
-pub use error::SshError;
+pub use error::{SshError, fingerprint};
 pub use pool::Pool;
 pub use session::{Output, Session};
 pub use sftp::{FILES_AT_ONCE, Sftp, Upload, at_once};
 
 use russh::keys::{self, PrivateKey, decode_secret_key};
 use std::{sync::Arc, time::Duration};
+use zeroize::Zeroizing;
 
 /// The private key that opens the hosts. It is printed nowhere.
 #[derive(Clone)]
-pub struct Key(Arc<PrivateKey>);
+pub struct Key(Arc<PrivateKey>, Arc<Zeroizing<String>>);
 
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -39,8 +40,13 @@ impl Key {
         })?;
         match guard::weakness(key.public_key().key_data()) {
             Some(weakness) => Err(SshError::KeyWeak(weakness)),
-            None => Ok(Self(Arc::new(key))),
+            None => Ok(Self(Arc::new(key), Arc::new(pem.to_owned().into()))),
         }
+    }
+
+    /// Its text, for those who take it out of what hosts say.
+    pub(crate) fn text(&self) -> &str {
+        &self.1
     }
 
     /// Its public half, as `authorized_keys` has it, without a comment.

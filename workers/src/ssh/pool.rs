@@ -42,6 +42,11 @@ impl Pool {
         Self { dialer, key, limits, places: Mutex::default() }
     }
 
+    /// The key that opens the hosts.
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
     fn places(&self) -> MutexGuard<'_, HashMap<Whom, Place>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
