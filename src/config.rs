@@ -17,6 +17,10 @@ const SLOTS_MAX: usize = 4_096;
 const REVIEW_SECONDS_MAX: u64 = 300;
 /// Shortest access token, in bytes.
 const ACCESS_TOKEN_MIN: usize = 16;
+/// Shortest session key, in bytes.
+const SESSION_KEY_MIN: usize = 32;
+/// Session keys at once: the present one and the one before.
+const SESSION_KEYS_MAX: usize = 2;
 
 /// Where the history is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +77,8 @@ pub(crate) struct Config {
     pub(crate) review_kept_for: Duration,
     /// The bearer token for programs, where the cluster is not asked.
     pub(crate) access_token: Option<String>,
+    /// What browsers' sessions are sealed with, the present one first; none: drawn at each start.
+    pub(crate) session_keys: Vec<String>,
     /// Certificate and key of the listener.
     pub(crate) tls: Option<(PathBuf, PathBuf)>,
     /// This process' name.
@@ -126,6 +132,7 @@ impl Config {
             !short,
             "--access-token: at least {ACCESS_TOKEN_MIN} characters (openssl rand -hex 32)"
         );
+        let session_keys = session_keys(&all.session_key)?;
         let tls = match (all.tls_certificate, all.tls_key) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
@@ -149,6 +156,7 @@ impl Config {
             audience: all.audience,
             review_kept_for: Duration::from_secs(review_seconds),
             access_token: all.access_token.map(|secret| secret.reveal().to_owned()),
+            session_keys,
             tls,
             name: all.name.unwrap_or_default(),
             otlp_endpoint: all.otlp_endpoint,
@@ -181,6 +189,20 @@ fn store(text: &str, roles: &BTreeSet<Role>) -> anyhow::Result<Store> {
             Ok(Store::Folder(PathBuf::from(text)))
         }
     }
+}
+
+fn session_keys(keys: &[Secret]) -> anyhow::Result<Vec<String>> {
+    // A newline at the end of a Secret's value is no part of the key.
+    let keys: Vec<String> = keys.iter().map(|key| key.reveal().trim().to_owned()).collect();
+    ensure!(
+        keys.iter().all(|key| key.len() >= SESSION_KEY_MIN),
+        "--session-key: at least {SESSION_KEY_MIN} characters each (openssl rand -hex 32)"
+    );
+    ensure!(
+        keys.len() <= SESSION_KEYS_MAX,
+        "--session-key: at most {SESSION_KEYS_MAX}, the present one and the one before"
+    );
+    Ok(keys)
 }
 
 /// The settings as the worker's hands take them.
@@ -289,6 +311,9 @@ mod tests {
         assert!(refusal("[join]\nclient-ca = 'a/b'").contains("NAMESPACE/NAME/KEY"));
         assert!(refusal("review-seconds = 900").contains("--review-seconds"));
         assert!(refusal("access-token = 'short'").contains("--access-token"));
+        assert!(refusal("session-key = ['short']").contains("--session-key"));
+        let three = format!("session-key = ['{0}', '{0}', '{0}']", "k".repeat(32));
+        assert!(refusal(&three).contains("the one before"));
         assert!(refusal("tls-key = 'k.pem'").contains("belong together"));
         let unknown = toml::from_str::<Settings>("slotz = 3").expect_err("no such key").to_string();
         assert!(unknown.contains("slotz") && unknown.contains("line 1"), "{unknown}");

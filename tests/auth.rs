@@ -32,13 +32,15 @@ const MACHINES: &str = "openshift-machine-api";
 struct Site {
     folder: TempDir,
     world: World,
+    ssh_port: u16,
     dormer: Process,
     port: u16,
 }
 
-/// An answer: its status, its headers in small letters, its body.
+/// An answer: its status, its head as it came and in small letters, its body.
 struct Answer {
     status: u16,
+    head: String,
     headers: String,
     body: String,
 }
@@ -55,9 +57,10 @@ impl Answer {
     }
 
     fn cookie(&self) -> String {
-        let line = self.headers.lines().find_map(|line| line.strip_prefix("set-cookie: "));
-        let line = line.unwrap_or_else(|| panic!("no cookie: {}", self.headers));
-        assert!(line.contains("; httponly; samesite=strict"), "{line}");
+        let mut headers = self.head.lines().filter_map(|line| line.split_once(": "));
+        let line = headers.find(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
+        let (_, line) = line.unwrap_or_else(|| panic!("no cookie: {}", self.headers));
+        assert!(line.contains("; HttpOnly; SameSite=Strict"), "{line}");
         line.split(';').next().unwrap_or_default().to_owned()
     }
 }
@@ -76,7 +79,8 @@ impl Near {
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.unwrap_or_else(|| panic!("{request}: {text}"));
-        Answer { status, headers: head.to_ascii_lowercase(), body: body.to_owned() }
+        let (head, headers) = (head.to_owned(), head.to_ascii_lowercase());
+        Answer { status, head, headers, body: body.to_owned() }
     }
 
     fn open(&self, request: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
@@ -94,36 +98,24 @@ impl Near {
 
 impl Site {
     async fn new(flags: &[(&str, &str)]) -> Self {
-        let (folder, ssh_port, port) = (test_dir("auth"), free_port(), free_port());
+        let (folder, ssh_port) = (test_dir("auth"), free_port());
         let pace = Pace::times_faster(20.0);
         let config = WorldConfig { ssh_port, ..WorldConfig::on_loopback(1, pace) };
         let world = World::start(config).await.expect("a world");
         world.write_kubeconfig(&folder.path().join("kubeconfig")).expect("written");
-        let path = |name: &str| folder.path().join(name).display().to_string();
-        let mut args = vec!["run".to_owned()];
-        for (flag, value) in [
-            ("--kubeconfig", path("kubeconfig")),
-            ("--store", path("store")),
-            ("--ssh-port", ssh_port.to_string()),
-            ("--listen", format!("127.0.0.1:{port}")),
-        ] {
-            args.extend([flag.to_owned(), value]);
-        }
-        args.extend(flags.iter().flat_map(|(flag, value)| [(*flag).into(), (*value).into()]));
-        let spec = ProcessSpec {
-            program: env!("CARGO_BIN_EXE_dormer").into(),
-            args,
-            env: Vec::new(),
-            log: folder.path().join("log"),
-            folder: None,
-        };
-        let dormer = Process::start(&spec).expect("dormer starts");
-        let site = Self { folder, world, dormer, port };
-        await_condition("it answers", IN_TIME, || async {
-            TcpStream::connect(("127.0.0.1", port)).is_ok()
-        })
-        .await;
-        site
+        let (dormer, near) = run(&folder, ssh_port, "store", flags).await;
+        Self { folder, world, ssh_port, dormer, port: near.port }
+    }
+
+    /// Another dormer for the same cluster, on a store of its own.
+    async fn beside(&self, store: &str, flags: &[(&str, &str)]) -> (Process, Near) {
+        run(&self.folder, self.ssh_port, store, flags).await
+    }
+
+    /// The dormer anew, at another port and on the same store.
+    async fn again(&mut self, flags: &[(&str, &str)]) {
+        let (dormer, near) = run(&self.folder, self.ssh_port, "store", flags).await;
+        (self.dormer, self.port) = (dormer, near.port);
     }
 
     /// A dormer that asks the cluster, and remembers its yes for so long.
@@ -180,6 +172,41 @@ impl Site {
         let told = log.replace("windows-user-data", "");
         assert!(!told.contains("user-"), "a token is in the log: {log}");
     }
+}
+
+/// Starts `dormer run` for the cluster whose kubeconfig is in the folder, and waits until it answers.
+async fn run(
+    folder: &TempDir,
+    ssh_port: u16,
+    store: &str,
+    flags: &[(&str, &str)],
+) -> (Process, Near) {
+    let port = free_port();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let mut args = vec!["run".to_owned()];
+    for (flag, value) in [
+        ("--kubeconfig", path("kubeconfig")),
+        ("--store", path(store)),
+        ("--ssh-port", ssh_port.to_string()),
+        ("--listen", format!("127.0.0.1:{port}")),
+    ] {
+        args.extend([flag.to_owned(), value]);
+    }
+    args.extend(flags.iter().flat_map(|(flag, value)| [(*flag).into(), (*value).into()]));
+    let log = if store == "store" { "log".to_owned() } else { format!("log-{store}") };
+    let spec = ProcessSpec {
+        program: env!("CARGO_BIN_EXE_dormer").into(),
+        args,
+        env: Vec::new(),
+        log: folder.path().join(log),
+        folder: None,
+    };
+    let dormer = Process::start(&spec).expect("dormer starts");
+    await_condition("it answers", IN_TIME, || async {
+        TcpStream::connect(("127.0.0.1", port)).is_ok()
+    })
+    .await;
+    (dormer, Near { port })
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -373,6 +400,62 @@ async fn a_browser_logs_in_by_a_token_or_a_link_and_acts_from_our_pages_alone() 
     site.world.api.tokens().revoke(&ann);
     let revoked = site.ask("GET /", &[("Cookie", &second)], "");
     assert_eq!(revoked.status, 401, "a session is no more than its token");
+    site.end();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_outlives_its_process_and_holds_in_every_console_of_the_same_key() {
+    let (old, new) = ("o".repeat(40), "n".repeat(40));
+    let flags = [("--authentication", "cluster"), ("--review-seconds", "0")];
+    let keyed = |key| [&flags[..], &[("--session-key", key)]].concat();
+    let mut site = Site::new(&keyed(&*old)).await;
+    let ann = site.token("ann", viewer());
+    let login = |site: &Site, token: &str| {
+        let origin = format!("http://127.0.0.1:{}", site.port);
+        let form = ("Content-Type", "application/x-www-form-urlencoded");
+        site.ask("POST /login", &[form, ("Origin", &origin)], &format!("token={token}"))
+    };
+    let cookie = login(&site, &ann).cookie();
+    let page = |near: &Near| near.ask("GET /", &[("Cookie", &cookie)], "").status;
+
+    // Another console of the same key, one of a newer key that knows the old one, and a stranger.
+    let both = format!("{new},{old}");
+    let (_second, second) = site.beside("second", &keyed(&*old)).await;
+    let (_third, third) = site.beside("third", &keyed(&*both)).await;
+    let (_other, other) = site.beside("other", &keyed(&*new)).await;
+    assert_eq!([page(&second), page(&third), page(&other)], [200, 200, 401]);
+    // What the newer key seals, the stranger opens, and the older consoles do not.
+    let origin = format!("http://127.0.0.1:{}", third.port);
+    let form = ("Content-Type", "application/x-www-form-urlencoded");
+    let newer = third.ask("POST /login", &[form, ("Origin", &origin)], &format!("token={ann}"));
+    let newer = newer.cookie();
+    let opens = |near: &Near| near.ask("GET /", &[("Cookie", &newer)], "").status;
+    assert_eq!([opens(&third), opens(&other), opens(&second)], [200, 200, 401]);
+
+    site.dormer.kill();
+    site.again(&keyed(&*old)).await;
+    assert_eq!(page(&Near { port: site.port }), 200, "a restart logs nobody out");
+    // A right is asked about anew, wherever the session came from.
+    site.grant("ann", Vec::new());
+    assert_eq!([page(&second), page(&Near { port: site.port })], [403, 403]);
+    site.grant("ann", viewer());
+    // Whoever logs out has a browser without the cookie, and this process honours no copy of it.
+    let own = format!("http://127.0.0.1:{}", site.port);
+    let out = site.ask("POST /logout", &[("Cookie", &cookie), ("Origin", &own)], "");
+    assert!(out.status == 200 && out.headers.contains("max-age=0"), "{}", out.headers);
+    assert_eq!(page(&Near { port: site.port }), 401);
+    site.world.api.tokens().revoke(&ann);
+    await_condition("a session is no more than its token", IN_TIME, || async {
+        page(&second) == 401
+    })
+    .await;
+
+    let long = "x".repeat(4_000);
+    site.world.api.tokens().add_for(&long, User::new("ann", []), Vec::new());
+    let refused = login(&site, &long);
+    assert_eq!(refused.status, 413, "{}", refused.body);
+    assert!(refused.body.contains("4000 bytes") && refused.body.contains("room for"));
+    assert!(!refused.body.contains("xxxx"), "the token is in the page");
     site.end();
 }
 

@@ -32,6 +32,13 @@ impl ApiError {
         (&self.error, &self.what_to_do)
     }
 
+    /// 413: a token that no cookie has room for.
+    pub(crate) fn too_long(error: &str) -> Self {
+        let what_to_do = "log in with a shorter token (kubectl create token ACCOUNT makes one), or send it yourself: \
+            dormer's commands and other programs may send it as it is";
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, error, what_to_do)
+    }
+
     /// 404: there is no such thing.
     pub(crate) fn absent(what: &str, name: &str, where_to_look: &str) -> Self {
         let what_to_do = format!("{where_to_look} lists what there is");

@@ -176,6 +176,19 @@ pub(crate) struct Settings {
     #[arg(long, env = "DORMER_ACCESS_TOKEN", hide_env_values = true, value_name = "SECRET")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) access_token: Option<Secret>,
+    /// What browsers' sessions are sealed with, the same in every console, so that whichever is asked knows them and a
+    /// restart logs nobody out: at least 32 random characters (openssl rand -hex 32). A second, after a comma, is only
+    /// opened with: deploy/people.yaml says how it is changed. Better in the environment or the file than on the
+    /// command line [default: drawn at each start]
+    #[arg(
+        long,
+        env = "DORMER_SESSION_KEY",
+        hide_env_values = true,
+        value_delimiter = ',',
+        value_name = "SECRET"
+    )]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) session_key: Vec<Secret>,
     /// Our certificate (PEM): health, metrics, API and console are then answered over TLS
     #[arg(long, env = "DORMER_TLS_CERTIFICATE", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -380,7 +393,7 @@ impl Settings {
             kubeconfig, context, store, namespace, machine_namespace, pool, private_key, private_key_secret,
             ssh_port, slots, listen, authentication, audience, review_seconds, access_token, tls_certificate, tls_key, name,
             otlp_endpoint, operator_condition;
-            role, payload, profile_layer)
+            role, payload, profile_layer, session_key)
     }
 
     /// These settings, and the defaults where they say nothing.

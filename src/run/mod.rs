@@ -304,7 +304,8 @@ impl Cluster<'_> {
             machines: self.config.machine_namespace.clone(),
             own: self.config.namespace.clone(),
         };
-        Ok(self.gate.get_or_init(|| Gate::new(by, homes, self.config.tls.is_some())).clone())
+        let (secure, keys) = (self.config.tls.is_some(), &self.config.session_keys);
+        Ok(self.gate.get_or_init(|| Gate::new(by, homes, secure, keys)).clone())
     }
 
     /// Who is told what is done here.

@@ -54,7 +54,7 @@ async fn by_link(Of(gate): Of<Arc<Gate>>, method: Method, Query(word): Query<Wor
     match gate.sessions.follow(&word) {
         Some(behind) => {
             gate.print_link();
-            entered(&gate, behind)
+            entered(&gate, &behind)
         }
         None => {
             let used = "This link was used before, or has lapsed: each works once.";
@@ -69,19 +69,23 @@ async fn by_form(Of(gate): Of<Arc<Gate>>, headers: HeaderMap, Form(word): Form<W
     }
     let token = word.token.unwrap_or_default().trim().to_owned();
     match gate.known(&token).await {
-        Ok(_) => entered(&gate, Some(token)),
+        Ok(_) => entered(&gate, &Some(token)),
         Err(error) => refused(&error),
     }
 }
 
 /// A page that leads on, not a redirect: after one from elsewhere a browser keeps a strict cookie to itself.
-fn entered(gate: &Gate, behind: Option<String>) -> Response {
+fn entered(gate: &Gate, behind: &Option<String>) -> Response {
+    let cookie = match gate.sessions.open(behind, gate.secure) {
+        Ok(cookie) => cookie,
+        Err(long) => return refused(&ApiError::too_long(&long.to_string())),
+    };
     let content = html! {
         meta http-equiv="refresh" content="0; url=/";
         p { "You are logged in. " a href="/" { "Go on" } }
     };
     let mut response = page(StatusCode::OK, content);
-    set(&mut response, &gate.sessions.open(behind, gate.secure));
+    set(&mut response, &cookie);
     response
 }
 
@@ -90,13 +94,15 @@ async fn logout(Of(gate): Of<Arc<Gate>>, headers: HeaderMap) -> Response {
         return refused(&error);
     }
     let mut response = page(StatusCode::OK, html! { p { "You are logged out." } });
-    set(&mut response, &gate.sessions.close(&headers));
+    for cookie in gate.sessions.close(&headers) {
+        set(&mut response, &cookie);
+    }
     response
 }
 
 fn set(response: &mut Response, cookie: &str) {
     if let Ok(cookie) = HeaderValue::from_str(cookie) {
-        response.headers_mut().insert(SET_COOKIE, cookie);
+        response.headers_mut().append(SET_COOKIE, cookie);
     }
 }
 

@@ -75,16 +75,16 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// One that lets people in by that word.
-    pub(crate) fn new(by: By, homes: Homes, secure: bool) -> Arc<Self> {
-        let (sessions, printed) = (Sessions::new(), OnceLock::new());
+    /// One that lets people in by that word. Sessions are sealed with the first of `keys`, and opened with any.
+    pub(crate) fn new(by: By, homes: Homes, secure: bool, keys: &[String]) -> Arc<Self> {
+        let (sessions, printed) = (Sessions::new(keys), OnceLock::new());
         Arc::new(Self { by, homes, sessions, secure, printed })
     }
 
     /// Actions from this machine, and looking from wherever the address is reached.
     #[cfg(any(test, feature = "demo"))]
     pub(crate) fn loopback() -> Arc<Self> {
-        Self::new(By::Loopback, Homes::default(), false)
+        Self::new(By::Loopback, Homes::default(), false, &[])
     }
 
     /// Prints the link that opens the console at `url`, where one is needed.
