@@ -16,7 +16,7 @@ use dormer_proto::{message::Failure, pool::Desired};
 use sha2::{Digest, Sha256};
 use std::{
     collections::{BTreeMap, VecDeque},
-    io::{self, Read},
+    io::{self, Read, Seek},
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
 };
@@ -105,7 +105,26 @@ impl Payload {
             }
         }
     }
+
+    /// The same for who may block.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be read.
+    pub fn read(&self, name: &str) -> io::Result<Box<dyn ReadSeek>> {
+        match &self.source {
+            Source::Folder(folder) => Ok(Box::new(std::fs::File::open(folder.join(name))?)),
+            Source::Memory(files) => {
+                let bytes = files.get(name).cloned();
+                let bytes = bytes.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+                Ok(Box::new(io::Cursor::new(bytes)))
+            }
+        }
+    }
 }
+
+/// Bytes that can be read from any place on.
+pub trait ReadSeek: Read + Seek + Send {}
+impl<T: Read + Seek + Send> ReadSeek for T {}
 
 /// A payload's folder, whose files are read to their ends.
 #[derive(Debug, Clone)]

@@ -6,6 +6,7 @@ pub mod host;
 pub mod kubernetes;
 pub mod letter;
 pub mod nats;
+pub mod packed;
 pub mod pool;
 pub mod port;
 pub mod progress;

@@ -6,6 +6,8 @@ mod again;
 mod bench;
 #[path = "host/faults.rs"]
 mod faults;
+#[path = "host/packed.rs"]
+mod packed;
 #[path = "host/told.rs"]
 mod told;
 

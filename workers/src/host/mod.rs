@@ -14,6 +14,7 @@ pub mod values;
 use crate::{
     catalog::Catalog,
     execute::Execute,
+    packed::Packer,
     progress::Progress,
     ssh::{Dialer, Key, Limits, Pool},
 };
@@ -44,6 +45,7 @@ pub struct HostHands<C> {
     catalog: Catalog,
     cluster: Arc<C>,
     sent: Arc<sent::Sent>,
+    packer: Arc<Packer>,
     known: Arc<Known>,
     now_ms: Arc<dyn Fn() -> i64 + Send + Sync>,
 }
@@ -55,6 +57,7 @@ impl<C> Clone for HostHands<C> {
             catalog: self.catalog.clone(),
             cluster: Arc::clone(&self.cluster),
             sent: Arc::clone(&self.sent),
+            packer: Arc::clone(&self.packer),
             known: Arc::clone(&self.known),
             now_ms: Arc::clone(&self.now_ms),
         }
@@ -73,7 +76,14 @@ impl<C: Cluster> HostHands<C> {
     ) -> Self {
         let pool = Arc::new(Pool::new(dialer, key, limits));
         let now_ms = Arc::new(facts::system_ms);
-        Self { pool, catalog, cluster, sent: Arc::default(), known: Arc::default(), now_ms }
+        let (sent, packer, known) = (Arc::default(), Arc::default(), Arc::default());
+        Self { pool, catalog, cluster, sent, packer, known, now_ms }
+    }
+
+    /// Hands that keep packed payload files where `packer` does, and not in the system's folder for temporary files.
+    #[must_use]
+    pub fn packing(self, packer: Arc<Packer>) -> Self {
+        Self { packer, ..self }
     }
 
     /// Hands that compare the hosts' clocks with `now_ms` (milliseconds since 1970) in place of the system's, for a
@@ -96,6 +106,12 @@ impl<C: Cluster> Execute for HostHands<C> {
         held.done();
         self.known.clean_report(answer)
     }
+}
+
+/// What a host said, without what looks like a secret: tokens, private keys, long runs of base64.
+#[must_use]
+pub fn scrubbed(said: &str) -> String {
+    scrub::clean(&[], said)
 }
 
 fn host_of(task: &Task) -> Option<&HostRef> {

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     catalog::{Found, Payload, VERSION_NOT_HERE},
+    packed::{PACK_BYTES_MIN, Packed},
     progress::Progress,
     ssh::{FILES_AT_ONCE, Session, Sftp, SshError, Upload, at_once},
     witness::{self, Deed},
@@ -102,6 +103,15 @@ impl<C: Cluster> HostHands<C> {
         Ok(Prepared { section, rendered, payload: found.payload, bytes })
     }
 
+    /// What goes to a host in secret is told to nobody.
+    fn learn(&self, bootstrap: &Bootstrap, rendered: &Rendered, variables: &Variables) {
+        self.known.value(&bootstrap.token);
+        if let Some((_, key)) = &bootstrap.exporter_tls {
+            self.known.value(key);
+        }
+        self.known.document(&rendered.document, variables.iter().map(|(_, value)| value));
+    }
+
     /// What a version means. One that is not known yet may follow from what the cluster says of its nodes now.
     async fn find(&self, desired: &Desired) -> Result<Found, Failure> {
         match self.catalog.find(desired) {
@@ -113,15 +123,6 @@ impl<C: Cluster> HostHands<C> {
             }
             found => found,
         }
-    }
-
-    /// What goes to a host in secret is told to nobody.
-    fn learn(&self, bootstrap: &Bootstrap, rendered: &Rendered, variables: &Variables) {
-        self.known.value(&bootstrap.token);
-        if let Some((_, key)) = &bootstrap.exporter_tls {
-            self.known.value(key);
-        }
-        self.known.document(&rendered.document, variables.iter().map(|(_, value)| value));
     }
 
     /// Sends the script and a document that is too long for a command line, if they are not there.
@@ -189,16 +190,34 @@ impl<C: Cluster> HostHands<C> {
         if files.is_empty() {
             return Ok(());
         }
-        progress.step("upload", files.iter().map(|file| file.size).sum(), "bytes");
+        let ways = self.pack(prepared, files, progress).await;
+        progress.step("upload", ways.iter().map(Way::bytes).sum(), "bytes");
         let sftp = session.sftp().await.map_err(|error| self.failed(host, error))?;
         let mut works = Vec::with_capacity(files.len());
-        for file in files {
+        for way in &ways {
             works.push(async {
-                let sent = self.send(order, &sftp, prepared, file, progress).await;
+                let sent = self.send(order, &sftp, prepared, way, progress).await;
                 sent.map_err(|error| self.unsent(host, error))
             });
         }
         at_once(FILES_AT_ONCE, works).await
+    }
+
+    /// How each file goes: those that are large and pay are compressed first, if no earlier upload had them so.
+    async fn pack<'a>(
+        &self,
+        prepared: &Prepared,
+        files: &'a [Staged],
+        progress: &Progress,
+    ) -> Vec<Way<'a>> {
+        let large = files.iter().map(|file| file.size).filter(|size| *size >= PACK_BYTES_MIN);
+        progress.step("compress", large.sum(), "bytes");
+        let ways = files.iter().map(|file| async {
+            let Staged { name, sha256, size, .. } = file;
+            let packed = self.packer.packed(&prepared.payload, name, sha256, *size, progress).await;
+            Way { file, packed }
+        });
+        futures::future::join_all(ways).await
     }
 
     async fn send(
@@ -206,13 +225,22 @@ impl<C: Cluster> HostHands<C> {
         order: &Order,
         sftp: &Sftp,
         prepared: &Prepared,
-        file: &Staged,
+        way: &Way<'_>,
         progress: &Progress,
     ) -> Result<(), Unsent> {
+        let file = way.file;
         let path = format!(r"{STAGING}\{}", file.sha256);
         if sftp.size(&path).await? == Some(file.size) {
-            progress.advance(file.size);
+            progress.advance(way.bytes());
             return Ok(());
+        }
+        if let Some(packed) = &way.packed {
+            match self.send_packed(order, sftp, &path, packed, progress).await {
+                Err(Unsent::Host(SshError::Source(..)) | Unsent::Unread(..)) => {
+                    self.packer.forget(&file.sha256, packed);
+                }
+                sent => return sent,
+            }
         }
         let opened = prepared.payload.open(&file.name).await;
         let from = opened.map_err(|error| Unsent::Unread(file.name.clone(), error.to_string()))?;
@@ -220,6 +248,31 @@ impl<C: Cluster> HostHands<C> {
         let what = Upload { path: &path, part: &part, size, sha256: &file.sha256 };
         let deed = witness::begin(Deed::Upload { bytes: file.size });
         let sent = sftp.upload(what, from, |more| progress.advance(more)).await;
+        Ok(deed.ended(sent)?)
+    }
+
+    /// Sends a file's packed form, which the script unpacks, and proves by the sum of what it unpacked to.
+    async fn send_packed(
+        &self,
+        order: &Order,
+        sftp: &Sftp,
+        path: &str,
+        packed: &Packed,
+        progress: &Progress,
+    ) -> Result<(), Unsent> {
+        let Packed { path: from, size, sha256 } = packed;
+        let path = format!("{path}.gz");
+        if sftp.size(&path).await? == Some(*size) {
+            progress.advance(*size);
+            return Ok(());
+        }
+        let unread =
+            |error: std::io::Error| Unsent::Unread(from.display().to_string(), error.to_string());
+        let opened = tokio::fs::File::open(from).await.map_err(unread)?;
+        let part = part(order, &path);
+        let what = Upload { path: &path, part: &part, size: *size, sha256 };
+        let deed = witness::begin(Deed::Upload { bytes: *size });
+        let sent = sftp.upload(what, opened, |more| progress.advance(more)).await;
         Ok(deed.ended(sent)?)
     }
 
@@ -231,6 +284,19 @@ impl<C: Cluster> HostHands<C> {
                 Failure::transient("PayloadUnreadable", message)
             }
         }
+    }
+}
+
+/// A payload file, and how it goes over the wire.
+struct Way<'a> {
+    file: &'a Staged,
+    packed: Option<Arc<Packed>>,
+}
+
+impl Way<'_> {
+    /// Bytes that are sent.
+    fn bytes(&self) -> u64 {
+        self.packed.as_ref().map_or(self.file.size, |packed| packed.size)
     }
 }
 

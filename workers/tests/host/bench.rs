@@ -82,12 +82,38 @@ pub(crate) struct Bench {
     pub(crate) seq: u64,
 }
 
-/// The example payload, with bodies of 300 kB.
+/// The example payload, with bodies of 300 kB that no packing makes smaller.
 pub(crate) fn payload() -> (Manifest, BTreeMap<String, Bytes>) {
+    with_bodies(&|name| {
+        let mut state = name
+            .bytes()
+            .fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        let noise = (0..37_500).flat_map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()
+        });
+        noise.collect()
+    })
+}
+
+/// The same, with bodies of 400 kB of which packing leaves a third.
+pub(crate) fn payload_that_packs() -> (Manifest, BTreeMap<String, Bytes>) {
+    with_bodies(&|name| {
+        let line = |n: u32| format!("{name} {:08x} again\n", n.wrapping_mul(2_654_435_761));
+        let mut text: Vec<u8> = (0..30_000).flat_map(|n| line(n).into_bytes()).collect();
+        text.truncate(400_000);
+        text
+    })
+}
+
+fn with_bodies(body: &dyn Fn(&str) -> Vec<u8>) -> (Manifest, BTreeMap<String, Bytes>) {
     let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
     let mut files = BTreeMap::new();
     for file in &mut manifest.files {
-        let bytes = format!("MZ {} v1.33.4 {}", file.name, "x".repeat(300_000)).into_bytes();
+        let head = format!("MZ {} v1.33.4 ", file.name).into_bytes();
+        let bytes = [head, body(&file.name)].concat();
         *file = PayloadFile {
             sha256: dormer_profile::sha256_hex(&bytes),
             size: bytes.len() as u64,

@@ -1,0 +1,460 @@
+//! Payload files as they go over the wire: compressed where that pays, once for each content, in a bounded folder.
+
+use crate::{catalog::Payload, progress::Progress};
+use flate2::{Compression, write::GzEncoder};
+use sha2::{Digest, Sha256};
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+use tokio::{
+    sync::{OnceCell, Semaphore},
+    time::interval,
+};
+
+/// Smaller files are sent as they are: a packed one would save less than an answer takes.
+pub const PACK_BYTES_MIN: u64 = 256 << 10;
+/// Most bytes of packed files in the folder: some four payloads. Beyond it the oldest go.
+pub const CACHE_BYTES_MAX: u64 = 1 << 30;
+/// What packing has to leave away to pay, in percent of the file: a host unpacks at some 100 MB/s.
+const SAVED_PERCENT_MIN: u64 = 15;
+/// Bytes of each of the three samples by which that is judged: at the file's start, middle and end.
+const SAMPLE_BYTES: u64 = 128 << 10;
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 256 << 10;
+/// Files that are packed at once: the rest of the processors is for sessions.
+const PACKED_AT_ONCE: usize = 2;
+/// What an unfinished file is called; one that is older than a day was left behind.
+const UNFINISHED: &str = ".unfinished";
+const LEFT_AFTER: Duration = Duration::from_secs(24 * 3_600);
+
+/// A packed file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packed {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its size in bytes.
+    pub size: u64,
+    /// SHA-256 of the packed bytes.
+    pub sha256: String,
+}
+
+type Cell = Arc<OnceCell<Option<Arc<Packed>>>>;
+
+/// Packs files and keeps them. Several processes may share its folder.
+pub struct Packer {
+    folder: PathBuf,
+    bytes_max: u64,
+    /// By the SHA-256 of the unpacked content. A lock: held for a map operation, never across an await.
+    known: Mutex<HashMap<String, Cell>>,
+    turns: Semaphore,
+}
+
+impl Default for Packer {
+    fn default() -> Self {
+        Self::new(std::env::temp_dir().join("dormer-packed"))
+    }
+}
+
+impl Packer {
+    /// One that keeps its files in `folder`, which it makes when it needs it.
+    #[must_use]
+    pub fn new(folder: PathBuf) -> Self {
+        let (known, turns) = (Mutex::default(), Semaphore::new(PACKED_AT_ONCE));
+        Self { folder, bytes_max: CACHE_BYTES_MAX, known, turns }
+    }
+
+    /// The same with another limit for its folder, in bytes.
+    #[must_use]
+    pub fn with_bytes_max(self, bytes_max: u64) -> Self {
+        Self { bytes_max, ..self }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Cell>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The packed form of a payload's file; `None`: it does not pay, or cannot be kept, and the file goes as it is.
+    /// Tells `progress` each byte of it that has been dealt with.
+    pub async fn packed(
+        &self,
+        payload: &Payload,
+        name: &str,
+        sha256: &str,
+        size: u64,
+        progress: &Progress,
+    ) -> Option<Arc<Packed>> {
+        if size < PACK_BYTES_MIN {
+            return None;
+        }
+        let cell = Arc::clone(self.known().entry(sha256.to_owned()).or_default());
+        let making = cell.get_or_init(|| self.make(payload, name, sha256, size));
+        let packed = alive(making, progress).await.clone();
+        progress.advance(size);
+        packed
+    }
+
+    /// Forgets a packed file that is not what it was.
+    pub fn forget(&self, sha256: &str, packed: &Packed) {
+        tracing::warn!(file = %packed.path.display(), "a packed file was changed or taken away: made anew");
+        let _ = fs::remove_file(&packed.path);
+        self.known().remove(sha256);
+    }
+
+    async fn make(
+        &self,
+        payload: &Payload,
+        name: &str,
+        sha256: &str,
+        size: u64,
+    ) -> Option<Arc<Packed>> {
+        // It is never closed.
+        let _turn = self.turns.acquire().await;
+        let (folder, bytes_max) = (self.folder.clone(), self.bytes_max);
+        let (payload, name, sha256) = (payload.clone(), name.to_owned(), sha256.to_owned());
+        let work = move || make(&folder, bytes_max, &payload, &name, &sha256, size);
+        match tokio::task::spawn_blocking(work).await {
+            Ok(Ok(packed)) => packed.map(Arc::new),
+            Ok(Err(error)) => {
+                tracing::warn!(folder = %self.folder.display(), %error, "payload files go unpacked");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+/// Awaits what is bounded by the size of a file, and shows meanwhile that it goes on.
+async fn alive<T>(making: impl Future<Output = T>, progress: &Progress) -> T {
+    let mut again = interval(Duration::from_secs(5));
+    let mut making = std::pin::pin!(making);
+    loop {
+        tokio::select! {
+            done = &mut making => return done,
+            _ = again.tick() => progress.advance(0),
+        }
+    }
+}
+
+fn make(
+    folder: &Path,
+    bytes_max: u64,
+    payload: &Payload,
+    name: &str,
+    sha256: &str,
+    size: u64,
+) -> io::Result<Option<Packed>> {
+    let mut from = payload.read(name)?;
+    if !pays(&mut from, size)? {
+        return Ok(None);
+    }
+    private(folder)?;
+    if let Some(found) = find(folder, sha256)? {
+        return Ok(Some(found));
+    }
+    from.seek(SeekFrom::Start(0))?;
+    let unfinished = Unfinished::in_folder(folder, sha256);
+    let mut to = File::create_new(&unfinished.0)?;
+    let done = pack(&mut from, &mut to)?;
+    // What is not what the manifest says is found and named where it is sent.
+    if done.plain != sha256 || !saves(done.size, size) || done.size > bytes_max {
+        return Ok(None);
+    }
+    make_room(folder, bytes_max, done.size)?;
+    let path = folder.join(format!("{sha256}-{}.gz", done.packed));
+    fs::rename(&unfinished.0, &path)?;
+    Ok(Some(Packed { path, size: done.size, sha256: done.packed }))
+}
+
+/// A file under a name of its own, which is gone when this is, unless it was renamed.
+struct Unfinished(PathBuf);
+
+impl Unfinished {
+    fn in_folder(folder: &Path, sha256: &str) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let (process, nth) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let name = format!("{sha256}.{process}-{nth}-{}{UNFINISHED}", now.as_nanos());
+        Self(folder.join(name))
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Whether three samples of a content of `size` bytes say that packing pays.
+///
+/// # Errors
+/// It cannot be read.
+pub fn pays(from: &mut (impl Read + Seek), size: u64) -> io::Result<bool> {
+    let (sampled, packed) = sample(from, size)?;
+    Ok(size >= PACK_BYTES_MIN && saves(packed, sampled))
+}
+
+/// How many bytes were looked at, and how many remain of them.
+fn sample(from: &mut (impl Read + Seek), size: u64) -> io::Result<(u64, u64)> {
+    let (mut sampled, mut packed) = (0, 0);
+    for start in [0, (size / 2).saturating_sub(SAMPLE_BYTES / 2), size.saturating_sub(SAMPLE_BYTES)]
+    {
+        from.seek(SeekFrom::Start(start))?;
+        let mut part = Vec::new();
+        from.by_ref().take(SAMPLE_BYTES).read_to_end(&mut part)?;
+        let mut packer = GzEncoder::new(Counted::default(), Compression::fast());
+        packer.write_all(&part)?;
+        sampled += part.len() as u64;
+        packed += packer.finish()?.bytes;
+    }
+    Ok((sampled, packed))
+}
+
+fn saves(packed: u64, plain: u64) -> bool {
+    plain > 0 && packed.saturating_mul(100) <= plain.saturating_mul(100 - SAVED_PERCENT_MIN)
+}
+
+/// SHA-256 of a content and of its packed form, and that form's size in bytes.
+struct Done {
+    plain: String,
+    packed: String,
+    size: u64,
+}
+
+/// Packs all of `from` into `to`.
+fn pack(from: &mut impl Read, to: &mut File) -> io::Result<Done> {
+    let mut packer = GzEncoder::new(Counted::to(to), Compression::default());
+    let (mut plain, mut piece) = (Sha256::new(), vec![0; PIECE_BYTES]);
+    loop {
+        match from.read(&mut piece)? {
+            0 => break,
+            read => {
+                plain.update(&piece[..read]);
+                packer.write_all(&piece[..read])?;
+            }
+        }
+    }
+    let Counted { bytes, sum, .. } = packer.finish()?;
+    Ok(Done { plain: hex(&plain.finalize()), packed: hex(&sum.finalize()), size: bytes })
+}
+
+/// Counts and sums what passes through.
+#[derive(Default)]
+struct Counted<'a> {
+    to: Option<&'a mut File>,
+    bytes: u64,
+    sum: Sha256,
+}
+
+impl<'a> Counted<'a> {
+    fn to(to: &'a mut File) -> Self {
+        Self { to: Some(to), ..Self::default() }
+    }
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if let Some(to) = &mut self.to {
+            to.write_all(data)?;
+            self.sum.update(data);
+        }
+        self.bytes += data.len() as u64;
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.as_mut().map_or(Ok(()), |to| to.flush())
+    }
+}
+
+/// What an earlier process packed, if it is still what its name says.
+fn find(folder: &Path, sha256: &str) -> io::Result<Option<Packed>> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let rest = name.strip_prefix(sha256).and_then(|rest| rest.strip_prefix('-'));
+        let Some(packed) = rest.and_then(|rest| rest.strip_suffix(".gz")) else { continue };
+        let (found, size) = sum(&path)?;
+        if found == packed {
+            let now = SystemTime::now();
+            let _ = File::options().append(true).open(&path).and_then(|it| it.set_modified(now));
+            let sha256 = packed.to_owned();
+            return Ok(Some(Packed { path, size, sha256 }));
+        }
+        let _ = fs::remove_file(&path);
+    }
+    Ok(None)
+}
+
+fn sum(path: &Path) -> io::Result<(String, u64)> {
+    let mut file = File::open(path)?;
+    let (mut sum, mut size, mut piece) = (Sha256::new(), 0, vec![0; PIECE_BYTES]);
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok((hex(&sum.finalize()), size)),
+            read => {
+                sum.update(&piece[..read]);
+                size += read as u64;
+            }
+        }
+    }
+}
+
+/// Removes the oldest files until `more` bytes fit, and what was left unfinished.
+fn make_room(folder: &Path, bytes_max: u64, more: u64) -> io::Result<()> {
+    let (mut all, now) = (Vec::new(), SystemTime::now());
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let (path, meta) = (entry.path(), entry.metadata()?);
+        let modified = meta.modified()?;
+        let unfinished = path.to_string_lossy().ends_with(UNFINISHED);
+        let left = now.duration_since(modified).is_ok_and(|age| age > LEFT_AFTER);
+        if unfinished && left {
+            let _ = fs::remove_file(&path);
+        } else if !unfinished {
+            all.push((modified, meta.len(), path));
+        }
+    }
+    all.sort();
+    let mut bytes: u64 = all.iter().map(|(_, size, _)| size).sum();
+    for (_, size, path) in all {
+        if bytes.saturating_add(more) <= bytes_max {
+            return Ok(());
+        }
+        fs::remove_file(path)?;
+        bytes -= size;
+    }
+    Ok(())
+}
+
+/// Makes the folder, for this user alone.
+fn private(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(folder)
+}
+
+fn hex(sum: &[u8]) -> String {
+    use std::fmt::Write as _;
+    sum.iter().fold(String::with_capacity(64), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use dormer_profile::{payload::Manifest, sha256_hex};
+    use std::{collections::BTreeMap, io::Cursor};
+
+    /// Half of it repeats.
+    fn text(nth: u32) -> Vec<u8> {
+        let line = |n: u32| {
+            format!("{nth} {:08x} the same again and again\n", n.wrapping_mul(2_654_435_761))
+        };
+        (0..20_000).flat_map(|n| line(n).into_bytes()).collect()
+    }
+
+    fn noise(bytes: usize) -> Vec<u8> {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()
+        };
+        (0..bytes / 8).flat_map(|_| next()).collect()
+    }
+
+    fn payload(files: &[(&str, &[u8])]) -> Payload {
+        let files = files.iter().map(|(name, it)| ((*name).to_owned(), Bytes::copy_from_slice(it)));
+        Payload::in_memory(Manifest::default(), files.collect::<BTreeMap<_, _>>())
+    }
+
+    async fn packed(packer: &Packer, payload: &Payload, bytes: &[u8]) -> Option<Arc<Packed>> {
+        let (sum, size) = (sha256_hex(bytes), bytes.len() as u64);
+        packer.packed(payload, "a", &sum, size, &Progress::default()).await
+    }
+
+    #[test]
+    fn three_samples_say_what_pays() {
+        let half = [noise(600_000), text(1)].concat();
+        let gzip = {
+            let mut packer = GzEncoder::new(Vec::new(), Compression::default());
+            packer.write_all(&[text(1), text(2), text(3), text(4), text(5)].concat()).unwrap();
+            packer.finish().unwrap()
+        };
+        for (bytes, says) in [
+            (text(1), true),
+            (noise(900_000), false),
+            (half, true),
+            (gzip, false),
+            (text(1)[..9_000].to_vec(), false),
+        ] {
+            let size = bytes.len() as u64;
+            assert_eq!(pays(&mut Cursor::new(bytes), size).unwrap(), says, "{size} bytes");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_is_packed_once_and_found_again_by_the_next_process() {
+        let (folder, content) = (tempfile::tempdir().unwrap(), text(1));
+        let there = payload(&[("a", &content)]);
+        let packer = Packer::new(folder.path().join("packed"));
+        let first = packed(&packer, &there, &content).await.expect("it pays");
+        assert!(first.size * 2 < content.len() as u64, "{} of {}", first.size, content.len());
+        let mut unpacked = Vec::new();
+        let file = File::open(&first.path).unwrap();
+        flate2::read::GzDecoder::new(file).read_to_end(&mut unpacked).unwrap();
+        assert_eq!(unpacked, content);
+        let made = fs::metadata(&first.path).unwrap().created().ok();
+        let next = Packer::new(folder.path().join("packed"));
+        assert_eq!(packed(&next, &there, &content).await, Some(Arc::clone(&first)));
+        assert_eq!(fs::metadata(&first.path).unwrap().created().ok(), made, "not made anew");
+
+        fs::write(&first.path, "something else").unwrap();
+        let next = Packer::new(folder.path().join("packed"));
+        assert_eq!(packed(&next, &there, &content).await, Some(first), "made anew");
+    }
+
+    #[tokio::test]
+    async fn what_is_not_what_it_should_be_goes_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let packer = Packer::new(folder.path().to_owned());
+        let damaged = payload(&[("a", &text(2))]);
+        assert_eq!(packed(&packer, &damaged, &text(1)).await, None, "another content");
+        let absent = payload(&[]);
+        assert_eq!(packed(&packer, &absent, &text(3)).await, None, "no content");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+        let nowhere = Packer::new(PathBuf::from("/proc/no-such-folder"));
+        let there = payload(&[("a", &text(1))]);
+        assert_eq!(packed(&nowhere, &there, &text(1)).await, None, "nowhere to keep it");
+    }
+
+    #[tokio::test]
+    async fn the_folder_stays_within_its_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let one = {
+            let packer = Packer::new(folder.path().to_owned());
+            packed(&packer, &payload(&[("a", &text(1))]), &text(1)).await.expect("packed").size
+        };
+        let packer = Packer::new(folder.path().to_owned()).with_bytes_max(one * 5 / 2);
+        for nth in 2..8 {
+            let found = packed(&packer, &payload(&[("a", &text(nth))]), &text(nth)).await;
+            assert!(found.expect("packed").path.exists(), "the newest stays");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        let small = Packer::new(folder.path().to_owned()).with_bytes_max(one / 2);
+        assert_eq!(packed(&small, &payload(&[("a", &text(9))]), &text(9)).await, None);
+    }
+}
