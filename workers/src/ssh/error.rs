@@ -171,8 +171,9 @@ impl From<SshError> for Failure {
     }
 }
 
-/// A public key as people compare it; what is none stays as it is.
-fn fingerprint(public: &str) -> String {
+/// A public key as people compare it (`ssh-ed25519 SHA256:…`); what is none stays as it is.
+#[must_use]
+pub fn fingerprint(public: &str) -> String {
     let Ok(key) = PublicKey::from_openssh(public) else { return public.to_owned() };
     let kind = public.split(' ').next().unwrap_or_default();
     format!("{kind} {}", key.fingerprint(HashAlg::Sha256))

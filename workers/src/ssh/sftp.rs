@@ -82,6 +82,24 @@ impl Sftp {
         self.sight.whole(self.look(path)).await
     }
 
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// It is not there, or stays; or the session broke.
+    pub async fn remove(&self, path: &str) -> Result<(), SshError> {
+        let removed = self.sight.whole(async { Ok(self.raw.remove(path).await) }).await?;
+        removed.map(drop).map_err(|error| self.file(path, &error))
+    }
+
+    /// Removes an empty folder.
+    ///
+    /// # Errors
+    /// It is not there, or not empty; or the session broke.
+    pub async fn remove_folder(&self, path: &str) -> Result<(), SshError> {
+        let removed = self.sight.whole(async { Ok(self.raw.rmdir(path).await) }).await?;
+        removed.map(drop).map_err(|error| self.file(path, &error))
+    }
+
     async fn look(&self, path: &str) -> Result<Option<u64>, SshError> {
         match self.raw.stat(path).await {
             Ok(attrs) => Ok(Some(attrs.attrs.size.unwrap_or(0))),

@@ -24,6 +24,12 @@ const DROP_AFTER: Duration = Duration::from_secs(2);
 /// How often a script that works says so.
 const SIGN_EVERY: Duration = Duration::from_secs(10);
 
+/// Reads Windows' language from the registry.
+const ASK_LANGUAGE: &str =
+    r"reg.exe query HKLM\SYSTEM\CurrentControlSet\Control\Nls\Language /v InstallLanguage";
+/// Reads sshd's default shell from the registry.
+const ASK_SHELL: &str = r"reg.exe query HKLM\SOFTWARE\OpenSSH /v DefaultShell";
+
 /// What a command leaves behind.
 struct Ended {
     stdout: Vec<u8>,
@@ -203,6 +209,23 @@ impl Host {
                 let build = self.image.release.build();
                 Ended::saying(&format!("\r\nMicrosoft Windows [Version {build}.2849]\r\n"), 0)
             }
+            ASK_LANGUAGE => Ended::saying(
+                "\r\nHKEY_LOCAL_MACHINE\\SYSTEM\\CurrentControlSet\\Control\\Nls\\Language\r\n    \
+                 InstallLanguage    REG_SZ    0409\r\n\r\n",
+                0,
+            ),
+            ASK_SHELL => match self.image.shell.registry_value() {
+                Some(path) => Ended::saying(
+                    &format!(
+                        "\r\nHKEY_LOCAL_MACHINE\\SOFTWARE\\OpenSSH\r\n    DefaultShell    REG_SZ    {path}\r\n"
+                    ),
+                    0,
+                ),
+                None => Ended::saying(
+                    "ERROR: The system was unable to find the specified registry key or value.\r\n",
+                    1,
+                ),
+            },
             _ => {
                 lock(&self.counts).unknown_commands += 1;
                 tracing::error!(
