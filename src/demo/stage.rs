@@ -253,6 +253,12 @@ impl Stage {
         self.versions.push(version(&self.catalog).expect("a version"));
     }
 
+    /// What the cluster says of its nodes made another version: it is the next number.
+    #[cfg(test)]
+    pub(super) fn note_version(&mut self) {
+        self.versions.push(version(&self.catalog).expect("a version"));
+    }
+
     /// What dormer has at hand to install.
     #[cfg(test)]
     pub(super) fn catalog(&self) -> &Catalog {

@@ -1,6 +1,7 @@
 //! Further acts of the play, as tests: what issue 3 says must be shown of dormer and a world that does not wait for it.
 
 mod adoption;
+mod around;
 mod changes;
 mod edges;
 mod others;
