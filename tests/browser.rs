@@ -294,3 +294,52 @@ fn ask(site: &Site, path: &str) {
     let output = command.output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// What was run on the host, unfolded without a mouse; it stays so while the page goes on, and fits a telephone.
+#[test]
+fn remote_commands_are_unfolded_by_the_keyboard_and_followed_while_the_machine_is_at_work() {
+    let browser = started!(Browser::start());
+    let site = Site::new(2, 1);
+    browser.size(1180, 720);
+    browser.open(&site.url());
+    stuck(&browser, 1);
+    browser.click(".needs a");
+    browser.until(
+        "remote commands",
+        SOON,
+        "return document.querySelectorAll('.commands details').length >= 1",
+    );
+    live(&browser);
+    browser.script("window.same = true");
+    tab_to(&browser, "document.activeElement.closest('.commands details:last-of-type') !== null");
+    browser.press(&ENTER.to_string());
+    let told = browser.until(
+        "its line and what the host said",
+        SOON,
+        "return document.querySelector('.commands details[open] pre')?.innerText",
+    );
+    let told = told.as_str().unwrap_or_default();
+    assert!(told.starts_with("$ ") && told.contains("access_denied"), "{told}");
+    // How long it has been so is told anew every few seconds.
+    let since = browser.script("return document.querySelector('.head').innerText");
+    let since = since.as_str().unwrap_or_default();
+    let redrawn = format!(
+        "return document.querySelector('.head').innerText !== '{since}'
+            && document.querySelector('.commands details[open] pre') !== null"
+    );
+    browser.until("it stays unfolded", SOON, &redrawn);
+    picture(&browser, "commands");
+    for dark in [false, true] {
+        browser.size(320, 700);
+        browser.dark(dark);
+        let wide = browser.script("return document.documentElement.scrollWidth");
+        assert!(wide.as_u64().is_some_and(|wide| wide <= 320), "{wide} wide");
+    }
+    let path = browser.script("return location.pathname");
+    ask(&site, &format!("{}/actions/retry", path.as_str().unwrap_or_default()));
+    let others = "return window.same
+        && ![...document.querySelectorAll('.commands pre')].some((it) => it.textContent.includes('access_denied'))
+        && [...document.querySelectorAll('.commands summary')].some((it) => it.innerText.includes('exit 0'))";
+    browser.until("those of the next task", IN_TIME, others);
+    no_complaints(&browser);
+}

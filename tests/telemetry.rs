@@ -8,7 +8,8 @@ use dormer_profile::{
     sha256_hex,
 };
 use dormer_testkit::{
-    OtlpReceiver, Process, ProcessSpec, TempDir, await_condition, free_port, started, test_dir,
+    NatsOptions, NatsServer, OtlpReceiver, Process, ProcessSpec, TempDir, await_condition,
+    free_port, started, test_dir,
 };
 use serde_json::{Value, json};
 use std::{
@@ -108,16 +109,21 @@ impl Site {
 
     /// Starts `dormer run --log-format json` on the site's store.
     fn dormer(&self, log: &str, collector: &str, logged: &str) -> (Process, u16) {
+        let store = self.path("store");
+        self.dormer_on(log, &[("--store", &*store), ("--otlp-endpoint", collector)], logged)
+    }
+
+    /// Starts `dormer run --log-format json` with these flags, too.
+    fn dormer_on(&self, log: &str, more: &[(&str, &str)], logged: &str) -> (Process, u16) {
         let port = free_port();
-        let flags = [
+        let mut flags = vec![
             ("--kubeconfig", self.path("kubeconfig")),
             ("--payload", self.path("payload")),
             ("--ssh-port", self.ssh_port.to_string()),
             ("--listen", format!("127.0.0.1:{port}")),
-            ("--store", self.path("store")),
-            ("--otlp-endpoint", collector.to_owned()),
             ("--log-format", "json".to_owned()),
         ];
+        flags.extend(more.iter().map(|(flag, value)| (*flag, (*value).to_owned())));
         let flags = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
         let spec = ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
@@ -435,5 +441,81 @@ async fn no_secret_is_told_to_anybody() {
             let around = around.map(|text| text.chars().rev().collect::<String>());
             assert_eq!(around, None, "{output} tells {secret}");
         }
+    }
+}
+
+/// Everything that is said on a NATS server, as bytes: a subscriber to every subject.
+struct Overheard(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl Overheard {
+    fn on(port: u16) -> Self {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+        let subscribed = b"CONNECT {\"verbose\":false,\"pedantic\":false}\r\nSUB > 1\r\nPING\r\n";
+        stream.write_all(subscribed).expect("subscribed");
+        let said = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let into = std::sync::Arc::clone(&said);
+        std::thread::spawn(move || {
+            let mut piece = [0; 65_536];
+            while let Ok(read @ 1..) = stream.read(&mut piece) {
+                if piece[..read].windows(6).any(|it| it == b"PING\r\n") {
+                    let _ = stream.write_all(b"PONG\r\n");
+                }
+                into.lock().expect("bytes").extend_from_slice(&piece[..read]);
+            }
+        });
+        Self(said)
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().expect("bytes")).into_owned()
+    }
+}
+
+/// Worker and console as processes of their own, as in pods of their own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn remote_commands_of_a_worker_elsewhere_reach_the_console_and_carry_no_secret() {
+    let options = NatsOptions { sync_always: true, monitor: true, ..NatsOptions::default() };
+    let server = started!(NatsServer::start(options));
+    let (url, monitor) = (server.url(), server.monitor_url().expect("a page"));
+    let port = url.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+    let overheard = Overheard::on(port);
+    let site = Site::new("commands", 1).await;
+    let role = |role| [("--store", &*url), ("--nats-monitor", &*monitor), ("--role", role)];
+    let (mut engine, _) = site.dormer_on("engine", &role("engine,watcher"), "info");
+    let (mut console, port) = site.dormer_on("console", &role("console"), "info");
+    await_condition("the console", IN_TIME, || {
+        let ready = get(port, "/readyz").starts_with("HTTP/1.1 200");
+        async move { ready }
+    })
+    .await;
+    let (mut worker, own) = site.dormer_on("worker", &role("worker"), "debug");
+    site.await_joined(1, port).await;
+
+    let machines = site.world.all(&kinds::MACHINE);
+    let uids = machines.iter().map(|it| text(&it.value["metadata"], "uid").to_owned());
+    let joined =
+        |uid: &String| get(port, &format!("/api/v1/machines/{uid}")).contains("\"Joined\"");
+    let uid = uids.into_iter().find(joined).expect("a machine of ours");
+    let page = get(port, &format!("/machines/{uid}"));
+    assert!(page.contains("id=\"commands\"") && page.contains("<pre tabindex"), "{page}");
+    let outputs = [
+        ("dormer logs", logs(&uid, port)),
+        ("the machine's page", page),
+        ("NATS", overheard.text()),
+        ("the worker's log", site.log("worker")),
+        ("the worker's page", get(own, "/metrics")),
+    ];
+    assert!(outputs[2].1.contains("answer to apply: "), "commands go over NATS");
+    let history = get(port, &format!("/api/v1/machines/{uid}/history?limit=1000"));
+    assert!(history.contains("converge-host") && !history.contains("answer to apply"), "{history}");
+    for process in [&mut worker, &mut console, &mut engine] {
+        process.terminate().expect("it ends");
+    }
+    for (secret, mark) in marks(&site) {
+        for (output, text) in &outputs {
+            assert!(!text.contains(&mark), "{output} tells {secret}");
+        }
+        let stored = ["engine", "console"].map(|log| site.log(log)).concat();
+        assert!(!stored.contains(&mark), "a log tells {secret}");
     }
 }
