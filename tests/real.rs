@@ -10,6 +10,7 @@ mod real {
     pub(crate) mod ask;
     mod attacks;
     mod bookmarks;
+    mod both;
     pub(crate) mod cluster;
     mod csr;
     mod drain;

@@ -18,7 +18,7 @@ use Step::{
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::{Speaker, await_condition};
-use dormer_workers::kubernetes::KubernetesHands;
+use dormer_workers::{host::cluster::Cluster, kubernetes::KubernetesHands};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use serde_json::{Value, json};

@@ -6,4 +6,5 @@
 
 mod crew;
 mod ground;
+mod held;
 mod plays;

@@ -20,10 +20,12 @@ impl ApiServer {
     /// Evicts a pod: 201 when its deletion started.
     ///
     /// # Errors
-    /// 404, 409, 429 with a `DisruptionBudget` cause, 403; 500 when two budgets match.
+    /// 404, 409, 429 with a `DisruptionBudget` cause, 403 (also in a namespace that ends); 500 when two budgets match.
     pub fn evict(&self, user: &User, key: &Key, body: &Value) -> Result<Value, Refusal> {
         let options = DeleteOptions::of(&body["deleteOptions"]);
         self.store().transact(&user.name, |tx| {
+            // An eviction is something that is made.
+            self.check_namespace(tx, &kinds::POD, key)?;
             let pod = tx.get("pods", key).cloned();
             let pod = pod.ok_or_else(|| Refusal::not_found(&kinds::POD, &key.name))?;
             if !free(&pod.value) {
@@ -61,7 +63,8 @@ fn ask_budgets(
     if matching.next().is_some() {
         let message = "This pod has more than one PodDisruptionBudget, which the eviction \
                        subresource does not support.";
-        return Err(Refusal::new(500, "InternalError", message));
+        // The real one gives no reason to it.
+        return Err(Refusal::new(500, "", message));
     }
     let (name, status) = (budget.value.name(), &budget.value["status"]);
     let number = |field: &str| status[field].as_i64().unwrap_or(0);

@@ -1,7 +1,7 @@
 //! The API server: Kubernetes' HTTP over an object store in memory.
 //!
-//! `tests/real` asks dormer's hands and watcher the same of a real one, and plays whole stories on both. Where this one
-//! differs:
+//! `tests/real` asks dormer's hands and watcher the same of a real one, plays whole stories on both, and compares their
+//! refusals and tables word by word (`tests/real/both.rs`). Where this one differs:
 //!
 //! - Authorization is not enforced: every known user may do everything, but for what `NodeRestriction`
 //!   says of making Nodes and certificate requests. Reviews answer what a test has granted, not Roles.
@@ -14,6 +14,9 @@
 //!   `certificatesigningrequests/nodeclient`: administrators always, bootstrap tokens under kubeadm.
 //! - A budget, an account of a namespace, a bootstrap token count at once; the real ones are computed,
 //!   made or read by watches a moment later, and an eviction meanwhile is refused with 429.
+//! - Every budget of a pod is counted when the pod changes; of several the real disruption controller counts one, and
+//!   the others when somebody touches them.
+//! - No admission policy or webhook is asked; a real one may refuse an eviction with its own words.
 //! - Bodies in protobuf are refused with 415 (kubectl's `create configmap NAME …` and its like send
 //!   them; `create -f`, `apply`, `edit`, `patch`, `scale` and `drain` do not).
 //! - A strategic merge patch is taken for every kind; the real one answers 415 for custom resources. A kind is served

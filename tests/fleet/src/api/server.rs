@@ -312,7 +312,13 @@ impl ApiServer {
         }
     }
 
-    fn check_namespace(&self, tx: &Tx<'_>, kind: &Kind, key: &Key) -> Result<(), Refusal> {
+    /// Whether something may be made in a namespace: 404 where there is none, 403 where it ends.
+    pub(super) fn check_namespace(
+        &self,
+        tx: &Tx<'_>,
+        kind: &Kind,
+        key: &Key,
+    ) -> Result<(), Refusal> {
         let Some(namespace) = key.ns() else { return Ok(()) };
         let found = tx.get("namespaces", &Key::new("", namespace));
         let found = found.ok_or_else(|| Refusal::not_found(&kinds::NAMESPACE, namespace))?;
@@ -321,10 +327,11 @@ impl ApiServer {
                 "unable to create new content in namespace {namespace} because it is being \
                  terminated"
             );
-            let causes = json!({"causes": [{"reason": "NamespaceTerminating",
+            let mut refusal = Refusal::forbidden(kind, &key.name, &why);
+            refusal.details["causes"] = json!([{"reason": "NamespaceTerminating",
                 "message": format!("namespace {namespace} is being terminated"),
-                "field": "metadata.namespace"}]});
-            return Err(Refusal::forbidden(kind, &key.name, &why).with_details(causes));
+                "field": "metadata.namespace"}]);
+            return Err(refusal);
         }
         Ok(())
     }

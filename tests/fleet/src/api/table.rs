@@ -122,8 +122,15 @@ const PDB: &[Column] = &[
 ];
 const LEASE: &[Column] =
     &[NAME, ("Holder", "string", 0, |v, _| at(v, "/spec/holderIdentity")), AGE];
+/// When an Event was seen last. One of the Events' own group has no first and last times, but its time and its series'.
+fn last_seen(event: &Value) -> &Value {
+    let times =
+        [&event["series"]["lastObservedTime"], &event["lastTimestamp"], &event["firstTimestamp"]];
+    times.into_iter().find(|time| time.is_string()).unwrap_or(&event["eventTime"])
+}
+
 const EVENT: &[Column] = &[
-    ("Last Seen", "string", 0, |v, now| ago(&v["lastTimestamp"], now)),
+    ("Last Seen", "string", 0, |v, now| ago(last_seen(v), now)),
     ("Type", "string", 0, |v, _| at(v, "/type")),
     ("Reason", "string", 0, |v, _| at(v, "/reason")),
     ("Object", "string", 0, |v, _| {
