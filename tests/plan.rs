@@ -122,6 +122,7 @@ async fn what_would_change_is_said_before_anything_is_changed() {
     assert!(items.contains(&"service:containerd"), "{items:?}");
     assert_eq!(plan[0]["how"], "with the lease: drained, its Machine replaced");
     assert_eq!(plan[0]["notAllowed"], Value::Null);
+    how_long_it_took(&held, &next, &plan);
     let plan = held.plan(&["--payload", &skips]);
     let why = plan[0]["notAllowed"].as_str().expect("no edge");
     assert!(why.contains("payload 11.2.0 may follow 10.9.0, not 11.1.0"), "{why}");
@@ -130,6 +131,26 @@ async fn what_would_change_is_said_before_anything_is_changed() {
     one_machine_is_rendered(&held);
     let mut demo = held.demo;
     demo.terminate().expect("it ends");
+}
+
+/// Every machine came up, and was replaced by an upgrade: each step was taken before, by it or by another.
+fn how_long_it_took(held: &Held, payload: &str, plan: &[Value]) {
+    for machine in plan {
+        let steps = machine["steps"].as_array().expect("steps");
+        let took = |step: &Value| step["tookMs"].as_u64();
+        assert_eq!(machine["unknownSteps"], 0, "{machine:#}");
+        assert_eq!(machine["expectedMs"].as_u64(), steps.iter().map(took).sum(), "{machine:#}");
+        let of = |name: &str| steps.iter().find(|step| step["step"] == name).expect("the step");
+        assert!(took(of("waiting for the Machine to be gone")) > Some(0), "{machine:#}");
+        assert_ne!(of("evicting")["machine"], machine["name"], "another was drained: {machine:#}");
+        assert_eq!(of("converging the host")["machine"], machine["name"]);
+    }
+    let said = held.say(&["plan", "--payload", payload]);
+    assert!(said.contains("EXPECTED"), "{said}");
+    let told = "The last time, with the lease: drained, its Machine replaced (2 machines):";
+    assert!(said.contains(told) && said.contains("\n  converging the host: "), "{said}");
+    let said = held.say(&["plan", "--payload", payload, "-o", "wide"]);
+    assert!(!said.contains("nobody knows yet"), "{said}");
 }
 
 fn one_machine_is_rendered(held: &Held) {
