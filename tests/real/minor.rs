@@ -16,3 +16,8 @@ async fn the_control_plane_is_the_one_that_was_asked_for() {
     }
     assert_eq!(info.git_version, format!("v{}", wanted.version));
 }
+
+#[test]
+fn the_oldest_that_is_tested_is_the_oldest_that_is_promised() {
+    assert_eq!(Kubernetes::oldest().minor(), dormer_workers::kubernetes::OLDEST_MINOR);
+}

@@ -51,6 +51,11 @@ impl Kubernetes {
         Self::named(std::env::var(VARIABLE).ok().as_deref())
     }
 
+    /// The oldest that dormer promises.
+    pub fn oldest() -> Self {
+        OLDEST
+    }
+
     fn named(name: Option<&str>) -> Self {
         match name {
             None | Some("" | "current") => CURRENT,

@@ -29,6 +29,9 @@ use std::{sync::Arc, time::Duration};
 /// Longest wait for one answer of the API server.
 pub const ANSWER_MAX: Duration = Duration::from_secs(30);
 
+/// The oldest minor of Kubernetes 1 that dormer promises to work with.
+pub const OLDEST_MINOR: u32 = 33;
+
 /// How often a task begins anew, from its first read, when somebody else wrote on the object in between. A kubelet
 /// writes on its Node so often that the engine's retries would be dear.
 const ROUNDS_MAX: u32 = 4;

@@ -1,6 +1,6 @@
 //! Which versions the API servers have: a kubelet must not be newer than the oldest of them.
 
-use crate::pool::ApiServers;
+use crate::{kubernetes::OLDEST_MINOR, pool::ApiServers};
 use kube::Client;
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
@@ -35,7 +35,15 @@ impl Servers {
                 Err(_) => tracing::warn!("the API server's version is unknown: no answer in time"),
             }
         }
-        self.standing() != before
+        let standing = self.standing();
+        if standing != before && standing.is_some_and(|it| it.oldest < OLDEST_MINOR) {
+            let oldest = standing.map(|it| it.oldest);
+            tracing::warn!(
+                oldest,
+                "this Kubernetes is older than 1.{OLDEST_MINOR}, with which dormer is tested"
+            );
+        }
+        standing != before
     }
 
     fn saw(&mut self, minor: Option<u32>, now: Instant) {
