@@ -46,6 +46,8 @@ const GOT_OVER: &[&str] = &[
     "fast-reboot",
     "reboots-by-itself",
     "old-bom",
+    "children-die",
+    "route-lost",
     "csr-twice",
     "csr-approved-before",
     "old-node",

@@ -10,6 +10,7 @@ const MODEL: &str = "workflows/tests/rollout_model.rs";
 const ROLLOUT: &str = "workflows/tests/rollout_stories.rs";
 const STORY: &str = "workflows/tests/machine_stories.rs";
 const WHOLE: &str = "src/bench/fleet/scenarios.rs";
+const WINDOWS: &str = "src/bench/fleet/scenarios/windows.rs";
 const EVICT: &str = "workers/tests/kubernetes/evict.rs";
 const REAL_DRAIN: &str = "tests/real/drain.rs";
 const REAL_STRESS: &str = "tests/real/stress.rs";
@@ -59,7 +60,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
     (
         11,
         "a child process dies at the end of its exec",
-        &[("tests/scenarios.rs", "no_script_starts_what_would_outlive_its_exec")],
+        &[
+            ("tests/scenarios.rs", "no_script_starts_what_would_outlive_its_exec"),
+            (WINDOWS, "what_dies_with_its_command_is_nothing_that_a_node_needs"),
+        ],
     ),
     (
         12,
@@ -120,9 +124,20 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
     (28, "the service runs, healthz refuses", &[HOST]),
     (29, "a service is marked for deletion", &[HOST]),
     (30, "making an HNS network kills SSH for 45 s", &[HOST]),
-    (31, "the HNS service restarts, endpoints are gone", &[]),
+    (
+        31,
+        "the HNS service restarts, endpoints are gone",
+        &[(
+            WINDOWS,
+            "endpoints_that_the_hns_service_lost_are_made_again_and_kube_proxy_is_restarted",
+        )],
+    ),
     (32, "an old configuration with a byte-order mark", &[HOST]),
-    (33, "the route to the metadata service is lost", &[]),
+    (
+        33,
+        "the route to the metadata service is lost",
+        &[(WINDOWS, "a_route_that_a_new_network_makes_windows_forget_is_there_again")],
+    ),
     (
         34,
         "a certificate request in another node's name",
@@ -328,5 +343,12 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
         "a health check deletes a Machine that is being configured",
         &[(ROLLOUT, "a_health_check_deletes_a_member"), (STORY, "deleted_while_it_is_configured")],
     ),
-    (60, "a hook that is left behind after the uninstall", &[]),
+    (
+        60,
+        "a hook that is left behind after the uninstall",
+        &[(
+            "src/bench/fleet/scenarios/left_behind.rs",
+            "machines_go_after_dormer_is_gone_in_the_middle_of_an_upgrade",
+        )],
+    ),
 ];

@@ -1183,6 +1183,8 @@ function Set-HnsEndpointItem($Item) {
     if (-not $run.apply) { return New-Step 'differs' 'is not there' }
     $network = Find-HnsNetwork $Item['network']
     if ($null -eq $network) { throw (New-Failure 'hns_missing' "no HNS network $($Item['network'])") }
+    # They hold what they made of the endpoint that was lost; this call starts them again.
+    if ($Item.ContainsKey('users')) { foreach ($user in @($Item['users'])) { Stop-ServiceAndWait $user } }
     $body = @{ Name = $Item['name']; VirtualNetwork = $network['ID'] }
     $endpoint = Invoke-Hns 'POST' '/endpoints' $body
     try { [void](Invoke-Hns 'POST' "/endpoints/$($endpoint['ID'])/attach" @{ SystemType = 'Host'; CompartmentId = 1 }) }
@@ -1501,9 +1503,21 @@ function Clear-Parts {
     }
 }
 
+# A virus scanner takes a file away some seconds after it came: what was right a moment ago is to be there still.
+function Assert-FilesStay($Items) {
+    foreach ($item in $Items) {
+        if (($item['kind'] -ne 'file') -or [IO.File]::Exists($item['path'])) { continue }
+        Set-CallFailure 'quarantine_suspected' $item['id'] "$($item['path']) was right and is gone"
+        return
+    }
+}
+
 function Invoke-Converge {
     $read = Read-Document
     Invoke-Items $read['items'] $false
+    if ($run.apply -and ($null -eq $run.failure) -and ($run.missing.Count -eq 0)) {
+        Assert-FilesStay $read['items']
+    }
     $waiting = $run.reboot.Count + @(Get-WaitingForReboot).Count
     if ($run.apply -and ($null -eq $run.failure) -and ($run.missing.Count -eq 0) -and ($waiting -eq 0)) {
         Clear-Parts

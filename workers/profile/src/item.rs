@@ -285,6 +285,10 @@ pub struct HnsEndpoint {
     pub network: String,
     /// Name of the endpoint.
     pub name: String,
+    /// As in [`File::users`]: services that know the endpoint by its address, and have to be started anew after it was
+    /// lost and made again (the HNS service restarts), even where the address is the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<String>,
 }
 
 /// See [`What::NetworkFile`]. In the content `@{HNS_SUBNET}`, `@{HNS_MANAGEMENT_IP}` and

@@ -120,7 +120,7 @@ async fn each_fault_of_a_host_is_outlived_or_named() {
         (&["profile-noise"], Err("SftpUnusable"), &[]),
         (&["sshd-dead-after-reboot", "feature-needs-reboot"], Err("ConnectRefused"), &[]),
         (&["disk-full"], Ok(()), &["DiskFull"]),
-        (&["quarantine"], Ok(()), &[]),
+        (&["quarantine"], Err("quarantine_suspected"), &[]),
         (&["slow-upload"], Ok(()), &[]),
         (&["slow-reboot", "feature-needs-reboot"], Ok(()), &[]),
         (&["fast-reboot", "feature-needs-reboot"], Ok(()), &[]),

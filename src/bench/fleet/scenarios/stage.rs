@@ -5,6 +5,7 @@ use crate::{
     demo::{PacedClock, payload::payload},
     run::roles,
 };
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_engine::{
     local::Local,
     memory::MemoryStore,
@@ -58,7 +59,7 @@ pub(super) struct Play {
     old: Option<String>,
     /// Since when the runs have told the same.
     same: (String, Instant),
-    _running: roles::Running,
+    _running: Option<roles::Running>,
 }
 
 /// Plays on a runtime whose clock stands still while anything can be done.
@@ -89,7 +90,7 @@ impl Play {
         let running = start_roles(&world, &ports, &catalog, SLOTS).expect("roles");
         let start = Instant::now();
         let same = (String::new(), start);
-        Self { world, ports, catalog, faults, start, old: None, same, _running: running }
+        Self { world, ports, catalog, faults, start, old: None, same, _running: Some(running) }
     }
 
     /// Offers a newer payload.
@@ -176,6 +177,37 @@ impl Play {
         self.world.all(kind).iter().map(|object| object.value.clone()).collect()
     }
 
+    /// All hosts.
+    pub(super) fn hosts(&self) -> Vec<Arc<dormer_fleet::host::Host>> {
+        self.world.hosts.as_ref().map(dormer_fleet::host::Hosts::all).unwrap_or_default()
+    }
+
+    /// Ends dormer, all of it at once, and leaves the world as it is.
+    pub(super) fn uninstall(&mut self) {
+        self._running = None;
+    }
+
+    /// An administrator at the API server.
+    pub(super) fn admin(&self) -> dormer_fleet::cluster::client::Client {
+        let user = dormer_fleet::api::User::admin();
+        dormer_fleet::cluster::client::Client::new(&self.world.api, user)
+    }
+
+    /// Certificate requests for this user that nobody has decided. The request is base64 of PEM of DER, in which the
+    /// name stands as it is.
+    pub(super) fn undecided_for(&self, whose: &str) -> usize {
+        let requests = self.all(&kinds::CSR);
+        let open = requests.iter().filter(|csr| csr["status"]["conditions"].is_null());
+        open.filter(|csr| {
+            let pem = STANDARD.decode(csr["spec"]["request"].as_str().unwrap_or_default());
+            let pem = String::from_utf8(pem.unwrap_or_default()).unwrap_or_default();
+            let der = STANDARD
+                .decode(pem.lines().filter(|line| !line.starts_with("---")).collect::<String>());
+            String::from_utf8_lossy(&der.unwrap_or_default()).contains(whose)
+        })
+        .count()
+    }
+
     /// The host of the one machine.
     pub(super) fn only_host(&self) -> Arc<dormer_fleet::host::Host> {
         let all = self.world.hosts.as_ref().map(dormer_fleet::host::Hosts::all).unwrap_or_default();
@@ -187,7 +219,7 @@ impl Play {
         let struck: Vec<_> = struck.iter().map(|(fault, ..)| fault.name()).collect();
         // That nothing comes is nothing that strikes.
         let ordered = faults.iter().filter(|fault| **fault != "replacement-never");
-        let mut named = ordered.map(|fault| fault.trim_end_matches("@*"));
+        let mut named = ordered.map(|fault| fault.split('@').next().unwrap_or_default());
         assert!(named.all(|fault| struck.contains(&fault)), "{faults:?}: only {struck:?}");
     }
 

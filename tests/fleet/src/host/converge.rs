@@ -227,12 +227,30 @@ impl Run<'_> {
             let step = self.step_of(document.section, item).await;
             self.take(item, step);
         }
+        if self.call.mode == Mode::Apply && self.failure.is_none() && self.missing.is_empty() {
+            self.assert_files_stay(&document);
+        }
         if self.call.mode == Mode::Apply && self.clean() {
             self.host.clear_parts(self.call.fence.seq, self.call.attempt);
             self.host.note_installed(document.section, &document.version, &self.call.task);
             self.host.at(&format!("{} answer", document.section.as_str())).await;
         }
         Ok(())
+    }
+
+    /// What was right a moment ago is to be there still.
+    fn assert_files_stay(&mut self, document: &Document) {
+        let gone = document.items.iter().find_map(|item| match &item.what {
+            What::File(what) => {
+                let there = self.host.state().disk.read_text_path(&what.path).is_ok();
+                (!there).then(|| (item.id.clone(), what.path.clone()))
+            }
+            _ => None,
+        });
+        if let Some((item, path)) = gone {
+            let said = format!("{path} was right and is gone");
+            self.fail(FailureCode::QuarantineSuspected, Some(item), said);
+        }
     }
 
     fn clean(&self) -> bool {

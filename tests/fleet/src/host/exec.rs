@@ -101,6 +101,11 @@ impl Host {
         if state.mutex == Some(pid) {
             state.mutex = None;
         }
+        drop(state);
+        // sshd's job object ends with the command: what it left behind, and no service started, goes with it.
+        if self.armed(Fault::ChildrenDie) && self.strike(Fault::ChildrenDie) {
+            self.state().processes.clear();
+        }
     }
 
     async fn send(&self, ended: Ended, status: u32, handle: &Handle, channel: ChannelId) {
@@ -204,11 +209,6 @@ impl Host {
         match word {
             "echo %OS%" if self.image.shell.is_powershell() => Ended::saying("%OS%\r\n", 0),
             "echo %OS%" => Ended::saying("Windows_NT\r\n", 0),
-            "hostname" => Ended::saying(&format!("{}\r\n", self.state().hostname), 0),
-            "ver" => {
-                let build = self.image.release.build();
-                Ended::saying(&format!("\r\nMicrosoft Windows [Version {build}.2849]\r\n"), 0)
-            }
             ASK_LANGUAGE => Ended::saying(
                 "\r\nHKEY_LOCAL_MACHINE\\SYSTEM\\CurrentControlSet\\Control\\Nls\\Language\r\n    \
                  InstallLanguage    REG_SZ    0409\r\n\r\n",
@@ -226,6 +226,11 @@ impl Host {
                     1,
                 ),
             },
+            "hostname" => Ended::saying(&format!("{}\r\n", self.state().hostname), 0),
+            "ver" => {
+                let build = self.image.release.build();
+                Ended::saying(&format!("\r\nMicrosoft Windows [Version {build}.2849]\r\n"), 0)
+            }
             _ => {
                 lock(&self.counts).unknown_commands += 1;
                 tracing::error!(

@@ -261,6 +261,9 @@ impl Host {
             self.effect(&format!("network {name}"));
             self.at(&format!("network {name} made")).await;
         }
+        if self.strike(Fault::RouteLost) {
+            self.state().routes.clear();
+        }
         self.cut_connections();
         let before = self.phase.send_replace(super::computer::Phase::Dropping);
         self.sleep(deaf).await;

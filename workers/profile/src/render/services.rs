@@ -1,12 +1,12 @@
 //! The services of a section in their order, the network between them, and what proves that they serve.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{items::Items, text::quoted};
 use crate::{
     document::ChangeClass,
     item::{HnsEndpoint, HnsNetwork, Http, NetworkFile, Service, SteadyService, What},
-    profile::{SectionSpec, ServiceSpec, Word},
+    profile::{FileSpec, NetworkSpec, SectionSpec, ServiceSpec, Word},
 };
 
 impl Items<'_> {
@@ -26,7 +26,8 @@ impl Items<'_> {
         self.push(format!("network:{name}"), ChangeClass::Drain, What::HnsNetwork(what));
         let endpoint = (!network.endpoint.is_empty()).then(|| network.endpoint.clone());
         if let Some(endpoint) = &endpoint {
-            let what = HnsEndpoint { network: name.clone(), name: endpoint.clone() };
+            let users = self.endpoint_users(network);
+            let what = HnsEndpoint { network: name.clone(), name: endpoint.clone(), users };
             self.push(
                 format!("endpoint:{endpoint}"),
                 ChangeClass::Restart,
@@ -48,6 +49,16 @@ impl Items<'_> {
             };
             self.push(format!("file:{path}"), file.change, What::NetworkFile(what));
         }
+    }
+
+    /// Services that read the endpoint's address from a file of the network.
+    fn endpoint_users(&self, network: &NetworkSpec) -> Vec<String> {
+        let reads = |file: &&FileSpec| {
+            let text = serde_json::to_string(file).unwrap_or_default();
+            self.values.holds(&file.when) && text.contains("@{HNS_ENDPOINT_IP}")
+        };
+        let users = network.files.values().filter(reads).flat_map(|file| file.users.clone());
+        users.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     pub(super) fn services(&mut self, spec: &SectionSpec, needs_network: bool) {

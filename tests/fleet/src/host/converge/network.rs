@@ -42,6 +42,9 @@ impl Host {
         if !apply {
             return Step::Differs("is not there".into());
         }
+        for user in &what.users {
+            let _ = self.stop_service(user).await;
+        }
         self.pause(500, 1_500).await;
         let mut state = self.state();
         let Some(network) = state.hns.networks.get(&what.network) else {

@@ -1,0 +1,50 @@
+//! What dormer leaves behind in a cluster from which it is taken away: nothing that holds anybody up.
+
+use super::{Play, stage};
+use dormer_fleet::{
+    WorldConfig,
+    api::{DeleteOptions, Key, kinds},
+};
+use serde_json::Value;
+
+/// Hooks and finalizers of an object that only their owner can take off.
+fn holds(object: &Value) -> Vec<String> {
+    let hooks = ["preDrain", "preTerminate"].into_iter().flat_map(|stage| {
+        object["spec"]["lifecycleHooks"][stage].as_array().cloned().unwrap_or_default()
+    });
+    let finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let all = hooks.chain(finalizers).map(|it| it.to_string());
+    all.filter(|it| it.contains("dormer")).collect()
+}
+
+#[test]
+fn machines_go_after_dormer_is_gone_in_the_middle_of_an_upgrade() {
+    stage::on_a_virtual_clock(async {
+        // Without pods: a budget would hold the Machines up, since no other node can come without dormer.
+        let config = WorldConfig { linux: false, workload: false, ..WorldConfig::in_memory(2) };
+        let mut play = Play::start_in(config).await;
+        play.until("both serve", |play, told| play.all_serve(told, 2)).await;
+        play.upgrade().await;
+        play.until("one holds the lease", |_, told| told.iter().any(|one| one.holds)).await;
+        for kind in kinds::ALL {
+            for object in play.all(kind) {
+                assert_eq!(holds(&object), Vec::<String>::new(), "{object:#}");
+            }
+        }
+        play.uninstall();
+        let machines = play.all(&kinds::MACHINE);
+        let uids: Vec<Value> = machines.iter().map(|it| it["metadata"]["uid"].clone()).collect();
+        for machine in &machines {
+            // One may be going already.
+            let _ = play
+                .admin()
+                .delete(&kinds::MACHINE, &Key::of(machine), &DeleteOptions::default())
+                .await;
+        }
+        play.until("the machines are gone", |play, _| {
+            let there = play.all(&kinds::MACHINE);
+            !there.iter().any(|machine| uids.contains(&machine["metadata"]["uid"]))
+        })
+        .await;
+    });
+}
