@@ -34,6 +34,8 @@ enum Command {
     /// Look at payloads: what is installed on Windows nodes
     #[command(subcommand)]
     Payload(crate::payload_command::Payload),
+    /// Look at a real Windows host before dormer is let at it: nothing is changed, and a report is printed
+    Preflight(Box<crate::preflight::Options>),
     /// Write completions for a shell: they belong where it looks for them
     Completions(shell::Completions),
     /// Write man pages, one for each command, into a folder
@@ -70,6 +72,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Store(asked) => crate::store_command::run(*asked).await,
         Command::Profile(asked) => Ok(crate::profile_command::run(asked).await),
         Command::Payload(asked) => Ok(crate::payload_command::run(asked).await),
+        Command::Preflight(options) => Ok(crate::preflight::run(*options).await),
         Command::Completions(asked) => asked.run(),
         Command::Man(asked) => asked.run(),
         Command::Bench(bench) => bench::run(bench).await,

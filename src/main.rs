@@ -17,6 +17,7 @@ mod logs;
 mod metrics;
 mod payload_command;
 mod plan;
+mod preflight;
 mod profile_command;
 mod projection;
 mod replay;

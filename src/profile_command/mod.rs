@@ -1,6 +1,6 @@
 //! `dormer profile`: what a Windows node is made of, as people may write it and as one machine gets it.
 
-mod offline;
+pub(crate) mod offline;
 mod render;
 
 use crate::client::{EXIT_CODES, Failure};

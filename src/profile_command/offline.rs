@@ -42,7 +42,7 @@ pub(crate) fn layered(name: &str, layers: &[PathBuf]) -> Result<Profile, Failure
 ///
 /// # Errors
 /// There is none, or it has mistakes.
-pub(super) fn payload(folder: Option<&Path>) -> Result<Manifest, Failure> {
+pub(crate) fn payload(folder: Option<&Path>) -> Result<Manifest, Failure> {
     let Some(folder) = folder else { return Manifest::parse(EXAMPLE_PAYLOAD).map_err(wrong) };
     let path = folder.join(MANIFEST_FILE);
     let text = read(&path, MANIFEST_BYTES_MAX)?;

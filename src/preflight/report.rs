@@ -1,0 +1,204 @@
+//! What was found on the host, step by step: for people, and to be sent.
+
+use dormer_profile::answer::{Answer, Facts, ItemState};
+use dormer_proto::message::Failure;
+use dormer_workers::host::scrubbed;
+use serde::Serialize;
+
+/// One step, and how it ended.
+#[derive(Debug, Serialize)]
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    pub(super) ok: bool,
+    /// A word that stays the same, of what failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) code: Option<String>,
+    /// What was found, or went wrong.
+    pub(super) said: String,
+    pub(super) ms: u64,
+}
+
+/// The report. Nothing of it names the host.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    pub(super) dormer: &'static str,
+    /// SHA-256 of the script.
+    pub(super) script: String,
+    pub(super) profile: String,
+    pub(super) steps: Vec<Step>,
+    /// Files that were written, and whether each is gone again.
+    pub(super) written: Vec<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) windows: Option<Windows>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) plan: Option<Plan>,
+    /// What must not stand in it.
+    #[serde(skip)]
+    pub(super) private: Vec<String>,
+}
+
+/// A file that was written.
+#[derive(Debug, Serialize)]
+pub(super) struct Written {
+    pub(super) path: String,
+    pub(super) removed: bool,
+}
+
+/// What Windows is there.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Windows {
+    pub(super) build: String,
+    pub(super) product: String,
+    pub(super) power_shell: String,
+    pub(super) code_page: u32,
+    /// Language that Windows was installed in, a number in hexadecimal (0409: English, United States).
+    pub(super) language: Option<String>,
+    /// Of sshd; none: cmd.exe.
+    pub(super) default_shell: Option<String>,
+    pub(super) containers: String,
+    pub(super) reboot_pending: bool,
+    pub(super) free_bytes: u64,
+    pub(super) defender: bool,
+}
+
+impl Windows {
+    pub(super) fn of(facts: &Facts) -> Self {
+        Self {
+            build: facts.os_build.clone(),
+            product: facts.product.clone(),
+            power_shell: facts.shell.clone(),
+            code_page: facts.code_page,
+            language: None,
+            default_shell: facts.default_shell.clone(),
+            containers: format!("{:?}", facts.containers).to_lowercase(),
+            reboot_pending: facts.reboot_pending,
+            free_bytes: facts.free_bytes,
+            defender: facts.defender,
+        }
+    }
+}
+
+/// What mode plan said.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Plan {
+    items: usize,
+    right: usize,
+    /// What would change, with what is so now; services and features among it.
+    would_change: Vec<Change>,
+    /// Files of the payload that are not there.
+    missing_files: Vec<String>,
+    took_ms: u64,
+}
+
+/// One item that would change.
+#[derive(Debug, Serialize)]
+struct Change {
+    id: String,
+    detail: String,
+}
+
+impl Plan {
+    pub(super) fn of(answer: &Answer) -> Self {
+        let right = answer.items.iter().filter(|item| item.state == ItemState::Ok).count();
+        let others = answer.items.iter().filter(|item| item.state != ItemState::Ok);
+        let change = |item: &dormer_profile::answer::ItemOutcome| {
+            let state = match item.state {
+                ItemState::Failed => "failed: ",
+                ItemState::Skipped => "not looked at",
+                _ => "",
+            };
+            Change { id: item.id.clone(), detail: format!("{state}{}", item.detail) }
+        };
+        Self {
+            items: answer.items.len(),
+            right,
+            would_change: others.map(change).collect(),
+            missing_files: answer.missing_files.clone(),
+            took_ms: answer.took_ms,
+        }
+    }
+}
+
+impl Report {
+    /// Puts a step in.
+    pub(super) fn step(&mut self, name: &'static str, ms: u64, done: Result<String, Failure>) {
+        self.steps.push(match done {
+            Ok(said) => Step { name, ok: true, code: None, said, ms },
+            Err(Failure { code, message, .. }) => {
+                Step { name, ok: false, code: Some(code), said: message, ms }
+            }
+        });
+    }
+
+    /// Whether every step went well and nothing was left behind.
+    pub(super) fn good(&self) -> bool {
+        self.steps.iter().all(|step| step.ok) && self.written.iter().all(|it| it.removed)
+    }
+
+    /// As JSON, without what is private.
+    pub(super) fn json(&self) -> String {
+        self.clean(&serde_json::to_string_pretty(self).unwrap_or_default())
+    }
+
+    /// Takes out what names the host, and what looks like a secret.
+    fn clean(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for private in self.private.iter().filter(|it| it.len() > 2) {
+            text = text.replace(private.as_str(), "[host]");
+        }
+        text.lines().map(scrubbed).collect::<Vec<_>>().join("\n")
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        let mut lines = vec![format!(
+            "dormer {}, script {}, profile {}",
+            self.dormer,
+            &self.script[..self.script.len().min(16)],
+            self.profile
+        )];
+        for Step { name, ok, code, said, ms } in &self.steps {
+            let state = if *ok { "ok    " } else { "FAILED" };
+            let code = code.as_ref().map(|code| format!("{code}: ")).unwrap_or_default();
+            lines.push(format!("{state} {name:<28} {ms:>6} ms  {code}{said}"));
+        }
+        if let Some(it) = &self.windows {
+            lines.push(format!(
+                "\n{} ({}), PowerShell {}, code page {}, language {}, default shell {}",
+                it.product,
+                it.build,
+                it.power_shell,
+                it.code_page,
+                it.language.as_deref().unwrap_or("unknown"),
+                it.default_shell.as_deref().unwrap_or("cmd.exe"),
+            ));
+            lines.push(format!(
+                "feature Containers {}, {}, {} MiB free on C:, Defender {}",
+                it.containers,
+                if it.reboot_pending { "a reboot is pending" } else { "no reboot is pending" },
+                it.free_bytes >> 20,
+                if it.defender { "runs" } else { "does not run" },
+            ));
+        }
+        if let Some(plan) = &self.plan {
+            lines.push(format!(
+                "\nOf {} items {} are as they should be; {} files of the payload are not there.",
+                plan.items,
+                plan.right,
+                plan.missing_files.len()
+            ));
+            lines.extend(plan.would_change.iter().map(|it| format!("  {} {}", it.id, it.detail)));
+        }
+        for Written { path, removed } in &self.written {
+            let fate = if *removed { "written and removed" } else { "WRITTEN AND STILL THERE" };
+            lines.push(format!("{fate}: {path}"));
+        }
+        lines.push(
+            "\nNothing else was changed. To have it looked at, send what --out FILE writes.".into(),
+        );
+        self.clean(&lines.join("\n"))
+    }
+}

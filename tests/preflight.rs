@@ -1,0 +1,193 @@
+//! `dormer preflight --self-test` through real SSH: a simulated Windows host, and hosts that are none or mean harm.
+#![cfg(feature = "demo")]
+
+use dormer_fleet::{Pace, World, WorldConfig, host::Host};
+use dormer_testkit::{
+    KeyKind, SshKey, Sshd, SshdOptions, TempDir, await_condition, free_port, started, test_dir,
+};
+use serde_json::Value;
+use std::{path::PathBuf, process::Command, sync::Arc, time::Duration};
+
+/// A boot takes seconds at this pace; a busy machine gets this much.
+const IN_TIME: Duration = Duration::from_secs(120);
+
+/// What one run of the command came to.
+struct Ran {
+    good: bool,
+    said: String,
+    report: Value,
+}
+
+impl Ran {
+    /// Code of the step that failed, and its name.
+    fn failed(&self) -> Option<(&str, &str)> {
+        let steps = self.report["steps"].as_array()?;
+        let step = steps.iter().find(|step| step["ok"] == false)?;
+        Some((step["code"].as_str()?, step["name"].as_str()?))
+    }
+}
+
+fn preflight(folder: &TempDir, host: &str, port: u16, key: &PathBuf, more: &[&str]) -> Ran {
+    let out = folder.path().join("report.json");
+    let _ = std::fs::remove_file(&out);
+    let output = Command::new(env!("CARGO_BIN_EXE_dormer"))
+        .args(["preflight", "--self-test", host, "--port", &port.to_string(), "--key"])
+        .arg(key)
+        .arg("--out")
+        .arg(&out)
+        .args(more)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("dormer runs");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let report = std::fs::read_to_string(&out).unwrap_or_default();
+    let report = serde_json::from_str(&report).unwrap_or_default();
+    Ran { good: output.status.success(), said, report }
+}
+
+/// The fingerprint that a first run shows, and asks for.
+fn fingerprint(ran: &Ran) -> String {
+    let at = ran.said.find("--host-key ").unwrap_or_else(|| panic!("no fingerprint: {}", ran.said));
+    let rest = &ran.said[at + "--host-key ".len()..];
+    rest.split_whitespace().next().expect("a fingerprint").to_owned()
+}
+
+/// A simulated host that is up.
+struct Site {
+    folder: TempDir,
+    _world: World,
+    host: Arc<Host>,
+    port: u16,
+    key: PathBuf,
+}
+
+impl Site {
+    async fn new(faults: &[&str]) -> Self {
+        let (folder, ssh_port) = (test_dir("preflight"), free_port());
+        let faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
+        let config = WorldConfig {
+            ssh_port,
+            faults,
+            ..WorldConfig::on_loopback(1, Pace::times_faster(50.0))
+        };
+        let world = World::start(config).await.expect("a world");
+        let key = folder.path().join("key");
+        std::fs::write(&key, &world.ssh_key.private_pem).expect("written");
+        let hosts = || world.hosts.as_ref().expect("hosts").all();
+        await_condition("a host", IN_TIME, || async { !hosts().is_empty() }).await;
+        let host = hosts().pop().expect("a host");
+        let up = || *host.watch_phase().borrow() == dormer_fleet::host::Phase::Up;
+        await_condition("a host that is up", IN_TIME, || async { up() }).await;
+        Self { folder, _world: world, host, port: ssh_port, key }
+    }
+
+    async fn run(&self, more: &[&str]) -> Ran {
+        let address = self.host.internal_ip();
+        // The simulated host needs this thread's runtime meanwhile.
+        tokio::task::block_in_place(|| {
+            preflight(&self.folder, &address, self.port, &self.key, more)
+        })
+    }
+
+    /// Files that are there.
+    fn files(&self) -> Vec<String> {
+        self.host.state().disk.files().map(str::to_owned).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_is_looked_at_through_every_shell_and_nothing_stays_there() {
+    for faults in [&[][..], &["shell-varies"], &["code-page-850"]] {
+        let site = Site::new(faults).await;
+        let (files, user) = (site.files(), site.host.image().user.clone());
+        let first = site.run(&["--user", &user]).await;
+        assert_eq!(
+            first.failed(),
+            Some(("HostKeyUnknown", "know the host's key")),
+            "{}",
+            first.said
+        );
+        assert_eq!(site.host.counts().logins, 0, "nobody logs in before the key is known");
+        let print = fingerprint(&first);
+        let ran = site.run(&["--user", &user, "--host-key", &print]).await;
+        assert!(ran.good, "{faults:?}: {}", ran.said);
+        assert_eq!(ran.failed(), None);
+        let windows = &ran.report["windows"];
+        assert!(windows["build"].as_str().is_some_and(|it| it.starts_with("10.0.")), "{windows}");
+        assert_eq!(windows["language"], "0409");
+        let plan = &ran.report["plan"];
+        assert!(
+            plan["items"].as_u64() > Some(20) && plan["right"].as_u64() < plan["items"].as_u64()
+        );
+        let change = |id: &str| {
+            plan["wouldChange"].as_array().into_iter().flatten().any(|it| it["id"] == id)
+        };
+        assert!(change("service:kubelet") && change("service:containerd"), "{plan:#}");
+        assert!(!plan["missingFiles"].as_array().expect("files").is_empty(), "{plan:#}");
+        // Nothing stays, and nothing but uploads has happened.
+        assert_eq!(site.files(), files, "{}", ran.said);
+        let effects = site.host.counts().effects;
+        assert!(effects.iter().all(|it| it.starts_with("upload ")), "{effects:?}");
+        assert_eq!(site.host.counts().unknown_commands, 0);
+        // Whom it is about is nobody's business.
+        let (name, address) = (site.host.state().hostname.clone(), site.host.internal_ip());
+        for text in [ran.said, ran.report.to_string()] {
+            assert!(!text.contains(&address) && !text.contains(&name), "{text}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_key_and_another_host_key_end_it_before_anything_is_written() {
+    let site = Site::new(&[]).await;
+    let (user, files) = (site.host.image().user.clone(), site.files());
+    let print = fingerprint(&site.run(&["--user", &user]).await);
+    let other = format!("SHA256:{}", "A".repeat(43));
+    let ran = site.run(&["--user", &user, "--host-key", &other]).await;
+    assert_eq!(ran.failed(), Some(("HostKeyUnknown", "know the host's key")), "{}", ran.said);
+    assert!(ran.said.contains(&print) && ran.said.contains(&other), "both are named: {}", ran.said);
+    let wrong = SshKey::make(site.folder.path(), "wrong", KeyKind::Ed25519).expect("made");
+    let run = || {
+        preflight(
+            &site.folder,
+            &site.host.internal_ip(),
+            site.port,
+            &wrong.path,
+            &["--user", &user, "--host-key", &print],
+        )
+    };
+    let ran = tokio::task::block_in_place(run);
+    assert_eq!(ran.failed(), Some(("AuthRejected", "log in")), "{}", ran.said);
+    assert!(!ran.good);
+    assert_eq!((site.host.counts().logins, site.files()), (0, files));
+}
+
+/// A real sshd that is no Windows; `told` answers commands in its place.
+fn elsewhere(told: &str) -> (TempDir, Ran) {
+    let config = if told.is_empty() { String::new() } else { format!("ForceCommand {told}\n") };
+    let folder = test_dir("preflight");
+    let server = Sshd::start(&SshdOptions { config, ..SshdOptions::default() });
+    let dormer_testkit::Start::Started(server) = server else { panic!("there was an sshd") };
+    let (user, key) = (Sshd::user(), server.key().path.clone());
+    let run = |more: &[&str]| preflight(&folder, "127.0.0.1", server.port(), &key, more);
+    let print = fingerprint(&run(&["--user", &user]));
+    let ran = run(&["--user", &user, "--host-key", &print]);
+    (folder, ran)
+}
+
+#[test]
+fn what_is_no_windows_or_has_no_powershell_is_named_and_left_as_it_is() {
+    drop(started!(Sshd::start(&SshdOptions::default())));
+    let (_folder, ran) = elsewhere("");
+    assert_eq!(ran.failed(), Some(("NotWindows", "ask for Windows")), "{}", ran.said);
+    let registry = "'    InstallLanguage    REG_SZ    0409'";
+    // Where the distributions have it.
+    let sftp = "for it in /usr/lib/openssh /usr/libexec/openssh /usr/lib/ssh; do \
+                if [ -x $it/sftp-server ]; then exec $it/sftp-server; fi; done";
+    let told = format!(
+        "case \"$SSH_ORIGINAL_COMMAND\" in reg.exe*) echo {registry};; *sftp*) {sftp};; *) exit 127;; esac"
+    );
+    let (_folder, ran) = elsewhere(&told);
+    assert_eq!(ran.failed(), Some(("NoPowerShell", "run the probe")), "{}", ran.said);
+    assert_eq!(ran.report["written"].as_array().map(Vec::len), Some(0), "{}", ran.report);
+}
