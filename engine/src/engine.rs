@@ -236,22 +236,48 @@ pub async fn revisit_all<W: Workflow, P: Ports>(
     let mut lane = Lane::<W, P>::new(Arc::clone(&ports), "revisit", 1);
     let mut after: Option<RunId> = None;
     let mut count = 0;
-    let page = per_s.clamp(1, SWEEP_PAGE);
     loop {
-        let heads = ports.reader().heads(after.as_ref(), page).await?;
-        let Some(last) = heads.last() else { return Ok(count) };
-        after = Some(last.run.clone());
-        count += heads.len();
-        let (quiet, open): (Vec<_>, Vec<_>) = heads.into_iter().partition(|head| head.quiet);
-        let set = quiet.into_iter().filter(|head| head.deadline.is_some());
-        let set: Vec<_> = set.map(|head| (head.run, head.deadline)).collect();
-        let cost = open.len() as f64 + set.len() as f64 / 8.0;
-        if !set.is_empty() {
-            ports.alarms().set(set).await?;
-        }
-        lane.revisit(open.into_iter().map(|head| head.run).collect()).await?;
+        let page = revisit_page(&mut lane, ports.as_ref(), after.as_ref(), per_s).await?;
+        let Some(Revisited { last, runs, cost }) = page else { return Ok(count) };
+        after = Some(last);
+        count += runs;
         tokio::time::sleep(Duration::from_secs_f64(cost / per_s.max(1) as f64)).await;
     }
+}
+
+/// A page of [`revisit_all`].
+#[derive(Debug)]
+pub struct Revisited {
+    /// The last run of the page.
+    pub last: RunId,
+    /// How many runs it had.
+    pub runs: usize,
+    /// What it cost, in runs that were opened.
+    pub cost: f64,
+}
+
+/// Carries out `outstanding()` of at most `max` runs after `after`; `None`: there are no more.
+///
+/// # Errors
+/// The store's.
+pub async fn revisit_page<W: Workflow, P: Ports>(
+    lane: &mut Lane<W, P>,
+    ports: &P,
+    after: Option<&RunId>,
+    max: usize,
+) -> Result<Option<Revisited>, StoreError> {
+    let heads = ports.reader().heads(after, max.clamp(1, SWEEP_PAGE)).await?;
+    let Some(last) = heads.last().map(|head| head.run.clone()) else { return Ok(None) };
+    let runs = heads.len();
+    let (quiet, open): (Vec<_>, Vec<_>) = heads.into_iter().partition(|head| head.quiet);
+    let set = quiet.into_iter().filter(|head| head.deadline.is_some());
+    let set: Vec<_> = set.map(|head| (head.run, head.deadline)).collect();
+    let cost = open.len() as f64 + set.len() as f64 / 8.0;
+    if !set.is_empty() {
+        ports.alarms().set(set).await?;
+    }
+    lane.revisit(open.into_iter().map(|head| head.run).collect()).await?;
+    Ok(Some(Revisited { last, runs, cost }))
 }
 
 fn sum(a: Tally, b: Tally) -> Tally {

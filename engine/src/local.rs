@@ -4,7 +4,7 @@
 //! is confirmed only from the history, and orders and alarms follow from it (`outstanding()`).
 
 use crate::port::{
-    Alarms, Clock, Delivery, Inbox, OrderOut, Settle, StoreError, SystemClock, TaskQueue,
+    Alarms, Clock, Delivery, Inbox, OrderOut, Settle, StoreError, SystemClock, TaskQueue, earlier,
 };
 use dormer_proto::{
     envelope,
@@ -272,15 +272,15 @@ impl Alarms for LocalAlarms {
             let mut inner = lock(&self.inner);
             for (run, at) in alarms {
                 let old = inner.by_run.remove_entry(run.as_str());
-                let earlier = old.as_ref().map(|(_, old)| *old);
+                let set = old.as_ref().map(|(_, old)| *old);
                 let name = old.map(|(name, old)| {
                     inner.by_time.remove(&(old, Arc::clone(&name)));
                     name
                 });
                 if let Some(at) = at {
                     // Two may set it at once, the run's lane and the pass at the start, one of them from an older
-                    // record: the earlier time stays, whoever comes last. What rings early is set anew.
-                    let at = earlier.map_or(at, |earlier| earlier.min(at));
+                    // record. What rings early is set anew.
+                    let at = earlier(set, at);
                     let name = name.unwrap_or_else(|| Arc::from(run.as_str()));
                     inner.by_run.insert(Arc::clone(&name), at);
                     inner.by_time.insert((at, name));

@@ -3,6 +3,7 @@
 //! Bytes cross the ports, not words: what a letter or a record says is the lane's business, so that an adapter can
 //! neither misread nor rewrite it. All of them take batches, so that one sync to disk serves many runs.
 
+use dormer_engine_core::unfenced::{Fence, stands};
 use dormer_proto::{
     id::{Attempt, Incarnation, Revision, RunId, Seq, TaskId, Timestamp},
     message::ReportReceipt,
@@ -220,14 +221,22 @@ pub trait TaskQueue: Send + Sync + 'static {
 /// One alarm per run, for its earliest deadline. It rings by a letter in the inbox.
 ///
 /// # Contract
-/// It rings at or after the deadline, perhaps early, perhaps twice, perhaps never. Setting it while it is set replaces
-/// what was set, or keeps what is earlier; nobody may count on having postponed it.
+/// - It rings at the time that was set or soon after; perhaps early, perhaps twice; never, if its store is lost.
+/// - Of two times the earlier stays ([`earlier`]), whoever sets the later one, from whatever process: a reader of an
+///   older record, or an engine that was slow, postpones nothing.
+/// - Clearing takes away what the same process set last, and may leave even that: it then rings in vain.
 pub trait Alarms: Send + Sync + 'static {
     /// Sets or clears alarms.
     fn set(
         &self,
         alarms: Vec<(RunId, Option<Timestamp>)>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// Of the time that an alarm is set to and another one: the one that stays.
+#[must_use]
+pub fn earlier(set: Option<Timestamp>, at: Timestamp) -> Timestamp {
+    set.filter(|_| stands(Fence::EarlierAlarm)).map_or(at, |set| set.min(at))
 }
 
 /// A letter that cannot be carried out.

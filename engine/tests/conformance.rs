@@ -6,13 +6,14 @@ mod contract;
 
 use dormer_engine::{
     embedded::EmbeddedStore,
-    local::LocalInbox,
+    local::{LocalAlarms, LocalInbox, ring_for_ever},
     memory::MemoryStore,
     nats::{NatsStore, Options, Sync},
-    port::Ports,
+    port::{Ports, SystemClock},
 };
 use dormer_proto::id::Incarnation;
 use dormer_testkit::{NatsOptions, NatsServer, NatsVersion, started};
+use std::sync::Arc;
 
 #[tokio::test]
 async fn memory_keeps_the_contracts() {
@@ -35,6 +36,17 @@ async fn the_inbox_of_one_process_keeps_the_contract() {
 }
 
 #[tokio::test]
+async fn the_alarms_of_one_process_keep_the_contract() {
+    let (alarms, inbox) = (Arc::new(LocalAlarms::default()), Arc::new(LocalInbox::default()));
+    let ring = ring_for_ever(Arc::clone(&alarms), Arc::clone(&inbox), SystemClock, Incarnation(7));
+    tokio::select! {
+        () = ring => {}
+        () = contract::alarms(alarms.as_ref(), None, inbox.as_ref()) => {}
+    }
+    assert_eq!(alarms.set_for(), 0);
+}
+
+#[tokio::test]
 async fn nats_keeps_the_contracts() {
     for version in [NatsVersion::Current, NatsVersion::Oldest] {
         let server = started!(NatsServer::start(NatsOptions { version, ..NatsOptions::default() }));
@@ -43,6 +55,8 @@ async fn nats_keeps_the_contracts() {
         let store = NatsStore::open(&options).await.expect("a store");
         contract::history(store.history(), store.reader()).await;
         contract::inbox(store.inbox()).await;
+        let neighbour = NatsStore::open(&options).await.expect("another process");
+        contract::alarms(store.alarms(), Some(neighbour.alarms()), store.inbox()).await;
         contract::dead_letters(store.dead()).await;
     }
 }

@@ -25,6 +25,8 @@ pub enum Fence {
     IssuingRecord,
     /// What a newer build wrote is left to one.
     Newer,
+    /// Of two times for a run's alarm the earlier stays.
+    EarlierAlarm,
 }
 
 #[cfg(feature = "unfenced")]

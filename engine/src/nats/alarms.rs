@@ -1,30 +1,90 @@
 //! Alarms: one message schedule per run, whose target lies in the same stream.
+//!
+//! The server's own rule is that the last one wins, whatever it is set to. So that a slow engine with an older record
+//! postpones nothing, each is published on condition that the one it takes the place of is known, and keeps its time
+//! if that is earlier. What this process published last it knows; what another did, it looks up when it is refused.
 
-use super::{link::Link, post::Outgoing};
+mod moment;
+
+use super::{
+    link::{Fault, Link},
+    post::Outgoing,
+};
 use crate::{
     local::ring,
-    port::{Alarms, StoreError},
+    port::{Alarms, Clock, StoreError, SystemClock, earlier},
 };
-use async_nats::HeaderMap;
+use async_nats::{HeaderMap, jetstream::stream::LastRawMessageErrorKind};
 use dormer_proto::id::{RunId, Timestamp};
-use std::sync::Arc;
+use futures::{StreamExt, TryStreamExt, stream};
+use moment::{moment, rfc3339};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Schedules of which this process knows the sequence. Beyond, all are forgotten, and looked up when they change.
+const KNOWN_MAX: usize = 16_384;
+/// Looks under way at once.
+const LOOKS_MAX: usize = 64;
+/// How often one alarm is tried while others set it, too.
+const ROUNDS_MAX: usize = 8;
 
 /// The alarms of a NATS store. They ring no closer than the server fires schedules: 250 ms.
 pub struct NatsAlarms {
     link: Arc<Link>,
+    /// What this process published last. A lock: held for map operations, never across an await.
+    known: Mutex<HashMap<RunId, Schedule>>,
+}
+
+/// What stands on a run's schedule subject.
+#[derive(Debug, Clone, Copy, Default)]
+struct Schedule {
+    /// Its sequence; 0: nothing is there.
+    sequence: u64,
+    /// When it rings, if it does.
+    at: Option<Timestamp>,
+}
+
+/// An alarm on its way to the server.
+struct Wanted {
+    run: RunId,
+    at: Option<Timestamp>,
+    /// What it takes the place of.
+    found: Schedule,
 }
 
 impl NatsAlarms {
     pub(super) fn new(link: Arc<Link>) -> Self {
-        Self { link }
+        Self { link, known: Mutex::default() }
     }
 
-    fn message(&self, run: &RunId, at: Option<Timestamp>) -> Outgoing {
+    fn known(&self) -> MutexGuard<'_, HashMap<RunId, Schedule>> {
+        // A panic elsewhere cannot have left a half-done operation.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has to be published for these alarms, as far as this process knows. A clear of what another process set,
+    /// or of what has rung by now, is left out.
+    fn wanted(&self, alarms: Vec<(RunId, Option<Timestamp>)>) -> Vec<Wanted> {
+        let now = SystemClock.now();
+        let known = self.known();
+        let wanted = alarms.into_iter().filter_map(|(run, at)| {
+            let found = known.get(&run).copied();
+            let found = found.filter(|found| found.at.is_some_and(|at| at > now));
+            let found = if at.is_some() { found.unwrap_or_default() } else { found? };
+            Some(Wanted { run, at: at.map(|at| earlier(found.at, at)), found })
+        });
+        wanted.collect()
+    }
+
+    fn message(&self, wanted: &Wanted) -> Outgoing {
+        let Wanted { run, at, found } = wanted;
         let mut headers = HeaderMap::new();
         let mut body = Vec::new();
         match at {
             Some(at) => {
-                headers.insert("Nats-Schedule", format!("@at {}", rfc3339(at)).as_str());
+                headers.insert("Nats-Schedule", format!("@at {}", rfc3339(*at)).as_str());
                 headers.insert("Nats-Schedule-Target", self.link.names.ring(run).as_str());
                 body = ring(run, self.link.incarnation).unwrap_or_default();
             }
@@ -32,55 +92,68 @@ impl NatsAlarms {
             None => headers.insert("Nats-TTL", "1s"),
         }
         headers.insert("Nats-Rollup", "sub");
+        let sequence = found.sequence.to_string();
+        headers.insert("Nats-Expected-Last-Subject-Sequence", sequence.as_str());
         Outgoing { subject: self.link.names.alarm(run), headers, body: body.into() }
+    }
+
+    /// Publishes, and answers the alarms that another process, or the server's firing, was faster with.
+    async fn publish(&self, wanted: Vec<Wanted>) -> Result<Vec<Wanted>, StoreError> {
+        let messages = wanted.iter().map(|wanted| self.message(wanted)).collect();
+        let results = self.link.post.publish(messages).await;
+        let mut refused = Vec::new();
+        let mut known = self.known();
+        if known.len() + wanted.len() > KNOWN_MAX {
+            known.clear();
+        }
+        for (wanted, result) in wanted.into_iter().zip(results) {
+            known.remove(&wanted.run);
+            match result {
+                Ok(sequence) if wanted.at.is_some() => {
+                    known.insert(wanted.run, Schedule { sequence, at: wanted.at });
+                }
+                // What was cleared is gone, or somebody set it anew: then it stays.
+                Ok(_) => {}
+                Err(Fault::WrongSequence) if wanted.at.is_none() => {}
+                Err(Fault::WrongSequence) => refused.push(wanted),
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        Ok(refused)
+    }
+
+    /// The same alarm, in place of what its subject holds now.
+    async fn look(&self, wanted: Wanted) -> Result<Wanted, StoreError> {
+        let lost = |e: String| StoreError::Unavailable(format!("looking for an alarm: {e}"));
+        let name = self.link.names.alarm_stream();
+        let handle =
+            self.link.js.get_stream_no_info(&name).await.map_err(|e| lost(e.to_string()))?;
+        let subject = self.link.names.alarm(&wanted.run);
+        let found = match handle.get_last_raw_message_by_subject(&subject).await {
+            Ok(message) => {
+                let at = message.headers.get("Nats-Schedule").and_then(|at| moment(at.as_str()));
+                Schedule { sequence: message.sequence, at }
+            }
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {
+                Schedule::default()
+            }
+            Err(error) => return Err(lost(error.to_string())),
+        };
+        Ok(Wanted { at: wanted.at.map(|at| earlier(found.at, at)), found, ..wanted })
     }
 }
 
 impl Alarms for NatsAlarms {
     async fn set(&self, alarms: Vec<(RunId, Option<Timestamp>)>) -> Result<(), StoreError> {
-        let messages = alarms.iter().map(|(run, at)| self.message(run, *at)).collect();
-        for result in self.link.post.publish(messages).await {
-            result?;
+        let mut wanted = self.wanted(alarms);
+        for _ in 0..ROUNDS_MAX {
+            let refused = self.publish(wanted).await?;
+            if refused.is_empty() {
+                return Ok(());
+            }
+            let looks = refused.into_iter().map(|refused| self.look(refused));
+            wanted = stream::iter(looks).buffer_unordered(LOOKS_MAX).try_collect().await?;
         }
-        Ok(())
-    }
-}
-
-/// Last millisecond of the year 9999, beyond which RFC 3339 has no words.
-const LAST_MS: u64 = 253_402_300_799_999;
-
-/// A moment as the server reads it.
-fn rfc3339(at: Timestamp) -> String {
-    let ms = at.0.min(LAST_MS);
-    let (days, of_day) = (ms / 86_400_000, ms % 86_400_000);
-    let (year, month, day) = civil(days);
-    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
-    let (second, milli) = (of_day / 1_000 % 60, of_day % 1_000);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
-}
-
-/// The civil date of a day since the epoch: years begin in March, so that the leap day is a year's last.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn moments_are_written_as_the_server_reads_them() {
-        assert_eq!(rfc3339(Timestamp(0)), "1970-01-01T00:00:00.000Z");
-        assert_eq!(rfc3339(Timestamp(951_827_696_789)), "2000-02-29T12:34:56.789Z");
-        assert_eq!(rfc3339(Timestamp(1_795_224_000_000)), "2026-11-21T01:20:00.000Z");
-        assert_eq!(rfc3339(Timestamp(u64::MAX)), "9999-12-31T23:59:59.999Z");
+        Err(StoreError::Unavailable("an alarm was set by others again and again".into()))
     }
 }

@@ -1,10 +1,15 @@
 //! The contracts of the ports as functions over any adapter.
 
 use dormer_engine::port::{
-    Append, AppendError, DeadLetter, DeadLetters, Expected, History, HistoryReader, Inbox, Settle,
+    Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Expected, History, HistoryReader,
+    Inbox, Settle, SystemClock,
 };
-use dormer_proto::id::{Revision, RunId, Seq, Timestamp};
-use std::time::Duration;
+use dormer_proto::{
+    envelope,
+    id::{Revision, RunId, Seq, Timestamp},
+    message::{Inbound, Letter, NoSignal},
+};
+use std::{collections::BTreeSet, time::Duration};
 
 fn run(key: &str) -> RunId {
     RunId::new("contract", key).expect("a run id")
@@ -165,6 +170,47 @@ async fn taken<I: Inbox>(inbox: &I) -> Vec<dormer_engine::port::Delivery> {
     let page = take.await.expect("letters in time").expect("letters");
     assert!((1..=2).contains(&page.len()));
     page
+}
+
+/// What alarms promise, set by one process and, where the adapter serves several, by another. None may be set.
+pub(crate) async fn alarms<A: Alarms, I: Inbox>(ours: &A, theirs: Option<&A>, inbox: &I) {
+    let other = theirs.unwrap_or(ours);
+    let now = SystemClock.now();
+    let (soon, late) = (now.plus_ms(400), now.plus_ms(3_600_000));
+    let set = async |who: &A, key: &str, at| {
+        who.set(vec![(run(key), at)]).await.expect("set");
+    };
+    for (key, times) in [("alarm.1", [soon, late]), ("alarm.2", [late, soon])] {
+        set(ours, key, Some(times[0])).await;
+        set(other, key, Some(times[1])).await;
+    }
+    let mut due = BTreeSet::from([run("alarm.1"), run("alarm.2")]);
+    if theirs.is_some() {
+        // Whoever comes to know of an alarm relies on it: the clear of a slow neighbour leaves it.
+        set(ours, "alarm.3", Some(soon)).await;
+        set(other, "alarm.3", Some(late)).await;
+        set(ours, "alarm.3", None).await;
+        due.insert(run("alarm.3"));
+    }
+    rung(inbox, due).await;
+    // What has rung holds nothing back.
+    set(other, "alarm.1", Some(SystemClock.now().plus_ms(300))).await;
+    set(ours, "alarm.1", Some(late)).await;
+    rung(inbox, BTreeSet::from([run("alarm.1")])).await;
+    assert!(SystemClock.now() < late);
+}
+
+/// Waits until each of these has rung: a busy machine gets twenty seconds, far less than the later of two times.
+async fn rung<I: Inbox>(inbox: &I, mut due: BTreeSet<RunId>) {
+    while !due.is_empty() {
+        for delivery in taken(inbox).await {
+            let letter = envelope::decode::<Letter<(), (), NoSignal>>(&delivery.bytes, 0);
+            let (letter, _) = letter.expect("a ring");
+            assert_eq!(letter.body, Inbound::Rang);
+            due.remove(&letter.run);
+            inbox.settle(vec![(delivery.token, Settle::Done)]).await;
+        }
+    }
 }
 
 /// What the dead letters promise. There must be none.

@@ -2,7 +2,7 @@
 
 use crate::{elder::Elder, ports::Sim, toy::Toy};
 use dormer_engine::{
-    engine::lane_of,
+    engine::{lane_of, revisit_page},
     lane::{Arrived, Lane},
     port::{Delivery, StoreError},
 };
@@ -62,6 +62,15 @@ impl Build {
         }
     }
 
+    /// The pass of an engine of this build over all runs, after which everything outstanding was carried out again.
+    pub(crate) fn pass(self, sim: &Sim) -> Pin<Box<dyn Future<Output = ()>>> {
+        let sim = Arc::new(sim.clone());
+        match self {
+            Self::Older => Box::pin(pass::<Elder>(sim)),
+            Self::Newer => Box::pin(pass::<Toy>(sim)),
+        }
+    }
+
     /// A lane of this build that keeps so many runs in memory.
     pub(crate) fn lane(self, sim: &Sim, cached_max: usize) -> SimLane {
         let ports = Arc::new(sim.clone());
@@ -77,5 +86,13 @@ impl Build {
             Self::Older => lane_of(Arrived::<Elder>::open(delivery).run(), lanes),
             Self::Newer => lane_of(Arrived::<Toy>::open(delivery).run(), lanes),
         }
+    }
+}
+
+async fn pass<W: Workflow>(sim: Arc<Sim>) {
+    let mut lane = Lane::<W, Sim>::new(Arc::clone(&sim), "pass", 1);
+    let mut after = None;
+    while let Ok(Some(page)) = revisit_page(&mut lane, sim.as_ref(), after.as_ref(), 3).await {
+        after = Some(page.last);
     }
 }

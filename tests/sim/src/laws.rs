@@ -10,7 +10,7 @@ use dormer_engine::port::{Append, Delivery, OrderOut};
 use dormer_engine_core::{HistoryEvent, LetterOf, Record, Run, TaskPhase, Workflow, replay_record};
 use dormer_proto::{
     envelope,
-    id::{Attempt, Revision, RunId, SignalId, Sum, TaskId, hash64},
+    id::{Attempt, Revision, RunId, SignalId, Sum, TaskId, Timestamp, hash64},
     message::{Fate, Inbound, ReportReceipt, TaskOrder},
 };
 use std::collections::BTreeSet;
@@ -198,6 +198,35 @@ impl World {
             taken.push(Delivery { bytes: letter.bytes.clone(), token: letter.token, cause });
         }
         taken
+    }
+
+    /// Nobody postpones an alarm that would ring in time.
+    pub(crate) fn check_set(&mut self, run: &RunId, set: Option<Timestamp>, at: Timestamp) {
+        let due = self.last(run).and_then(|entry| entry.record.run.deadline());
+        if let (Some(due), Some(set)) = (due, set)
+            && set <= due
+            && due < at
+        {
+            self.violated(format!("{run} is due at {}, its alarm is put off to {}", due.0, at.0));
+        }
+    }
+
+    /// What a run waits for will come in time: its alarm is set, and rings no later than its deadline, or a letter is
+    /// on its way to it or in a lane's hands, whose load or whose record sets it.
+    pub(crate) fn check_alarms(&mut self) {
+        if !self.punctual {
+            return;
+        }
+        let written_to: BTreeSet<_> = self.letters.iter().filter_map(|l| l.run.as_ref()).collect();
+        let late = self.runs().into_iter().find_map(|run| {
+            let due = run.deadline()?;
+            let set = self.alarms.get(&run.id).map(|(at, _)| at.0);
+            let waits = set.is_none_or(|set| set > due.0) && !written_to.contains(&run.id);
+            waits.then(|| format!("{} is due at {}, and its alarm at {set:?}", run.id, due.0))
+        });
+        if let Some(law) = late {
+            self.violated(law);
+        }
     }
 
     /// What must be true once everything rests.

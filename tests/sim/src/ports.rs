@@ -3,7 +3,7 @@
 use crate::world::{Entry, World, fault};
 use dormer_engine::port::{
     Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Delivery, Expected, Head, History,
-    HistoryReader, Inbox, OrderOut, Ports, Settle, StoreError, Stored, TaskQueue,
+    HistoryReader, Inbox, OrderOut, Ports, Settle, StoreError, Stored, TaskQueue, earlier,
 };
 use dormer_proto::{
     id::{Incarnation, Revision, RunId, Seq, Timestamp},
@@ -19,9 +19,12 @@ use std::{
 /// Heads in one page: fewer than there are runs, so that the sweep turns pages.
 const PAGE_MAX: usize = 3;
 
-/// The one object behind every port.
+/// The one object behind every port, in the hands of one engine.
 #[derive(Clone)]
-pub(crate) struct Sim(Arc<Mutex<World>>);
+pub(crate) struct Sim {
+    world: Arc<Mutex<World>>,
+    engine: usize,
+}
 
 struct Yield(bool);
 
@@ -34,16 +37,24 @@ impl Future for Yield {
 
 impl Sim {
     pub(crate) fn new(world: World) -> Self {
-        Self(Arc::new(Mutex::new(world)))
+        Self { world: Arc::new(Mutex::new(world)), engine: 0 }
+    }
+
+    /// The same world, for one of the engines.
+    pub(crate) fn of(&self, engine: usize) -> Self {
+        Self { engine, ..self.clone() }
     }
 
     pub(crate) fn world(&self) -> MutexGuard<'_, World> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Yields; then the store answers, or not.
+    /// Yields, at times often; then the store answers, or not.
     async fn reach(&self) -> Result<(), StoreError> {
         Yield(false).await;
+        while self.world().strikes(fault::REFUSE, 50) {
+            Yield(false).await;
+        }
         if self.world().strikes(fault::REFUSE, 5) {
             return Err(StoreError::Unavailable("simulated".to_owned()));
         }
@@ -168,15 +179,24 @@ impl TaskQueue for Sim {
     }
 }
 
+/// As on NATS: of two times the earlier stays and is then the last engine's, which alone can clear it.
 impl Alarms for Sim {
     async fn set(&self, alarms: Vec<(RunId, Option<Timestamp>)>) -> Result<(), StoreError> {
         self.reach().await?;
         let mut world = self.world();
         for (run, at) in alarms {
+            let set = world.alarms.get(&run).copied();
             match at {
-                Some(at) => world.alarms.insert(run, at),
-                None => world.alarms.remove(&run),
-            };
+                Some(at) => {
+                    let at = earlier(set.map(|(set, _)| set), at);
+                    world.check_set(&run, set.map(|(set, _)| set), at);
+                    world.alarms.insert(run, (at, Some(self.engine)));
+                }
+                None if set.is_some_and(|(_, by)| by == Some(self.engine)) => {
+                    world.alarms.remove(&run);
+                }
+                None => {}
+            }
         }
         Ok(())
     }

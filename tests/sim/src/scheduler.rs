@@ -66,12 +66,19 @@ struct Slot {
     waiting: Vec<Delivery>,
 }
 
-/// One engine: its lanes, and the pass of the sweep that is under way.
+/// One engine: its lanes, and what goes over all runs beside them.
 struct Engine {
     build: Build,
     lanes: Vec<Slot>,
-    sweep: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    passes: [Option<Pin<Box<dyn Future<Output = ()>>>>; 2],
+    /// Steps that it sleeps through.
+    asleep: u64,
 }
+
+/// The place of the sweep's pass.
+const SWEEP: usize = 0;
+/// The place of the pass that carries out again what is outstanding.
+const REVISIT: usize = 1;
 
 struct Scheduler {
     sim: Sim,
@@ -90,7 +97,8 @@ pub fn run(seed: u64, options: Options) -> Outcome {
     let engine = |n| Engine {
         build: if mixed && n % 2 == 0 { Build::Older } else { Build::Newer },
         lanes: (0..lanes).map(slot).collect(),
-        sweep: None,
+        passes: [None, None],
+        asleep: 0,
     };
     let mut scheduler = Scheduler { engines: (0..count).map(engine).collect(), sim };
     for _ in 0..options.steps {
@@ -122,11 +130,13 @@ impl Scheduler {
         match dice {
             0..66 => self.advance(engine),
             66..68 => self.begin_sweep(engine),
-            68..80 => self.sim.world().work(),
+            68..70 => self.begin_revisit(engine),
+            70..80 => self.sim.world().work(),
             80..87 => self.sim.world().happen(),
             87..95 => self.sim.world().pass_time(),
             _ => self.trouble(engine),
         }
+        self.sim.world().check_alarms();
     }
 
     fn trouble(&mut self, engine: usize) {
@@ -134,6 +144,9 @@ impl Scheduler {
         if world.strikes(fault::DIE, 50) {
             drop(world);
             self.die(engine);
+        } else if !world.exclusive && world.strikes(fault::DIE, 80) {
+            drop(world);
+            self.fall_asleep(engine);
         } else if world.strikes(fault::TAIL, 5) {
             let reuse = world.exclusive || world.chance.percent(50);
             world.rewind(false, reuse);
@@ -165,9 +178,21 @@ impl Scheduler {
 
     /// The engine ends where it stands; what it held comes again.
     fn die(&mut self, engine: usize) {
-        self.engines[engine].sweep = None;
+        self.engines[engine].passes = [None, None];
+        self.engines[engine].asleep = 0;
         for lane in 0..self.engines[engine].lanes.len() {
             self.engines[engine].lanes[lane] = Slot { at: At::Gone, waiting: Vec::new() };
+            self.release(holder(engine, lane));
+        }
+        for (_, by) in self.sim.world().alarms.values_mut() {
+            *by = by.filter(|by| *by != engine);
+        }
+    }
+
+    /// The engine stops where it stands, and goes on later as if nothing had been: its claims lapse meanwhile.
+    fn fall_asleep(&mut self, engine: usize) {
+        self.engines[engine].asleep = self.sim.world().chance.below(60);
+        for lane in 0..self.engines[engine].lanes.len() {
             self.release(holder(engine, lane));
         }
     }
@@ -182,26 +207,39 @@ impl Scheduler {
     }
 
     fn begin_sweep(&mut self, engine: usize) {
-        let sim = self.sim.clone();
+        let sim = self.sim.of(engine);
         let pass = async move { drop(sweep(&sim, GRACE_MS).await) };
-        self.engines[engine].sweep.get_or_insert_with(|| Box::pin(pass));
+        self.engines[engine].passes[SWEEP].get_or_insert_with(|| Box::pin(pass));
     }
 
-    /// One poll of an engine's sweep, if it is at one.
-    fn sweep_on(&mut self, engine: usize) {
-        let Some(pass) = &mut self.engines[engine].sweep else { return };
-        if pass.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
-            self.engines[engine].sweep = None;
+    /// As at an engine's start, and after the loss of a queue that can be rebuilt.
+    fn begin_revisit(&mut self, engine: usize) {
+        let Engine { build, passes, .. } = &mut self.engines[engine];
+        passes[REVISIT].get_or_insert_with(|| build.pass(&self.sim.of(engine)));
+    }
+
+    /// One poll of an engine's passes, of those that are under way.
+    fn pass_on(&mut self, engine: usize) {
+        for pass in &mut self.engines[engine].passes {
+            let Some(future) = pass else { continue };
+            if future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+                *pass = None;
+            }
         }
     }
 
-    /// One poll of one engine: of its sweep, or of a lane.
+    /// One poll of one engine: of its passes, or of a lane.
     fn advance(&mut self, engine: usize) {
+        if self.engines[engine].asleep > 0 {
+            self.engines[engine].asleep -= 1;
+            return;
+        }
         let lane = {
             let mut world = self.sim.world();
-            if self.engines[engine].sweep.is_some() && world.chance.percent(30) {
+            let passes = self.engines[engine].passes.iter().any(Option::is_some);
+            if passes && world.chance.percent(30) {
                 drop(world);
-                return self.sweep_on(engine);
+                return self.pass_on(engine);
             }
             world.chance.index(self.engines[engine].lanes.len())
         };
@@ -214,7 +252,7 @@ impl Scheduler {
         let now = match was {
             At::Gone => {
                 let cached = CACHED_MAX / self.engines[engine].lanes.len();
-                At::Idle(self.engines[engine].build.lane(&self.sim, cached))
+                At::Idle(self.engines[engine].build.lane(&self.sim.of(engine), cached))
             }
             At::Idle(idle) => self.begin(engine, lane, idle),
             At::Busy(mut turn, revisits) => {
@@ -273,10 +311,13 @@ impl Scheduler {
     /// Nothing is under way.
     fn idle(&self) -> bool {
         let rests = |slot: &Slot| !matches!(slot.at, At::Busy(..)) && slot.waiting.is_empty();
-        self.engines.iter().all(|engine| engine.sweep.is_none() && engine.lanes.iter().all(rests))
+        self.engines.iter().all(|engine| {
+            engine.passes.iter().all(Option::is_none) && engine.lanes.iter().all(rests)
+        })
     }
 
-    /// The faults end: everything must come to rest. No alarm rings any more: the sweep alone finds what is due.
+    /// The faults end: everything must come to rest. Where no alarm was lost, alarms alone find what is due. Elsewhere
+    /// none rings any more: the sweep alone does.
     fn calm(&mut self) {
         self.sim.world().faults = 0;
         for engine in 0..self.engines.len() {
@@ -293,7 +334,7 @@ impl Scheduler {
             let engine = step % self.engines.len();
             let ripe = self.sim.world().letters.iter().any(|l| l.after <= now);
             if ripe || !self.idle() || self.sim.world().revisit {
-                self.sweep_on(engine);
+                self.pass_on(engine);
                 let lanes = self.engines[engine].lanes.len();
                 self.advance_lane(engine, step / self.engines.len() % lanes);
                 continue;
@@ -303,7 +344,12 @@ impl Scheduler {
                 world.work();
                 continue;
             }
-            match world.next_moment() {
+            world.check_alarms();
+            if world.punctual && world.ring_due() {
+                continue;
+            }
+            match if world.punctual { world.next_event() } else { world.next_moment() } {
+                Some(moment) if world.punctual => world.now = moment,
                 Some(moment) => {
                     world.now = world.now.max(moment).plus_ms(GRACE_MS);
                     drop(world);

@@ -60,4 +60,5 @@ fences! {
     the_incarnation_is_missed: Incarnation,
     the_issuing_record_is_missed: IssuingRecord,
     leaving_what_a_newer_build_wrote_is_missed: Newer,
+    the_earlier_of_two_alarms_is_missed: EarlierAlarm,
 }
