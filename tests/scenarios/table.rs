@@ -40,7 +40,13 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
     (
         5,
         "another host key at a used address, for a new Machine",
-        &[(WHOLE, "a_machine_that_is_made_again_under_its_name_is_another_one")],
+        &[
+            (
+                "workers/tests/sshd/keys.rs",
+                "a_used_address_with_another_key_is_another_machines_alone",
+            ),
+            (WHOLE, "a_machine_that_is_made_again_under_its_name_is_another_one"),
+        ],
     ),
     (
         6,
