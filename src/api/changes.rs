@@ -253,11 +253,7 @@ impl<P: Ports> Api<P> {
 
 /// Looks for changes and tells them, as long as anybody listens. What is `known` is not told: who listens
 /// hears the whole first, and a burst of everything would be more than a reader may lag behind.
-async fn tell<P: Ports>(
-    api: Arc<Api<P>>,
-    sender: Arc<Teller>,
-    mut known: HashMap<RunId, Sum>,
-) {
+async fn tell<P: Ports>(api: Arc<Api<P>>, sender: Arc<Teller>, mut known: HashMap<RunId, Sum>) {
     while !api.changes.nobody_listens(&sender) {
         if let Ok(runs) = api.shelf.all().await {
             let changed: Vec<&Shown> =
