@@ -128,6 +128,7 @@ fn payloads_are_listed_oldest_first_with_what_they_may_follow() {
     let output = dormer(&["list", &path]);
     let said = text(&output.stdout);
     assert!(said.starts_with("VERSION") && said.contains("11.9.0"), "{said}");
+    assert!(said.contains("SENT"), "what goes over the wire is told: {said}");
     let nothing = dormer(&["list", &folder.path().join("nowhere").display().to_string()]);
     assert_eq!(nothing.status.code(), Some(1));
 }

@@ -76,7 +76,10 @@ impl Site {
         let hosts = || world.hosts.as_ref().expect("hosts").all();
         await_condition("a host", IN_TIME, || async { !hosts().is_empty() }).await;
         let host = hosts().pop().expect("a host");
-        let up = || *host.watch_phase().borrow() == dormer_fleet::host::Phase::Up;
+        let up = || {
+            let listens = std::net::TcpStream::connect((host.internal_ip(), ssh_port)).is_ok();
+            listens && *host.watch_phase().borrow() == dormer_fleet::host::Phase::Up
+        };
         await_condition("a host that is up", IN_TIME, || async { up() }).await;
         Self { folder, _world: world, host, port: ssh_port, key }
     }

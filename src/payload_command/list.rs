@@ -3,9 +3,13 @@
 use super::{Form, folders, size};
 use crate::client::{Failure, output::table};
 use clap::Args;
-use dormer_workers::catalog::{Folder, order};
+use dormer_profile::payload::{Manifest, PayloadFile};
+use dormer_workers::{
+    catalog::{Folder, order},
+    packed::estimate,
+};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Which folders.
 #[derive(Debug, Args)]
@@ -38,6 +42,7 @@ impl List {
             ("PLATFORMS", "platforms", false),
             ("FILES", "files", true),
             ("SIZE", "size", false),
+            ("SENT", "sent", false),
             ("FOLDER", "folder", false),
             ("PROBLEM", "problem", false),
         ];
@@ -46,8 +51,18 @@ impl List {
     }
 }
 
+/// About how many bytes go to a host: what pays goes compressed. A file that cannot be read counts whole.
+fn sent(folder: &Path, manifest: &Manifest) -> u64 {
+    let one = |file: &PayloadFile| {
+        let opened = std::fs::File::open(folder.join(&file.name));
+        opened.and_then(|mut from| estimate(&mut from, file.size)).unwrap_or(file.size)
+    };
+    manifest.files.iter().map(one).sum()
+}
+
 fn payload(folder: PathBuf) -> Value {
     let place = folder.display().to_string();
+    let whole = folder.clone();
     match Folder(folder).manifest() {
         Ok(manifest) => json!({
             "version": manifest.version, "kubelet": manifest.kubelet,
@@ -55,6 +70,7 @@ fn payload(folder: PathBuf) -> Value {
             "platforms": if manifest.platforms.is_empty() { vec!["all".to_owned()] } else { manifest.platforms.clone() },
             "files": manifest.files.len(), "folder": place,
             "size": size(manifest.files.iter().map(|file| file.size).sum()),
+            "sent": size(sent(&whole, &manifest)),
         }),
         Err(error) => json!({"folder": place, "problem": error.to_string()}),
     }

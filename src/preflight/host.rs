@@ -182,12 +182,13 @@ impl Look {
     /// Removes what was written, and the folders that were made for it.
     async fn clean_up(&mut self, session: &Session, there: bool) -> Result<(), Failed> {
         let mut written = std::mem::take(&mut self.report.written);
-        if !there {
-            let path = format!(r"{HOST_ROOT}\last.json");
-            written.push(Written { path, removed: false });
-        }
         let removing = async {
             let sftp = session.sftp().await?;
+            // The script's own note of its last call.
+            let path = format!(r"{HOST_ROOT}\last.json");
+            if !there && sftp.size(&path).await?.is_some() {
+                written.push(Written { path, removed: false });
+            }
             for file in &mut written {
                 if sftp.size(&file.path).await?.is_some() {
                     sftp.remove(&file.path).await?;

@@ -1,7 +1,7 @@
 //! Payload files as they go over the wire: compressed where that pays, once for each content, in a bounded folder.
 
 use crate::{catalog::Payload, progress::Progress};
-use flate2::{Compression, write::GzEncoder};
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use sha2::{Digest, Sha256};
 use std::{
     collections::HashMap,
@@ -201,6 +201,16 @@ pub fn pays(from: &mut (impl Read + Seek), size: u64) -> io::Result<bool> {
     Ok(size >= PACK_BYTES_MIN && saves(packed, sampled))
 }
 
+/// About how many bytes of a content of `size` bytes go over the wire, by the same samples.
+///
+/// # Errors
+/// It cannot be read.
+pub fn estimate(from: &mut (impl Read + Seek), size: u64) -> io::Result<u64> {
+    let (sampled, packed) = sample(from, size)?;
+    let pays = size >= PACK_BYTES_MIN && saves(packed, sampled);
+    Ok(if pays { size.saturating_mul(packed) / sampled.max(1) } else { size })
+}
+
 /// How many bytes were looked at, and how many remain of them.
 fn sample(from: &mut (impl Read + Seek), size: u64) -> io::Result<(u64, u64)> {
     let (mut sampled, mut packed) = (0, 0);
@@ -281,8 +291,10 @@ fn find(folder: &Path, sha256: &str) -> io::Result<Option<Packed>> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let rest = name.strip_prefix(sha256).and_then(|rest| rest.strip_prefix('-'));
         let Some(packed) = rest.and_then(|rest| rest.strip_suffix(".gz")) else { continue };
-        let (found, size) = sum(&path)?;
-        if found == packed {
+        let (found, size) = sum(File::open(&path)?)?;
+        // Others may write into the folder of temporary files: what it unpacks to counts, not what it is called.
+        let unpacked = sum(GzDecoder::new(File::open(&path)?));
+        if found == packed && unpacked.is_ok_and(|(plain, _)| plain == sha256) {
             let now = SystemTime::now();
             let _ = File::options().append(true).open(&path).and_then(|it| it.set_modified(now));
             let sha256 = packed.to_owned();
@@ -293,11 +305,10 @@ fn find(folder: &Path, sha256: &str) -> io::Result<Option<Packed>> {
     Ok(None)
 }
 
-fn sum(path: &Path) -> io::Result<(String, u64)> {
-    let mut file = File::open(path)?;
+fn sum(mut from: impl Read) -> io::Result<(String, u64)> {
     let (mut sum, mut size, mut piece) = (Sha256::new(), 0, vec![0; PIECE_BYTES]);
     loop {
-        match file.read(&mut piece)? {
+        match from.read(&mut piece)? {
             0 => return Ok((hex(&sum.finalize()), size)),
             read => {
                 sum.update(&piece[..read]);
@@ -402,6 +413,8 @@ mod tests {
             (text(1)[..9_000].to_vec(), false),
         ] {
             let size = bytes.len() as u64;
+            let sent = estimate(&mut Cursor::new(&bytes), size).unwrap();
+            assert_eq!(sent < size, says, "{sent} of {size} bytes");
             assert_eq!(pays(&mut Cursor::new(bytes), size).unwrap(), says, "{size} bytes");
         }
     }
@@ -415,7 +428,7 @@ mod tests {
         assert!(first.size * 2 < content.len() as u64, "{} of {}", first.size, content.len());
         let mut unpacked = Vec::new();
         let file = File::open(&first.path).unwrap();
-        flate2::read::GzDecoder::new(file).read_to_end(&mut unpacked).unwrap();
+        GzDecoder::new(file).read_to_end(&mut unpacked).unwrap();
         assert_eq!(unpacked, content);
         let made = fs::metadata(&first.path).unwrap().created().ok();
         let next = Packer::new(folder.path().join("packed"));
