@@ -21,6 +21,9 @@ const COMMANDS_BYTES_MAX: usize = 8 << 20;
 /// Remote commands kept of one task; beyond it its oldest go.
 const TASK_COMMANDS_MAX: usize = 64;
 
+/// How a command ended whose worker is heard no more.
+const UNHEARD: &str = "not heard of any more";
+
 /// The heartbeats and the remote commands that this process knows of.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
@@ -43,8 +46,20 @@ struct Commands {
 impl Commands {
     fn put(&mut self, command: RemoteCommand) {
         let task = command.task.clone();
-        self.bytes += size(&command);
         let ours = self.of.entry(task.clone()).or_default();
+        let same = |known: &&mut RemoteCommand| {
+            (known.attempt, &known.worker, known.number)
+                == (command.attempt, &command.worker, command.number)
+        };
+        if let Some(known) = ours.iter_mut().find(same) {
+            // What runs has ended; an end is not taken back.
+            if known.ended.is_empty() {
+                self.bytes = (self.bytes + size(&command)).saturating_sub(size(known));
+                *known = command;
+            }
+            return;
+        }
+        self.bytes += size(&command);
         ours.push_back(command);
         self.came.push_back(task.clone());
         if ours.len() > TASK_COMMANDS_MAX {
@@ -112,25 +127,32 @@ impl Live {
         self.heard.subscribe()
     }
 
-    /// What differs when another remote command of this run is known.
-    pub(crate) fn commands_mark(&self, run: &RunId) -> (usize, Option<(TaskId, Attempt, u32)>) {
+    /// What differs when another remote command of this run is known, or how one ended.
+    pub(crate) fn commands_mark(&self, run: &RunId) -> (usize, usize, Option<TaskId>) {
         let first = TaskId { run: run.clone(), seq: Seq(0), ordinal: 0 };
         let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
         let ours = commands.of.range(first..).take_while(|(task, _)| task.run == *run);
-        let mut mark = (0, None);
-        for (task, commands) in ours {
-            let last = commands.back().map(|last| (task.clone(), last.attempt, last.number));
-            mark = (mark.0 + commands.len(), last.or(mark.1));
-        }
-        mark
+        ours.fold((0, 0, None), |(all, over, _), (task, commands)| {
+            let ended = commands.iter().filter(|command| !command.ended.is_empty()).count();
+            // Of a task that has too many, the newest take the oldest's places.
+            let newest = commands.back().map_or(0, |last| last.number as usize);
+            (all + newest, over + ended + newest, Some(task.clone()))
+        })
     }
 
-    /// The remote commands that are known of one run, task by task.
+    /// The remote commands that are known of one run, task by task. One without an end runs: its worker is heard.
     pub(crate) fn commands(&self, run: &RunId) -> Vec<RemoteCommand> {
         let first = TaskId { run: run.clone(), seq: Seq(0), ordinal: 0 };
         let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
         let ours = commands.of.range(first..).take_while(|(task, _)| task.run == *run);
-        ours.flat_map(|(_, commands)| commands).cloned().collect()
+        let mut ours: Vec<RemoteCommand> = ours.flat_map(|(_, ours)| ours).cloned().collect();
+        drop(commands);
+        for command in ours.iter_mut().filter(|command| command.ended.is_empty()) {
+            if !self.hears(&command.task, command.attempt) {
+                UNHEARD.clone_into(&mut command.ended);
+            }
+        }
+        ours
     }
 
     /// Whether a worker is heard that executes this very attempt.
@@ -169,12 +191,16 @@ mod tests {
         }
     }
 
-    #[test]
-    fn remote_commands_are_kept_in_a_bounded_memory_the_latest_of_each_task() {
+    /// As much as a command says that still runs.
+    const RUNS: usize = 1;
+
+    #[tokio::test]
+    async fn remote_commands_are_kept_in_a_bounded_memory_the_latest_of_each_task() {
         let live = Live::default();
         let ran = |run: &str, number: u32, said: usize| {
             let Heartbeat { task, attempt, worker, .. } = beat(run, 1, 0);
-            let (name, line, ended, tail) = Default::default();
+            let (name, line, tail) = Default::default();
+            let ended = if said == RUNS { String::new() } else { "exit 0".to_owned() };
             let (head, at, took_ms, left_out) = ("x".repeat(said), Timestamp(0), 0, 0);
             live.ran(RemoteCommand {
                 task,
@@ -201,6 +227,19 @@ mod tests {
         (1..=9).for_each(|number| ran("c", number, COMMANDS_BYTES_MAX / 8));
         assert_eq!((numbers("a"), numbers("b")), (Vec::new(), Vec::new()));
         assert_eq!(numbers("c"), [3, 4, 5, 6, 7, 8, 9]);
+
+        // What runs is shown so while its worker is heard, and its end takes its place.
+        let run = RunId::new("machine", "d").unwrap();
+        let ended = || live.commands(&run).iter().map(|it| it.ended.clone()).collect::<Vec<_>>();
+        ran("d", 1, RUNS);
+        assert_eq!(ended(), [UNHEARD]);
+        live.beat(beat("d", 1, 0));
+        let mark = live.commands_mark(&run);
+        assert_eq!(ended(), [""]);
+        ran("d", 1, 0);
+        ran("d", 1, RUNS);
+        assert_eq!(ended(), ["exit 0"]);
+        assert_ne!(live.commands_mark(&run), mark);
     }
 
     #[tokio::test(start_paused = true)]

@@ -164,7 +164,7 @@ pub struct RemoteCommand {
     pub at: Timestamp,
     /// How long it took.
     pub took_ms: u64,
-    /// How it ended: `exit 0`, `cut off`, or why it broke.
+    /// How it ended: `exit 0`, `cut off`, or why it broke. Empty: it runs, and its end is told under the same number.
     pub ended: String,
     /// The beginning of what the host said.
     pub head: String,

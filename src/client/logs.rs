@@ -178,10 +178,10 @@ fn told(command: &Value) -> String {
     let text = |field: &str| printable(command[field].as_str().unwrap_or_default());
     let (at, name, ended) = (text("at"), text("name"), text("ended"));
     let took = lasted(0, command["tookMs"].as_u64().unwrap_or_default());
-    let mut lines = vec![
-        format!("    {at}  command {name}: {ended} after {took}"),
-        format!("      $ {}", text("line")),
-    ];
+    let ended =
+        if ended.is_empty() { "is running".into() } else { format!("{ended} after {took}") };
+    let mut lines =
+        vec![format!("    {at}  command {name}: {ended}"), format!("      $ {}", text("line"))];
     let (head, tail) = (text("head"), text("tail"));
     lines.extend(head.lines().map(|line| format!("      | {line}")));
     if let Some(left_out) = command["leftOutBytes"].as_u64().filter(|bytes| *bytes > 0) {

@@ -42,12 +42,13 @@ fn called(task: &TaskId, episodes: &[Episode]) -> String {
 
 fn one(command: &RemoteCommand) -> Markup {
     let RemoteCommand { attempt, worker, number, head, tail, left_out, .. } = command;
-    let bad = command.ended != "exit 0";
+    let (runs, bad) = (command.ended.is_empty(), command.ended != "exit 0");
     html! {
         details data-key=(format!("command-{}.{}-{attempt}-{worker}-{number}", command.task.seq, command.task.ordinal)) {
             summary {
                 b { (command.name) } " "
-                span.bad[bad] { (printable(&command.ended)) } " after " (lasted(0, command.took_ms)) ", "
+                @if runs { span.runs { "is running" } " since " }
+                @else { span.bad[bad] { (printable(&command.ended)) } " after " (lasted(0, command.took_ms)) ", " }
                 time { (clock(&time(command.at))) } " "
                 span.quiet { "attempt " (attempt) " at " (worker) }
             }
@@ -103,6 +104,8 @@ mod tests {
             shown.contains("&lt;b&gt; [2J&lt;/b&gt;\n… 7 bytes are left out …\nend"),
             "{shown}"
         );
+        let running = section(&machine, &[command(9, 2_000, "", "")], &[]).into_string();
+        assert!(running.contains("is running</span> since <time>"), "{running}");
         let none = section(&machine, &[], &[]).into_string();
         assert!(none.contains("heard of none") && none.contains("dormer logs win-a"), "{none}");
     }

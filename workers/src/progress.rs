@@ -76,22 +76,40 @@ impl Progress {
         self.inner().moved.elapsed()
     }
 
-    /// A remote command has ended. It is numbered here; beyond [`COMMANDS_MAX`] nobody is told.
-    pub fn ran(&self, command: RemoteCommand) {
-        let mut commands = self.1.commands.lock().unwrap_or_else(PoisonError::into_inner);
+    fn commands(&self) -> MutexGuard<'_, (u32, Vec<RemoteCommand>)> {
+        self.1.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A remote command begins. It is numbered here; beyond [`COMMANDS_MAX`] nobody is told.
+    #[must_use = "its end is told under the same number"]
+    pub fn runs(&self, command: &RemoteCommand) -> u32 {
+        let mut commands = self.commands();
         commands.0 = commands.0.saturating_add(1);
         let number = commands.0;
         if number <= COMMANDS_MAX {
-            commands.1.push(RemoteCommand { number, ..command });
+            let ended = String::new();
+            commands.1.push(RemoteCommand { number, ended, ..command.clone() });
             self.1.more.notify_one();
         }
+        number
     }
 
-    /// The remote commands that ended since this was asked last.
+    /// A remote command has ended, which began under that number.
+    pub fn ran(&self, command: RemoteCommand) {
+        if command.number > COMMANDS_MAX {
+            return;
+        }
+        let mut commands = self.commands();
+        // Of one that was over at once, nobody has to hear twice.
+        commands.1.retain(|untold| untold.number != command.number);
+        commands.1.push(command);
+        self.1.more.notify_one();
+    }
+
+    /// The remote commands that began or ended since this was asked last.
     #[must_use]
     pub fn take_ran(&self) -> Vec<RemoteCommand> {
-        let mut commands = self.1.commands.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut commands.1)
+        std::mem::take(&mut self.commands().1)
     }
 
     /// Waits until there may be such ones.

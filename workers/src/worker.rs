@@ -224,7 +224,7 @@ impl<O: Orders, X: Execute> Worker<O, X> {
         }
     }
 
-    /// Shows people the remote commands that have ended.
+    /// Shows people the remote commands that have begun or ended.
     async fn show(&self, progress: &Progress) {
         for mut command in progress.take_ran() {
             command.worker.clone_from(&self.options.name);

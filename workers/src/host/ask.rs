@@ -60,7 +60,8 @@ impl<C: Cluster> HostHands<C> {
     ) -> Result<Answer, Failure> {
         let (task, attempt) = names(order);
         let line = script::bootstrap_line(&task, attempt).map_err(unusable)?;
-        let running = Running::begin(order, "probe".into(), &line, progress, &self.now_ms);
+        let running =
+            Running::begin(order, "probe".into(), &line, progress, &self.now_ms, &self.known);
         let output = self.exec(host, session, &line, running, progress).await?;
         self.answered(&output, &task, attempt)
     }
@@ -90,7 +91,7 @@ impl<C: Cluster> HostHands<C> {
             Some(prepared) => format!("{} {}", asked.mode, prepared.section.as_str()),
             None => asked.mode.to_string(),
         };
-        let running = Running::begin(order, name, &line, progress, &self.now_ms);
+        let running = Running::begin(order, name, &line, progress, &self.now_ms, &self.known);
         let output = self.exec(host, session, &line, running, progress).await?;
         let answer = self.answered(&output, &task, attempt);
         if answer.as_ref().is_err_and(|failure| failure.code == NO_FRAME) {

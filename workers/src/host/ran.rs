@@ -33,22 +33,23 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Begins one: `name` says what it is for.
+    /// Begins one: `name` says what it is for. Nothing of what is `known` as a secret is shown of its line.
     pub(super) fn begin(
         order: &Order,
         name: String,
         line: &str,
         progress: &Progress,
         now_ms: &Clock,
+        known: &Known,
     ) -> Self {
-        let command = RemoteCommand {
+        let mut command = RemoteCommand {
             task: order.task.clone(),
             attempt: order.attempt,
             // The worker itself says who it is and counts.
             worker: String::new(),
             number: 0,
             name,
-            line: shown_line(line),
+            line: known.clean_output(&shown_line(line)),
             at: Timestamp(now_ms().max(0).cast_unsigned()),
             took_ms: 0,
             ended: "cut off".into(),
@@ -56,13 +57,13 @@ impl Running {
             left_out: 0,
             tail: String::new(),
         };
+        command.number = progress.runs(&command);
         Self { command: Some(command), progress: progress.clone(), now_ms: Arc::clone(now_ms) }
     }
 
     /// It ended so; nothing of what is `known` as a secret is shown of it.
     pub(super) fn ended(mut self, result: &Result<Output, SshError>, known: &Known) {
         let Some(command) = &mut self.command else { return };
-        command.line = known.clean_output(&command.line);
         match result {
             Ok(output) => {
                 command.ended = match output.status {

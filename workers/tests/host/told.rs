@@ -192,6 +192,7 @@ async fn nobody_hears_a_secret_that_a_host_says_whatever_it_was_asked() {
         let failure = answer.expect_err("it is no host of ours");
         heard.push(("a report", failure.message));
         for command in progress.take_ran() {
+            assert!(command.number == 1 && command.ended == "exit 1", "{command:?}");
             assert!(command.head.starts_with("hello [secret]"), "{command:?}");
             heard.push(("a remote command", format!("{command:?}")));
         }
