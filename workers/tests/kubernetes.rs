@@ -2,6 +2,7 @@
 //! that sleeps between any two calls.
 
 mod kubernetes {
+    mod around;
     pub(crate) mod bench;
     mod evict;
     mod fence;

@@ -258,5 +258,14 @@ mod tests {
         one.secrets("aws", &mut secrets);
         assert_eq!(secrets.get("registry.m.example"), Some("b25l"));
         assert!(!format!("{one:?}").contains("b25l"));
+        let renewed = |revision: &str| {
+            let look = Look { exporter: Ok(Revision(revision.into())), ..Look::default() };
+            Surroundings::default().with(look, true).0.digest()
+        };
+        assert_ne!(
+            renewed("7"),
+            renewed("8"),
+            "a renewed certificate of exporters reaches the nodes"
+        );
     }
 }

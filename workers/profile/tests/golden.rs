@@ -8,6 +8,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_profile::{
     builtin,
     document::{Document, Section},
+    ignition::KubeletFacts,
     item::{File, FileSource, Item, Service, What},
     layers::{Layer, stack},
     mirrors::{Credentials, Mirrored},
@@ -104,6 +105,7 @@ fn details(item: &Item, text: &mut String) {
         What::SteadyService(evidence) => say(&format!("{} ms", evidence.steady_ms)),
         What::Http(evidence) => say(&evidence.url),
         What::Sweep(sweep) => say(&format!("under {}, keeps {:?}", sweep.under, sweep.keep)),
+        What::Hostname(hostname) => say(&hostname.name),
         What::OnlyFolders(only) => say(&format!("only {:?}", only.keep)),
         What::OnlyCertificates(only) => say(&format!("only {:?}", only.keep)),
         What::Firewall(rule) => say(&format!("{:?} {}", rule.protocol, rule.port)),
@@ -261,6 +263,69 @@ fn mirror_sets_of_a_cluster_become_hosts_toml() {
     }
     expect_file!["golden/cluster-mirrors.txt"].assert_eq(&text);
     assert!(!serde_json::to_string(&profile).expect("JSON").contains("dXNlcjpwYXNz"));
+}
+
+/// What differs by platform, beside what a machine config says: the computer's name, the kubelet's flags, the cloud's own
+/// service, credentials for ECR, routes.
+#[test]
+fn each_platform_has_its_own_rules() {
+    let ecr = Some("{\"providers\": []}\n".to_owned());
+    for platform in ["aws", "azure", "gcp", "vsphere", "nutanix", "none"] {
+        let cloud_provider = Some(if platform == "none" { "" } else { "external" }.to_owned());
+        let cloud_config = (platform == "azure").then(|| "{}\n".to_owned());
+        // A machine config of AWS alone has it; elsewhere it would be nobody's.
+        let kubelet = KubeletFacts { cloud_provider, cloud_config, ecr_config: ecr.clone() };
+        let look = Look { kubelet: Ok(kubelet), ..Look::default() };
+        let (around, _) = Surroundings::default().with(look, true);
+        let (mut values, mut secrets) = (Values::example(platform), secrets());
+        around.fill(&mut values);
+        around.secrets(platform, &mut secrets);
+        let profile = profile("openshift", "");
+        let mut text = String::new();
+        for section in [Section::Host, Section::Node] {
+            for item in rendered(&profile, &values, &secrets, section).document.items {
+                let telling = [
+                    "hostname",
+                    "service:kubelet",
+                    "service:cloud",
+                    "cloud.conf",
+                    "route:",
+                    "ecr",
+                    "azure",
+                ];
+                let credentials = item.id.contains("credential-provider");
+                if credentials || telling.iter().any(|part| item.id.contains(part)) {
+                    let _ = writeln!(text, "{} [{:?}]", item.id, item.change);
+                    details(&item, &mut text);
+                }
+            }
+        }
+        expect_file![format!("golden/platform-{platform}.txt")].assert_eq(&text);
+    }
+}
+
+/// A proxy that is cleared is cleared on the host, too; each way takes a reboot, and so a drain.
+#[test]
+fn a_proxy_is_set_and_cleared_with_a_drain() {
+    use dormer_profile::{document::ChangeClass, drift::between, surroundings::Proxy};
+    let (profile, secrets) = (profile("openshift", ""), secrets());
+    let mut proxied = values("aws");
+    let proxy =
+        Proxy { http: "http://proxy.example".into(), no: ".svc".into(), ..Proxy::default() };
+    let look = Look { proxy: Ok(proxy), ..Look::default() };
+    Surroundings::default().with(look, true).0.fill(&mut proxied);
+    let plain = rendered(&profile, &values("aws"), &secrets, Section::Host).document;
+    let through = rendered(&profile, &proxied, &secrets, Section::Host).document;
+    for (from, to) in [(&plain, &through), (&through, &plain)] {
+        let found: Vec<_> = between(from, to).into_iter().map(|it| (it.id, it.change)).collect();
+        let named = |name: &str| (format!("environment:{name}"), ChangeClass::Drain);
+        assert_eq!(found, [named("HTTP_PROXY"), named("NO_PROXY")]);
+    }
+    let values = plain.items.iter().filter_map(|item| match &item.what {
+        What::Environment(variable) => Some(variable.value.clone()),
+        _ => None,
+    });
+    assert_eq!(values.collect::<Vec<_>>(), [None, None, None], "they must not exist");
 }
 
 #[test]

@@ -69,15 +69,10 @@ impl Around {
         let mirrored = mirrors.as_ref().is_ok_and(|sets| !sets.is_empty());
         let pull_secret = if mirrored { self.pull_secret().await } else { Ok(Default::default()) };
         let (proxy, bundle) = match proxy {
-            Ok((proxy, bundle)) => (Ok(proxy), bundle),
-            Err(why) => (Err(why), None),
+            Ok((proxy, bundle)) => (Ok(proxy), Ok(bundle)),
+            Err(why) => (Err(why.clone()), Err(why)),
         };
-        let trusted_ca = self.trusted_ca(bundle.as_deref()).await;
-        // Who does not know the proxy does not know which authorities it names.
-        let trusted_ca = match &proxy {
-            Err(why) if bundle.is_none() => Err(why.clone()),
-            _ => trusted_ca,
-        };
+        let trusted_ca = self.trusted_ca(bundle).await;
         Look { mirrors, pull_secret, proxy, trusted_ca, kubelet, exporter }
     }
 
@@ -144,21 +139,22 @@ impl Around {
 
     /// A ConfigMap `trusted-ca` at home wins over the one that the proxy names; the authorities of registries come on
     /// top.
-    async fn trusted_ca(&self, named: Option<&str>) -> Result<String, String> {
-        let mut bundles = Vec::new();
-        match self.map(&self.home, TRUSTED_CA).await? {
-            Some(own) => bundles.push((format!("{}/{TRUSTED_CA}", self.home), own)),
-            None => {
-                if let Some(name) = named {
-                    let map = self.map(CONFIG, name).await?;
+    async fn trusted_ca(&self, named: Result<Option<String>, String>) -> Result<String, String> {
+        let bundle = match self.map(&self.home, TRUSTED_CA).await? {
+            Some(own) => Some((format!("{}/{TRUSTED_CA}", self.home), own)),
+            // Who does not know the proxy does not know which authorities it names.
+            None => match named? {
+                Some(name) => {
+                    let map = self.map(CONFIG, &name).await?;
                     let map =
                         map.ok_or_else(|| format!("there is no ConfigMap {CONFIG}/{name}"))?;
-                    bundles.push((format!("{CONFIG}/{name}"), map));
+                    Some((format!("{CONFIG}/{name}"), map))
                 }
-            }
-        }
+                None => None,
+            },
+        };
         let mut found = BTreeMap::new();
-        for (place, data) in bundles {
+        if let Some((place, data)) = bundle {
             let Some(pem) = data.get(BUNDLE) else {
                 return Err(format!("ConfigMap {place} has no {BUNDLE}"));
             };
