@@ -12,6 +12,10 @@ use dormer_fleet::{
     Pace, World, WorldConfig,
     api::{DeleteOptions, Key, User, kinds},
 };
+use dormer_proto::{
+    subject::{Names, shard},
+    work::machine_run,
+};
 use dormer_testkit::{
     Login, NatsOptions, NatsServer, Process, ProcessSpec, TempDir, await_condition, await_some,
     free_port, started, test_dir,
@@ -129,11 +133,10 @@ impl Site {
             dormer.get(&path).is_some_and(|(_, shown)| !shown["closed"].is_null())
         })
         .await;
-        for shard in 0..4 {
-            let history = admin.get_stream(format!("dormer-history-{shard}")).await;
-            let subject = format!("dormer.history.{shard}.machine.{uid}");
-            history.expect("a stream").purge().filter(subject).await.expect("purged");
-        }
+        let (names, run) = (Names::default(), machine_run(uid).expect("a run"));
+        let history = admin.get_stream(names.history_stream(shard(&run))).await;
+        let purge = history.expect("a stream").purge().filter(names.history(&run));
+        purge.await.expect("purged");
     }
 }
 

@@ -16,6 +16,7 @@ mod real {
     mod drain;
     mod fence;
     mod minor;
+    mod people;
     mod rbac;
     mod refusals;
     mod restored;

@@ -1,0 +1,422 @@
+//! Who may do what through the API, by the real API server's TokenReview and SubjectAccessReview and the rules of
+//! `deploy/people.yaml` as they are shipped.
+
+use super::{
+    accounts::{shipped, token},
+    cluster::{PATIENCE, SERVICE_ACCOUNT, Site, World, client, plane},
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use dormer_testkit::{
+    ControlPlane, NatsOptions, NatsServer, Process, ProcessSpec, Speaker, TempDir, await_some,
+    free_port, started, test_dir,
+};
+use dormer_workflows::actions::{ACTIONS, Action, On};
+use ring::{
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// The manifest as it is shipped.
+const PEOPLE: &str = include_str!("../../deploy/people.yaml");
+/// How long the console remembers a yes, as it is told.
+const REVIEW: Duration = Duration::from_secs(2);
+/// What the API server itself remembers of a token, and a busy machine's part.
+const SLACK: Duration = Duration::from_secs(25);
+/// By how much the API server lets clocks differ when it looks whether a token has expired.
+const TOLERANCE: Duration = Duration::from_secs(60);
+/// Where Machines are, and where dormer is.
+const MACHINES: &str = "openshift-machine-api";
+const HOME: &str = "dormer";
+/// The people's namespace.
+const PEOPLE_HOME: &str = "people";
+
+const READS: [&str; 3] = ["get", "list", "watch"];
+/// What the role for people on call names, beside reading.
+const ON_CALL: [&str; 8] =
+    ["retry", "pause", "resume", "hold", "drain", "approve", "abort", "requeue"];
+
+/// A console on the cluster, with an engine and a watcher behind it.
+struct Office {
+    _server: NatsServer,
+    _folder: TempDir,
+    _others: Process,
+    console: Process,
+    port: u16,
+    world: World,
+    /// The machine that is asked about, by its name and its run's key.
+    machine: (String, String),
+}
+
+/// What is asked for: the verb, the resource, and how.
+struct Asked {
+    verb: String,
+    resource: &'static str,
+    request: String,
+    /// On one object, which rules may name.
+    object: Option<String>,
+}
+
+impl Office {
+    async fn open(plane: &'static ControlPlane, server: NatsServer) -> Self {
+        let (folder, port) = (test_dir("people"), free_port());
+        let world = World { admin: client(&plane.kubeconfig(&plane.admin())).await };
+        for namespace in [HOME, PEOPLE_HOME] {
+            world.namespace(namespace).await;
+        }
+        let people = serde_yaml_ng::Deserializer::from_str(PEOPLE);
+        let people = people.map(|one| Value::deserialize(one).expect("an object"));
+        for object in shipped().into_iter().chain(people) {
+            if object["kind"] != "Namespace" {
+                world.create(object).await;
+            }
+        }
+        let site =
+            Site { plane, world: world.clone(), name: PEOPLE_HOME, machines: MACHINES.into() };
+        let made = site.machine("one").await;
+        let Speaker::Token(ours) = token(&site, HOME, "dormer-console").await else {
+            unreachable!("an account has a token")
+        };
+        let write = |name: &str, text: String| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("written");
+            path.display().to_string()
+        };
+        // The console has its own account and no more; the others are no part of this.
+        let ours = write("console", plane.kubeconfig(&Speaker::Token(ours)));
+        let admin = write("admin", plane.kubeconfig(&plane.admin()));
+        let run = |roles: &str, kubeconfig: &str, port: u16| {
+            let review = REVIEW.as_secs().to_string();
+            let (store, listen) = (server.url(), format!("127.0.0.1:{port}"));
+            let args = [
+                "run",
+                "--role",
+                roles,
+                "--kubeconfig",
+                kubeconfig,
+                "--store",
+                &store,
+                "--listen",
+                &listen,
+                "--namespace",
+                HOME,
+                "--machine-namespace",
+                MACHINES,
+                "--authentication",
+                "cluster",
+                "--review-seconds",
+                &review,
+                "--name",
+                roles,
+            ];
+            let spec = ProcessSpec {
+                program: env!("CARGO_BIN_EXE_dormer").into(),
+                args: args.map(str::to_owned).into(),
+                env: Vec::new(),
+                log: folder.path().join(format!("log-{port}")),
+                folder: None,
+            };
+            Process::start(&spec).expect("dormer starts")
+        };
+        let others = run("engine,watcher", &admin, free_port());
+        let console = run("console", &ours, port);
+        Self {
+            _server: server,
+            _folder: folder,
+            _others: others,
+            console,
+            port,
+            world,
+            machine: (made.name, made.uid),
+        }
+    }
+
+    /// An account, and the token by which it speaks.
+    async fn account(&self, plane: &'static ControlPlane, name: &str) -> String {
+        let meta = json!({"name": name, "namespace": PEOPLE_HOME});
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta});
+        self.world.create(account).await;
+        self.token(plane, name).await
+    }
+
+    async fn token(&self, plane: &'static ControlPlane, name: &str) -> String {
+        let world = self.world.clone();
+        let site = Site { plane, world, name: PEOPLE_HOME, machines: MACHINES.into() };
+        match token(&site, PEOPLE_HOME, name).await {
+            Speaker::Token(token) => token,
+            Speaker::Certificate(_) => unreachable!("an account has a token"),
+        }
+    }
+
+    /// Binds a role to an account, in all namespaces.
+    async fn bind(&self, role: &str, account: &str) {
+        self.world
+            .create(json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+                "metadata": {"name": format!("people-{account}-{role}")},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+                "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": PEOPLE_HOME}],
+            }))
+            .await;
+    }
+
+    /// A role of the test's own with these rules, bound to the account.
+    async fn grant(&self, account: &str, rules: Value) {
+        let name = format!("people-{account}");
+        self.world
+            .create(json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                "metadata": {"name": name}, "rules": rules,
+            }))
+            .await;
+        self.bind(&name, account).await;
+    }
+
+    /// The status of an answer, and what of its body came with it.
+    fn ask(&self, request: &str, token: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("connected");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let body = if request.starts_with("POST") {
+            r#"{"why": "a test", "to": 1, "payload": "0.0.1"}"#
+        } else {
+            ""
+        };
+        let head = format!(
+            "{request} HTTP/1.1\r\nHost: dormer\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).expect("asked");
+        let mut text = Vec::new();
+        if request.ends_with("/changes") {
+            // It has no end, and its head is all that counts.
+            let mut first = [0; 1_024];
+            let read = stream.read(&mut first).expect("an answer");
+            text.extend_from_slice(&first[..read]);
+        } else {
+            let _ = stream.read_to_end(&mut text);
+        }
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body).to_owned();
+        (status.unwrap_or_else(|| panic!("{request}: {text}")), body)
+    }
+
+    fn get(&self, path: &str, token: &str) -> u16 {
+        self.ask(&format!("GET /api/v1{path}"), token).0
+    }
+
+    /// Waits until the answer has that status; answers how long it took.
+    async fn becomes(&self, status: u16, path: &str, token: &str, within: Duration) -> Duration {
+        let begun = Instant::now();
+        await_some(&format!("{status} of {path}"), within, || async {
+            (self.get(path, token) == status).then_some(())
+        })
+        .await;
+        begun.elapsed()
+    }
+
+    /// Everything that can be asked for, with the right that it needs.
+    fn everything(&self) -> Vec<Asked> {
+        let (name, key) = &self.machine;
+        let reads = [
+            ("list", "machines", "/machines".to_owned()),
+            ("list", "machines", "/tasks".into()),
+            ("get", "machines", format!("/machines/{name}")),
+            ("get", "machines", format!("/machines/{name}/history")),
+            ("get", "machines", format!("/machines/{name}/commands")),
+            ("get", "machines", format!("/runs/machine/{key}/timeline")),
+            ("watch", "machines", "/changes".into()),
+            ("list", "rollouts", "/rollouts".into()),
+            ("get", "rollouts", "/rollouts/windows".into()),
+            ("get", "rollouts", "/pools/windows".into()),
+            ("list", "letters", "/dead".into()),
+            ("get", "letters", "/dead/7".into()),
+        ];
+        let reads = reads.map(|(verb, resource, path)| Asked {
+            verb: verb.into(),
+            resource,
+            object: (verb == "get" && resource == "machines").then(|| name.clone()),
+            request: format!("GET /api/v1{path}"),
+        });
+        reads.into_iter().chain(ACTIONS.iter().map(|action| self.action(action))).collect()
+    }
+
+    fn action(&self, action: &Action) -> Asked {
+        let (name, key) = &self.machine;
+        let (resource, path, object) = match action.on {
+            On::Machine => ("machines", format!("machines/{name}/actions"), Some(name.clone())),
+            On::Run => ("machines", format!("runs/machine/{key}"), Some(name.clone())),
+            On::Rollout => ("rollouts", "rollouts/windows/actions".into(), None),
+            On::DeadLetter => ("letters", "dead/7".into(), None),
+        };
+        let (verb, request) =
+            (action.name.to_owned(), format!("POST /api/v1/{path}/{}", action.name));
+        Asked { verb, resource, request, object }
+    }
+}
+
+/// A person of the table: an account, and which of what is asked it may.
+type Person<'a> = (&'a str, String, fn(&Asked) -> bool);
+
+fn reads(asked: &Asked) -> bool {
+    READS.contains(&asked.verb.as_str())
+}
+
+/// The role names `pause` and `resume` of rollouts too, and `requeue` of letters alone.
+fn on_call(asked: &Asked) -> bool {
+    let named = ON_CALL.contains(&asked.verb.as_str());
+    let acts = match asked.resource {
+        "machines" => named && asked.verb != "requeue",
+        "rollouts" => ["pause", "resume"].contains(&asked.verb.as_str()),
+        _ => asked.verb == "requeue",
+    };
+    reads(asked) || acts
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rbac_says_who_may_look_and_who_may_act() {
+    let plane = plane!();
+    let server = NatsServer::start(NatsOptions { sync_always: true, ..NatsOptions::default() });
+    let server = started!(server);
+    let mut office = Office::open(plane, server).await;
+    let people = people(&office, plane).await;
+    let known = format!("/machines/{}", office.machine.0);
+    // The viewer's first look: the console has heard of the machine, and its own account may ask.
+    office.becomes(200, &known, &people[0].1, 3 * PATIENCE).await;
+
+    for asked in office.everything() {
+        for (who, token, may) in &people {
+            let (status, said) = office.ask(&asked.request, token);
+            let told = format!("{who}: {}: {status} {said}", asked.request);
+            if may(&asked) {
+                assert!(![401, 403, 503].contains(&status), "{told}");
+            } else {
+                assert_eq!(status, 403, "{told}");
+                let expected = format!("may not {} {}", asked.verb, asked.resource);
+                assert!(said.contains(&expected) && said.contains(who), "{told}");
+            }
+        }
+        assert_eq!(office.ask(&asked.request, "nobody").0, 401, "{}", asked.request);
+    }
+    rights_end(&office, plane, &people).await;
+    tokens_end(&office, plane).await;
+    office.console.terminate().expect("it ends");
+}
+
+/// Everybody of the table.
+async fn people(office: &Office, plane: &'static ControlPlane) -> Vec<Person<'static>> {
+    for (account, role) in [
+        ("viewer", "dormer-viewer"),
+        ("operator", "dormer-operator"),
+        ("administrator", "dormer-administrator"),
+        ("caller", "dormer-caller"),
+    ] {
+        office.account(plane, account).await;
+        office.bind(role, account).await;
+    }
+    // Everything in Kubernetes' own groups, and OpenShift's Machines, is nothing here.
+    let groups = ["", "apps", "batch", "rbac.authorization.k8s.io", "machine.openshift.io"];
+    let star = json!([{"apiGroups": groups, "resources": ["*"], "verbs": ["*"]}]);
+    office.account(plane, "powerful").await;
+    office.grant("powerful", star).await;
+    // One machine by its name, and one that there is not.
+    for (account, name) in [("narrow", office.machine.0.as_str()), ("elsewhere", "another")] {
+        office.account(plane, account).await;
+        let rule = json!([{"apiGroups": ["dormer.io"], "resources": ["machines"],
+            "resourceNames": [name], "verbs": ["get", "retry"]}]);
+        office.grant(account, rule).await;
+    }
+    let narrow: fn(&Asked) -> bool =
+        |asked| asked.object.is_some() && ["get", "retry"].contains(&asked.verb.as_str());
+    let nothing: fn(&Asked) -> bool = |_| false;
+    let mut all: Vec<Person<'static>> = Vec::new();
+    let table: [(&str, fn(&Asked) -> bool); 7] = [
+        ("viewer", reads),
+        ("operator", on_call),
+        ("administrator", |_| true),
+        ("caller", nothing),
+        ("powerful", nothing),
+        ("narrow", narrow),
+        ("elsewhere", nothing),
+    ];
+    for (who, may) in table {
+        all.push((who, office.token(plane, who).await, may));
+    }
+    all
+}
+
+/// A right that is taken away ends, and so does one that is narrowed to a namespace.
+async fn rights_end(office: &Office, plane: &'static ControlPlane, people: &[Person<'_>]) {
+    let (_, operator, _) = &people[1];
+    let one = format!("/machines/{}", office.machine.0);
+    assert_eq!(office.get(&one, operator), 200);
+    let binding = ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding");
+    office.world.delete(binding, "", "people-operator-dormer-operator").await;
+    let took = office.becomes(403, &one, operator, REVIEW + SLACK).await;
+    eprintln!("a right that was taken away ended after {took:?}");
+
+    // In the Machines' namespace alone: looking at machines, and nothing of what is dormer's own.
+    let token = office.account(plane, "local").await;
+    office
+        .world
+        .create(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "people-local", "namespace": MACHINES},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "dormer-viewer"},
+            "subjects": [{"kind": "ServiceAccount", "name": "local", "namespace": PEOPLE_HOME}],
+        }))
+        .await;
+    office.becomes(200, "/machines", &token, REVIEW + SLACK).await;
+    assert_eq!([office.get("/rollouts", &token), office.get("/dead", &token)], [403, 403]);
+}
+
+/// A token ends with its account, and with its time.
+async fn tokens_end(office: &Office, plane: &'static ControlPlane) {
+    let brief = office.account(plane, "brief").await;
+    office.bind("dormer-viewer", "brief").await;
+    office.becomes(200, "/machines", &brief, REVIEW + SLACK).await;
+    let account =
+        office.world.get(SERVICE_ACCOUNT, PEOPLE_HOME, "brief").await.expect("an account");
+    let uid = account["metadata"]["uid"].as_str().expect("a UID");
+    // In the past already, but within the API server's tolerance: it lives for another ten seconds.
+    let ends = now() + 10 - TOLERANCE.as_secs();
+    let lapsing = signed(&plane.accounts_key(), "brief", uid, ends);
+    assert_eq!(office.get("/machines", &lapsing), 200, "it lives");
+    let elsewhere = signed(&plane.accounts_key(), "brief", "another-uid", ends);
+    assert_eq!(office.get("/machines", &elsewhere), 401, "its account was made anew");
+    office.becomes(401, "/machines", &lapsing, Duration::from_secs(10) + REVIEW + SLACK).await;
+    assert!(now() >= ends + TOLERANCE.as_secs(), "it ended before its time");
+    assert_eq!(office.get("/machines", &brief), 200);
+    office.world.delete(SERVICE_ACCOUNT, PEOPLE_HOME, "brief").await;
+    office.becomes(401, "/machines", &brief, REVIEW + SLACK).await;
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
+}
+
+/// A token as the API server itself signs them, of a life as short as a test needs: it grants none under ten minutes.
+fn signed(key: &str, account: &str, uid: &str, ends: u64) -> String {
+    let lines = key.lines().filter(|line| !line.starts_with("-----"));
+    let key = base64::engine::general_purpose::STANDARD.decode(lines.collect::<String>());
+    let random = SystemRandom::new();
+    let pair =
+        EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &key.expect("base64"), &random);
+    let issuer = "https://kubernetes.default.svc";
+    let claims = json!({
+        "iss": issuer, "aud": [issuer], "iat": ends - 1, "nbf": ends - 1, "exp": ends,
+        "sub": format!("system:serviceaccount:{PEOPLE_HOME}:{account}"),
+        "kubernetes.io": {"namespace": PEOPLE_HOME, "serviceaccount": {"name": account, "uid": uid}},
+    });
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let text = format!("{}.{}", part(&json!({"alg": "ES256", "typ": "JWT"})), part(&claims));
+    let signature = pair.expect("a key").sign(&random, text.as_bytes()).expect("signed");
+    format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
+}
