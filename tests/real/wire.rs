@@ -43,11 +43,6 @@ impl Asked {
     pub(crate) fn list(&self) -> bool {
         self.query.contains_key("limit") && self.watch().is_none()
     }
-
-    /// Whether the server shall tell how far it is when nothing happens.
-    pub(crate) fn bookmarks(&self) -> bool {
-        self.query.get("allowWatchBookmarks").is_some_and(|allowed| allowed == "true")
-    }
 }
 
 /// How it stands with the wire.
