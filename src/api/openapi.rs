@@ -110,7 +110,8 @@ pub(super) mod tests {
         for (path, operations) in DOCUMENT["paths"].as_object().into_iter().flatten() {
             for (method, operation) in operations.as_object().into_iter().flatten() {
                 let rights = operation["x-rights"].as_array().map_or(0, Vec::len);
-                let free = ["/openapi.json", "/links"].contains(&path.as_str());
+                let free =
+                    ["/openapi.json", "/links", "/healthz", "/readyz"].contains(&path.as_str());
                 assert!(free || rights > 0, "{method} {path} would be answered 404");
             }
         }
@@ -174,6 +175,10 @@ pub(super) mod tests {
         for (name, field) in fields {
             match schema["properties"].get(name) {
                 Some(schema) => check(schema, field, &format!("{at}.{name}"), faults),
+                None if schema["additionalProperties"].is_object() => {
+                    let others = &schema["additionalProperties"];
+                    check(others, field, &format!("{at}.{name}"), faults);
+                }
                 None if schema["additionalProperties"] == json!(false) => {
                     faults.push(format!("{at}.{name} is not documented"));
                 }
@@ -185,8 +190,10 @@ pub(super) mod tests {
     /// The routes, as they are written in the router.
     fn routes() -> BTreeSet<(String, String)> {
         let router = include_str!("mod.rs");
-        // One is the gate's own.
-        let mut routes = BTreeSet::from([("/links".to_owned(), "post".to_owned())]);
+        // One is the gate's own, and two are answered to everybody, beside it.
+        let beside = [("/links", "post"), ("/healthz", "get"), ("/readyz", "get")];
+        let mut routes: BTreeSet<_> =
+            beside.map(|(path, method)| (path.to_owned(), method.to_owned())).into();
         for line in router.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")) {
             let (path, handlers) = line.split_once("\", ").expect("a path and its handler");
             for method in ["get", "post"] {

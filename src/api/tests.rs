@@ -8,6 +8,7 @@ use super::{
 use crate::{
     console,
     embedded::tests::{Telling, machine_seen},
+    health::{Health, Standing},
     run::roles::{self, Parts, Running},
 };
 use axum::{
@@ -292,4 +293,24 @@ async fn answers_are_as_the_document_says() {
         (&json!("bring-up"), &json!("probe"))
     );
     site.end().await;
+}
+
+/// Health is beside the API, and its document says so.
+#[tokio::test]
+async fn health_is_answered_as_the_document_says() {
+    let health = Arc::new(Health::default());
+    health.tell("engine", Standing::Up);
+    health.tell("watcher", Standing::Waiting("the first list".into()));
+    for (path, expected) in
+        [("/healthz", StatusCode::OK), ("/readyz", StatusCode::SERVICE_UNAVAILABLE)]
+    {
+        let request = Request::get(path).body(Body::empty()).expect("a request");
+        let router = crate::health::router(Arc::clone(&health));
+        let answer = router.oneshot(request).await.expect("an answer");
+        assert_eq!(answer.status(), expected);
+        let body = to_bytes(answer.into_body(), usize::MAX).await.expect("a body");
+        let body: Value = serde_json::from_slice(&body).expect("JSON");
+        assert_eq!(body["watcher"]["why"], "the first list");
+        assert_eq!(openapi::tests::faults(path, &body), Vec::<String>::new());
+    }
 }

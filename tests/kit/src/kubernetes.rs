@@ -122,6 +122,14 @@ impl ControlPlane {
         self.plan.ca.certificate()
     }
 
+    /// The key with which accounts' tokens are signed (PKCS #8, PEM; ECDSA on P-256), for tokens that nobody grants.
+    ///
+    /// # Panics
+    /// When its file cannot be read.
+    pub fn accounts_key(&self) -> String {
+        std::fs::read_to_string(self.plan.path("accounts.key")).expect("the accounts' key")
+    }
+
     /// Who may do everything.
     pub fn admin(&self) -> Speaker {
         Speaker::Certificate(self.plan.admin.clone())
