@@ -18,6 +18,9 @@ use russh::keys::{self, PrivateKey, decode_secret_key};
 use std::{sync::Arc, time::Duration};
 use zeroize::Zeroizing;
 
+/// How an encrypted key in PKCS #8's form begins (RFC 7468 §11).
+const PKCS8_ENCRYPTED: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----";
+
 /// The private key that opens the hosts. It is printed nowhere.
 #[derive(Clone)]
 pub struct Key(Arc<PrivateKey>, Arc<Zeroizing<String>>);
@@ -36,6 +39,8 @@ impl Key {
     pub fn read(pem: &str) -> Result<Self, SshError> {
         let key = decode_secret_key(pem, None).map_err(|error| match error {
             keys::Error::KeyIsEncrypted => SshError::KeyEncrypted,
+            // What russh says of PKCS #8 without its passphrase is that it cannot be read.
+            _ if pem.contains(PKCS8_ENCRYPTED) => SshError::KeyEncrypted,
             error => SshError::Key(error.to_string()),
         })?;
         match guard::weakness(key.public_key().key_data()) {

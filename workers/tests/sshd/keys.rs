@@ -1,8 +1,9 @@
 //! Which keys open hosts and prove them, and which do not.
 
 use crate::bench::{HERE, dialer, error, key, open, sshd, told};
+use dormer_proto::machine::{HostRef, MachineRef};
 use dormer_testkit::{KeyKind, SshKey, Sshd, SshdOptions, started, test_dir};
-use dormer_workers::ssh::{Key, Limits, Session, SshError};
+use dormer_workers::ssh::{Key, Limits, Pool, Session, SshError};
 use std::process::Command;
 
 const PROMISED: [KeyKind; 6] = [
@@ -62,6 +63,32 @@ async fn a_changed_host_key_is_named_by_both_fingerprints_and_gets_no_login() {
     assert_eq!(text.matches("SHA256:").count(), 2, "{text}");
     assert_eq!(told(error), ("HostKeyChanged".into(), false));
     assert_eq!(server.log().matches("Accepted publickey").count(), 1, "nobody logged in");
+}
+
+#[tokio::test]
+async fn a_used_address_with_another_key_is_another_machines_alone() {
+    let mut server = started!(sshd(""));
+    let pool = Pool::new(dialer(server.port()), key(&server), Limits::default());
+    let host = |uid: &str, pin: Option<String>| HostRef {
+        machine: MachineRef { namespace: "ns".into(), name: "win".into(), uid: uid.into() },
+        address: HERE.into(),
+        user: Sshd::user(),
+        pin,
+        platform: "None".into(),
+    };
+    let pinned = pool.session(&host("old", None)).await.expect("it opens").host_key().to_owned();
+    let authorized = vec![server.key().public.clone()];
+    let opened_by = server.key().private.clone();
+    let options = SshdOptions { authorized, ..SshdOptions::default() };
+    server.restart_with(&options).expect("it comes up again, with another key");
+    let pool =
+        Pool::new(dialer(server.port()), Key::read(&opened_by).expect("a key"), Limits::default());
+    let old = told(error(pool.session(&host("old", Some(pinned.clone()))).await));
+    assert_eq!(old, ("HostKeyChanged".into(), false));
+    let new = pool.session(&host("new", None)).await.expect("a new Machine has no pin");
+    assert_ne!(new.host_key(), pinned);
+    let again = told(error(pool.session(&host("old", Some(pinned))).await));
+    assert_eq!(again.0, "HostKeyChanged", "the new Machine's connection is not the old one's");
 }
 
 /// As `ssh-keygen` prints it.
