@@ -160,6 +160,13 @@ const ALERTS: &[Alert] = &[
         summary: "The {{ $labels.role }} in {{ $labels.pod }} does not work",
     },
     Alert {
+        name: "DormerCertificateLapses",
+        severity: "warning",
+        lasts: "1h",
+        expr: "min by (certificate) (dormer_certificate_expiry_timestamp_seconds) - time() < 604800",
+        summary: "The certificate {{ $labels.certificate }} of a dormer lapses in {{ $value | humanizeDuration }}",
+    },
+    Alert {
         name: "DormerAbsent",
         severity: "critical",
         lasts: "10m",

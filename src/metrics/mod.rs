@@ -1,6 +1,7 @@
 //! `GET /metrics`: what this process did and, where it reads the store, how everything stands. No machine is named.
 
 pub(crate) mod book;
+mod certificates;
 pub(crate) mod deeds;
 #[cfg(test)]
 mod generated;
@@ -18,6 +19,7 @@ use axum::{
     Router, extract::State, http::header::CONTENT_TYPE, response::IntoResponse, routing::get,
 };
 use book::{Book, Level};
+use certificates::Certificates;
 use deeds::{EngineDeeds, SpanDeeds, WorkerDeeds};
 use dormer_engine::port::Ports;
 use dormer_workers::watcher::Status;
@@ -40,6 +42,7 @@ pub(crate) struct Metrics {
     standing: Standing,
     watcher: Watcher,
     role_up: Level<1>,
+    pub(crate) certificates: Certificates,
 }
 
 impl Default for Metrics {
@@ -51,12 +54,13 @@ impl Default for Metrics {
         let spans = Arc::new(SpanDeeds::new(&mut book));
         let role_up =
             book.level("role_up", ["role"], None, "Whether a role of this process works: 1 or 0");
+        let certificates = Certificates::new(&mut book);
         let build = book.level("build_info", ["version"], None, "The build; always 1");
         build.set([env!("CARGO_PKG_VERSION").into()], 1.0);
         let help = "When this process began, in seconds since 1970";
         let started = book.level("start_time", [], Some(Unit::Seconds), help);
         started.set([], jiff::Timestamp::now().as_millisecond() as f64 / 1_000.0);
-        Self { book, engine, worker, spans, standing, watcher, role_up }
+        Self { book, engine, worker, spans, standing, watcher, role_up, certificates }
     }
 }
 

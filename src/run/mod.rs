@@ -134,6 +134,15 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
         let keeper = Keeper::new(client, source, config.machine_namespace.clone());
         running.beside(WORKER, async move { match keeper.for_ever().await {} });
     }
+    let ours = [
+        ("listen", config.tls.as_ref().map(|(certificate, _)| certificate)),
+        ("nats", config.nats.certificate.as_ref()),
+    ];
+    for (name, file) in ours {
+        if let Some(file) = file {
+            running.telemetry().metrics().certificates.used(name, file);
+        }
+    }
     if let Some(endpoint) = &config.otlp_endpoint {
         push_metrics(&mut running, Meter::to(endpoint, &config.name)?);
     }
