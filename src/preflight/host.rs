@@ -3,7 +3,7 @@
 use super::report::{Plan, Report, Windows, Written};
 use dormer_profile::{
     answer::Answer,
-    document::{BIN, DOCUMENTS, Fence, HOST_ROOT, STAGING, Section},
+    document::{BIN, DOCUMENTS, HOST_ROOT, STAGING, Section},
     frame,
     invocation::{Call, DocumentRef, Mode, command_line, document_path, document_ref, script_path},
     payload::Manifest,
@@ -312,7 +312,7 @@ async fn plan(
         mode: Mode::Plan,
         task: TASK.into(),
         attempt: 2,
-        fence: probed.facts.fence.unwrap_or(Fence::default()),
+        fence: probed.facts.fence.unwrap_or_default(),
         expected_boot_id: Some(probed.facts.boot_id.clone()),
         document: Some(document),
         script: script::hash().to_owned(),
