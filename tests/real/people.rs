@@ -263,7 +263,9 @@ impl Office {
 }
 
 /// A person of the table: an account, and which of what is asked it may.
-type Person<'a> = (&'a str, String, fn(&Asked) -> bool);
+type Person<'a> = (&'a str, String, May);
+/// Whether somebody may do what is asked.
+type May = fn(&Asked) -> bool;
 
 fn reads(asked: &Asked) -> bool {
     READS.contains(&asked.verb.as_str())
@@ -333,11 +335,11 @@ async fn people(office: &Office, plane: &'static ControlPlane) -> Vec<Person<'st
             "resourceNames": [name], "verbs": ["get", "retry"]}]);
         office.grant(account, rule).await;
     }
-    let narrow: fn(&Asked) -> bool =
+    let narrow: May =
         |asked| asked.object.is_some() && ["get", "retry"].contains(&asked.verb.as_str());
-    let nothing: fn(&Asked) -> bool = |_| false;
+    let nothing: May = |_| false;
     let mut all: Vec<Person<'static>> = Vec::new();
-    let table: [(&str, fn(&Asked) -> bool); 7] = [
+    let table: [(&str, May); 7] = [
         ("viewer", reads),
         ("operator", on_call),
         ("administrator", |_| true),
