@@ -139,5 +139,21 @@ async fn each_fault_of_a_host_is_outlived_or_named() {
         assert_eq!(tale.bench.counts().unknown_commands, 0, "{faults:?}");
         let struck = tale.bench.world.faults.struck();
         assert_eq!(struck.len(), faults.len(), "{faults:?} struck {struck:?}");
+        if end.is_ok() {
+            whole(&tale.bench, faults);
+        }
     }
+}
+
+/// Every file that was asked for stands as it should, whatever came between, and nothing of an upload is left.
+fn whole(bench: &Bench, faults: &[&str]) {
+    let host = bench.world.hosts.as_ref().expect("hosts").all().pop().expect("a host");
+    let state = host.state();
+    assert!(state.asked_for.len() > 10, "{faults:?}: {} files", state.asked_for.len());
+    for (path, sha256) in &state.asked_for {
+        let there = state.disk.read_text_path(path).map(|body| body.sha256.clone());
+        assert_eq!(there.as_ref().ok(), Some(sha256), "{faults:?}: {path}");
+    }
+    let half = |file: &&str| file.ends_with(".part") || file.contains(".exe.dormer-");
+    assert_eq!(state.disk.files().find(half), None, "{faults:?}");
 }
