@@ -4,7 +4,7 @@ use super::{
     ANSWER_MAX, KubernetesHands,
     api::{call, mark_of},
     error::{failure, is_conflict, is_gone, silent},
-    refusal::{Refusal, matching},
+    refusal::{Refusal, matching, short},
 };
 use crate::progress::Progress;
 use dormer_proto::{
@@ -143,7 +143,7 @@ fn name(pod: &Pod) -> String {
 
 fn block(blockers: &mut Vec<Blocker>, pod: &Pod, why: String) {
     if blockers.len() < NAMED_ITEMS_MAX {
-        blockers.push(Blocker { pod: name(pod), why });
+        blockers.push(Blocker { pod: name(pod), why: short(why) });
     }
 }
 

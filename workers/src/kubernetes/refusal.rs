@@ -7,6 +7,9 @@ use std::fmt;
 /// Budgets of one pod that are named; who has more has read enough.
 const BUDGETS_NAMED_MAX: usize = 5;
 
+/// Bytes of what is told of one pod: webhooks may say as much as they like, and it goes into the history.
+const WHY_BYTES_MAX: usize = 600;
+
 /// Why a pod stays where it is. Each reads as a sentence that says what mends it, where that is not plain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
@@ -94,6 +97,15 @@ pub(super) fn matching(budgets: Vec<PodDisruptionBudget>, pod: &Pod) -> Vec<Stri
         budgets.into_iter().filter(matches).filter_map(|budget| budget.metadata.name).collect();
     names.sort();
     names
+}
+
+/// The beginning of what holds a pod, as it is told.
+pub(super) fn short(mut why: String) -> String {
+    if why.len() > WHY_BYTES_MAX {
+        why.truncate(why.floor_char_boundary(WHY_BYTES_MAX));
+        why.push_str(" …");
+    }
+    why
 }
 
 /// The text of a cause that the answer gives.

@@ -101,3 +101,10 @@ fn budgets_match_by_their_selectors() {
     assert_eq!(matching(all(), &pod), ["everything", "in", "z-labels"]);
     assert_eq!(matching(all(), &bare), ["absent", "everything"]);
 }
+
+#[test]
+fn what_a_webhook_says_without_end_is_cut() {
+    assert_eq!(short("a word".into()), "a word");
+    let long = short("ü".repeat(2_000));
+    assert!(long.len() <= WHY_BYTES_MAX + 4 && long.ends_with("ü …"), "{}", long.len());
+}
