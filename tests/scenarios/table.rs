@@ -176,7 +176,11 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
             ),
         ],
     ),
-    (38, "the host's clock is 10 min off", &[HOST]),
+    (
+        38,
+        "the host's clock is 10 min off",
+        &[(WINDOWS, "a_host_whose_clock_is_off_is_named_with_the_cure_and_joins_nothing"), HOST],
+    ),
     (
         39,
         "the Node's name is not the expected one",

@@ -1,7 +1,7 @@
 //! What Windows' network loses while a node serves or is made, and how it comes back.
 
-use super::{Play, both_serve, ends, stage};
-use dormer_fleet::host::Host;
+use super::{Play, both_serve, ends, one_tells, stage};
+use dormer_fleet::{api::kinds, host::Host};
 
 /// The route that cloud platforms' nodes need.
 const ROUTE: &str = "169.254.169.254/32";
@@ -48,4 +48,13 @@ fn a_route_that_a_new_network_makes_windows_forget_is_there_again() {
 #[test]
 fn what_dies_with_its_command_is_nothing_that_a_node_needs() {
     ends(&["children-die@*"], "both serve", both_serve);
+}
+
+#[test]
+fn a_host_whose_clock_is_off_is_named_with_the_cure_and_joins_nothing() {
+    ends(&["clock-skew"], "its machine has failed", |play, told| {
+        // The other one's Node is the only one that Windows has.
+        let nodes = play.all(&kinds::NODE).len();
+        one_tells(play, told, &["ClockSkew", "-600 s off", "w32tm /resync"]) && nodes == 1
+    });
 }
