@@ -320,6 +320,10 @@ fn remote_commands_are_unfolded_by_the_keyboard_and_followed_while_the_machine_i
     );
     let told = told.as_str().unwrap_or_default();
     assert!(told.starts_with("$ ") && told.contains("access_denied"), "{told}");
+    // The other one serves: what its MachineSet lacks is this one.
+    let numbers =
+        "return document.querySelector('.why').innerText.includes('has 2 of 2 Machines, 1 ready')";
+    browser.until("its MachineSet's numbers", IN_TIME, numbers);
     // How long it has been so is told anew every few seconds.
     let since = browser.script("return document.querySelector('.head').innerText");
     let since = since.as_str().unwrap_or_default();
