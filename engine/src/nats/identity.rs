@@ -58,8 +58,10 @@ pub(super) async fn settle(
         return Ok(identity.incarnation);
     }
     // The histories first, the identity last: a creation that was cut short begins again.
-    for spec in names.streams() {
-        ensure(js, &spec, replicas, None).await?;
+    // No part of the store: it may be missing.
+    let changes = names.changes_stream();
+    for spec in names.streams().iter().filter(|spec| spec.name != changes) {
+        ensure(js, spec, replicas, None).await?;
     }
     write(js, names).await
 }

@@ -159,7 +159,8 @@ impl<C> Drop for NatsStore<C> {
     }
 }
 
-/// Creates and compares every stream; answers whether each has a single copy.
+/// Creates and compares every stream; answers whether each has a single copy. A server that has no room for the stream
+/// of changes has a store nevertheless.
 async fn ensure_streams(
     js: &jetstream::Context,
     names: &Names,
@@ -167,8 +168,13 @@ async fn ensure_streams(
 ) -> Result<bool, OpenError> {
     let mut single = true;
     for spec in names.streams() {
-        let info = streams::ensure(js, &spec, replicas, None).await?;
-        single &= info.config.num_replicas == 1;
+        match streams::ensure(js, &spec, replicas, None).await {
+            Ok(info) => single &= info.config.num_replicas == 1,
+            Err(error @ OpenError::Server { .. }) if spec.name == names.changes_stream() => {
+                tracing::warn!(%error, "changes are not told over NATS");
+            }
+            Err(error) => return Err(error),
+        }
     }
     Ok(single)
 }
