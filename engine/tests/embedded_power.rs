@@ -7,7 +7,8 @@ use embedded_common::{At, run, stand, step};
 use redb::StorageBackend;
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    time::Duration,
 };
 
 const SECTOR: usize = 512;
@@ -29,6 +30,8 @@ struct Platter {
     pending: Vec<Change>,
     /// A disk that says "synced" and is not.
     lies: bool,
+    /// A disk so busy that no sync ends before it is let go.
+    busy: bool,
 }
 
 /// The power of both disks: when it fails, it fails for the redb file and the log at once.
@@ -44,6 +47,7 @@ struct Power {
 struct Disk {
     platter: Arc<Mutex<Platter>>,
     power: Arc<Mutex<Power>>,
+    let_go: Arc<Condvar>,
 }
 
 fn apply(bytes: &mut Vec<u8>, change: &Change) {
@@ -77,6 +81,11 @@ impl Disk {
         if power.dead { Err(io::Error::other("the power is gone")) } else { Ok(self.platter()) }
     }
 
+    fn make_busy(&self, busy: bool) {
+        self.platter().busy = busy;
+        self.let_go.notify_all();
+    }
+
     /// What a disk may hold after the power came back: any sectors of any unsynced writes, in any order of arrival.
     fn after_power_loss(
         &self,
@@ -84,6 +93,7 @@ impl Disk {
         chance: &mut impl FnMut() -> u64,
     ) -> Disk {
         self.power().dead = true;
+        self.make_busy(false);
         let platter = self.platter();
         let mut bytes = platter.synced.clone();
         for change in &platter.pending {
@@ -104,8 +114,9 @@ impl Disk {
             }
         }
         let (synced, lies) = (bytes.clone(), platter.lies);
-        let fresh = Platter { synced, seen: bytes, pending: Vec::new(), lies };
-        Disk { platter: Arc::new(Mutex::new(fresh)), power: Arc::clone(power) }
+        let fresh = Platter { synced, seen: bytes, lies, ..Platter::default() };
+        let platter = Arc::new(Mutex::new(fresh));
+        Disk { platter, power: Arc::clone(power), ..Disk::default() }
     }
 }
 
@@ -135,6 +146,8 @@ impl StorageBackend for Disk {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        let waited = self.let_go.wait_while(self.platter(), |platter| platter.busy);
+        drop(waited.expect("no panic while held"));
         let mut platter = self.burn()?;
         let Platter { synced, pending, lies, .. } = &mut *platter;
         if *lies {
@@ -239,4 +252,48 @@ async fn a_log_that_is_not_synced_breaks_the_law() {
     disks.wal.platter().lies = true;
     let broken = lose_power(disks, 200).await.expect_err("something acknowledged is lost");
     assert!(broken.starts_with("loss "), "{broken}");
+}
+
+/// Steps of one run that a segment takes: a block each, behind its header.
+const STEPS_A_SEGMENT: u64 = SEGMENT / 4_096 - 1;
+
+/// Steps so far; answers where the run stands then.
+async fn steps(store: &EmbeddedStore, count: u64) -> At {
+    let (name, mut at) = (run("a"), At::default());
+    for seq in 1..=count {
+        let stepped = tokio::time::timeout(Duration::from_secs(20), step(store, &name, at));
+        at = stepped.await.unwrap_or_else(|_| panic!("step {seq} waits")).expect("appended");
+    }
+    at
+}
+
+#[tokio::test]
+async fn appends_wait_for_a_commit_only_when_both_segments_are_full() {
+    let disks = Disks::new();
+    let store = disks.open().expect("a store");
+    disks.store.make_busy(true);
+    // The first segment is full, its commit hangs, and the other takes as many.
+    let at = steps(&store, 2 * STEPS_A_SEGMENT).await;
+    let name = run("a");
+    let mut more = std::pin::pin!(step(&store, &name, at));
+    // What is acknowledged is read meanwhile; the writer has both segments full and must wait.
+    assert_eq!(stand(&store, &name).await, at);
+    assert!(tokio::time::timeout(Duration::from_millis(300), &mut more).await.is_err());
+    disks.store.make_busy(false);
+    let further = tokio::time::timeout(Duration::from_secs(20), more).await.expect("it goes on");
+    assert_eq!(further.expect("appended").seq, 2 * STEPS_A_SEGMENT + 1);
+}
+
+#[tokio::test]
+async fn power_loss_while_a_commit_is_under_way_takes_no_frame_of_either_segment() {
+    let mut chance = chances(11);
+    for count in (1..=2 * STEPS_A_SEGMENT).cycle().take(100) {
+        let disks = Disks::new();
+        let store = disks.open().expect("a store");
+        disks.store.make_busy(true);
+        let at = steps(&store, count).await;
+        let after = disks.after_power_loss(&mut chance);
+        let found = after.open().expect("a store");
+        assert_eq!(stand(&found, &run("a")).await, at, "after {count} steps");
+    }
 }

@@ -50,31 +50,30 @@ impl Writer {
         Self { jobs: Some(jobs), thread: Some(thread) }
     }
 
-    /// Whether it was sent.
-    async fn send(&self, job: Job) -> bool {
-        let Some(jobs) = &self.jobs else { return false };
-        jobs.send(job).await.is_ok()
+    /// Sends a job and waits for what it asks for; `None`: the thread has stopped.
+    async fn asked<T>(&self, job: Job, mut answered: oneshot::Receiver<T>) -> Option<T> {
+        let jobs = self.jobs.as_ref()?;
+        jobs.send(job).await.ok()?;
+        tokio::select! {
+            biased;
+            answer = &mut answered => answer.ok(),
+            // A job that was sent while the thread stopped lies in the channel, and nobody ever takes or drops it.
+            () = jobs.closed() => answered.try_recv().ok(),
+        }
     }
 
     pub(super) async fn append(&self, batch: Vec<Append>) -> Appended {
         let count = batch.len();
         let (answer, answered) = oneshot::channel();
-        if self.send(Job::Append(batch, answer)).await
-            && let Ok(results) = answered.await
-        {
-            return results;
-        }
-        let gone = AppendError::Unknown("the store's writer has stopped".into());
-        vec![Err(gone); count]
+        let gone = || AppendError::Unknown("the store's writer has stopped".into());
+        let results = self.asked(Job::Append(batch, answer), answered).await;
+        results.unwrap_or_else(|| vec![Err(gone()); count])
     }
 
     pub(super) async fn ask(&self, wish: Wish) -> Result<u64, StoreError> {
         let gone = || StoreError::Broken("the store's writer has stopped".into());
         let (answer, answered) = oneshot::channel();
-        if !self.send(Job::Wish(wish, answer)).await {
-            return Err(gone());
-        }
-        answered.await.map_err(|_| gone())?
+        self.asked(Job::Wish(wish, answer), answered).await.ok_or_else(gone)?
     }
 }
 
