@@ -43,13 +43,15 @@ use tokio::{
         Notify,
         broadcast::{self, Receiver, Sender, error::RecvError},
     },
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 /// How often the store is looked at, while anybody listens.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often it is looked at for the stream over NATS alone: a console that nobody looks at stays cheap.
 const LOOK_SELDOM: Duration = Duration::from_secs(1);
+/// How many times as long as such a look takes is waited for the next: of 100,000 runs it takes half a second.
+const LOOK_SHARE: u32 = 9;
 /// Changes that a slow reader may lag behind before it hears everything again.
 const LAG_MAX: usize = 4_096;
 /// Silence after which a reader hears that the stream still stands: below the minute of most proxies.
@@ -255,6 +257,7 @@ impl<P: Ports> Api<P> {
 /// hears the whole first, and a burst of everything would be more than a reader may lag behind.
 async fn tell<P: Ports>(api: Arc<Api<P>>, sender: Arc<Teller>, mut known: HashMap<RunId, Sum>) {
     while !api.changes.nobody_listens(&sender) {
+        let began = Instant::now();
         if let Ok(runs) = api.shelf.all().await {
             let changed: Vec<&Shown> =
                 runs.iter().filter(|run| known.get(&run.id) != Some(&run.sum)).collect();
@@ -275,9 +278,11 @@ async fn tell<P: Ports>(api: Arc<Api<P>>, sender: Arc<Teller>, mut known: HashMa
                 });
             }
         }
+        let took = began.elapsed();
         tokio::time::sleep(LOOK_EVERY).await;
         if api.changes.readers() == 0 {
-            let _ = timeout(LOOK_SELDOM - LOOK_EVERY, api.changes.joined.notified()).await;
+            let pause = LOOK_SELDOM.max(took * LOOK_SHARE) - LOOK_EVERY;
+            let _ = timeout(pause, api.changes.joined.notified()).await;
         }
     }
 }
