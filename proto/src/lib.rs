@@ -2,7 +2,6 @@
 //!
 //! Everything here is a MessagePack map with field names, in an envelope with version, kind and checksum
 //! ([`envelope`]); unknown fields are ignored and new ones have defaults, so builds one version apart can talk.
-//! Trace context rides in headers ([`trace`]) and is no part of what a workflow sees.
 
 pub mod envelope;
 pub mod id;
@@ -12,5 +11,4 @@ pub mod pool;
 pub mod rollout;
 pub mod span;
 pub mod subject;
-pub mod trace;
 pub mod work;
