@@ -12,12 +12,7 @@ pub(crate) struct Certificates(Level<1>);
 impl Certificates {
     pub(super) fn new(book: &mut Book) -> Self {
         let help = "When a certificate that this process uses lapses, in seconds since 1970: that of listen or nats";
-        Self(book.level(
-            "certificate_expiry_timestamp",
-            ["certificate"],
-            Some(Unit::Seconds),
-            help,
-        ))
+        Self(book.level("certificate_expiry_timestamp", ["certificate"], Some(Unit::Seconds), help))
     }
 
     /// The certificate in this file is used as `name`. What cannot be read says nothing: its user refuses it.
