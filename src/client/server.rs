@@ -165,6 +165,7 @@ impl Server {
     ///
     /// # Errors
     /// The URL is none.
+    #[cfg(feature = "demo")]
     pub(crate) fn at(url: &str) -> Result<Self, Failure> {
         let address = Address { server: Some(url.to_owned()), ..Address::default() };
         address.at(url)?;
