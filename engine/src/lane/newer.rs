@@ -2,7 +2,7 @@
 //!
 //! They wait in the inbox, whatever becomes of them later. Two kinds would pile up there, because somebody repeats them
 //! for as long as they have no effect: rings (the sweep rings again) and facts (the watcher tells them every minute). Of
-//! a run's rings one is kept, of the facts about one object the newest.
+//! a run's rings the last to come is kept, of the facts about one object the newest.
 
 use super::intake::Mail;
 use crate::port::Settle;
@@ -45,7 +45,11 @@ impl Waiting {
 /// What waits for a newer build of what would be repeated.
 #[derive(Default)]
 struct Repeated {
+    /// The last ring to come. Whatever an earlier one rang for, this one rings for, too; the reverse does not hold: the
+    /// newer build may have taken the earlier one, and waits for this.
     ring: Option<Waiting>,
+    /// Rings that came before it: each is dropped when it comes again.
+    earlier: Vec<Waiting>,
     facts: HashMap<ObjectRef, (Version, Waiting)>,
 }
 
@@ -91,15 +95,22 @@ impl Left {
 }
 
 impl Repeated {
+    /// What becomes of a ring: it waits, unless one that came later waits in its place.
+    fn ring(&mut self, at: Timestamp, cause: &str) -> Settle {
+        self.earlier.retain(|ring| at.since_ms(ring.seen) <= GONE_MS);
+        if let Some(known) = self.earlier.iter().position(|ring| ring.cause == cause) {
+            self.earlier.swap_remove(known);
+            return Settle::Done;
+        }
+        let before = self.ring.replace(Waiting { cause: cause.to_owned(), seen: at });
+        self.earlier.extend(before.filter(|ring| ring.cause != cause));
+        Settle::Again(NEWER_AGAIN_MS)
+    }
+
     fn fate<W: Workflow>(&mut self, at: Timestamp, mail: &Mail<W>) -> Settle {
         let this = || Waiting { cause: mail.cause.clone(), seen: at };
         match &mail.letter.body {
-            Inbound::Rang => {
-                if self.ring.as_ref().is_some_and(|other| other.stands_for(&mail.cause, at)) {
-                    return Settle::Done;
-                }
-                self.ring = Some(this());
-            }
+            Inbound::Rang => return self.ring(at, &mail.cause),
             Inbound::Observed(seen) => {
                 let known = self.facts.get(&seen.object);
                 if known.is_some_and(|(newest, other)| {
@@ -112,5 +123,23 @@ impl Repeated {
             _ => {}
         }
         Settle::Again(NEWER_AGAIN_MS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_rings_the_later_waits_since_the_newer_build_may_have_taken_the_earlier() {
+        let mut repeated = Repeated::default();
+        let mut ring = |cause: &str, ms| repeated.ring(Timestamp(ms), cause);
+        let again = Settle::Again(NEWER_AGAIN_MS);
+        assert_eq!(ring("1", 0), again);
+        assert_eq!(ring("2", 4_000), again, "the first may be taken by now");
+        assert_eq!(ring("1", 5_000), Settle::Done, "it was not, and the second rings for it");
+        for ms in [9_000, 14_000, 19_000] {
+            assert_eq!(ring("2", ms), again, "it stays until it is taken");
+        }
     }
 }
