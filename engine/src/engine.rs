@@ -2,7 +2,8 @@
 
 use crate::{
     lane::{Arrived, Lane, Tally},
-    port::{Alarms, Clock, History, HistoryReader, Inbox, Ports, Settle, StoreError},
+    local::ring,
+    port::{Alarms, Clock, Head, History, HistoryReader, Inbox, Ports, Settle, StoreError},
     witness::Witness,
 };
 use dormer_engine_core::Workflow;
@@ -18,6 +19,8 @@ const SWEEP_PAGE: usize = 1_000;
 /// Runs a second whose outstanding work is carried out again when an engine starts on a store of its own. New input
 /// does not wait for it.
 const REVISITS_AT_START_PER_S: usize = 20_000;
+/// The pause before that is tried once more, where the store did not answer.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How long a Gone run's records are kept after its end: 30 days, in milliseconds.
 const CLOSED_KEPT_MS: u64 = 30 * 24 * 3_600_000;
 
@@ -109,9 +112,22 @@ pub async fn run_seen<W: Workflow, P: Ports, E: Witness<W>>(
 }
 
 async fn ask_again<W: Workflow, P: Ports>(ports: Arc<P>) {
-    match revisit_all::<W, P>(ports, REVISITS_AT_START_PER_S).await {
-        Ok(runs) => tracing::info!(runs, "everything outstanding was carried out again"),
-        Err(error) => tracing::error!(%error, "not everything outstanding was carried out again"),
+    loop {
+        match revisit_all::<W, P>(Arc::clone(&ports), REVISITS_AT_START_PER_S).await {
+            Ok(runs) => {
+                tracing::info!(runs, "everything outstanding was carried out again");
+                return;
+            }
+            Err(StoreError::Unavailable(why)) => {
+                tracing::warn!(why, "not everything outstanding was carried out again: once more");
+                tokio::time::sleep(ASK_AGAIN_AFTER).await;
+            }
+            // The lanes end the engine with this error.
+            Err(error) => {
+                tracing::error!(%error, "not everything outstanding was carried out again");
+                return;
+            }
+        }
     }
 }
 
@@ -206,19 +222,20 @@ pub async fn sweep<P: Ports>(ports: &P, grace_ms: u64) -> Result<(), StoreError>
         let Some(last) = heads.last() else { return Ok(()) };
         after = Some(last.run.clone());
         let incarnation = ports.history().incarnation();
-        let mut letters = Vec::new();
-        for head in heads {
-            let expired = head.closed.is_some_and(|at| now.since_ms(at) > CLOSED_KEPT_MS);
-            if expired {
-                ports.reader().forget(&head.run, head.revision).await?;
-            } else if head.deadline.is_some_and(|deadline| deadline <= overdue) {
-                letters.extend(
-                    crate::local::ring(&head.run, incarnation).map(|bytes| (head.run, bytes)),
-                );
-            }
-        }
+        let is_expired =
+            |head: &Head| head.closed.is_some_and(|at| now.since_ms(at) > CLOSED_KEPT_MS);
+        let (expired, others): (Vec<Head>, Vec<Head>) = heads.into_iter().partition(is_expired);
+        let late =
+            others.into_iter().filter(|it| it.deadline.is_some_and(|deadline| deadline <= overdue));
+        let letters: Vec<(RunId, Vec<u8>)> = late
+            .filter_map(|head| ring(&head.run, incarnation).map(|bytes| (head.run, bytes)))
+            .collect();
+        // Rings first: somebody may wait for them, and nobody for a deletion.
         if !letters.is_empty() {
             ports.inbox().put(letters).await?;
+        }
+        for head in expired {
+            ports.reader().forget(&head.run, head.revision).await?;
         }
     }
 }
