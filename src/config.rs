@@ -213,6 +213,11 @@ fn settled(settings: JoinSettings) -> anyhow::Result<Join> {
     let mut join = Join { api_url: settings.api_url, ..Join::default() };
     join.service_cidr = settings.service_cidr;
     join.cluster_domain = settings.cluster_domain.unwrap_or(join.cluster_domain);
+    join.machine_tokens = settings.machine_tokens.unwrap_or_default();
+    ensure!(
+        !(join.machine_tokens && settings.bootstrap_secret.is_some()),
+        "--machine-tokens and --bootstrap-secret: a token for each machine, or one for all"
+    );
     if let Some(text) = settings.bootstrap_secret {
         let parts = text.split_once('/').filter(|(_, name)| !name.contains('/'));
         let (namespace, name) =

@@ -239,6 +239,15 @@ pub(crate) struct JoinSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bootstrap_secret: Option<String>,
 
+    /// Makes each machine a bootstrap token of its own in kube-system, which ends with its joining, in place of one
+    /// for all. For plain Kubernetes, with the rules of deploy/machine-tokens.yaml
+    #[arg(
+        long, env = "DORMER_MACHINE_TOKENS",
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL"
+    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) machine_tokens: Option<bool>,
+
     /// The ConfigMap and its key with the authority of client certificates [default:
     /// kube-system/extension-apiserver-authentication/client-ca-file]
     #[arg(long, env = "DORMER_CLIENT_CA", value_name = "NAMESPACE/NAME/KEY")]
@@ -351,6 +360,7 @@ impl JoinSettings {
         Self {
             api_url: self.api_url.or(lower.api_url),
             bootstrap_secret: self.bootstrap_secret.or(lower.bootstrap_secret),
+            machine_tokens: self.machine_tokens.or(lower.machine_tokens),
             client_ca: self.client_ca.or(lower.client_ca),
             service_cidr: self.service_cidr.or(lower.service_cidr),
             cluster_domain: self.cluster_domain.or(lower.cluster_domain),

@@ -8,5 +8,6 @@ mod kubernetes {
     mod fence;
     mod join;
     mod sleep;
+    mod tokens;
     mod unserved;
 }

@@ -121,7 +121,10 @@ impl Values {
 }
 
 /// The secrets that every join has, by the names that the built-in profiles use.
-pub const JOIN_SECRETS: [&str; 3] = ["api-ca", "client-ca", "bootstrap-kubeconfig"];
+pub const JOIN_SECRETS: [&str; 3] = ["api-ca", "client-ca", JOIN_TOKEN];
+
+/// The one among them that has a bootstrap token in it.
+pub const JOIN_TOKEN: &str = "bootstrap-kubeconfig";
 
 /// What a kubelet needs to join, by the names that the built-in profiles use: `api-ca`, `client-ca` and
 /// `bootstrap-kubeconfig`. `token` is a bootstrap token and a secret.
@@ -130,7 +133,7 @@ pub fn join_secrets(api_server: &str, api_ca: &str, client_ca: &str, token: &str
     let mut secrets = Secrets::default();
     secrets.set("api-ca", api_ca);
     secrets.set("client-ca", client_ca);
-    secrets.set("bootstrap-kubeconfig", bootstrap_kubeconfig(api_server, api_ca, token));
+    secrets.set(JOIN_TOKEN, bootstrap_kubeconfig(api_server, api_ca, token));
     secrets
 }
 

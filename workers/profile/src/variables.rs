@@ -94,25 +94,36 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Variables {
     }
 }
 
-/// Secrets and rotating material by name. They are printed nowhere.
+/// Secrets and rotating material by name. They are printed nowhere. One without a text is withheld.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secrets(BTreeMap<String, String>);
+pub struct Secrets(BTreeMap<String, Option<String>>);
 
 impl Secrets {
     /// Adds one.
     pub fn set(&mut self, name: impl Into<String>, text: impl Into<String>) -> &mut Self {
-        self.0.insert(name.into(), text.into());
+        self.0.insert(name.into(), Some(text.into()));
         self
+    }
+
+    /// Keeps one back: files that are made of it are left out, and so stay on the host as they are.
+    pub fn withhold(&mut self, name: impl Into<String>) -> &mut Self {
+        self.0.insert(name.into(), None);
+        self
+    }
+
+    /// Whether one is kept back.
+    pub(crate) fn withholds(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(Option::is_none)
     }
 
     /// The text of one.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        self.0.get(name)?.as_deref()
     }
 
     /// Every name and text.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
+        self.0.iter().filter_map(|(name, text)| Some((name.as_str(), text.as_deref()?)))
     }
 }
 

@@ -353,6 +353,22 @@ fn a_secret_changes_the_digest_and_not_the_version_and_is_in_neither() {
 }
 
 #[test]
+fn a_file_of_a_secret_that_is_kept_back_is_left_out_and_nothing_else() {
+    for name in ["openshift", "upstream"] {
+        let (profile, values) = (profile(name, ""), values("aws"));
+        let whole = rendered(&profile, &values, &secrets(), Section::Host).document;
+        let mut kept = secrets();
+        kept.withhold("bootstrap-kubeconfig");
+        let without = rendered(&profile, &values, &kept, Section::Host).document;
+        assert_eq!(whole.version, without.version);
+        let left = whole.items.iter().filter(|item| !without.items.contains(item));
+        let left: Vec<&str> = left.map(|item| item.id.as_str()).collect();
+        assert_eq!(left, [r"file:C:\k\bootstrap-kubeconfig"], "{name}");
+        assert_eq!(whole.items.len(), without.items.len() + 1);
+    }
+}
+
+#[test]
 fn an_address_touches_the_rendering_of_one_machine_and_no_version() {
     let (profile, values) = (profile("openshift", ""), values("aws"));
     let moved = Values { node_ip: "10.0.0.10".into(), ..values.clone() };

@@ -14,8 +14,8 @@ pub struct Bootstrap {
     pub api_ca: String,
     /// The authority that signs client certificates (the kubelet's `clientCAFile`), as PEM.
     pub client_ca: String,
-    /// The bootstrap token. A secret: it goes to the host, and nowhere else.
-    pub token: Zeroizing<String>,
+    /// The bootstrap token. A secret: it goes to the host, and nowhere else. `None`: each machine has one of its own.
+    pub token: Option<Zeroizing<String>>,
     /// Certificate and key (PEM) for the node's windows_exporter, where the cluster has some; the key is a secret.
     pub exporter_tls: Option<(String, Zeroizing<String>)>,
     /// The cluster's DNS service.
@@ -39,6 +39,9 @@ pub struct Standing {
     pub names: Vec<String>,
     /// The Node's name as noted on its Machine, once it is.
     pub noted: Option<String>,
+    /// Whether its kubelet needs no bootstrap token: its Node is Ready, and no fence is open under which the host may
+    /// have lost its certificate.
+    pub joined: bool,
 }
 
 /// The cluster, as tasks on a host need it.
@@ -61,4 +64,10 @@ pub trait Cluster: Send + Sync + 'static {
     fn look_around(&self) -> impl Future<Output = Look> + Send;
     /// Reads what a kubelet needs to join.
     fn bootstrap(&self) -> impl Future<Output = Result<Bootstrap, Failure>> + Send;
+    /// The bootstrap token of one machine, made if it has none that lasts. Asked for where [`Bootstrap::token`] is
+    /// `None`.
+    fn token(
+        &self,
+        machine: &MachineRef,
+    ) -> impl Future<Output = Result<Zeroizing<String>, Failure>> + Send;
 }

@@ -131,6 +131,8 @@ struct Wanted<'a> {
     desired: &'a Desired,
     section: Section,
     node: Option<&'a str>,
+    /// What the rendering is for.
+    mode: Mode,
 }
 
 fn fence(order: &Order, generation: u64) -> HostFence {
@@ -146,7 +148,8 @@ impl<C: Cluster> HostHands<C> {
     ) -> Result<Outcome, Failure> {
         match &order.body {
             Task::Converge { section, desired, generation, node_name, .. } => {
-                let wanted = Wanted { desired, section: *section, node: node_name.as_deref() };
+                let (section, node) = (*section, node_name.as_deref());
+                let wanted = Wanted { desired, section, node, mode: Mode::Apply };
                 self.converge(order, host, wanted, fence(order, *generation), progress).await
             }
             Task::Plan { desired, node_name, adopt, generation, .. } => {
@@ -229,7 +232,7 @@ impl<C: Cluster> HostHands<C> {
         let mut found = Vec::new();
         let mut facts = None;
         for section in sections(node) {
-            let wanted = Wanted { desired, section, node };
+            let wanted = Wanted { desired, section, node, mode: Mode::Plan };
             let prepared = self.prepare(host, wanted, progress).await?;
             progress.step(format!("compare {}", prepared.section.as_str()), 0, "");
             let asked = Asked { mode: Mode::Plan, fence, boot: None, rendered: Some(&prepared) };
@@ -294,7 +297,8 @@ impl<C: Cluster> HostHands<C> {
             let Some(there) = installed.iter().find(|one| one.section == word) else { continue };
             let desired = self.catalog.closest(&there.version)?;
             // A removal only needs to know what there is, by name.
-            let wanted = Wanted { desired: &desired, section, node: Some("removed") };
+            let (node, mode) = (Some("removed"), Mode::Remove);
+            let wanted = Wanted { desired: &desired, section, node, mode };
             let prepared = self.prepare(host, wanted, progress).await?;
             progress.step(format!("remove {}", word.as_str()), 0, "");
             let asked = Asked { mode: Mode::Remove, fence, boot: None, rendered: Some(&prepared) };

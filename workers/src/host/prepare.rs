@@ -3,7 +3,7 @@
 use super::{
     HostHands, Wanted,
     ask::names,
-    cluster::{Bootstrap, Cluster},
+    cluster::{Bootstrap, Cluster, Standing},
     facts::section,
     values::{Known, values},
 };
@@ -16,14 +16,20 @@ use crate::{
 };
 use dormer_profile::{
     document::{STAGING, Section},
-    invocation::{DocumentRef, document_path, document_ref, script_path},
+    invocation::{DocumentRef, Mode, document_path, document_ref, script_path},
     render::{Inputs, Rendered, Staged, render},
     script, sha256_hex,
-    values::join_secrets,
+    values::{JOIN_TOKEN, join_secrets},
     variables::Variables,
 };
-use dormer_proto::{machine::HostRef, message::Failure, pool::Desired, work::Order};
+use dormer_proto::{
+    machine::{self, HostRef},
+    message::Failure,
+    pool::Desired,
+    work::Order,
+};
 use std::sync::Arc;
+use zeroize::Zeroizing;
 
 /// A rendering on its way to a host.
 pub(super) struct Prepared {
@@ -68,6 +74,7 @@ impl<C: Cluster> HostHands<C> {
         let found = self.find(wanted.desired).await?;
         let bootstrap = self.cluster.bootstrap().await?;
         let standing = self.cluster.standing(&host.machine, wanted.node).await?;
+        let token = self.token(host, wanted, &bootstrap, &standing).await?;
         // A Node keeps its name; before there is one, its certificates are routed by what was noted.
         let named = wanted.node.map(str::to_owned).or(standing.noted);
         let known = Known { named, node: wanted.node, subnet: standing.subnet };
@@ -77,8 +84,11 @@ impl<C: Cluster> HostHands<C> {
             &bootstrap.api_url,
             &bootstrap.api_ca,
             &bootstrap.client_ca,
-            &bootstrap.token,
+            token.as_deref().map_or("", String::as_str),
         );
+        if token.is_none() {
+            secrets.withhold(JOIN_TOKEN);
+        }
         found.around.secrets(&values.platform, &mut secrets);
         if let Some((certificate, key)) = &bootstrap.exporter_tls {
             secrets.set("exporter-tls-crt", certificate);
@@ -95,7 +105,7 @@ impl<C: Cluster> HostHands<C> {
         let section = section(wanted.section);
         let rendered = render(&inputs, section, &wanted.desired.version)
             .map_err(|problems| Failure::lasting("ProfileUnusable", problems.to_string()))?;
-        self.learn(&bootstrap, &rendered, &variables);
+        self.learn(&bootstrap, token.as_deref(), &rendered, &variables);
         let bytes = rendered
             .document
             .to_bytes()
@@ -103,9 +113,39 @@ impl<C: Cluster> HostHands<C> {
         Ok(Prepared { section, rendered, payload: found.payload, bytes })
     }
 
+    /// What the kubelet shows when it asks for its first certificate. `None`: the host keeps what it has. A machine's
+    /// own token goes to it while it joins; a node that is looked at, or is one already, needs none.
+    async fn token(
+        &self,
+        host: &HostRef,
+        wanted: Wanted<'_>,
+        bootstrap: &Bootstrap,
+        standing: &Standing,
+    ) -> Result<Option<Zeroizing<String>>, Failure> {
+        if bootstrap.token.is_some() {
+            return Ok(bootstrap.token.clone());
+        }
+        match wanted.mode {
+            // A removal only needs to know that there is such a file.
+            Mode::Remove => Ok(Some(Zeroizing::default())),
+            Mode::Apply if wanted.section == machine::Section::Host && !standing.joined => {
+                self.cluster.token(&host.machine).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// What goes to a host in secret is told to nobody.
-    fn learn(&self, bootstrap: &Bootstrap, rendered: &Rendered, variables: &Variables) {
-        self.known.value(&bootstrap.token);
+    fn learn(
+        &self,
+        bootstrap: &Bootstrap,
+        token: Option<&String>,
+        rendered: &Rendered,
+        variables: &Variables,
+    ) {
+        if let Some(token) = token {
+            self.known.value(token);
+        }
         if let Some((_, key)) = &bootstrap.exporter_tls {
             self.known.value(key);
         }

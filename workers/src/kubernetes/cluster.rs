@@ -4,6 +4,7 @@ use super::{
     KubernetesHands,
     api::{call, call_if_there, mark_of, patch},
     error::NOT_FOUND,
+    fence::is_ready,
     keys,
 };
 use crate::host::cluster::{Bootstrap, Cluster, Standing};
@@ -30,6 +31,9 @@ pub struct Settings {
     /// Namespace and name of the Secret with the bootstrap `token` and the `ca.crt`; or of one of Kubernetes' own, with
     /// `token-id` and `token-secret`, to which the ConfigMap `kube-system/kube-root-ca.crt` gives the authority.
     pub bootstrap: (String, String),
+    /// Whether each machine has a bootstrap token of its own, which dormer makes, in place of one for all in that
+    /// Secret. The authority is then that of `kube-root-ca.crt`.
+    pub machine_tokens: bool,
     /// Namespace, name and key of the ConfigMap with the authority of client certificates. Without it, that of
     /// `ca.crt` is taken, which is right where one authority does both.
     pub client_ca: (String, String, String),
@@ -49,6 +53,7 @@ impl Default for Settings {
                 "openshift-machine-config-operator".into(),
                 "node-bootstrapper-token".into(),
             ),
+            machine_tokens: false,
             client_ca: (
                 "kube-system".into(),
                 "extension-apiserver-authentication".into(),
@@ -95,14 +100,17 @@ impl Cluster for KubernetesHands {
             noted: object.as_ref().and_then(|m| m.annotations().get(keys::NODE_NAME).cloned()),
             ..Standing::default()
         };
+        let mut ready = false;
         if let Some(name) = node
             && let Some(found) = self.node(name).await?
         {
+            ready = is_ready(&found);
             marks.extend(mark_of(&found));
             standing.subnet = found.annotations().get(keys::SUBNET).cloned();
             standing.pods = u32::try_from(self.movable(name).await?.len()).unwrap_or(u32::MAX);
         }
         standing.token = marks.iter().map(|mark| mark.token).max().unwrap_or_default();
+        standing.joined = ready && marks.iter().all(|mark| !mark.open);
         Ok(standing)
     }
 
@@ -111,7 +119,12 @@ impl Cluster for KubernetesHands {
     }
 
     async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
-        let (token, api_ca) = self.bootstrap_secret().await?;
+        let (token, api_ca) = if self.settings.machine_tokens {
+            (None, self.root_ca().await?.ok_or_else(no_root_ca)?)
+        } else {
+            let (token, api_ca) = self.bootstrap_secret().await?;
+            (Some(token), api_ca)
+        };
         let service_cidr = self.service_cidr().await?;
         Ok(Bootstrap {
             api_url: self.api_url().await?,
@@ -124,6 +137,15 @@ impl Cluster for KubernetesHands {
             service_cidr,
         })
     }
+
+    async fn token(&self, machine: &MachineRef) -> Result<Zeroizing<String>, Failure> {
+        self.token_of(machine).await
+    }
+}
+
+fn no_root_ca() -> Failure {
+    let message = "ConfigMap kube-system/kube-root-ca.crt has no text under ca.crt";
+    Failure::transient("BootstrapUnusable", message)
 }
 
 impl KubernetesHands {

@@ -3,6 +3,7 @@
 use super::{
     KubernetesHands,
     api::{MANAGER, call, call_if_there},
+    token::GROUP,
 };
 use dormer_proto::{
     machine::{CsrExpectation, Outcome},
@@ -40,6 +41,16 @@ const BOOTSTRAPPER: (&str, &str) = (
     "system:serviceaccounts:openshift-machine-config-operator",
 );
 const BOOTSTRAP_TOKEN: (&str, &str) = ("system:bootstrap:", "system:bootstrappers");
+
+/// Who may ask for a node's first certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Asker {
+    /// OpenShift's account, or the holder of any bootstrap token: one is for all machines.
+    Shared,
+    /// This user and no other: who asks by the machine's own token.
+    Own(String),
+}
+
 /// How much older than its Machine a first request may be: control-plane nodes' clocks differ a little, and OpenShift's
 /// own approver allows as much (field.md §2.5).
 const OLDER_MAX_MS: i64 = 10_000;
@@ -49,6 +60,7 @@ impl KubernetesHands {
         &self,
         name: &str,
         expect: &CsrExpectation,
+        uid: &str,
     ) -> Result<Outcome, Failure> {
         let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
         let what = format!("certificate request {name}");
@@ -59,7 +71,7 @@ impl KubernetesHands {
         let why = match standing(&csr) {
             Some("Approved") => return Ok(Outcome::CsrApproved { csr: name.to_owned() }),
             Some(other) => Some(format!("somebody else marked it {other}")),
-            None => check(&csr, expect).err(),
+            None => check(&csr, expect, &self.asker(&csr, uid).await?).err(),
         };
         if let Some(why) = why {
             let note = format!("It is not what Node {} has to ask: {why}", expect.node_name);
@@ -87,6 +99,15 @@ impl KubernetesHands {
         call("approve", &what, api.patch_approval(name, &params, &change)).await?;
         Ok(Outcome::CsrApproved { csr: name.to_owned() })
     }
+
+    /// Who may ask for the first certificate of the machine with this UID.
+    async fn asker(&self, csr: &CertificateSigningRequest, uid: &str) -> Result<Asker, Failure> {
+        // For a serving certificate nobody asks by a token.
+        if !self.settings.machine_tokens || csr.spec.signer_name != CLIENT {
+            return Ok(Asker::Shared);
+        }
+        self.token_user(uid).await.map(Asker::Own)
+    }
 }
 
 /// What was decided already.
@@ -100,13 +121,14 @@ fn standing(csr: &CertificateSigningRequest) -> Option<&'static str> {
 pub(super) fn check(
     csr: &CertificateSigningRequest,
     expect: &CsrExpectation,
+    asker: &Asker,
 ) -> Result<(), String> {
     let pem = std::str::from_utf8(&csr.spec.request.0).map_err(|_| "it is no PEM text")?;
     let request = CertReq::from_pem(pem).map_err(|error| format!("it cannot be read: {error}"))?;
     check_subject(&request.info.subject, expect)?;
     let names = names(&request)?;
     match csr.spec.signer_name.as_str() {
-        CLIENT => check_client(csr, expect, &names),
+        CLIENT => check_client(csr, expect, asker, &names),
         SERVING => check_serving(csr, expect, &names),
         other => Err(format!("its signer {other} is none that a kubelet needs")),
     }
@@ -141,6 +163,7 @@ fn check_subject(subject: &Name, expect: &CsrExpectation) -> Result<(), String> 
 fn check_client(
     csr: &CertificateSigningRequest,
     expect: &CsrExpectation,
+    by: &Asker,
     names: &BTreeSet<String>,
 ) -> Result<(), String> {
     if !names.is_empty() {
@@ -151,18 +174,26 @@ fn check_client(
     if user == format!("system:node:{}", expect.node_name) {
         return in_group(&groups, NODES);
     }
-    let (account, accounts) = BOOTSTRAPPER;
-    let (prefix, holders) = BOOTSTRAP_TOKEN;
-    let account = user == account && groups.contains(&accounts);
-    let token = user.starts_with(prefix) && groups.contains(&holders);
-    if !account && !token {
-        return Err(format!("{user} may not ask for a node's first certificate"));
-    }
+    may_ask_first(&user, &groups, by)?;
     // A Node that exists renews its certificate itself.
     if expect.node_uid.is_some() {
         return Err(format!("the Node exists, and {user} asks for its first certificate"));
     }
     younger(csr, expect)
+}
+
+fn may_ask_first(user: &str, groups: &[&str], by: &Asker) -> Result<(), String> {
+    let may_not = format!("{user} may not ask for a node's first certificate");
+    let ((account, accounts), (prefix, holders)) = (BOOTSTRAPPER, BOOTSTRAP_TOKEN);
+    match by {
+        Asker::Own(own) if user == own => in_group(groups, GROUP),
+        Asker::Own(own) => Err(format!("{may_not}: this machine's kubelet asks as {own}")),
+        Asker::Shared => {
+            let account = user == account && groups.contains(&accounts);
+            let token = user.starts_with(prefix) && groups.contains(&holders);
+            if account || token { Ok(()) } else { Err(may_not) }
+        }
+    }
 }
 
 /// Whether the request was made after the Machine. Both times are the API server's.

@@ -103,7 +103,7 @@ fn request(ask: &Ask) -> CertificateSigningRequest {
 }
 
 fn answer(ask: &Ask, node: Option<&str>) -> Result<(), String> {
-    check(&request(ask), &expected(node))
+    check(&request(ask), &expected(node), &Asker::Shared)
 }
 
 #[test]
@@ -239,13 +239,43 @@ fn only_bootstrappers_and_the_node_itself_may_ask() {
 }
 
 #[test]
+fn where_a_machine_has_a_token_of_its_own_nobody_else_may_ask_first() {
+    let own = Asker::Own("system:bootstrap:abc123".into());
+    let groups = vec!["system:bootstrappers", GROUP, "system:authenticated"];
+    let by = |user: &'static str| Ask { user, groups: groups.clone(), ..first() };
+    let ungrouped = Ask { user: "system:bootstrap:abc123", ..upstream() };
+    let cases = [
+        ("its own", by("system:bootstrap:abc123"), None, ""),
+        ("its own, without dormer's group", ungrouped, None, GROUP),
+        ("another machine's", by("system:bootstrap:abc124"), None, "system:bootstrap:abc124 may"),
+        ("one that begins like it", by("system:bootstrap:abc1234"), None, "may not ask"),
+        ("one for all", upstream(), None, "asks as system:bootstrap:abc123"),
+        ("OpenShift's account", first(), None, "may not ask"),
+        ("another node", by("system:node:win-2"), None, "may not ask"),
+        ("its own, for a Node that is there", by("system:bootstrap:abc123"), Some("uid"), "exists"),
+        ("the node itself", renewal(), Some("uid"), ""),
+        ("the node itself, as a server", serving(), Some("uid"), ""),
+    ];
+    for (what, ask, node, word) in cases {
+        let answer = check(&request(&ask), &expected(node), &own);
+        match answer {
+            Ok(()) => assert_eq!(word, "", "{what} is approved"),
+            Err(why) => assert!(!word.is_empty() && why.contains(word), "{what}: {why}"),
+        }
+    }
+    let other = Ask { name: named("system:node:win-2"), ..by("system:bootstrap:abc123") };
+    let why = check(&request(&other), &expected(None), &own).expect_err("another node's name");
+    assert!(why.contains("common name"), "{why}");
+}
+
+#[test]
 fn a_first_request_for_a_node_that_exists_or_before_its_machine_is_refused() {
     let why = answer(&first(), Some("uid")).expect_err("it exists");
     assert!(why.contains("the Node exists"), "{why}");
     refused(Ask { made: MACHINE_MADE - 11, ..first() }, "older");
     let mut ageless = request(&first());
     ageless.metadata.creation_timestamp = None;
-    assert!(check(&ageless, &expected(None)).is_err());
+    assert!(check(&ageless, &expected(None), &Asker::Shared).is_err());
 }
 
 #[test]
@@ -256,11 +286,11 @@ fn what_cannot_be_read_is_refused() {
     for text in ["", "no PEM", &half, &pem.replace("CERTIFICATE REQUEST", "CERTIFICATE")] {
         let mut csr = good.clone();
         csr.spec.request = ByteString(text.as_bytes().to_vec());
-        assert!(check(&csr, &expected(None)).is_err(), "{text}");
+        assert!(check(&csr, &expected(None), &Asker::Shared).is_err(), "{text}");
     }
     let mut csr = good;
     csr.spec.request = ByteString(vec![0xff, 0xfe]);
-    assert!(check(&csr, &expected(None)).is_err());
+    assert!(check(&csr, &expected(None), &Asker::Shared).is_err());
 }
 
 #[test]

@@ -102,10 +102,13 @@ fn may_close(there: Option<TokenMark>, token: LeaseToken) -> bool {
 }
 
 fn serves(node: &Node) -> bool {
+    is_ready(node) && !cordoned(node)
+}
+
+/// Whether a Node says that it is Ready.
+pub(super) fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let ready =
-        conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
-    ready && !cordoned(node)
+    conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
 }
 
 fn cordoned(node: &Node) -> bool {

@@ -26,6 +26,10 @@ pub const ROLLBACK_BY: &str = "dormer.io/rollback-by";
 pub const OS_ID: &str = "machine.openshift.io/os-id";
 /// On an object that dormer makes beside the machines' own: `dormer`, and nobody else's is touched.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// On such an object: the namespace of the dormer that made it, where several could be in one cluster.
+pub const INSTANCE: &str = "app.kubernetes.io/instance";
+/// On a machine's bootstrap token: the Machine's UID.
+pub const MACHINE_UID: &str = "dormer.io/machine-uid";
 
 /// A mark as it stands in [`FENCE`].
 #[must_use]

@@ -13,6 +13,7 @@ pub mod keys;
 mod mark;
 mod payload;
 mod refusal;
+pub mod token;
 
 pub(crate) use around::Around;
 pub use cluster::{EXPORTER_TLS, Settings};
@@ -55,11 +56,17 @@ impl KubernetesHands {
         Self { client, settings: Arc::new(settings), around, events }
     }
 
-    async fn once(&self, task: &Task, progress: &Progress) -> Result<Outcome, Failure> {
-        match task {
-            Task::ApproveCsr { csr, expect } => self.approve(csr, expect).await,
-            Task::MarkNode { machine: _, node, version, pin } => {
-                self.mark(node, version, pin.as_deref()).await
+    async fn once(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
+        match &order.body {
+            // A machine's run has the Machine's UID for its key.
+            Task::ApproveCsr { csr, expect } => {
+                self.approve(csr, expect, order.task.run.key()).await
+            }
+            Task::MarkNode { machine, node, version, pin } => {
+                let marked = self.mark(node, version, pin.as_deref()).await?;
+                // It is a node now, and asks by its own certificate.
+                self.forget_token(machine).await;
+                Ok(marked)
             }
             Task::OpenFence { machine, node, token, marked, cordon } => {
                 self.open(machine, node.as_deref(), *token, *marked, *cordon).await
@@ -70,7 +77,13 @@ impl KubernetesHands {
             Task::Evict { machine, node, token, force } => {
                 self.evict(machine, node, *token, *force, progress).await
             }
-            Task::DeleteMachine { machine, token } => self.delete(machine, *token).await,
+            Task::DeleteMachine { machine, token } => {
+                let deleted = self.delete(machine, *token).await?;
+                if deleted == Outcome::MachineDeleted {
+                    self.forget_token(machine).await;
+                }
+                Ok(deleted)
+            }
             Task::SetPayload { pool, payload, back_from, by } => {
                 self.set_payload(pool, payload, back_from, by).await
             }
@@ -84,14 +97,13 @@ impl KubernetesHands {
 
 impl Execute for KubernetesHands {
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
-        let task = &order.body;
-        progress.step(task.name(), 0, "");
+        progress.step(order.body.name(), 0, "");
         for _ in 1..ROUNDS_MAX {
-            match self.once(task, progress).await {
+            match self.once(order, progress).await {
                 Err(failure) if failure.code == error::CONFLICT => progress.advance(0),
                 done => return done,
             }
         }
-        self.once(task, progress).await
+        self.once(order, progress).await
     }
 }

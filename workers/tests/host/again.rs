@@ -104,3 +104,51 @@ async fn a_plan_on_a_host_that_drifted_names_exactly_what_drifted() {
     let task = bench.plan(Some(node), false);
     assert_eq!(bench.found(task).await, (None, vec![]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_given_no_token_and_what_it_has_of_one_is_no_difference() {
+    let mut bench = Bench::start(&[]).await;
+    bench.cluster.own_token();
+    let node = bench.joined().await;
+    let kubeconfig = |bench: &Bench| {
+        let host = bench.world.hosts.as_ref().expect("hosts").all().pop().expect("a host");
+        let state = host.state();
+        let file = state.disk.read_text_path(r"C:\k\bootstrap-kubeconfig").ok()?;
+        Some(String::from_utf8_lossy(file.bytes().expect("in memory")).into_owned())
+    };
+    let asked = |bench: &Bench| bench.cluster.change_own(|own| own.as_ref().expect("one").asked);
+    assert_eq!(asked(&bench), 1, "when the host was configured, and then no more");
+    let first = kubeconfig(&bench).expect("it is there");
+
+    // Whatever the token is now, nobody asks for it.
+    bench.cluster.change_own(|own| {
+        let own = own.as_mut().expect("one");
+        (own.text, own.joined) = ("t0ken2.0123456789abcdef".into(), true);
+    });
+    let task = bench.plan(Some(node.clone()), false);
+    assert_eq!(bench.found(task).await, (None, vec![]));
+    let before = bench.counts();
+    let task = bench.converge(Section::Host, Some(node.clone()));
+    bench.does(task).await;
+    assert_eq!(done(&before, &bench.counts()), (1, 0, 0, 0));
+    assert_eq!((asked(&bench), kubeconfig(&bench).as_ref()), (1, Some(&first)));
+
+    // It is configured anew: it is given the one that it has now, and a plan asks for none.
+    bench.cluster.change_own(|own| own.as_mut().expect("one").joined = false);
+    let task = bench.plan(Some(node.clone()), false);
+    assert_eq!(bench.found(task).await, (None, vec![]));
+    let before = bench.counts();
+    let task = bench.converge(Section::Host, Some(node));
+    bench.does(task).await;
+    let counts = bench.counts();
+    let runs = counts.executions[before.executions.len()..].iter();
+    let changed: Vec<&String> = runs.flat_map(|run| &run.changed).collect();
+    assert_eq!(changed, [r"file:C:\k\bootstrap-kubeconfig"]);
+    assert_eq!(asked(&bench), 2);
+    assert!(kubeconfig(&bench).expect("it is there").contains("t0ken2.0123456789abcdef"));
+
+    // A removal names the file, and needs no token for it.
+    let task = Task::TearDown { host: bench.host(), generation: 1 };
+    assert_eq!(bench.does(task).await, Outcome::TornDown);
+    assert_eq!((asked(&bench), kubeconfig(&bench)), (2, None));
+}

@@ -37,6 +37,7 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
+use zeroize::Zeroizing;
 
 struct Reach(net::Dialer);
 
@@ -51,6 +52,30 @@ impl Dial for Reach {
 pub(crate) struct Plain {
     bootstrap: Bootstrap,
     pub(crate) noted: Mutex<Vec<String>>,
+    /// The machine's own token, where it has one; else one is for all.
+    pub(crate) own: Mutex<Option<OwnToken>>,
+}
+
+/// A machine's own token.
+#[derive(Clone)]
+pub(crate) struct OwnToken {
+    pub(crate) text: String,
+    /// Whether the machine needs it no more.
+    pub(crate) joined: bool,
+    /// How often it was asked for.
+    pub(crate) asked: u32,
+}
+
+impl Plain {
+    /// From now on the machine has a token of its own, which is at first the one that was for all.
+    pub(crate) fn own_token(&self) {
+        let text = self.bootstrap.token.as_ref().expect("one for all").to_string();
+        self.change_own(|own| *own = Some(OwnToken { text, joined: false, asked: 0 }));
+    }
+
+    pub(crate) fn change_own<T>(&self, change: impl FnOnce(&mut Option<OwnToken>) -> T) -> T {
+        change(&mut self.own.lock().expect("a token"))
+    }
 }
 
 impl Cluster for Plain {
@@ -62,7 +87,8 @@ impl Cluster for Plain {
     async fn standing(&self, _: &MachineRef, _: Option<&str>) -> Result<Standing, Failure> {
         let noted = self.noted.lock().expect("notes").last().cloned();
         let names = vec!["ip-10-0-0-9.ec2.internal".to_owned()];
-        Ok(Standing { token: LeaseToken(3), pods: 2, subnet: None, names, noted })
+        let joined = self.change_own(|own| own.as_ref().is_some_and(|own| own.joined));
+        Ok(Standing { token: LeaseToken(3), pods: 2, subnet: None, names, noted, joined })
     }
 
     async fn look_around(&self) -> Look {
@@ -70,7 +96,17 @@ impl Cluster for Plain {
     }
 
     async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
-        Ok(self.bootstrap.clone())
+        let own = self.change_own(|own| own.is_some());
+        let token = self.bootstrap.token.clone().filter(|_| !own);
+        Ok(Bootstrap { token, ..self.bootstrap.clone() })
+    }
+
+    async fn token(&self, _: &MachineRef) -> Result<Zeroizing<String>, Failure> {
+        self.change_own(|own| {
+            let own = own.as_mut().expect("the machine has one");
+            own.asked += 1;
+            Ok(own.text.clone().into())
+        })
     }
 }
 
@@ -148,7 +184,7 @@ fn bootstrap(world: &World) -> Bootstrap {
         api_url: world.api_url.to_string(),
         api_ca: world.api.ca().pem().to_string(),
         client_ca: world.api.ca().pem().to_string(),
-        token: String::from_utf8(token.expect("base64")).expect("text").into(),
+        token: Some(String::from_utf8(token.expect("base64")).expect("text").into()),
         exporter_tls: None,
         cluster_dns: "172.30.0.10".into(),
         cluster_domain: "cluster.local".into(),
@@ -172,7 +208,8 @@ impl Bench {
         let catalog = Catalog::new(&[]).expect("a catalog");
         catalog.add(Payload::in_memory(manifest, files));
         let desired = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
-        let cluster = Arc::new(Plain { bootstrap: bootstrap(&world), noted: Mutex::default() });
+        let (noted, own) = (Mutex::default(), Mutex::default());
+        let cluster = Arc::new(Plain { bootstrap: bootstrap(&world), noted, own });
         let key = Key::read(&world.ssh_key.private_pem).expect("a key");
         let reach = Arc::new(Reach(world.host_dialer()));
         let hands = HostHands::new(reach, key, Limits::default(), catalog, Arc::clone(&cluster));

@@ -6,7 +6,7 @@ use dormer_profile::{
     layers::Layer, payload::Manifest, render::EXAMPLE_PAYLOAD, surroundings::Look,
 };
 use dormer_proto::{
-    id::{Attempt, Incarnation, LeaseToken, RunId, Seq, Sum, TaskId, Timestamp},
+    id::{Attempt, Incarnation, RunId, Seq, Sum, TaskId, Timestamp},
     machine::{HostRef, MachineRef, Outcome, Section, Task},
     message::Failure,
     work::Order,
@@ -29,6 +29,7 @@ use russh::{
     server::{self, Auth, ChannelOpenHandle, Msg, VerifiedPublicKey},
 };
 use std::{collections::BTreeMap, io, sync::Arc};
+use zeroize::Zeroizing;
 
 /// Neither looks like a token.
 const TOKEN: &str = "marked-token-of-no-shape";
@@ -110,8 +111,7 @@ impl Cluster for Marked {
 
     async fn standing(&self, _: &MachineRef, _: Option<&str>) -> Result<Standing, Failure> {
         let names = vec!["ip-10-0-0-9.ec2.internal".to_owned()];
-        let token = LeaseToken(0);
-        Ok(Standing { token, pods: 0, subnet: None, names, noted: None })
+        Ok(Standing { names, ..Standing::default() })
     }
 
     async fn look_around(&self) -> Look {
@@ -123,12 +123,16 @@ impl Cluster for Marked {
             api_url: "https://api-int.example:6443".into(),
             api_ca: "an authority".into(),
             client_ca: "an authority".into(),
-            token: TOKEN.to_owned().into(),
+            token: Some(TOKEN.to_owned().into()),
             exporter_tls: None,
             cluster_dns: "172.30.0.10".into(),
             cluster_domain: "cluster.local".into(),
             service_cidr: "172.30.0.0/16".into(),
         })
+    }
+
+    async fn token(&self, _: &MachineRef) -> Result<Zeroizing<String>, Failure> {
+        Err(Failure::lasting("NoToken", "one token is for all machines here"))
     }
 }
 

@@ -232,7 +232,16 @@ pub(crate) async fn hands(kubeconfig: &Value, gate: &Gate, settings: Settings) -
 
 /// Does a task with these hands.
 pub(crate) async fn run(hands: &KubernetesHands, body: Task) -> Result<Outcome, Failure> {
-    let run = RunId::new("machine", "m").expect("an id");
+    run_of(hands, "m", body).await
+}
+
+/// Does a task of the machine with this UID.
+pub(crate) async fn run_of(
+    hands: &KubernetesHands,
+    uid: &str,
+    body: Task,
+) -> Result<Outcome, Failure> {
+    let run = RunId::new("machine", uid).expect("an id");
     let order = Order {
         task: TaskId { run, seq: Seq(1), ordinal: 0 },
         attempt: Attempt(1),

@@ -162,6 +162,7 @@ fn bootstrap(token: &str, store: &Store) -> Option<User> {
     if kept.value["type"] != "bootstrap.kubernetes.io/token"
         || field("token-secret").as_deref() != Some(secret)
         || field("usage-bootstrap-authentication").as_deref() != Some("true")
+        || field("expiration").is_some_and(|until| ended(&until))
     {
         return None;
     }
@@ -169,6 +170,12 @@ fn bootstrap(token: &str, store: &Store) -> Option<User> {
     let extra = extra.split(',').map(str::trim).filter(|g| !g.is_empty());
     let groups = std::iter::once("system:bootstrappers").chain(extra);
     Some(User::new(&format!("system:bootstrap:{id}"), groups))
+}
+
+/// By the clock of this machine, as whoever makes a token has it. What is no time has ended, as for the real server.
+fn ended(until: &str) -> bool {
+    let until = until.parse::<jiff::Timestamp>();
+    until.map_or(true, |until| until <= jiff::Timestamp::now())
 }
 
 /// One entry of a Secret's `data`, decoded.

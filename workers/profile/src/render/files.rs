@@ -54,7 +54,7 @@ impl Items<'_> {
 
     pub(super) fn files(&mut self, spec: &SectionSpec) {
         for (path, file) in &spec.files {
-            if !self.values.holds(&file.when) {
+            if !self.values.holds(&file.when) || self.values.withheld(file) {
                 continue;
             }
             let place = format!("files.{path}");

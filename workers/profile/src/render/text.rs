@@ -3,7 +3,7 @@
 use super::Inputs;
 use crate::{
     document::Section,
-    profile::{Profile, When},
+    profile::{FileSpec, Profile, When},
     variables::{Piece, TAINTS, Variables, known, pieces},
 };
 use serde_json::{Value, json};
@@ -37,6 +37,14 @@ impl<'a> Values<'a> {
         let set = when.set.is_empty() || self.value(&when.set, 0).is_ok_and(|v| !v.is_empty());
         let secret = when.secret.is_empty() || self.inputs.secrets.get(&when.secret).is_some();
         fits && set && secret
+    }
+
+    /// Whether a file is made of a secret that is kept back.
+    pub(super) fn withheld(&self, file: &FileSpec) -> bool {
+        let json = file.json.as_ref().map(Value::to_string);
+        let texts = file.content.as_deref().into_iter().chain(json.as_deref());
+        let mut pieces = texts.flat_map(|text| pieces(text).unwrap_or_default());
+        pieces.any(|it| matches!(it, Piece::Secret(name) if self.inputs.secrets.withholds(name)))
     }
 
     /// A text with everything filled in.

@@ -1,0 +1,275 @@
+//! A bootstrap token for each machine: made when its host is configured, prolonged while it joins, taken away after.
+//!
+//! Who asks by such a token has the token's name, so a kubelet's first request can be told exactly (`csr.rs`). Which
+//! token is a machine's follows from its UID and from dormer's namespace: every worker, and every attempt, finds the
+//! same Secret. What nobody takes away ends by itself, and the cluster's token cleaner deletes it.
+
+use super::{
+    KubernetesHands,
+    api::{call, call_if_there},
+    error::CONFLICT,
+    keys,
+};
+use dormer_proto::{machine::MachineRef, message::Failure};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ObjectMeta, PostParams, Preconditions},
+};
+use rand::{TryRng, rngs::SysRng};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use zeroize::Zeroizing;
+
+/// The group of those who ask by a token of dormer's, beside `system:bootstrappers`.
+pub const GROUP: &str = "system:bootstrappers:dormer";
+/// Where the API server looks for tokens, and of what type their Secrets are.
+const NAMESPACE: &str = "kube-system";
+const TYPE: &str = "bootstrap.kubernetes.io/token";
+/// How long a token lasts from when it is made or prolonged: a bring-up with its reboots, twice over.
+const LIFE: SignedDuration = SignedDuration::from_hours(2);
+/// A token with less than this left is prolonged before a host is given it.
+const LEFT_MIN: SignedDuration = SignedDuration::from_hours(1);
+/// Letters of a token's two halves.
+const ID_LETTERS: usize = 6;
+const SECRET_LETTERS: usize = 16;
+/// Of what they are made.
+const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+/// How many ids a machine has to choose from, should others have Secrets of these names.
+const IDS_MAX: u32 = 4;
+/// How often to begin anew when another worker made or changed the Secret meanwhile.
+const ROUNDS_MAX: u32 = 4;
+
+/// The `nth` id that a machine's token may have. Not a secret: it is part of a user's name.
+#[must_use]
+pub fn id(home: &str, uid: &str, nth: u32) -> String {
+    let sum = Sha256::digest(format!("bootstrap token\n{home}\n{uid}\n{nth}"));
+    sum.iter().take(ID_LETTERS).map(|byte| letter(usize::from(*byte))).collect()
+}
+
+/// The name of whoever asks by the token of this id.
+#[must_use]
+pub fn user(id: &str) -> String {
+    format!("system:bootstrap:{id}")
+}
+
+fn letter(number: usize) -> char {
+    char::from(LETTERS[number % LETTERS.len()])
+}
+
+/// A new secret half, out of the system's own source of chance.
+fn chance() -> Result<Zeroizing<String>, Failure> {
+    // Of 256 values 252 are used, so that every letter is as likely as any other.
+    const EVEN: u8 = 252;
+    let mut text = Zeroizing::new(String::with_capacity(SECRET_LETTERS));
+    while text.len() < SECRET_LETTERS {
+        let mut bytes = Zeroizing::new([0_u8; SECRET_LETTERS]);
+        SysRng.try_fill_bytes(bytes.as_mut_slice()).map_err(|error| {
+            Failure::transient("BootstrapUnusable", format!("the system has no chance: {error}"))
+        })?;
+        let fit = bytes.iter().filter(|byte| **byte < EVEN);
+        let wanted = SECRET_LETTERS - text.len();
+        text.extend(fit.take(wanted).map(|byte| letter(usize::from(*byte))));
+    }
+    Ok(text)
+}
+
+impl KubernetesHands {
+    /// The token of a machine: the one that it has while that lasts, else a new one.
+    pub(super) async fn token_of(
+        &self,
+        machine: &MachineRef,
+    ) -> Result<Zeroizing<String>, Failure> {
+        for _ in 1..ROUNDS_MAX {
+            match self.token_once(machine).await {
+                Err(failure) if failure.code == CONFLICT => {}
+                done => return done,
+            }
+        }
+        self.token_once(machine).await
+    }
+
+    async fn token_once(&self, machine: &MachineRef) -> Result<Zeroizing<String>, Failure> {
+        let (id, found) = self.token_secret(&machine.uid).await?;
+        let now = Timestamp::now();
+        let lasting = found.as_ref().and_then(|secret| lasting(secret, &id, now));
+        if let Some((half, until)) = &lasting
+            && until.duration_since(now) > LEFT_MIN
+        {
+            return Ok(whole(&id, half));
+        }
+        // One that is prolonged stays what it is: the host may have it already.
+        let half = match lasting {
+            Some((half, _)) => half,
+            None => chance()?,
+        };
+        let what = what(&id);
+        let made = self.secret(machine, &id, &half, now, found.as_ref());
+        let params = PostParams::default();
+        let api = self.tokens();
+        match found {
+            Some(_) => call("update", &what, api.replace(&made.name_any(), &params, &made)).await?,
+            None => call("create", &what, api.create(&params, &made)).await?,
+        };
+        Ok(whole(&id, &half))
+    }
+
+    /// Takes a machine's token away. One that cannot be taken ends by itself, so that fails nothing.
+    pub(super) async fn forget_token(&self, machine: &MachineRef) {
+        if !self.settings.machine_tokens {
+            return;
+        }
+        if let Err(failure) = self.forget_once(machine).await {
+            let (machine, why) = (&machine.name, failure.message);
+            tracing::warn!(machine, why, "its bootstrap token stays until it ends by itself");
+        }
+    }
+
+    async fn forget_once(&self, machine: &MachineRef) -> Result<(), Failure> {
+        let (id, Some(found)) = self.token_secret(&machine.uid).await? else { return Ok(()) };
+        let preconditions =
+            Preconditions { uid: found.uid(), resource_version: found.resource_version() };
+        let params = DeleteParams::default().preconditions(preconditions);
+        let api = self.tokens();
+        call_if_there("delete", &what(&id), api.delete(&found.name_any(), &params)).await.map(drop)
+    }
+
+    /// Who asks by the token of the machine with this UID.
+    pub(super) async fn token_user(&self, uid: &str) -> Result<String, Failure> {
+        let (id, _) = self.token_secret(uid).await?;
+        Ok(user(&id))
+    }
+
+    /// The id of a machine's token, and its Secret where there is one. A Secret of that name that is not this
+    /// machine's is left alone, and the next id is the machine's.
+    async fn token_secret(&self, uid: &str) -> Result<(String, Option<Secret>), Failure> {
+        let (api, home) = (self.tokens(), &self.settings.namespace);
+        let mut free = None;
+        for nth in 0..IDS_MAX {
+            let id = id(home, uid, nth);
+            let found = call_if_there("get", &what(&id), api.get(&name(&id))).await?;
+            match found {
+                Some(secret) if self.is_of(&secret, uid) => return Ok((id, Some(secret))),
+                // One of a later id may have been made while this name was somebody else's.
+                None if free.is_none() => free = Some(id),
+                _ => {}
+            }
+        }
+        free.map(|id| (id, None)).ok_or_else(|| {
+            let first = name(&id(home, uid, 0));
+            let message = format!(
+                "{IDS_MAX} Secrets in {NAMESPACE} have the names that this machine's bootstrap token could have, \
+                 {first} among them, and none is dormer's"
+            );
+            Failure::transient("BootstrapUnusable", message)
+        })
+    }
+
+    fn is_of(&self, secret: &Secret, uid: &str) -> bool {
+        let labels = secret.labels();
+        labels_of(&self.settings.namespace, uid)
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
+    }
+
+    fn tokens(&self) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// The Secret as it should be, under the version of what was found.
+    fn secret(
+        &self,
+        machine: &MachineRef,
+        id: &str,
+        half: &str,
+        now: Timestamp,
+        found: Option<&Secret>,
+    ) -> Secret {
+        let MachineRef { namespace, name: machine_name, uid } = machine;
+        // Whole seconds, as Kubernetes writes times.
+        let until = Timestamp::from_second((now + LIFE).as_second()).unwrap_or(now);
+        let description =
+            format!("dormer's, for the kubelet of Machine {namespace}/{machine_name}");
+        let data = [
+            ("token-id", id),
+            ("token-secret", half),
+            ("expiration", &until.to_string()),
+            ("usage-bootstrap-authentication", "true"),
+            ("usage-bootstrap-signing", "false"),
+            ("auth-extra-groups", GROUP),
+            ("description", &description),
+        ];
+        let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
+        let metadata = ObjectMeta {
+            name: Some(name(id)),
+            namespace: Some(NAMESPACE.into()),
+            labels: Some(labels_of(&self.settings.namespace, uid)),
+            uid: found.and_then(ResourceExt::uid),
+            resource_version: found.and_then(ResourceExt::resource_version),
+            ..ObjectMeta::default()
+        };
+        let data = data.into_iter().map(|(key, text)| (key.to_owned(), bytes(text))).collect();
+        Secret { metadata, type_: Some(TYPE.into()), data: Some(data), ..Secret::default() }
+    }
+}
+
+fn name(id: &str) -> String {
+    format!("bootstrap-token-{id}")
+}
+
+fn what(id: &str) -> String {
+    format!("Secret {NAMESPACE}/{}", name(id))
+}
+
+fn whole(id: &str, half: &str) -> Zeroizing<String> {
+    Zeroizing::new(format!("{id}.{half}"))
+}
+
+/// The labels of a machine's token, by which it is told from others of its name.
+fn labels_of(home: &str, uid: &str) -> BTreeMap<String, String> {
+    let all = [(keys::MANAGED_BY, "dormer"), (keys::INSTANCE, home), (keys::MACHINE_UID, uid)];
+    all.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// The secret half of a token that still lasts, and until when; `None` for one that has ended, or was edited so that it
+/// says anything else than what dormer writes.
+fn lasting(secret: &Secret, id: &str, now: Timestamp) -> Option<(Zeroizing<String>, Timestamp)> {
+    let data = secret.data.as_ref()?;
+    let field = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
+    let until: Timestamp = field("expiration")?.parse().ok()?;
+    let half = Zeroizing::new(field("token-secret")?);
+    let sound = field("token-id")? == id
+        && half.len() == SECRET_LETTERS
+        && half.bytes().all(|letter| LETTERS.contains(&letter))
+        && field("usage-bootstrap-authentication")? == "true"
+        && field("auth-extra-groups")? == GROUP
+        && secret.type_.as_deref() == Some(TYPE);
+    (sound && until > now).then_some((half, until))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_follows_from_machine_and_dormer_and_from_nothing_else() {
+        let first = id("dormer", "uid-1", 0);
+        assert_eq!(first, id("dormer", "uid-1", 0));
+        assert_eq!(first, "nvk9bj", "what a release made, the next one finds");
+        for other in [id("dormer", "uid-1", 1), id("dormer", "uid-2", 0), id("other", "uid-1", 0)] {
+            assert_ne!(first, other);
+            assert_eq!(other.len(), ID_LETTERS);
+            assert!(other.bytes().all(|letter| LETTERS.contains(&letter)), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_secret_half_is_never_the_same() {
+        let (one, other) = (chance().expect("chance"), chance().expect("chance"));
+        assert_ne!(one, other);
+        for half in [one, other] {
+            assert!(half.len() == SECRET_LETTERS && half.bytes().all(|b| LETTERS.contains(&b)));
+        }
+    }
+}
