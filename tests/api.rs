@@ -1,16 +1,10 @@
 //! The commands over the API of a running dormer, as a person on call uses them: what is stuck, why, and mended.
 #![cfg(feature = "demo")]
 
-use dormer_fleet::{Pace, World, WorldConfig};
-use dormer_profile::{
-    payload::{MANIFEST_FILE, Manifest, PayloadFile},
-    render::EXAMPLE_PAYLOAD,
-    sha256_hex,
-};
+use dormer_fleet::{Pace, World, WorldConfig, payload::write_example};
 use dormer_testkit::{Process, ProcessSpec, TempDir, await_some, free_port, test_dir};
 use serde_json::{Value, json};
 use std::{
-    path::Path,
     process::{Command, Output},
     time::Duration,
 };
@@ -44,7 +38,8 @@ impl Site {
             "data": {"soakSeconds": "1"},
         });
         world.create(settings).expect("settings of the pool");
-        write_payload(&folder.path().join("payloads").join("11.0.0"), "11.0.0");
+        let payload = folder.path().join("payloads").join("11.0.0");
+        write_example(&payload, "11.0.0").expect("a payload");
         let path = |name: &str| folder.path().join(name).display().to_string();
         let flags = [
             ("--kubeconfig", path("kubeconfig")),
@@ -102,22 +97,6 @@ fn asked(url: &str, arguments: &[&str]) -> Output {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// A payload of small files under the real ones' names.
-fn write_payload(folder: &Path, version: &str) {
-    let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
-    manifest.version = version.into();
-    for file in &mut manifest.files {
-        let bytes = format!("MZ {} {version}", file.name).into_bytes();
-        let path = folder.join(&file.name);
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        std::fs::write(path, &bytes).expect("written");
-        let (sha256, size) = (sha256_hex(&bytes), bytes.len() as u64);
-        *file = PayloadFile { sha256, size, ..file.clone() };
-    }
-    let text = serde_json::to_string(&manifest).expect("json");
-    std::fs::write(folder.join(MANIFEST_FILE), text).expect("written");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

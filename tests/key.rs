@@ -1,12 +1,7 @@
 //! A key for Windows hosts that cannot be used: shown as the one thing that all machines wait for, and outlived.
 #![cfg(feature = "demo")]
 
-use dormer_fleet::{Pace, World, WorldConfig, api::kinds};
-use dormer_profile::{
-    payload::{MANIFEST_FILE, Manifest, PayloadFile},
-    render::EXAMPLE_PAYLOAD,
-    sha256_hex,
-};
+use dormer_fleet::{Pace, World, WorldConfig, api::kinds, payload::write_example};
 use dormer_testkit::{
     KeyKind, Process, ProcessSpec, SshKey, TempDir, await_condition, free_port, test_dir,
 };
@@ -59,7 +54,7 @@ impl Site {
         let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
         secrets.delete(SECRET, &DeleteParams::default()).await.expect("deleted");
         let payload = folder.path().join("payloads").join("11.0.0");
-        write_payload(&payload, "11.0.0");
+        write_example(&payload, "11.0.0").expect("a payload");
         let args = [
             ("--kubeconfig", kubeconfig.display().to_string()),
             ("--payload", folder.path().join("payloads").display().to_string()),
@@ -141,23 +136,6 @@ impl Site {
         });
         all.into_iter().find(|it| it["type"] == "Degraded").unwrap_or_default()
     }
-}
-
-/// The example's manifest with content made up for each file.
-fn write_payload(folder: &Path, version: &str) {
-    let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
-    manifest.version = version.into();
-    manifest.may_follow = vec!["11.0.0".into()];
-    for file in &mut manifest.files {
-        let bytes = format!("MZ {} {version}", file.name).into_bytes();
-        let path = folder.join(&file.name);
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        std::fs::write(path, &bytes).expect("written");
-        let (sha256, size) = (sha256_hex(&bytes), bytes.len() as u64);
-        *file = PayloadFile { sha256, size, ..file.clone() };
-    }
-    let text = serde_json::to_string(&manifest).expect("json");
-    std::fs::write(folder.join(MANIFEST_FILE), text).expect("written");
 }
 
 /// An encrypted key.

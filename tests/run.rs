@@ -1,12 +1,7 @@
 //! `dormer run` as processes of its own against the simulated cluster: brought up, ended, killed, split and upgraded.
 #![cfg(feature = "demo")]
 
-use dormer_fleet::{Pace, World, WorldConfig, api::kinds};
-use dormer_profile::{
-    payload::{MANIFEST_FILE, Manifest, PayloadFile},
-    render::EXAMPLE_PAYLOAD,
-    sha256_hex,
-};
+use dormer_fleet::{Pace, World, WorldConfig, api::kinds, payload::write_example};
 use dormer_testkit::{
     NatsOptions, NatsServer, Process, ProcessSpec, TempDir, await_condition, free_port, started,
     test_dir,
@@ -15,7 +10,6 @@ use serde_json::{Value, json};
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
-    path::Path,
     process::Command,
     time::{Duration, Instant},
 };
@@ -52,7 +46,8 @@ impl Site {
 
     /// Puts a payload beside those that are there.
     fn install(&self, version: &str) {
-        write_payload(&self.folder.path().join("payloads").join(version), version);
+        let folder = self.folder.path().join("payloads").join(version);
+        write_example(&folder, version).expect("a payload");
     }
 
     /// Starts `dormer run`; by default on a store in the site's folder.
@@ -137,23 +132,6 @@ impl Dormer {
         })
         .await;
     }
-}
-
-/// A payload of small files under the real ones' names.
-fn write_payload(folder: &Path, version: &str) {
-    let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
-    manifest.version = version.into();
-    manifest.may_follow = vec!["11.0.0".into()];
-    for file in &mut manifest.files {
-        let bytes = format!("MZ {} {version}", file.name).into_bytes();
-        let path = folder.join(&file.name);
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        std::fs::write(path, &bytes).expect("written");
-        let (sha256, size) = (sha256_hex(&bytes), bytes.len() as u64);
-        *file = PayloadFile { sha256, size, ..file.clone() };
-    }
-    let text = serde_json::to_string(&manifest).expect("json");
-    std::fs::write(folder.join(MANIFEST_FILE), text).expect("written");
 }
 
 /// The status of a GET, and its body.

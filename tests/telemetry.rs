@@ -1,12 +1,7 @@
 //! What `dormer run` tells of itself: traces that are whole after it was killed, lines of the log, and never a secret.
 #![cfg(feature = "demo")]
 
-use dormer_fleet::{Pace, World, WorldConfig, api::kinds};
-use dormer_profile::{
-    payload::{MANIFEST_FILE, Manifest, PayloadFile},
-    render::EXAMPLE_PAYLOAD,
-    sha256_hex,
-};
+use dormer_fleet::{Pace, World, WorldConfig, api::kinds, payload::write_example};
 use dormer_testkit::{
     NatsOptions, NatsServer, OtlpReceiver, Process, ProcessSpec, TempDir, await_condition,
     free_port, started, test_dir,
@@ -16,7 +11,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
-    path::Path,
     time::{Duration, Instant},
 };
 
@@ -99,7 +93,7 @@ impl Site {
             "data": {"soakSeconds": "1"},
         });
         world.create(settings).expect("settings of the pool");
-        write_payload(&folder.path().join("payload"), "11.0.0");
+        write_example(&folder.path().join("payload"), "11.0.0").expect("a payload");
         Self { folder, world, ssh_port }
     }
 
@@ -157,22 +151,6 @@ impl Site {
     fn log(&self, name: &str) -> String {
         std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
     }
-}
-
-/// A payload of small files under the real ones' names.
-fn write_payload(folder: &Path, version: &str) {
-    let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
-    manifest.version = version.into();
-    for file in &mut manifest.files {
-        let bytes = format!("MZ {} {version}", file.name).into_bytes();
-        let path = folder.join(&file.name);
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        std::fs::write(path, &bytes).expect("written");
-        let (sha256, size) = (sha256_hex(&bytes), bytes.len() as u64);
-        *file = PayloadFile { sha256, size, ..file.clone() };
-    }
-    let text = serde_json::to_string(&manifest).expect("json");
-    std::fs::write(folder.join(MANIFEST_FILE), text).expect("written");
 }
 
 /// What a GET with a bearer token is answered, head and body, as far as it comes within a few seconds.

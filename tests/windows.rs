@@ -16,19 +16,15 @@ use dormer_fleet::{
     api::{Key, User, kinds},
     cluster::client::Client,
     host::{Hosts, Image, Reach},
+    payload::write_example,
     world::{CloudAct, CloudError, HostCloud, HostContext, HostOrder, Instance},
-};
-use dormer_profile::{
-    payload::{MANIFEST_FILE, Manifest, PayloadFile},
-    render::EXAMPLE_PAYLOAD,
-    sha256_hex,
 };
 use dormer_testkit::{Process, ProcessSpec, Skipped, TempDir, free_port, test_dir};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
     sync::Arc,
     time::{Duration, Instant},
@@ -231,25 +227,10 @@ async fn a_real_windows_host_becomes_a_node() {
     );
 }
 
-/// The example's manifest with content made up for each file.
-fn write_payload(folder: &Path) {
-    let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
-    for file in &mut manifest.files {
-        let bytes = format!("MZ {}", file.name).into_bytes();
-        let path = folder.join(&file.name);
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        std::fs::write(path, &bytes).expect("written");
-        let (sha256, size) = (sha256_hex(&bytes), bytes.len() as u64);
-        *file = PayloadFile { sha256, size, ..file.clone() };
-    }
-    let text = serde_json::to_string(&manifest).expect("json");
-    std::fs::write(folder.join(MANIFEST_FILE), text).expect("written");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_code_brings_a_simulated_host_up() {
     let payloads = test_dir("windows-payload");
-    write_payload(&payloads.path().join("11.0.0"));
+    write_example(&payloads.path().join("11.0.0"), "11.0.0").expect("a payload");
     let plan = Plan {
         listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
         ssh_port: free_port(),

@@ -11,6 +11,7 @@ pub mod faults;
 pub mod host;
 pub mod manifest;
 pub mod net;
+pub mod payload;
 pub mod world;
 
 pub use faults::{Fault, Faults};

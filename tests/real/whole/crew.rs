@@ -1,11 +1,7 @@
 //! dormer as it runs in a cluster: one process a role, each under its own account, on NATS.
 
 use super::ground::{Ground, ROLES};
-use dormer_profile::{
-    payload::{MANIFEST_FILE, Manifest, PayloadFile},
-    render::EXAMPLE_PAYLOAD,
-    sha256_hex,
-};
+use dormer_fleet::payload::write_example;
 use dormer_testkit::{NatsOptions, NatsServer, Process, ProcessSpec, Start, free_port};
 use serde_json::Value;
 use std::{
@@ -55,7 +51,7 @@ impl<'a> Crew<'a> {
             Process::start(&ProcessSpec {
                 program: env!("CARGO_BIN_EXE_dormer").into(),
                 args: std::iter::once("run".to_owned()).chain(flags).collect(),
-                env: Vec::new(),
+                env: vec![("DORMER_MACHINE_TOKENS".into(), ground.machine_tokens.to_string())],
                 log: ground.path(&format!("{role}.log")),
                 folder: None,
             })
@@ -147,19 +143,5 @@ impl<'a> Crew<'a> {
 
 /// Puts a payload beside those that are there: small files under the real ones' names.
 pub(crate) fn install(ground: &Ground, version: &str) {
-    let folder = ground.path("payloads").join(version);
-    let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
-    manifest.version = version.into();
-    manifest.may_follow = vec!["11.0.0".into(), "11.1.0".into()];
-    manifest.may_follow.retain(|other| other != version);
-    for file in &mut manifest.files {
-        let bytes = format!("MZ {} {version}", file.name).into_bytes();
-        let path = folder.join(&file.name);
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        std::fs::write(path, &bytes).expect("written");
-        let (sha256, size) = (sha256_hex(&bytes), bytes.len() as u64);
-        *file = PayloadFile { sha256, size, ..file.clone() };
-    }
-    let text = serde_json::to_string(&manifest).expect("json");
-    std::fs::write(folder.join(MANIFEST_FILE), text).expect("written");
+    write_example(&ground.path("payloads").join(version), version).expect("a payload");
 }

@@ -1,0 +1,33 @@
+//! A small payload in a folder, for tests of dormer's processes: the example's files, a few bytes each.
+
+use dormer_profile::{
+    payload::{MANIFEST_FILE, Manifest, PayloadFile},
+    render::EXAMPLE_PAYLOAD,
+    sha256_hex,
+};
+use std::{fs, io, path::Path};
+
+/// The versions between which a host may go to and fro.
+const VERSIONS: [&str; 2] = ["11.0.0", "11.1.0"];
+
+/// Writes a payload of `version` into `folder`, which it makes. Its content is that version's alone, and it may follow
+/// the other one of 11.0.0 and 11.1.0.
+///
+/// # Errors
+/// The folder cannot be written.
+pub fn write_example(folder: &Path, version: &str) -> io::Result<()> {
+    let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).map_err(io::Error::other)?;
+    manifest.version = version.into();
+    let others = VERSIONS.iter().filter(|other| **other != version);
+    manifest.may_follow = others.map(|other| (*other).to_owned()).collect();
+    for file in &mut manifest.files {
+        let bytes = format!("MZ {} {version}", file.name).into_bytes();
+        let path = folder.join(&file.name);
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::write(path, &bytes)?;
+        let (sha256, size) = (sha256_hex(&bytes), bytes.len() as u64);
+        *file = PayloadFile { sha256, size, ..file.clone() };
+    }
+    // The manifest comes last: a folder without one is no payload yet.
+    fs::write(folder.join(MANIFEST_FILE), serde_json::to_string(&manifest)?)
+}
