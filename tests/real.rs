@@ -1,5 +1,5 @@
 //! dormer's hands and its watcher against a real kube-apiserver with the real controllers, under the accounts that
-//! `deploy/rbac.yaml` gives them.
+//! `deploy/rbac.yaml` and `deploy/machine-tokens.yaml` give them.
 //!
 //! One control plane serves the whole binary, and each test has namespaces and Nodes of its own. Without the servers'
 //! programs, and without Go to make them, every test is skipped and says so.
@@ -21,6 +21,7 @@ mod real {
     mod refusals;
     mod restored;
     mod stress;
+    mod tokens;
     pub(crate) mod watcher;
     pub(crate) mod watching;
     mod whole;

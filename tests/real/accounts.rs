@@ -1,4 +1,4 @@
-//! dormer's accounts as `deploy/rbac.yaml` makes them, once for each test and under its names.
+//! dormer's accounts as `deploy/rbac.yaml` and `deploy/machine-tokens.yaml` make them, once for each test and under its names.
 
 use super::cluster::{Site, hands};
 use dormer_testkit::Speaker;
@@ -11,12 +11,13 @@ use kube::{Api, api::PostParams};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The manifest as it is shipped.
-const MANIFEST: &str = include_str!("../../deploy/rbac.yaml");
+/// The manifests as they are shipped.
+const MANIFESTS: [&str; 2] =
+    [include_str!("../../deploy/rbac.yaml"), include_str!("../../deploy/machine-tokens.yaml")];
 
-/// The objects of the manifest.
+/// The objects of the manifests.
 pub(crate) fn shipped() -> Vec<Value> {
-    let documents = serde_yaml_ng::Deserializer::from_str(MANIFEST);
+    let documents = MANIFESTS.into_iter().flat_map(serde_yaml_ng::Deserializer::from_str);
     documents.map(|one| Value::deserialize(one).expect("an object")).collect()
 }
 
@@ -53,10 +54,15 @@ pub(crate) async fn apply(site: &Site, alter: impl Fn(&str, &mut Value) -> bool)
         if kind != "ServiceAccount" {
             object["metadata"]["name"] = format!("{}-{role}", site.name).into();
         }
-        if let Some(named) = object["roleRef"]["name"].as_str() {
+        if let Some(named) = object["roleRef"]["name"].as_str()
+            && !named.starts_with("system:")
+        {
             object["roleRef"]["name"] = format!("{}-{named}", site.name).into();
         }
         for subject in object["subjects"].as_array_mut().into_iter().flatten() {
+            if subject["kind"] != "ServiceAccount" {
+                continue;
+            }
             subject["namespace"] = home(site).into();
         }
         site.world.create(object).await;

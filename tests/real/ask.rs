@@ -176,17 +176,19 @@ pub(crate) async fn bootstrap_token(site: &Site, id: &str) -> Speaker {
             "usage-bootstrap-authentication": "true"}});
     site.world.create(object).await;
     let speaker = Speaker::Token(format!("{id}.{secret}"));
-    // The API server learns of it by a watch.
-    let who = site.client(&speaker).await;
-    let api: Api<CertificateSigningRequest> = Api::all(who);
-    await_some("the token is known", PATIENCE, || async {
-        match api.get("nothing").await {
-            Err(kube::Error::Api(status)) if status.code == 401 => None,
-            _ => Some(()),
-        }
+    known(site, &speaker, true).await;
+    speaker
+}
+
+/// Waits until a bootstrap token is known, or no longer: the API server learns of it by a watch.
+pub(crate) async fn known(site: &Site, token: &Speaker, wanted: bool) {
+    let api: Api<CertificateSigningRequest> = Api::all(site.client(token).await);
+    await_some("the token is known, or not", PATIENCE, || async {
+        let answer = api.get("nothing").await;
+        let stranger = matches!(&answer, Err(kube::Error::Api(status)) if status.code == 401);
+        (stranger != wanted).then_some(())
     })
     .await;
-    speaker
 }
 
 /// OpenShift's account for kubelets' first requests, or another in its namespace.

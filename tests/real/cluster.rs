@@ -329,9 +329,24 @@ pub(crate) fn hands(client: Client, home: String) -> KubernetesHands {
     KubernetesHands::new(client, Settings { namespace: home, ..Settings::default() })
 }
 
+/// The same, of a dormer that makes each machine a bootstrap token.
+pub(crate) fn hands_with_tokens(client: Client, home: String) -> KubernetesHands {
+    let settings = Settings { namespace: home, machine_tokens: true, ..Settings::default() };
+    KubernetesHands::new(client, settings)
+}
+
 /// Does a task with these hands.
 pub(crate) async fn run(hands: &KubernetesHands, body: Task) -> Result<Outcome, Failure> {
-    let run = RunId::new("machine", "m").expect("an id");
+    run_of(hands, "m", body).await
+}
+
+/// Does a task of the machine with this UID.
+pub(crate) async fn run_of(
+    hands: &KubernetesHands,
+    uid: &str,
+    body: Task,
+) -> Result<Outcome, Failure> {
+    let run = RunId::new("machine", uid).expect("an id");
     let order = Order {
         task: TaskId { run, seq: Seq(1), ordinal: 0 },
         attempt: Attempt(1),

@@ -12,8 +12,8 @@ use crate::real::{
 };
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, IsElected, KeepsUserData, LearnsHowToJoin, LooksAround,
-    MakesARuntimeClass, NamesTwoBudgets, ReadsTheKey, RollsAPoolBack, SeesEverything,
+    DrainsByForce, FencesANode, IsElected, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
+    LooksAround, MakesARuntimeClass, NamesTwoBudgets, ReadsTheKey, RollsAPoolBack, SeesEverything,
     ShowsAMachine, ShowsThePool, TellsOfANode, TellsOfARefusal, TellsOfExporters,
 };
 use dormer_proto::machine::{Outcome, Task};
@@ -90,6 +90,7 @@ impl Bench {
             TellsOfARefusal => self.refusal(number).await,
             RollsAPoolBack => self.roll_back().await,
             LearnsHowToJoin => self.hands.bootstrap().await.map(drop).map_err(|f| f.message),
+            KeepsATokenForAMachine => self.token_of_a_machine(number).await,
             LooksAround => self.looks_around().await,
             ReadsTheKey => {
                 let api: Api<Secret> = Api::namespaced(self.worker.clone(), &home(&self.site));

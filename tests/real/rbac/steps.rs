@@ -19,6 +19,7 @@ pub(super) enum Step {
     TellsOfARefusal,
     RollsAPoolBack,
     LearnsHowToJoin,
+    KeepsATokenForAMachine,
     LooksAround,
     ReadsTheKey,
     KeepsUserData,
@@ -30,12 +31,12 @@ pub(super) enum Step {
 
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, IsElected, KeepsUserData, LearnsHowToJoin, LooksAround,
-    MakesARuntimeClass, NamesTwoBudgets, ReadsTheKey, RollsAPoolBack, SeesEverything,
+    DrainsByForce, FencesANode, IsElected, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
+    LooksAround, MakesARuntimeClass, NamesTwoBudgets, ReadsTheKey, RollsAPoolBack, SeesEverything,
     ShowsAMachine, ShowsThePool, TellsOfANode, TellsOfARefusal, TellsOfExporters,
 };
 
-pub(super) const STEPS: [Step; 21] = [
+pub(super) const STEPS: [Step; 22] = [
     SeesEverything,
     AnswersABadSetting,
     IsElected,
@@ -50,6 +51,7 @@ pub(super) const STEPS: [Step; 21] = [
     TellsOfARefusal,
     RollsAPoolBack,
     LearnsHowToJoin,
+    KeepsATokenForAMachine,
     LooksAround,
     ReadsTheKey,
     KeepsUserData,
@@ -95,6 +97,10 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         ("worker-authorities", "configmaps", _) => {
             (LearnsHowToJoin, may_not(&format!("ConfigMap kube-system/{name}")))
         }
+        ("worker-tokens", "secrets", "delete") => {
+            (KeepsATokenForAMachine, "its token is still there".into())
+        }
+        ("worker-tokens", "secrets", _) => (KeepsATokenForAMachine, may_not("Secret kube-system")),
         ("worker-user-data", "secrets", verb) => (KeepsUserData, format!("cannot {verb} resource")),
         ("around", what, _) => (LooksAround, format!(r#"cannot {} resource "{what}""#, right.verb)),
         ("around-config", what, _) => (LooksAround, format!(r#"cannot get resource "{what}""#)),

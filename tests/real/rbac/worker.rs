@@ -4,11 +4,11 @@ use super::bench::Bench;
 use crate::real::{
     accounts::home,
     ask::{Ask, Kubelet, expectation},
-    cluster::{Kind, World, close, delete, evict, hands, open, run},
+    cluster::{Kind, World, close, delete, evict, hands, hands_with_tokens, open, run, run_of},
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::Speaker;
-use dormer_workers::host::cluster::Cluster;
+use dormer_workers::{host::cluster::Cluster, kubernetes::token};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api,
@@ -30,6 +30,27 @@ impl Bench {
         match self.run(evict(&machine, 1, force)).await? {
             Outcome::Evicted { evicted: 1, .. } => Ok(()),
             other => Err(format!("{other:?}")),
+        }
+    }
+
+    /// A machine's bootstrap token: made, prolonged, and taken away when its Node is marked.
+    pub(super) async fn token_of_a_machine(&self, number: u32) -> Result<(), String> {
+        const SECRET: Kind = ("", "v1", "Secret");
+        let machine = self.site.joined(&format!("k{number}")).await;
+        let hands = hands_with_tokens(self.worker.clone(), home(&self.site));
+        let secret = format!("bootstrap-token-{}", token::id(&home(&self.site), &machine.uid, 0));
+        let made = hands.token(&machine).await.map_err(|failure| failure.message)?;
+        let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(5);
+        let soon = json!({"stringData": {"expiration": soon.to_string()}});
+        self.site.world.patch(SECRET, "kube-system", &secret, soon).await;
+        let again = hands.token(&machine).await.map_err(|failure| failure.message)?;
+        assert_eq!(made, again, "it is prolonged");
+        let (node, version) = (machine.name.clone(), "v1".to_owned());
+        let mark = Task::MarkNode { machine: machine.clone(), node, version, pin: None };
+        run_of(&hands, &machine.uid, mark).await.map_err(|failure| failure.message)?;
+        match self.site.world.get(SECRET, "kube-system", &secret).await {
+            None => Ok(()),
+            Some(_) => Err("its token is still there".into()),
         }
     }
 

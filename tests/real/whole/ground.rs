@@ -51,6 +51,8 @@ pub(crate) struct Ground {
     /// Kubeconfigs, payloads and logs.
     pub(crate) folder: TempDir,
     pub(crate) ssh_port: u16,
+    /// Whether each machine joins by a bootstrap token of its own.
+    pub(crate) machine_tokens: bool,
     _keeps: Keeps,
 }
 
@@ -109,6 +111,7 @@ impl Ground {
             pods: name.into(),
             folder,
             ssh_port,
+            machine_tokens: false,
             _keeps: Keeps::Real { _world: Box::new(outside) },
         };
         ground.pool().await;
@@ -143,6 +146,7 @@ impl Ground {
             pods: "default".into(),
             folder,
             ssh_port,
+            machine_tokens: false,
             _keeps: Keeps::Simulated { _world: Box::new(simulated) },
         };
         ground.pool().await;
