@@ -7,6 +7,7 @@ use super::{
 };
 use dormer_fleet::world::Tally;
 use dormer_testkit::{skip, started};
+use dormer_workers::kubernetes::{keys, token};
 use serde_json::Value;
 
 /// What adoption must not do.
@@ -115,6 +116,23 @@ async fn by_dormers_leave(ground: &Ground) {
     }
 }
 
+/// Whoever asked first for a certificate of a machine that is there asked by that machine's own token; none is left.
+async fn each_by_its_own_token(ground: &Ground) {
+    let requests = ground.world.list(CSR, "").await;
+    for uid in uids(&ground.all_machines().await) {
+        let user = token::user(&token::id(&ground.home, &uid, 0));
+        let own = requests.iter().filter(|csr| csr["spec"]["username"] == user.as_str());
+        let own: Vec<&Value> = own.collect();
+        assert!(own.len() >= 2, "{user} asked at the bring-up and in the upgrade: {own:?}");
+        assert!(own.iter().all(|csr| csr["status"]["certificate"].is_string()), "{own:?}");
+    }
+    let secrets = ground.world.list(("", "v1", "Secret"), "kube-system").await;
+    let ours =
+        |secret: &&Value| secret["metadata"]["labels"][keys::INSTANCE] == ground.home.as_str();
+    let left: Vec<&Value> = secrets.iter().filter(ours).map(|it| &it["metadata"]["name"]).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 macro_rules! real {
     ($name:literal, $machines:literal, $faults:expr) => {
         match Ground::real($name, $machines, $faults).await {
@@ -140,8 +158,10 @@ async fn machines_are_recreated_and_deleted_on_the_simulated_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machines_are_retried_scaled_adopted_and_upgraded_in_place_on_a_real_api_server() {
-    let ground = real!("inplace", 2, &["configure-fails=1"]);
+    let mut ground = real!("inplace", 2, &["configure-fails=1"]);
+    ground.machine_tokens = true;
     retried_scaled_adopted_and_upgraded_in_place(&ground).await;
+    each_by_its_own_token(&ground).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
