@@ -314,6 +314,8 @@ mod tests {
         assert!(refusal("[nats]\nuser = 'a'").contains("--nats-password"));
         assert!(refusal("[nats]\ntoken = 't'\nuser = 'a'\npassword = 'p'").contains("one of them"));
         assert!(refusal("[join]\nclient-ca = 'a/b'").contains("NAMESPACE/NAME/KEY"));
+        let both = "[join]\nmachine-tokens = true\nbootstrap-secret = 'a/b'";
+        assert!(refusal(both).contains("a token for each machine, or one for all"));
         assert!(refusal("review-seconds = 900").contains("--review-seconds"));
         assert!(refusal("access-token = 'short'").contains("--access-token"));
         assert!(refusal("session-key = ['short']").contains("--session-key"));

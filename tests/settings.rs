@@ -36,6 +36,26 @@ fn flags_win_over_variables_and_variables_over_the_file() {
 }
 
 #[test]
+fn a_token_for_each_machine_is_a_flag_a_variable_or_a_key() {
+    let printed = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let output = dormer(&[arguments, &["--print-config"]].concat(), variables);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let table: toml::Table = text(&output.stdout).parse().expect("TOML");
+        table.get("join").and_then(|join| join.get("machine-tokens")?.as_bool())
+    };
+    assert_eq!(printed(&[], &[]), None, "one for all");
+    assert_eq!(printed(&["--machine-tokens"], &[]), Some(true));
+    assert_eq!(printed(&[], &[("DORMER_MACHINE_TOKENS", "true")]), Some(true));
+    assert_eq!(
+        printed(&["--machine-tokens=false"], &[("DORMER_MACHINE_TOKENS", "true")]),
+        Some(false)
+    );
+    let both = dormer(&["--machine-tokens", "--bootstrap-secret", "kube-system/a"], &[]);
+    let both = text(&both.stderr);
+    assert!(both.contains("a token for each machine, or one for all"), "{both}");
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_the_reason() {
     let split = text(&dormer(&["--role", "worker"], &[]).stderr);
     assert!(split.contains("a folder belongs to one process"), "{split}");

@@ -29,7 +29,8 @@ const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
 /// How long a token lasts from when it is made or prolonged: a bring-up with its reboots, twice over.
 const LIFE: SignedDuration = SignedDuration::from_hours(2);
-/// A token with less than this left is prolonged before a host is given it.
+/// A token with less than this left is prolonged before a host is given it. By so much the API server's clock, which
+/// decides, may be ahead of this one.
 const LEFT_MIN: SignedDuration = SignedDuration::from_hours(1);
 /// Letters of a token's two halves.
 const ID_LETTERS: usize = 6;
