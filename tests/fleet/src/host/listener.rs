@@ -1,14 +1,19 @@
 //! Port 22 of a host as a real socket: open, refused, or silent, as its phase has it.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::sleep;
 
 use super::computer::{Host, Phase};
 
 /// Connections that the kernel queues for a host that answers.
 const BACKLOG: u32 = 128;
+/// The pause before an address is tried again that cannot be had just now.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Listens for as long as the host has this address.
 pub(super) async fn listen(host: Arc<Host>, address: SocketAddr) {
@@ -17,14 +22,16 @@ pub(super) async fn listen(host: Arc<Host>, address: SocketAddr) {
         let now = *phase.borrow_and_update();
         let changed = match now {
             Phase::Off | Phase::Dropping => {
-                let _deaf = deaf(address).await;
-                phase.changed().await
+                tokio::select! {
+                    changed = phase.changed() => changed,
+                    never = deaf(address) => match never {},
+                }
             }
             Phase::Refusing => phase.changed().await,
             Phase::Resetting | Phase::AuthFailing | Phase::Up => {
                 tokio::select! {
                     changed = phase.changed() => changed,
-                    () = accept(&host, address) => phase.changed().await,
+                    never = accept(&host, address) => match never {},
                 }
             }
         };
@@ -34,11 +41,27 @@ pub(super) async fn listen(host: Arc<Host>, address: SocketAddr) {
     }
 }
 
-async fn accept(host: &Arc<Host>, address: SocketAddr) {
-    let Ok(listener) = bind(address, BACKLOG) else { return };
-    while let Ok((stream, _)) = listener.accept().await {
+async fn accept(host: &Arc<Host>, address: SocketAddr) -> Infallible {
+    let listener = bound(address, BACKLOG).await;
+    loop {
+        // It fails where a peer has gone before it was answered, or files run out: the next one is another matter.
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(AGAIN_AFTER).await;
+            continue;
+        };
         let _ = stream.set_nodelay(true);
         host.serve(stream);
+    }
+}
+
+/// Listens. The host's own listener of before may live a moment longer in a process that was forked meanwhile and has
+/// not begun its program yet: the address is in use until then.
+async fn bound(address: SocketAddr, backlog: u32) -> TcpListener {
+    loop {
+        match bind(address, backlog) {
+            Ok(listener) => return listener,
+            Err(_) => sleep(AGAIN_AFTER).await,
+        }
     }
 }
 
@@ -50,8 +73,27 @@ fn bind(address: SocketAddr, backlog: u32) -> std::io::Result<TcpListener> {
 }
 
 /// A listener whose queue is full: the kernel drops every further SYN, as a firewall would.
-async fn deaf(address: SocketAddr) -> Option<(TcpListener, TcpStream)> {
-    let listener = bind(address, 0).ok()?;
-    let filler = TcpStream::connect(address).await.ok()?;
-    Some((listener, filler))
+async fn deaf(address: SocketAddr) -> Infallible {
+    let listener = bound(address, 0).await;
+    let _filler = TcpStream::connect(address).await;
+    let never = std::future::pending().await;
+    drop(listener);
+    never
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use tokio::time::timeout;
+
+    #[tokio::test]
+    async fn an_address_that_is_in_use_for_a_moment_is_listened_on_afterwards() {
+        let before = bind(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), 1).expect("a listener");
+        let address = before.local_addr().expect("an address");
+        let mut listening = std::pin::pin!(bound(address, 1));
+        assert!(timeout(AGAIN_AFTER * 2, listening.as_mut()).await.is_err(), "it is in use");
+        drop(before);
+        timeout(Duration::from_secs(10), listening).await.expect("it listens");
+    }
 }
