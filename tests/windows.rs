@@ -71,6 +71,8 @@ struct Plan {
     key: Option<String>,
     payload: PathBuf,
     profile: String,
+    /// The host joins by a bootstrap token of its own.
+    machine_tokens: bool,
     within: Duration,
 }
 
@@ -104,9 +106,10 @@ impl Site {
             ("--store", folder.path().join("store").display().to_string()),
         ];
         let args = args.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let tokens = plan.machine_tokens.then(|| "--machine-tokens".to_owned());
         let process = Process::start(&ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
-            args: std::iter::once("run".to_owned()).chain(args).collect(),
+            args: std::iter::once("run".to_owned()).chain(args).chain(tokens).collect(),
             env: Vec::new(),
             log: folder.path().join("log"),
             folder: None,
@@ -180,6 +183,15 @@ async fn prepare(world: &World, plan: &Plan) {
         "data": {"soakSeconds": "1", "profile": plan.profile},
     });
     world.create(settings).expect("settings of the pool");
+    if plan.machine_tokens {
+        // What the controller manager publishes in every namespace.
+        let authorities = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "kube-root-ca.crt", "namespace": "kube-system"},
+            "data": {"ca.crt": &*world.api.ca().pem()},
+        });
+        world.create(authorities).expect("authorities");
+    }
 }
 
 /// This computer's address as somebody at `host` sees it.
@@ -215,6 +227,7 @@ async fn a_real_windows_host_becomes_a_node() {
         pace: Pace::LIFE,
         key: Some(key),
         payload: needed("DORMER_E2E_WINDOWS_PAYLOAD").into(),
+        machine_tokens: false,
         profile: given("DORMER_E2E_WINDOWS_PROFILE").unwrap_or_else(|| "upstream".into()),
         within: REAL_MAX,
     };
@@ -227,8 +240,8 @@ async fn a_real_windows_host_becomes_a_node() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_code_brings_a_simulated_host_up() {
+/// A simulated host is brought up by the code that the real one is.
+async fn a_simulated_host_comes_up(profile: &str, machine_tokens: bool) -> Site {
     let payloads = test_dir("windows-payload");
     write_example(&payloads.path().join("11.0.0"), "11.0.0").expect("a payload");
     let plan = Plan {
@@ -237,7 +250,8 @@ async fn the_same_code_brings_a_simulated_host_up() {
         pace: Pace::times_faster(20.0),
         key: None,
         payload: payloads.path().to_owned(),
-        profile: "openshift".into(),
+        profile: profile.into(),
+        machine_tokens,
         within: SIMULATED_MAX,
     };
     let port = plan.ssh_port;
@@ -246,4 +260,27 @@ async fn the_same_code_brings_a_simulated_host_up() {
     site.joined(plan.within).await;
     assert_eq!(site.world.all(&kinds::NODE).len(), 1);
     assert!(site.folder.path().join("store").exists());
+    site
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_code_brings_a_simulated_host_up() {
+    a_simulated_host_comes_up("openshift", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_simulated_host_joins_plain_kubernetes_by_a_token_of_its_own() {
+    let site = a_simulated_host_comes_up("upstream", true).await;
+    let node = &site.world.all(&kinds::NODE)[0].value;
+    let taints = node["spec"]["taints"].to_string();
+    assert!(taints.contains(r#""value":"windows""#), "upstream's spelling: {taints}");
+    let csrs = site.world.all(&kinds::CSR);
+    let by = |csr: &Value| csr["spec"]["username"].as_str().unwrap_or_default().to_owned();
+    let first =
+        csrs.iter().map(|csr| by(&csr.value)).find(|by| by.starts_with("system:bootstrap:"));
+    let id = first.expect("a request by a bootstrap token")["system:bootstrap:".len()..].to_owned();
+    let secrets = site.world.all(&kinds::SECRET);
+    let name = format!("bootstrap-token-{id}");
+    let left = secrets.iter().filter(|secret| secret.value["metadata"]["name"] == name.as_str());
+    assert_eq!(left.count(), 0, "it is deleted once the Node is there");
 }
