@@ -313,7 +313,9 @@ fn cure(code: &str) -> Option<&'static str> {
         "VersionNotHere" | "PayloadUnreadable" | "PayloadDamaged" => {
             "Install the payload anew: dormer payload verify shows what is wrong with it"
         }
-        "BootstrapUnusable" => "Mend the bootstrap kubeconfig in its Secret",
+        "BootstrapUnusable" => {
+            "Mend what the message names: by it kubelets ask for their first certificate"
+        }
         "Forbidden" => "Grant dormer's ServiceAccount what the message names",
         "NodeOverdue" => {
             "See with kubectl get csr under which name its kubelet asked, and look at kubelet's log on the host"
