@@ -14,6 +14,7 @@ const WINDOWS: &str = "src/bench/fleet/scenarios/windows.rs";
 const EVICT: &str = "workers/tests/kubernetes/evict.rs";
 const REAL_DRAIN: &str = "tests/real/drain.rs";
 const REAL_STRESS: &str = "tests/real/stress.rs";
+const REAL_HELD: &str = "tests/real/whole/held.rs";
 const STRESS: &str = "workers/tests/sshd/stress.rs";
 const UPLOAD: &str = "workers/tests/sshd/upload.rs";
 const TALK: &str = "workers/tests/sshd/talk.rs";
@@ -264,6 +265,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
         &[
             (WHOLE, "a_budget_that_never_allows_is_named_and_the_other_machine_is_not_begun"),
             (STORY, "a_budget_that_never_allows_an_eviction"),
+            (STORY, "what_a_drain_waits_for_names_the_pod_and_what_holds_it"),
             (REAL_DRAIN, "a_budget_holds_its_pods_until_it_allows_one_and_force_does_not_ask"),
         ],
     ),
@@ -274,6 +276,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
             (WHOLE, "two_budgets_on_one_pod_are_named"),
             (EVICT, "a_pod_that_nobody_can_evict_holds_no_other_up"),
             (REAL_DRAIN, "two_budgets_on_one_pod_block_it_and_no_other"),
+            (
+                REAL_HELD,
+                "a_drain_names_what_holds_it_and_goes_on_as_people_mend_it_on_a_real_api_server",
+            ),
         ],
     ),
     (
@@ -293,6 +299,11 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
         &[
             (WHOLE, "a_pod_with_a_finalizer_is_named"),
             (REAL_STRESS, "a_pod_of_a_namespace_that_ends_is_waited_for_by_name"),
+            ("tests/real/refusals.rs", "a_namespace_that_ends_takes_no_eviction_and_is_named"),
+            (
+                REAL_HELD,
+                "a_drain_names_what_holds_it_and_goes_on_as_people_mend_it_on_a_real_api_server",
+            ),
         ],
     ),
     (
@@ -310,6 +321,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
             (WHOLE, "a_drain_that_a_person_uncordons_goes_on"),
             (STORY, "a_person_uncordons_in_the_middle_of_a_drain"),
             ("tests/real/fence.rs", "a_persons_cordon_outlives_the_fence"),
+            (
+                REAL_HELD,
+                "a_drain_names_what_holds_it_and_goes_on_as_people_mend_it_on_a_real_api_server",
+            ),
         ],
     ),
     (
