@@ -55,7 +55,11 @@ impl Bench {
                 .await;
         }
         let (hands, node) = (hands(worker.clone(), home(&site)), AtomicU32::new(0));
-        Self { site, watcher, worker, console, hands, token, node }
+        let bench = Self { site, watcher, worker, console, hands, token, node };
+        for right in rights() {
+            bench.known(&right, true).await;
+        }
+        bench
     }
 
     /// A number that no other step has.
@@ -131,17 +135,19 @@ impl Bench {
         let name = format!("{}-{}", self.site.name, role.role);
         let kind = ("rbac.authorization.k8s.io", "v1", kind);
         self.site.world.patch(kind, &namespace, &name, json!({"rules": rules})).await;
-        let account = match &role.role {
+        self.known(role, without.is_none()).await;
+    }
+
+    /// Waits until the API server knows that this right is given, or taken: its authorizer follows roles by a watch.
+    async fn known(&self, right: &Right, given: bool) {
+        let account = match &right.role {
             name if name.starts_with("dormer-watcher") => &self.watcher,
             name if name.starts_with("dormer-console") => &self.console.admin,
             _ => &self.worker,
         };
-        let wish = self.wish(role);
-        let what = format!("{role:?} is {}", if without.is_none() { "given" } else { "taken" });
-        await_condition(&what, PATIENCE, || async {
-            allowed(account, &wish).await == without.is_none()
-        })
-        .await;
+        let wish = self.wish(right);
+        let what = format!("{right:?} is {}", if given { "given" } else { "taken" });
+        await_condition(&what, PATIENCE, || async { allowed(account, &wish).await == given }).await;
     }
 
     /// A right as it is asked for in a review.
