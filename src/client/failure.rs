@@ -1,7 +1,7 @@
 //! How a command ends when it cannot do what was asked: a sentence, and an exit code that a script can act on.
 
 use serde_json::Value;
-use std::process::ExitCode;
+use std::{io::Write, process::ExitCode};
 
 /// What `--help` says about exit codes.
 pub(crate) const EXIT_CODES: &str =
@@ -75,6 +75,23 @@ impl Failure {
             Self::Absent { .. } => 3,
             Self::Unreachable { .. } => 4,
         })
+    }
+}
+
+/// Ends a command: prints its text, and says by the exit code how it went; false: it went, and found something amiss.
+pub(crate) fn finish(done: Result<(String, bool), Failure>) -> ExitCode {
+    match done {
+        Ok((text, good)) => {
+            if !text.is_empty() {
+                // A reader that has seen enough closes the pipe: no failure of ours.
+                let _ = writeln!(std::io::stdout(), "{text}");
+            }
+            if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(failure) => {
+            eprintln!("dormer: {failure}");
+            failure.exit_code()
+        }
     }
 }
 

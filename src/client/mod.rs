@@ -20,13 +20,13 @@ pub(crate) mod why;
 #[cfg(all(test, feature = "demo"))]
 mod why_table;
 
-pub(crate) use failure::{EXIT_CODES, Failure};
+pub(crate) use failure::{EXIT_CODES, Failure, finish};
 
 use clap::{Args, Subcommand};
 use dormer_workflows::actions::{self, Action};
 use output::Output;
 use server::Server;
-use std::{io::Write, process::ExitCode};
+use std::process::ExitCode;
 
 /// What is said below an action's help: where it works and at what price, as the table of actions has it.
 fn help(action: &Action) -> String {
@@ -131,19 +131,7 @@ impl To {
 
 /// Asks, prints, and says by the exit code how it went.
 pub(crate) async fn run(ask: Ask) -> ExitCode {
-    match answer(ask).await {
-        Ok(text) => {
-            // A reader that has seen enough closes the pipe: no failure of ours.
-            if !text.is_empty() {
-                let _ = writeln!(std::io::stdout(), "{text}");
-            }
-            ExitCode::SUCCESS
-        }
-        Err(failure) => {
-            eprintln!("dormer: {failure}");
-            failure.exit_code()
-        }
-    }
+    finish(answer(ask).await.map(|text| (text, true)))
 }
 
 async fn answer(ask: Ask) -> Result<String, Failure> {

@@ -3,9 +3,9 @@
 mod list;
 mod verify;
 
-use crate::client::{EXIT_CODES, Failure, output::Output};
+use crate::client::{EXIT_CODES, Failure, finish, output::Output};
 use clap::{Args, Subcommand};
-use std::{io::Write, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 /// What may be asked about payloads.
 #[derive(Debug, Subcommand)]
@@ -33,18 +33,7 @@ pub(crate) async fn run(asked: Payload) -> ExitCode {
         Payload::Verify(verify) => verify.run(),
         Payload::List(list) => list.run().map(|text| (text, true)),
     });
-    let answer = done.await.unwrap_or_else(|error| Err(Failure::refused(error.to_string(), "")));
-    match answer {
-        Ok((text, good)) => {
-            // A reader that has seen enough closes the pipe: no failure of ours.
-            let _ = writeln!(std::io::stdout(), "{text}");
-            if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
-        Err(failure) => {
-            eprintln!("dormer: {failure}");
-            failure.exit_code()
-        }
-    }
+    finish(done.await.unwrap_or_else(|error| Err(Failure::refused(error.to_string(), ""))))
 }
 
 /// The payload folders at `folder`: itself, or those in it.

@@ -4,17 +4,13 @@ mod host;
 mod report;
 
 use crate::{
-    client::{EXIT_CODES, Failure},
-    profile_command::offline,
+    client::{EXIT_CODES, Failure, finish},
+    profile_command::{offline, read},
 };
 use clap::Args;
 use dormer_workers::ssh::{Key, SshError, fingerprint};
 use host::{Place, Wanted};
-use std::{
-    io::{IsTerminal, Write},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
 
 /// Longest key that is read, in bytes.
 const KEY_BYTES_MAX: u64 = 64 << 10;
@@ -65,18 +61,7 @@ pub(crate) struct Options {
 
 /// Looks, reports, and says by the exit code how it went.
 pub(crate) async fn run(options: Options) -> ExitCode {
-    let done = options.run().await;
-    match done {
-        Ok((text, good)) => {
-            // A reader that has seen enough closes the pipe: no failure of ours.
-            let _ = writeln!(std::io::stdout(), "{text}");
-            if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
-        Err(failure) => {
-            eprintln!("dormer: {failure}");
-            failure.exit_code()
-        }
-    }
+    finish(options.run().await)
 }
 
 impl Options {
@@ -103,14 +88,9 @@ impl Options {
     }
 
     fn key(&self) -> Result<Key, Failure> {
-        let place = self.key.display();
-        let failed = |why: String| Failure::refused(format!("{place}: {why}"), "");
-        let size = std::fs::metadata(&self.key).map_err(|error| failed(error.to_string()))?.len();
-        if size > KEY_BYTES_MAX {
-            return Err(failed(format!("{size} bytes are no private key")));
-        }
-        let text = std::fs::read_to_string(&self.key).map_err(|e| failed(e.to_string()))?;
-        Key::read(&text).map_err(|error: SshError| failed(error.to_string()))
+        let text = read(&self.key, KEY_BYTES_MAX)?;
+        let failed = |e: SshError| Failure::refused(format!("{}: {e}", self.key.display()), "");
+        Key::read(&text).map_err(failed)
     }
 
     /// Whether the host's key is the one that is meant.

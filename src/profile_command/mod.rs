@@ -3,12 +3,12 @@
 pub(crate) mod offline;
 mod render;
 
-use crate::client::{EXIT_CODES, Failure};
+use crate::client::{EXIT_CODES, Failure, finish};
 use clap::{Args, Subcommand, ValueEnum};
 use dormer_profile::{document::Document, payload::Manifest, profile, values::Values};
 use schemars::schema_for;
 use serde_json::Value;
-use std::{io::Write, path::Path, process::ExitCode};
+use std::{path::Path, process::ExitCode};
 
 /// What may be asked about profiles.
 #[derive(Debug, Subcommand)]
@@ -82,17 +82,7 @@ pub(crate) async fn run(asked: Profile) -> ExitCode {
         Profile::Schema(Schema { of }) => Form::Json.text(&of.schema()),
         Profile::Render(render) => render.run().await,
     };
-    match answer {
-        Ok(text) => {
-            // A reader that has seen enough closes the pipe: no failure of ours.
-            let _ = writeln!(std::io::stdout(), "{text}");
-            ExitCode::SUCCESS
-        }
-        Err(failure) => {
-            eprintln!("dormer: {failure}");
-            failure.exit_code()
-        }
-    }
+    finish(answer.map(|text| (text, true)))
 }
 
 /// The text of a file that was named on the command line.

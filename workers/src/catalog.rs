@@ -1,6 +1,9 @@
 //! What this worker can install: profiles and payloads, and the versions they make.
 
-use crate::pool::{Edges, Installed};
+use crate::{
+    pool::{Edges, Installed},
+    sum::sum,
+};
 use bytes::Bytes;
 use dormer_profile::{
     builtin,
@@ -13,7 +16,6 @@ use dormer_profile::{
     version::version_in,
 };
 use dormer_proto::{message::Failure, pool::Desired};
-use sha2::{Digest, Sha256};
 use std::{
     collections::{BTreeMap, VecDeque},
     io::{self, Read, Seek},
@@ -24,8 +26,6 @@ use tokio::{io::AsyncRead, sync::watch};
 
 /// Largest manifest that is read, in bytes.
 const MANIFEST_BYTES_MAX: u64 = 4 << 20;
-/// How much of a file is read at once to sum it up, in bytes.
-const PIECE_BYTES: usize = 1 << 20;
 /// How many versions that nobody is given any more are still found.
 const RETIRED_MAX: usize = 64;
 
@@ -132,21 +132,11 @@ pub struct Folder(pub PathBuf);
 
 impl PayloadReader for Folder {
     fn digest(&self, name: &str) -> Result<(String, u64), String> {
-        let mut file = std::fs::File::open(self.0.join(name)).map_err(|error| {
+        let file = std::fs::File::open(self.0.join(name)).map_err(|error| {
             let absent = error.kind() == io::ErrorKind::NotFound;
             if absent { "is not there".to_owned() } else { error.to_string() }
         })?;
-        let (mut hash, mut size, mut piece) = (Sha256::new(), 0, vec![0; PIECE_BYTES]);
-        loop {
-            match file.read(&mut piece).map_err(|error| error.to_string())? {
-                0 => break,
-                read => {
-                    hash.update(&piece[..read]);
-                    size += read as u64;
-                }
-            }
-        }
-        Ok((hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), size))
+        sum(file).map_err(|error| error.to_string())
     }
 }
 

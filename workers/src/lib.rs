@@ -11,6 +11,7 @@ pub mod pool;
 pub mod port;
 pub mod progress;
 pub mod ssh;
+mod sum;
 pub mod watcher;
 pub mod witness;
 pub mod worker;

@@ -1,6 +1,11 @@
 //! Payload files as they go over the wire: compressed where that pays, once for each content, in a bounded folder.
 
-use crate::{catalog::Payload, progress::Progress};
+use crate::{
+    catalog::Payload,
+    progress::Progress,
+    sum::{PIECE_BYTES, sum},
+};
+use dormer_profile::hex;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use sha2::{Digest, Sha256};
 use std::{
@@ -27,8 +32,6 @@ pub const CACHE_BYTES_MAX: u64 = 1 << 30;
 const SAVED_PERCENT_MIN: u64 = 15;
 /// Bytes of each of the three samples by which that is judged: at the file's start, middle and end.
 const SAMPLE_BYTES: u64 = 128 << 10;
-/// Bytes that are read at once.
-const PIECE_BYTES: usize = 256 << 10;
 /// Files that are packed at once: the rest of the processors is for sessions.
 const PACKED_AT_ONCE: usize = 2;
 /// What an unfinished file is called; one that is older than a day was left behind.
@@ -305,19 +308,6 @@ fn find(folder: &Path, sha256: &str) -> io::Result<Option<Packed>> {
     Ok(None)
 }
 
-fn sum(mut from: impl Read) -> io::Result<(String, u64)> {
-    let (mut sum, mut size, mut piece) = (Sha256::new(), 0, vec![0; PIECE_BYTES]);
-    loop {
-        match from.read(&mut piece)? {
-            0 => return Ok((hex(&sum.finalize()), size)),
-            read => {
-                sum.update(&piece[..read]);
-                size += read as u64;
-            }
-        }
-    }
-}
-
 /// Removes the oldest files until `more` bytes fit, and what was left unfinished.
 fn make_room(folder: &Path, bytes_max: u64, more: u64) -> io::Result<()> {
     let (mut all, now) = (Vec::new(), SystemTime::now());
@@ -351,14 +341,6 @@ fn private(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.recursive(true).create(folder)
-}
-
-fn hex(sum: &[u8]) -> String {
-    use std::fmt::Write as _;
-    sum.iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -26,4 +26,4 @@ pub mod values;
 pub mod variables;
 pub mod version;
 
-pub use text::{is_sha256, sha256_hex};
+pub use text::{hex, is_sha256, sha256_hex};

@@ -1,6 +1,7 @@
 //! Uploads: under a temporary name, several writes in flight, then renamed.
 
 use super::{Io, SshError, guard::Sight, heard::Heard};
+use dormer_profile::hex;
 use futures::{StreamExt, stream::FuturesUnordered};
 use russh_sftp::{
     client::{RawSftpSession, error::Error},
@@ -253,12 +254,4 @@ pub async fn at_once<E, F: Future<Output = Result<(), E>>>(
         }
     }
     outcome
-}
-
-fn hex(sum: &[u8]) -> String {
-    use std::fmt::Write as _;
-    sum.iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

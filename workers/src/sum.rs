@@ -1,0 +1,25 @@
+//! SHA-256 of what is too large to be in memory.
+
+use dormer_profile::hex;
+use sha2::{Digest, Sha256};
+use std::io::{self, Read};
+
+/// Bytes that are read at once.
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+
+/// The sum of all of `from` in lower-case hex digits, and its size in bytes.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn sum(mut from: impl Read) -> io::Result<(String, u64)> {
+    let (mut sum, mut size, mut piece) = (Sha256::new(), 0, vec![0; PIECE_BYTES]);
+    loop {
+        match from.read(&mut piece)? {
+            0 => return Ok((hex(&sum.finalize()), size)),
+            read => {
+                sum.update(&piece[..read]);
+                size += read as u64;
+            }
+        }
+    }
+}
