@@ -9,7 +9,13 @@ use std::process::ExitCode;
 #[command(name = "dormer", version, max_term_width = 100)]
 pub(crate) struct Cli {
     /// How lines of the log are written to standard error; DORMER_LOG chooses which (`info`, `dormer_engine=debug`)
-    #[arg(long, global = true, env = "DORMER_LOG_FORMAT", value_enum, default_value = "text")]
+    #[arg(
+        long,
+        global = true,
+        env = "DORMER_LOG_FORMAT",
+        value_enum,
+        default_value = "text"
+    )]
     log_format: logs::Format,
     #[command(subcommand)]
     command: Command,
@@ -54,7 +60,11 @@ enum Command {
 impl Cli {
     /// What is logged unless `DORMER_LOG` says otherwise: a process that runs for long tells what it does.
     fn logged(&self) -> &'static str {
-        if matches!(self.command, Command::Run(_)) { "warn,dormer=info" } else { "warn" }
+        if matches!(self.command, Command::Run(_)) {
+            "warn,dormer=info"
+        } else {
+            "warn"
+        }
     }
 }
 

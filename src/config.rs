@@ -99,14 +99,24 @@ impl Config {
     /// # Errors
     /// One sentence: what does not, and what to change.
     pub(crate) fn new(settings: Settings) -> anyhow::Result<Self> {
-        let Settings { kubeconfig, context, payload, profile_layer, join, nats, .. } =
-            settings.clone();
+        let Settings {
+            kubeconfig,
+            context,
+            payload,
+            profile_layer,
+            join,
+            nats,
+            ..
+        } = settings.clone();
         let all = settings.complete();
         let roles: BTreeSet<Role> = all.role.iter().copied().collect();
         let store = store(&all.store.unwrap_or_default(), &roles)?;
         check_login(&nats)?;
         let slots = all.slots.unwrap_or_default();
-        ensure!((1..=SLOTS_MAX).contains(&slots), "--slots {slots}: it must be 1 to {SLOTS_MAX}");
+        ensure!(
+            (1..=SLOTS_MAX).contains(&slots),
+            "--slots {slots}: it must be 1 to {SLOTS_MAX}"
+        );
         let named = (all.private_key, all.private_key_secret);
         let key = match named {
             (Some(file), None) => Key::File(file),
@@ -117,17 +127,21 @@ impl Config {
             (None, None) => bail!("no private key for Windows hosts is named"),
         };
         let listen = all.listen.unwrap_or(LISTEN);
-        let authentication = all.authentication.unwrap_or(match listen.ip().is_loopback() {
-            true => Authentication::Loopback,
-            false => Authentication::Cluster,
-        });
+        let authentication = all
+            .authentication
+            .unwrap_or(match listen.ip().is_loopback() {
+                true => Authentication::Loopback,
+                false => Authentication::Cluster,
+            });
         let review_seconds = all.review_seconds.unwrap_or_default();
         ensure!(
             review_seconds <= REVIEW_SECONDS_MAX,
             "--review-seconds {review_seconds}: at most {REVIEW_SECONDS_MAX}, else a right that was taken away works on"
         );
-        let short =
-            all.access_token.as_ref().is_some_and(|it| it.reveal().len() < ACCESS_TOKEN_MIN);
+        let short = all
+            .access_token
+            .as_ref()
+            .is_some_and(|it| it.reveal().len() < ACCESS_TOKEN_MIN);
         ensure!(
             !short,
             "--access-token: at least {ACCESS_TOKEN_MIN} characters (openssl rand -hex 32)"
@@ -193,7 +207,10 @@ fn store(text: &str, roles: &BTreeSet<Role>) -> anyhow::Result<Store> {
 
 fn session_keys(keys: &[Secret]) -> anyhow::Result<Vec<String>> {
     // A newline at the end of a Secret's value is no part of the key.
-    let keys: Vec<String> = keys.iter().map(|key| key.reveal().trim().to_owned()).collect();
+    let keys: Vec<String> = keys
+        .iter()
+        .map(|key| key.reveal().trim().to_owned())
+        .collect();
     ensure!(
         keys.iter().all(|key| key.len() >= SESSION_KEY_MIN),
         "--session-key: at least {SESSION_KEY_MIN} characters each (openssl rand -hex 32)"
@@ -210,7 +227,10 @@ fn session_keys(keys: &[Secret]) -> anyhow::Result<Vec<String>> {
 /// # Errors
 /// A name with too few or too many parts.
 fn settled(settings: JoinSettings) -> anyhow::Result<Join> {
-    let mut join = Join { api_url: settings.api_url, ..Join::default() };
+    let mut join = Join {
+        api_url: settings.api_url,
+        ..Join::default()
+    };
     join.service_cidr = settings.service_cidr;
     join.cluster_domain = settings.cluster_domain.unwrap_or(join.cluster_domain);
     join.machine_tokens = settings.machine_tokens.unwrap_or_default();
@@ -235,7 +255,11 @@ fn settled(settings: JoinSettings) -> anyhow::Result<Join> {
 }
 
 fn check_login(nats: &NatsSettings) -> anyhow::Result<()> {
-    let ways = [nats.user.is_some(), nats.token.is_some(), nats.credentials.is_some()];
+    let ways = [
+        nats.user.is_some(),
+        nats.token.is_some(),
+        nats.credentials.is_some(),
+    ];
     ensure!(
         ways.iter().filter(|way| **way).count() <= 1,
         "--nats-user, --nats-token and --nats-credentials: one of them is enough"
@@ -264,7 +288,9 @@ mod tests {
     }
 
     fn refusal(text: &str) -> String {
-        Config::new(settings(text)).expect_err("a refusal").to_string()
+        Config::new(settings(text))
+            .expect_err("a refusal")
+            .to_string()
     }
 
     #[test]
@@ -289,7 +315,10 @@ mod tests {
         assert_eq!(config.roles.len(), 4);
         assert_eq!(config.key, Key::Secret("cloud-private-key".into()));
         assert_eq!((config.ssh_port, config.pool.as_str()), (22, "windows"));
-        assert!(config.listen.ip().is_loopback(), "nobody else is let in unasked");
+        assert!(
+            config.listen.ip().is_loopback(),
+            "nobody else is let in unasked"
+        );
         assert_eq!(config.authentication, Authentication::Loopback);
         let wide = Config::new(settings("listen = '0.0.0.0:7080'")).expect("a configuration");
         assert_eq!(
@@ -322,8 +351,13 @@ mod tests {
         let three = format!("session-key = ['{0}', '{0}', '{0}']", "k".repeat(32));
         assert!(refusal(&three).contains("the one before"));
         assert!(refusal("tls-key = 'k.pem'").contains("belong together"));
-        let unknown = toml::from_str::<Settings>("slotz = 3").expect_err("no such key").to_string();
-        assert!(unknown.contains("slotz") && unknown.contains("line 1"), "{unknown}");
+        let unknown = toml::from_str::<Settings>("slotz = 3")
+            .expect_err("no such key")
+            .to_string();
+        assert!(
+            unknown.contains("slotz") && unknown.contains("line 1"),
+            "{unknown}"
+        );
     }
 
     #[test]

@@ -114,7 +114,10 @@ impl Orders for LocalOrders {
     async fn take(&self, limit: usize) -> Result<Vec<Claimed<LocalClaim>>, PortError> {
         loop {
             let taken = self.tasks.take(limit.max(1)).await;
-            let claimed: Vec<_> = taken.into_iter().filter_map(|out| self.claim(out)).collect();
+            let claimed: Vec<_> = taken
+                .into_iter()
+                .filter_map(|out| self.claim(out))
+                .collect();
             if !claimed.is_empty() {
                 return Ok(claimed);
             }
@@ -135,7 +138,10 @@ impl Orders for LocalOrders {
         let key = (report.task.clone(), report.attempt);
         let bytes = letter::report(report, claim.incarnation).map_err(failed)?;
         loop {
-            self.inbox.put(vec![(run.clone(), bytes.clone())]).await.map_err(failed)?;
+            self.inbox
+                .put(vec![(run.clone(), bytes.clone())])
+                .await
+                .map_err(failed)?;
             let receipt = tokio::time::timeout(REPEAT_AFTER, self.tasks.receipt_of(&key)).await;
             if let Ok(receipt) = receipt {
                 tracing::debug!(fate = ?receipt.fate, "the report is receipted");
@@ -166,7 +172,9 @@ pub(crate) async fn live_machines<R: HistoryReader>(reader: &R) -> Result<Vec<St
     let mut after: Option<RunId> = None;
     loop {
         let heads = reader.heads(after.as_ref(), HEADS_PAGE).await?;
-        let Some(last) = heads.last() else { return Ok(live) };
+        let Some(last) = heads.last() else {
+            return Ok(live);
+        };
         after = Some(last.run.clone());
         let open = heads.iter().filter(|head| head.closed.is_none());
         let ours = open.filter(|head| head.run.workflow() == MACHINE);
@@ -178,7 +186,11 @@ impl<S: OwnStore> Facts for LocalFacts<S> {
     async fn begin(&self) -> Result<Beginning, PortError> {
         let epoch = self.store.draw_epoch().await.map_err(failed)?;
         let live = live_machines(self.store.as_ref()).await.map_err(failed)?;
-        Ok(Beginning { incarnation: self.store.incarnation(), epoch, live })
+        Ok(Beginning {
+            incarnation: self.store.incarnation(),
+            epoch,
+            live,
+        })
     }
 
     async fn publish(&self, letters: Vec<FactLetter>) -> Result<(), PortError> {
@@ -215,7 +227,9 @@ pub(crate) mod tests {
     impl Execute for Telling {
         async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
             progress.step("tell", 1, "words");
-            let _ = self.0.send(format!("{} {}", order.task.run, order.body.name()));
+            let _ = self
+                .0
+                .send(format!("{} {}", order.task.run, order.body.name()));
             Err(Failure::transient("NotToday", "these hands do nothing"))
         }
     }
@@ -232,13 +246,24 @@ pub(crate) mod tests {
         };
         let fact = Fact::Machine(machine::Fact::Machine(fact));
         let seen = Observation {
-            object: ObjectRef { cluster: String::new(), kind: "Machine".into(), uid: uid.into() },
-            version: Version { epoch: beginning.epoch, resource: 1 },
+            object: ObjectRef {
+                cluster: String::new(),
+                kind: "Machine".into(),
+                uid: uid.into(),
+            },
+            version: Version {
+                epoch: beginning.epoch,
+                resource: 1,
+            },
             fact: (!gone).then_some(fact),
             may_start: true,
         };
         let run = machine_run(uid).expect("a run");
-        Letter { run, incarnation: Some(beginning.incarnation), body: Inbound::Observed(seen) }
+        Letter {
+            run,
+            incarnation: Some(beginning.incarnation),
+            body: Inbound::Observed(seen),
+        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -256,7 +281,10 @@ pub(crate) mod tests {
         let facts = roles::facts(&ports);
         let first = facts.begin().await.expect("an epoch");
         assert_eq!((first.incarnation, first.live.len()), (Incarnation(3), 0));
-        facts.publish(vec![machine_seen("u1", &first, false)]).await.expect("published");
+        facts
+            .publish(vec![machine_seen("u1", &first, false)])
+            .await
+            .expect("published");
         for _ in 0..2 {
             // The second is another attempt: the first one's report was taken.
             let told = tokio::time::timeout(Duration::from_secs(20), tasks.recv()).await;
@@ -265,13 +293,18 @@ pub(crate) mod tests {
         let second = facts.begin().await.expect("an epoch");
         assert!(second.epoch > first.epoch);
         assert_eq!(second.live, ["u1"]);
-        facts.publish(vec![machine_seen("u1", &second, true)]).await.expect("published");
+        facts
+            .publish(vec![machine_seen("u1", &second, true)])
+            .await
+            .expect("published");
         let gone = async {
             while !facts.begin().await.expect("an epoch").live.is_empty() {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), gone).await.expect("the run ends");
+        tokio::time::timeout(Duration::from_secs(20), gone)
+            .await
+            .expect("the run ends");
         running.stop().await.expect("an orderly end");
     }
 }

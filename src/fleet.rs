@@ -95,8 +95,14 @@ impl Account {
             account.unknown_commands += counts.unknown_commands;
             let twice = counts.changed_twice();
             if !twice.is_empty() {
-                let twice = twice.into_iter().map(|(task, item)| format!("{task} {item}"));
-                account.changed_twice.entry(machine).or_default().extend(twice);
+                let twice = twice
+                    .into_iter()
+                    .map(|(task, item)| format!("{task} {item}"));
+                account
+                    .changed_twice
+                    .entry(machine)
+                    .or_default()
+                    .extend(twice);
             }
         }
         account
@@ -128,7 +134,10 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     world
         .write_kubeconfig(&options.kubeconfig)
         .with_context(|| format!("cannot write {}", options.kubeconfig.display()))?;
-    println!("A simulated cluster at {}, {} times as fast as life.", world.api_url, options.speed);
+    println!(
+        "A simulated cluster at {}, {} times as fast as life.",
+        world.api_url, options.speed
+    );
     println!(
         "It imitates the Machine API, nodes, pods, budgets and certificates; nothing in it is real."
     );
@@ -163,16 +172,22 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
 async fn write_payload(folder: &Path, n: usize) -> anyhow::Result<()> {
     let payload = crate::demo::payload::payload(n);
     let failed = || format!("cannot write the payload {}", folder.display());
-    tokio::fs::create_dir_all(folder).await.with_context(failed)?;
+    tokio::fs::create_dir_all(folder)
+        .await
+        .with_context(failed)?;
     for file in &payload.manifest.files {
         let mut bytes = payload.open(&file.name).await?;
         let mut written = tokio::fs::File::create(folder.join(&file.name)).await?;
-        tokio::io::copy(&mut bytes, &mut written).await.with_context(failed)?;
+        tokio::io::copy(&mut bytes, &mut written)
+            .await
+            .with_context(failed)?;
         written.flush().await.with_context(failed)?;
     }
     // The manifest comes last: a folder without one is no payload yet.
     let text = serde_yaml_ng::to_string(&payload.manifest)?;
-    tokio::fs::write(folder.join(MANIFEST_FILE), text).await.with_context(failed)
+    tokio::fs::write(folder.join(MANIFEST_FILE), text)
+        .await
+        .with_context(failed)
 }
 
 pub(crate) fn list_faults() {

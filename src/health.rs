@@ -58,7 +58,10 @@ impl Health {
 
     /// Whether no role has ended: else the process should be started anew.
     pub(crate) fn alive(&self) -> bool {
-        !self.roles().values().any(|standing| matches!(standing, Standing::Ended(_)))
+        !self
+            .roles()
+            .values()
+            .any(|standing| matches!(standing, Standing::Ended(_)))
     }
 
     /// How each role does.
@@ -82,7 +85,11 @@ pub(crate) fn router(health: Arc<Health>) -> Router {
 }
 
 fn answer(good: bool, health: &Health) -> (StatusCode, Json<BTreeMap<&'static str, Standing>>) {
-    let status = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = if good {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     (status, Json(health.all()))
 }
 

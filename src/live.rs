@@ -75,7 +75,9 @@ impl Commands {
     }
 
     fn drop_first(&mut self, task: &TaskId) {
-        let Some(ours) = self.of.get_mut(task) else { return };
+        let Some(ours) = self.of.get_mut(task) else {
+            return;
+        };
         if let Some(command) = ours.pop_front() {
             self.bytes = self.bytes.saturating_sub(size(&command));
         }
@@ -87,8 +89,24 @@ impl Commands {
 
 /// Its texts, and what stands around them.
 fn size(command: &RemoteCommand) -> usize {
-    let RemoteCommand { worker, name, line, ended, head, tail, .. } = command;
-    let texts = [worker, name, line, ended, head, tail, &command.task.run.as_str().to_owned()];
+    let RemoteCommand {
+        worker,
+        name,
+        line,
+        ended,
+        head,
+        tail,
+        ..
+    } = command;
+    let texts = [
+        worker,
+        name,
+        line,
+        ended,
+        head,
+        tail,
+        &command.task.run.as_str().to_owned(),
+    ];
     texts.iter().map(|text| text.len()).sum::<usize>() + size_of::<RemoteCommand>()
 }
 
@@ -129,11 +147,21 @@ impl Live {
 
     /// What differs when another remote command of this run is known, or how one ended.
     pub(crate) fn commands_mark(&self, run: &RunId) -> (usize, usize, Option<TaskId>) {
-        let first = TaskId { run: run.clone(), seq: Seq(0), ordinal: 0 };
+        let first = TaskId {
+            run: run.clone(),
+            seq: Seq(0),
+            ordinal: 0,
+        };
         let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
-        let ours = commands.of.range(first..).take_while(|(task, _)| task.run == *run);
+        let ours = commands
+            .of
+            .range(first..)
+            .take_while(|(task, _)| task.run == *run);
         ours.fold((0, 0, None), |(all, over, _), (task, commands)| {
-            let ended = commands.iter().filter(|command| !command.ended.is_empty()).count();
+            let ended = commands
+                .iter()
+                .filter(|command| !command.ended.is_empty())
+                .count();
             // Of a task that has too many, the newest take the oldest's places.
             let newest = commands.back().map_or(0, |last| last.number as usize);
             (all + newest, over + ended + newest, Some(task.clone()))
@@ -142,9 +170,16 @@ impl Live {
 
     /// The remote commands that are known of one run, task by task. One without an end runs: its worker is heard.
     pub(crate) fn commands(&self, run: &RunId) -> Vec<RemoteCommand> {
-        let first = TaskId { run: run.clone(), seq: Seq(0), ordinal: 0 };
+        let first = TaskId {
+            run: run.clone(),
+            seq: Seq(0),
+            ordinal: 0,
+        };
         let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
-        let ours = commands.of.range(first..).take_while(|(task, _)| task.run == *run);
+        let ours = commands
+            .of
+            .range(first..)
+            .take_while(|(task, _)| task.run == *run);
         let mut ours: Vec<RemoteCommand> = ours.flat_map(|(_, ours)| ours).cloned().collect();
         drop(commands);
         for command in ours.iter_mut().filter(|command| command.ended.is_empty()) {
@@ -164,9 +199,15 @@ impl Live {
 
     /// What is going on for one run.
     pub(crate) fn of(&self, run: &RunId) -> Vec<Heartbeat> {
-        let first = TaskId { run: run.clone(), seq: Seq(0), ordinal: 0 };
+        let first = TaskId {
+            run: run.clone(),
+            seq: Seq(0),
+            ordinal: 0,
+        };
         let beats = self.beats();
-        let ours = beats.range(first..).take_while(|(task, _)| task.run == *run);
+        let ours = beats
+            .range(first..)
+            .take_while(|(task, _)| task.run == *run);
         ours.filter(|(_, (at, _))| at.elapsed() < SHOWN_FOR)
             .map(|(_, (_, heartbeat))| heartbeat.clone())
             .collect()
@@ -180,7 +221,11 @@ mod tests {
 
     fn beat(run: &str, seq: u64, done: u64) -> Heartbeat {
         Heartbeat {
-            task: TaskId { run: RunId::new("machine", run).unwrap(), seq: Seq(seq), ordinal: 0 },
+            task: TaskId {
+                run: RunId::new("machine", run).unwrap(),
+                seq: Seq(seq),
+                ordinal: 0,
+            },
             attempt: Attempt(1),
             worker: "w".into(),
             step: "upload".into(),
@@ -198,9 +243,18 @@ mod tests {
     async fn remote_commands_are_kept_in_a_bounded_memory_the_latest_of_each_task() {
         let live = Live::default();
         let ran = |run: &str, number: u32, said: usize| {
-            let Heartbeat { task, attempt, worker, .. } = beat(run, 1, 0);
+            let Heartbeat {
+                task,
+                attempt,
+                worker,
+                ..
+            } = beat(run, 1, 0);
             let (name, line, tail) = Default::default();
-            let ended = if said == RUNS { String::new() } else { "exit 0".to_owned() };
+            let ended = if said == RUNS {
+                String::new()
+            } else {
+                "exit 0".to_owned()
+            };
             let (head, at, took_ms, left_out) = ("x".repeat(said), Timestamp(0), 0, 0);
             live.ran(RemoteCommand {
                 task,
@@ -230,7 +284,12 @@ mod tests {
 
         // What runs is shown so while its worker is heard, and its end takes its place.
         let run = RunId::new("machine", "d").unwrap();
-        let ended = || live.commands(&run).iter().map(|it| it.ended.clone()).collect::<Vec<_>>();
+        let ended = || {
+            live.commands(&run)
+                .iter()
+                .map(|it| it.ended.clone())
+                .collect::<Vec<_>>()
+        };
         ran("d", 1, RUNS);
         assert_eq!(ended(), [UNHEARD]);
         live.beat(beat("d", 1, 0));

@@ -24,6 +24,10 @@ pub(crate) fn to_stderr(usual: &str, format: Format) {
     match format {
         Format::Text => lines.init(),
         // The attempt's fields stand in `span`; the event's own beside time, level and target.
-        Format::Json => lines.json().flatten_event(true).with_span_list(false).init(),
+        Format::Json => lines
+            .json()
+            .flatten_event(true)
+            .with_span_list(false)
+            .init(),
     }
 }

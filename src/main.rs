@@ -38,7 +38,10 @@ fn main() -> ExitCode {
     end_when_nobody_reads();
     let arguments = shell::arguments();
     cli::log_to_stderr(&arguments);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("dormer: no runtime: {error}");

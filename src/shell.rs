@@ -58,11 +58,15 @@ pub(crate) fn arguments() -> Cli {
 
 /// Whether this process was called as kubectl's plugin.
 pub(crate) fn is_plugin() -> bool {
-    std::env::args_os().next().is_some_and(|called| names_plugin(&called))
+    std::env::args_os()
+        .next()
+        .is_some_and(|called| names_plugin(&called))
 }
 
 fn names_plugin(called: &OsStr) -> bool {
-    Path::new(called).file_stem().is_some_and(|stem| stem == PLUGIN)
+    Path::new(called)
+        .file_stem()
+        .is_some_and(|stem| stem == PLUGIN)
 }
 
 /// The command under the name by which it was called: help and errors speak of what a person types.

@@ -88,20 +88,37 @@ async fn check(config: &Config) -> anyhow::Result<ExitCode> {
     let (runs, records, faults, named) = match &config.store {
         Store::Folder(folder) => {
             let found = embedded::check(folder)?;
-            let named = found.named.iter().map(|f| format!("{} {}: {}", f.run, f.seq, f.what));
-            (found.runs, found.records, found.faults, named.collect::<Vec<_>>())
+            let named = found
+                .named
+                .iter()
+                .map(|f| format!("{} {}: {}", f.run, f.seq, f.what));
+            (
+                found.runs,
+                found.records,
+                found.faults,
+                named.collect::<Vec<_>>(),
+            )
         }
         Store::Nats(servers) => {
             let found = nats::open(config, servers).await?.check::<Dormer>().await?;
             let faults = found.faults.len() as u64;
-            (found.runs as u64, found.records as u64, faults, found.faults)
+            (
+                found.runs as u64,
+                found.records as u64,
+                faults,
+                found.faults,
+            )
         }
     };
     for fault in &named {
         println!("{fault}");
     }
     println!("{runs} runs, {records} records, {faults} faults");
-    Ok(if faults == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if faults == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 async fn dump(config: &Config, to: &Path) -> anyhow::Result<ExitCode> {
@@ -115,7 +132,10 @@ async fn dump(config: &Config, to: &Path) -> anyhow::Result<ExitCode> {
     let named = || format!("the dump {}", to.display());
     let mut out = BufWriter::new(File::create(&unfinished).with_context(named)?);
     let records = write(config, &mut out).await?;
-    out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all().with_context(named)?;
+    out.into_inner()
+        .map_err(io::IntoInnerError::into_error)?
+        .sync_all()
+        .with_context(named)?;
     std::fs::rename(&unfinished, to).with_context(named)?;
     println!("{records} records are in {}", to.display());
     Ok(ExitCode::SUCCESS)

@@ -31,7 +31,9 @@ impl Site {
             ..WorldConfig::on_loopback(2, Pace::times_faster(20.0))
         };
         let world = World::start(config).await.expect("a world");
-        world.write_kubeconfig(&folder.path().join("kubeconfig")).expect("written");
+        world
+            .write_kubeconfig(&folder.path().join("kubeconfig"))
+            .expect("written");
         let settings = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "dormer-pool-windows", "namespace": NAMESPACE},
@@ -48,7 +50,9 @@ impl Site {
             ("--ssh-port", ssh_port.to_string()),
             ("--listen", format!("127.0.0.1:{port}")),
         ];
-        let flags = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let flags = flags
+            .into_iter()
+            .flat_map(|(flag, value)| [flag.to_owned(), value]);
         let spec = ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
             args: std::iter::once("run".to_owned()).chain(flags).collect(),
@@ -58,7 +62,12 @@ impl Site {
         };
         let dormer = Process::start(&spec).expect("dormer starts");
         let url = format!("http://127.0.0.1:{port}");
-        Self { _folder: folder, _world: world, dormer, url }
+        Self {
+            _folder: folder,
+            _world: world,
+            dormer,
+            url,
+        }
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
@@ -69,7 +78,11 @@ impl Site {
     fn say(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let said = text(&output.stdout);
-        assert!(output.status.success(), "{arguments:?}: {said}{}", text(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {said}{}",
+            text(&output.stderr)
+        );
         said
     }
 
@@ -91,7 +104,10 @@ impl Site {
 
 fn asked(url: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dormer"));
-    let command = command.args(arguments).env("DORMER_SERVER", url).env("USER", "ada");
+    let command = command
+        .args(arguments)
+        .env("DORMER_SERVER", url)
+        .env("USER", "ada");
     command.output().expect("it runs")
 }
 
@@ -102,7 +118,9 @@ fn text(bytes: &[u8]) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
     let mut site = Site::new().await;
-    let failed = site.await_machine("a failure", |machine| machine["state"] == "Failed").await;
+    let failed = site
+        .await_machine("a failure", |machine| machine["state"] == "Failed")
+        .await;
     for field in [
         "name",
         "namespace",
@@ -119,20 +137,40 @@ async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
         "pool",
         "run",
     ] {
-        assert!(failed.get(field).is_some(), "{field} is missing in {failed}");
+        assert!(
+            failed.get(field).is_some(),
+            "{field} is missing in {failed}"
+        );
     }
     let name = failed["name"].as_str().expect("a name");
 
     let listed = site.say(&["get", "machines", "--state", "failed"]);
-    assert!(listed.contains(name) && listed.starts_with("NAME"), "{listed}");
-    assert_eq!(site.json(&["get", "machines", failed["uid"].as_str().unwrap()])["name"], name);
+    assert!(
+        listed.contains(name) && listed.starts_with("NAME"),
+        "{listed}"
+    );
+    assert_eq!(
+        site.json(&["get", "machines", failed["uid"].as_str().unwrap()])["name"],
+        name
+    );
     let why = site.say(&["why", name]);
     assert!(why.starts_with(&format!("{name} is Failed")), "{why}");
     assert!(why.contains(&format!("dormer retry {name}")), "{why}");
 
     let left = site.run(&["retry", name, "--against", "1"]);
-    assert_eq!(left.status.code(), Some(1), "it was not entered at record 1");
-    let retry = ["retry", name, "--why", "the disk has room again", "--id", "ticket-7"];
+    assert_eq!(
+        left.status.code(),
+        Some(1),
+        "it was not entered at record 1"
+    );
+    let retry = [
+        "retry",
+        name,
+        "--why",
+        "the disk has room again",
+        "--id",
+        "ticket-7",
+    ];
     let answer = site.say(&retry);
     assert!(answer.starts_with(name), "{answer}");
     site.say(&retry);
@@ -142,21 +180,44 @@ async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
     })
     .await;
     let story = site.say(&["history", name]);
-    assert_eq!(story.matches("the disk has room again").count(), 1, "once: {story}");
+    assert_eq!(
+        story.matches("the disk has room again").count(),
+        1,
+        "once: {story}"
+    );
     assert!(story.contains("ada asked: retry"), "{story}");
     assert!(story.contains("Failed"), "{story}");
     let records = site.json(&["history", name, "--from", "2", "--limit", "3"]);
-    let seqs: Vec<_> = records.as_array().unwrap().iter().map(|it| it["seq"].clone()).collect();
+    let seqs: Vec<_> = records
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["seq"].clone())
+        .collect();
     assert_eq!(seqs, [2, 3, 4]);
-    assert!(site.say(&["describe", "machine", name]).contains("Desired version:"));
+    assert!(
+        site.say(&["describe", "machine", name])
+            .contains("Desired version:")
+    );
 
     site.say(&["pause", "--pool", "windows", "--why", "a freeze"]);
     let rollout = site.json(&["get", "rollouts", "windows"]);
-    assert!(rollout["paused"].as_str().is_some_and(|by| by.contains("ada")), "{rollout}");
-    assert_eq!(site.json(&["get", "rollouts"]).as_array().map(Vec::len), Some(1));
+    assert!(
+        rollout["paused"]
+            .as_str()
+            .is_some_and(|by| by.contains("ada")),
+        "{rollout}"
+    );
+    assert_eq!(
+        site.json(&["get", "rollouts"]).as_array().map(Vec::len),
+        Some(1)
+    );
     site.say(&["resume", "--pool", "windows"]);
     site.say(&["get", "tasks"]);
-    assert!(site.say(&["get", "runs", "-o", "yaml"]).contains("run: rollout/windows"));
+    assert!(
+        site.say(&["get", "runs", "-o", "yaml"])
+            .contains("run: rollout/windows")
+    );
     assert_eq!(site.json(&["dead", "list"]), json!([]));
     site.dormer.terminate().expect("it ends");
 }
@@ -171,17 +232,36 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
         (output.status.code().unwrap_or(-1), text(&output.stderr))
     };
     let (missing, said) = code(&["why", "nobody"]);
-    assert!(missing == 3 && said.contains("dormer get machines"), "{missing}: {said}");
+    assert!(
+        missing == 3 && said.contains("dormer get machines"),
+        "{missing}: {said}"
+    );
     let (dangerous, said) = code(&["recreate", name]);
-    assert!(dangerous == 2 && said.contains("--yes"), "{dangerous}: {said}");
+    assert!(
+        dangerous == 2 && said.contains("--yes"),
+        "{dangerous}: {said}"
+    );
     let (unknown, said) = code(&["get", "planets"]);
-    assert!(unknown == 2 && said.contains("machines"), "{unknown}: {said}");
+    assert!(
+        unknown == 2 && said.contains("machines"),
+        "{unknown}: {said}"
+    );
     let (dead, said) = code(&["dead", "show", "77"]);
-    assert!(dead == 3 && said.contains("dormer dead list"), "{dead}: {said}");
+    assert!(
+        dead == 3 && said.contains("dormer dead list"),
+        "{dead}: {said}"
+    );
     let (kept, said) = code(&["reset", name, "--to-record", "4000", "--yes"]);
     assert!(kept == 2 && said.contains("not kept"), "{kept}: {said}");
-    let nobody = asked(&format!("http://127.0.0.1:{}", free_port()), &["get", "machines"]);
+    let nobody = asked(
+        &format!("http://127.0.0.1:{}", free_port()),
+        &["get", "machines"],
+    );
     assert_eq!(nobody.status.code(), Some(4), "{}", text(&nobody.stderr));
-    assert!(text(&nobody.stderr).contains("DORMER_SERVER"), "{}", text(&nobody.stderr));
+    assert!(
+        text(&nobody.stderr).contains("DORMER_SERVER"),
+        "{}",
+        text(&nobody.stderr)
+    );
     site.dormer.terminate().expect("it ends");
 }

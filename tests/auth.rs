@@ -77,10 +77,18 @@ impl Near {
         // A peer that ends the connection the hard way has said everything, too.
         let _ = stream.read_to_string(&mut text);
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
         let status = status.unwrap_or_else(|| panic!("{request}: {text}"));
         let (head, headers) = (head.to_owned(), head.to_ascii_lowercase());
-        Answer { status, head, headers, body: body.to_owned() }
+        Answer {
+            status,
+            head,
+            headers,
+            body: body.to_owned(),
+        }
     }
 
     fn open(&self, request: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
@@ -91,7 +99,9 @@ impl Near {
         for (name, value) in headers {
             head += &format!("{name}: {value}\r\n");
         }
-        stream.write_all(format!("{head}\r\n{body}").as_bytes()).expect("asked");
+        stream
+            .write_all(format!("{head}\r\n{body}").as_bytes())
+            .expect("asked");
         stream
     }
 }
@@ -100,11 +110,22 @@ impl Site {
     async fn new(flags: &[(&str, &str)]) -> Self {
         let (folder, ssh_port) = (test_dir("auth"), free_port());
         let pace = Pace::times_faster(20.0);
-        let config = WorldConfig { ssh_port, ..WorldConfig::on_loopback(1, pace) };
+        let config = WorldConfig {
+            ssh_port,
+            ..WorldConfig::on_loopback(1, pace)
+        };
         let world = World::start(config).await.expect("a world");
-        world.write_kubeconfig(&folder.path().join("kubeconfig")).expect("written");
+        world
+            .write_kubeconfig(&folder.path().join("kubeconfig"))
+            .expect("written");
         let (dormer, near) = run(&folder, ssh_port, "store", flags).await;
-        Self { folder, world, ssh_port, dormer, port: near.port }
+        Self {
+            folder,
+            world,
+            ssh_port,
+            dormer,
+            port: near.port,
+        }
     }
 
     /// Another dormer for the same cluster, on a store of its own.
@@ -120,7 +141,11 @@ impl Site {
 
     /// A dormer that asks the cluster, and remembers its yes for so long.
     async fn in_cluster(seconds: &str) -> Self {
-        Self::new(&[("--authentication", "cluster"), ("--review-seconds", seconds)]).await
+        Self::new(&[
+            ("--authentication", "cluster"),
+            ("--review-seconds", seconds),
+        ])
+        .await
     }
 
     /// A token of a user who may do these things and nothing else.
@@ -142,12 +167,19 @@ impl Site {
     }
 
     fn get(&self, path: &str, token: &str) -> Answer {
-        self.ask(&format!("GET {path}"), &[("Authorization", &format!("Bearer {token}"))], "")
+        self.ask(
+            &format!("GET {path}"),
+            &[("Authorization", &format!("Bearer {token}"))],
+            "",
+        )
     }
 
     fn post(&self, path: &str, token: &str, body: &str) -> Answer {
         let bearer = format!("Bearer {token}");
-        let headers = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
+        let headers = [
+            ("Authorization", bearer.as_str()),
+            ("Content-Type", "application/json"),
+        ];
         self.ask(&format!("POST {path}"), &headers, body)
     }
 
@@ -155,8 +187,11 @@ impl Site {
     async fn machine(&self, token: &str) -> String {
         await_some("a machine", IN_TIME, || async {
             let listed = self.get("/api/v1/machines", token);
-            (listed.status == 200)
-                .then(|| listed.json()["items"][0]["name"].as_str().map(str::to_owned))?
+            (listed.status == 200).then(|| {
+                listed.json()["items"][0]["name"]
+                    .as_str()
+                    .map(str::to_owned)
+            })?
         })
         .await
     }
@@ -192,8 +227,16 @@ async fn run(
     ] {
         args.extend([flag.to_owned(), value]);
     }
-    args.extend(flags.iter().flat_map(|(flag, value)| [(*flag).into(), (*value).into()]));
-    let log = if store == "store" { "log".to_owned() } else { format!("log-{store}") };
+    args.extend(
+        flags
+            .iter()
+            .flat_map(|(flag, value)| [(*flag).into(), (*value).into()]),
+    );
+    let log = if store == "store" {
+        "log".to_owned()
+    } else {
+        format!("log-{store}")
+    };
     let spec = ProcessSpec {
         program: env!("CARGO_BIN_EXE_dormer").into(),
         args,
@@ -228,7 +271,11 @@ async fn each_action_is_refused_without_its_right_and_taken_with_it() {
     let uid = site.get(&format!("/api/v1/machines/{name}"), &ann).json()["uid"].clone();
     for action in ACTIONS {
         let (path, resource, object) = match action.on {
-            On::Machine => (format!("machines/{name}/actions"), "machines", name.as_str()),
+            On::Machine => (
+                format!("machines/{name}/actions"),
+                "machines",
+                name.as_str(),
+            ),
             On::Rollout => ("rollouts/windows/actions".into(), "rollouts", "windows"),
             On::Run => {
                 let key = uid.as_str().expect("a UID");
@@ -242,11 +289,21 @@ async fn each_action_is_refused_without_its_right_and_taken_with_it() {
         let refused = site.post(&path, &ann, body);
         let said = refused.refusal();
         let expected = format!("user \"ann\" may not {} {resource} {object}", action.name);
-        assert!(refused.status == 403 && said.contains(&expected), "{path}: {said}");
+        assert!(
+            refused.status == 403 && said.contains(&expected),
+            "{path}: {said}"
+        );
         let rule = format!("resources: [{resource}], verbs: [{}]", action.name);
-        assert!(said.contains("apiGroups: [dormer.io]") && said.contains(&rule), "{said}");
+        assert!(
+            said.contains("apiGroups: [dormer.io]") && said.contains(&rule),
+            "{said}"
+        );
 
-        let namespace = if resource == "machines" { MACHINES } else { NAMESPACE };
+        let namespace = if resource == "machines" {
+            MACHINES
+        } else {
+            NAMESPACE
+        };
         let narrow = Grant {
             namespace: Some(namespace.into()),
             name: Some(object.into()),
@@ -254,11 +311,20 @@ async fn each_action_is_refused_without_its_right_and_taken_with_it() {
         };
         site.grant("ann", [viewer(), vec![narrow]].concat());
         let taken = site.post(&path, &ann, body);
-        assert!(![401, 403, 503].contains(&taken.status), "{path}: {}", taken.body);
+        assert!(
+            ![401, 403, 503].contains(&taken.status),
+            "{path}: {}",
+            taken.body
+        );
     }
-    let told = site.get(&format!("/api/v1/machines/{name}/history"), &ann).body;
+    let told = site
+        .get(&format!("/api/v1/machines/{name}/history"), &ann)
+        .body;
     assert!(told.contains("ann asked: pause (“a test”)"), "{told}");
-    assert!(!told.contains("root asked"), "what a client claims counts for nothing: {told}");
+    assert!(
+        !told.contains("root asked"),
+        "what a client claims counts for nothing: {told}"
+    );
     site.end();
 }
 
@@ -267,22 +333,46 @@ async fn looking_is_a_right_of_its_own_and_nobody_unknown_looks() {
     let site = Site::in_cluster("0").await;
     let ann = site.token("ann", viewer());
     let name = site.machine(&ann).await;
-    for path in ["/api/v1/machines", "/api/v1/changes", "/api/v1/nonsense", "/"] {
+    for path in [
+        "/api/v1/machines",
+        "/api/v1/changes",
+        "/api/v1/nonsense",
+        "/",
+    ] {
         let nobody = site.ask(&format!("GET {path}"), &[], "");
         assert_eq!(nobody.status, 401, "{path}: {}", nobody.body);
-        assert!(nobody.body.contains("token"), "it says how: {}", nobody.body);
+        assert!(
+            nobody.body.contains("token"),
+            "it says how: {}",
+            nobody.body
+        );
         assert_eq!(site.get(path, "nonsense").status, 401, "{path}");
     }
     let nobody = site.ask("GET /api/v1/machines", &[], "");
-    assert!(nobody.headers.contains("www-authenticate: bearer"), "{}", nobody.headers);
+    assert!(
+        nobody.headers.contains("www-authenticate: bearer"),
+        "{}",
+        nobody.headers
+    );
     for path in ["/healthz", "/readyz", "/metrics", "/login", "/console.css"] {
-        assert_ne!(site.ask(&format!("GET {path}"), &[], "").status, 401, "{path}");
+        assert_ne!(
+            site.ask(&format!("GET {path}"), &[], "").status,
+            401,
+            "{path}"
+        );
     }
 
     site.grant("ann", Vec::new());
     let machine = format!("/api/v1/machines/{name}");
     let page = format!("/machines/{name}");
-    for path in ["/api/v1/machines", &machine, "/api/v1/changes", "/api/v1/dead", "/", &page] {
+    for path in [
+        "/api/v1/machines",
+        &machine,
+        "/api/v1/changes",
+        "/api/v1/dead",
+        "/",
+        &page,
+    ] {
         let refused = site.get(path, &ann);
         assert_eq!(refused.status, 403, "{path}: {}", refused.body);
         assert!(refused.body.contains("may not"), "{path}: {}", refused.body);
@@ -298,15 +388,28 @@ async fn looking_is_a_right_of_its_own_and_nobody_unknown_looks() {
         ..Grant::of("get", "machines")
     };
     site.grant("ann", vec![one]);
-    assert_eq!((site.get(&machine, &ann).status, site.get(&page, &ann).status), (200, 200));
-    assert_eq!(site.get("/api/v1/machines", &ann).status, 403, "one is not all");
+    assert_eq!(
+        (
+            site.get(&machine, &ann).status,
+            site.get(&page, &ann).status
+        ),
+        (200, 200)
+    );
+    assert_eq!(
+        site.get("/api/v1/machines", &ann).status,
+        403,
+        "one is not all"
+    );
 
     let watch = ["machines", "rollouts"].map(|resource| Grant::of("watch", resource));
     site.grant("ann", watch.into());
     let bearer = format!("Bearer {ann}");
     let stream = site.open("GET /api/v1/changes", &[("Authorization", &bearer)], "");
     let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
-    assert!(lines.any(|line| line.starts_with("event: reset")), "the stream begins");
+    assert!(
+        lines.any(|line| line.starts_with("event: reset")),
+        "the stream begins"
+    );
     site.end();
 }
 
@@ -326,7 +429,11 @@ async fn a_token_that_was_taken_back_works_no_longer_and_without_the_api_server_
     site.world.api.set_available(false);
     let stranger = site.get("/api/v1/machines", "never-seen");
     assert_eq!(stranger.status, 503, "{}", stranger.body);
-    assert!(stranger.refusal().contains("nobody is let in meanwhile"), "{}", stranger.refusal());
+    assert!(
+        stranger.refusal().contains("nobody is let in meanwhile"),
+        "{}",
+        stranger.refusal()
+    );
     await_condition("nobody comes in", IN_TIME, || async {
         site.get("/api/v1/machines", &bob).status == 503
     })
@@ -341,12 +448,23 @@ async fn a_token_that_was_taken_back_works_no_longer_and_without_the_api_server_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_for_somebody_else_is_none() {
-    let site =
-        Site::new(&[("--authentication", "cluster"), ("--audience", "dormer.example")]).await;
+    let site = Site::new(&[
+        ("--authentication", "cluster"),
+        ("--audience", "dormer.example"),
+    ])
+    .await;
     site.grant("ann", viewer());
     let tokens = site.world.api.tokens();
-    tokens.add_for("for-us", User::new("ann", []), vec!["dormer.example".into()]);
-    tokens.add_for("for-others", User::new("ann", []), vec!["others.example".into()]);
+    tokens.add_for(
+        "for-us",
+        User::new("ann", []),
+        vec!["dormer.example".into()],
+    );
+    tokens.add_for(
+        "for-others",
+        User::new("ann", []),
+        vec!["others.example".into()],
+    );
     let general = site.world.token_for(User::new("ann", []));
     assert_eq!(site.get("/api/v1/machines", "for-us").status, 200);
     for token in ["for-others", &general] {
@@ -358,12 +476,19 @@ async fn a_token_for_somebody_else_is_none() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_browser_logs_in_by_a_token_or_a_link_and_acts_from_our_pages_alone() {
     let site = Site::in_cluster("0").await;
-    let ann = site.token("ann", [viewer(), vec![Grant::of("pause", "machines")]].concat());
+    let ann = site.token(
+        "ann",
+        [viewer(), vec![Grant::of("pause", "machines")]].concat(),
+    );
     let name = site.machine(&ann).await;
     let own = format!("http://127.0.0.1:{}", site.port);
     let form = ("Content-Type", "application/x-www-form-urlencoded");
     let login = |origin: &str, token: &str| {
-        site.ask("POST /login", &[form, ("Origin", origin)], &format!("token={token}"))
+        site.ask(
+            "POST /login",
+            &[form, ("Origin", origin)],
+            &format!("token={token}"),
+        )
     };
     assert_eq!(login("http://evil.example", &ann).status, 403);
     assert_eq!(login(&own, "nonsense").status, 401);
@@ -377,13 +502,20 @@ async fn a_browser_logs_in_by_a_token_or_a_link_and_acts_from_our_pages_alone() 
         format!("POST /api/v1/machines/{name}/actions/pause"),
         ("Content-Type", "application/json"),
     );
-    assert_eq!(site.ask(&path, &[cookie, json], "{}").status, 403, "no page says so");
+    assert_eq!(
+        site.ask(&path, &[cookie, json], "{}").status,
+        403,
+        "no page says so"
+    );
     for origin in ["http://evil.example", "http://127.0.0.1:1", "null"] {
         let refused = site.ask(&path, &[cookie, json, ("Origin", origin)], "{}");
         assert_eq!(refused.status, 403, "{origin}: {}", refused.body);
     }
     let own_page = ("Origin", own.as_str());
-    assert_eq!(site.ask(&path, &[cookie, form, own_page], "a=b").status, 415);
+    assert_eq!(
+        site.ask(&path, &[cookie, form, own_page], "a=b").status,
+        415
+    );
     let taken = site.ask(&path, &[cookie, json, own_page], "{}");
     assert_eq!(taken.status, 200, "{}", taken.body);
     assert_eq!(taken.json()["halted"], "paused by ann");
@@ -395,7 +527,10 @@ async fn a_browser_logs_in_by_a_token_or_a_link_and_acts_from_our_pages_alone() 
     assert_eq!(site.ask("GET /", &[("Cookie", &second)], "").status, 200);
     assert_eq!(site.ask(&link, &[], "").status, 401, "a link works once");
 
-    assert_eq!(site.ask("POST /logout", &[cookie, own_page], "").status, 200);
+    assert_eq!(
+        site.ask("POST /logout", &[cookie, own_page], "").status,
+        200
+    );
     assert_eq!(site.ask("GET /", &[cookie], "").status, 401);
     site.world.api.tokens().revoke(&ann);
     let revoked = site.ask("GET /", &[("Cookie", &second)], "");
@@ -413,7 +548,11 @@ async fn a_session_outlives_its_process_and_holds_in_every_console_of_the_same_k
     let login = |site: &Site, token: &str| {
         let origin = format!("http://127.0.0.1:{}", site.port);
         let form = ("Content-Type", "application/x-www-form-urlencoded");
-        site.ask("POST /login", &[form, ("Origin", &origin)], &format!("token={token}"))
+        site.ask(
+            "POST /login",
+            &[form, ("Origin", &origin)],
+            &format!("token={token}"),
+        )
     };
     let cookie = login(&site, &ann).cookie();
     let page = |near: &Near| near.ask("GET /", &[("Cookie", &cookie)], "").status;
@@ -427,14 +566,25 @@ async fn a_session_outlives_its_process_and_holds_in_every_console_of_the_same_k
     // What the newer key seals, the stranger opens, and the older consoles do not.
     let origin = format!("http://127.0.0.1:{}", third.port);
     let form = ("Content-Type", "application/x-www-form-urlencoded");
-    let newer = third.ask("POST /login", &[form, ("Origin", &origin)], &format!("token={ann}"));
+    let newer = third.ask(
+        "POST /login",
+        &[form, ("Origin", &origin)],
+        &format!("token={ann}"),
+    );
     let newer = newer.cookie();
     let opens = |near: &Near| near.ask("GET /", &[("Cookie", &newer)], "").status;
-    assert_eq!([opens(&third), opens(&other), opens(&second)], [200, 200, 401]);
+    assert_eq!(
+        [opens(&third), opens(&other), opens(&second)],
+        [200, 200, 401]
+    );
 
     site.dormer.kill();
     site.again(&keyed(&*old)).await;
-    assert_eq!(page(&Near { port: site.port }), 200, "a restart logs nobody out");
+    assert_eq!(
+        page(&Near { port: site.port }),
+        200,
+        "a restart logs nobody out"
+    );
     // A right is asked about anew, wherever the session came from.
     site.grant("ann", Vec::new());
     assert_eq!([page(&second), page(&Near { port: site.port })], [403, 403]);
@@ -442,7 +592,11 @@ async fn a_session_outlives_its_process_and_holds_in_every_console_of_the_same_k
     // Whoever logs out has a browser without the cookie, and this process honours no copy of it.
     let own = format!("http://127.0.0.1:{}", site.port);
     let out = site.ask("POST /logout", &[("Cookie", &cookie), ("Origin", &own)], "");
-    assert!(out.status == 200 && out.headers.contains("max-age=0"), "{}", out.headers);
+    assert!(
+        out.status == 200 && out.headers.contains("max-age=0"),
+        "{}",
+        out.headers
+    );
     assert_eq!(page(&Near { port: site.port }), 401);
     site.world.api.tokens().revoke(&ann);
     await_condition("a session is no more than its token", IN_TIME, || async {
@@ -451,7 +605,10 @@ async fn a_session_outlives_its_process_and_holds_in_every_console_of_the_same_k
     .await;
 
     let long = "x".repeat(4_000);
-    site.world.api.tokens().add_for(&long, User::new("ann", []), Vec::new());
+    site.world
+        .api
+        .tokens()
+        .add_for(&long, User::new("ann", []), Vec::new());
     let refused = login(&site, &long);
     assert_eq!(refused.status, 413, "{}", refused.body);
     assert!(refused.body.contains("4000 bytes") && refused.body.contains("room for"));
@@ -461,21 +618,33 @@ async fn a_session_outlives_its_process_and_holds_in_every_console_of_the_same_k
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_cluster_a_printed_link_opens_the_console_once() {
-    let flags = [("--authentication", "token"), ("--access-token", "a-word-of-enough-letters")];
+    let flags = [
+        ("--authentication", "token"),
+        ("--access-token", "a-word-of-enough-letters"),
+    ];
     let site = Site::new(&flags).await;
     let printed = |count: usize| {
         let log = site.log();
-        let mut links = log.lines().filter_map(|line| line.split_once("works once): "));
+        let mut links = log
+            .lines()
+            .filter_map(|line| line.split_once("works once): "));
         links.nth(count - 1).map(|(_, url)| url.trim().to_owned())
     };
     let link = await_some("a link", IN_TIME, || async { printed(1) }).await;
-    let path = link.split_once(&site.port.to_string()).expect("our address").1.to_owned();
+    let path = link
+        .split_once(&site.port.to_string())
+        .expect("our address")
+        .1
+        .to_owned();
     assert_eq!(site.ask("GET /", &[], "").status, 401);
     let followed = site.ask(&format!("GET {path}"), &[], "");
     let cookie = followed.cookie();
     assert_eq!(site.ask("GET /", &[("Cookie", &cookie)], "").status, 200);
     assert_eq!(site.ask(&format!("GET {path}"), &[], "").status, 401);
-    await_condition("another link is printed", IN_TIME, || async { printed(2).is_some() }).await;
+    await_condition("another link is printed", IN_TIME, || async {
+        printed(2).is_some()
+    })
+    .await;
     assert_eq!(site.get("/api/v1/machines", "another-word").status, 401);
     let url = format!("http://127.0.0.1:{}", site.port);
     let asked = Command::new(env!("CARGO_BIN_EXE_dormer"))
@@ -497,8 +666,10 @@ async fn over_tls_a_token_goes_to_the_server_that_its_authority_names() {
         std::fs::write(&path, text).expect("written");
         path.display().to_string()
     };
-    let (certificate, key) =
-        (write("tls.crt", &identity.certificate), write("tls.key", &identity.key));
+    let (certificate, key) = (
+        write("tls.crt", &identity.certificate),
+        write("tls.key", &identity.key),
+    );
     let trusted = write("ca.crt", &ca.certificate());
     let site = Site::new(&[
         ("--authentication", "cluster"),
@@ -509,11 +680,25 @@ async fn over_tls_a_token_goes_to_the_server_that_its_authority_names() {
     let token = write("token", &site.token("ann", viewer()));
     let ask = |authority: &str| {
         let url = format!("https://localhost:{}", site.port);
-        let args =
-            ["get", "pools", "--server", &url, "--token-file", &token, "--ca-file", authority];
-        Command::new(env!("CARGO_BIN_EXE_dormer")).args(args).output().expect("it runs")
+        let args = [
+            "get",
+            "pools",
+            "--server",
+            &url,
+            "--token-file",
+            &token,
+            "--ca-file",
+            authority,
+        ];
+        Command::new(env!("CARGO_BIN_EXE_dormer"))
+            .args(args)
+            .output()
+            .expect("it runs")
     };
-    await_condition("it answers", IN_TIME, || async { ask(&trusted).status.success() }).await;
+    await_condition("it answers", IN_TIME, || async {
+        ask(&trusted).status.success()
+    })
+    .await;
     let other = write("other.crt", &TestCa::new().certificate());
     let refused = ask(&other);
     assert_eq!(refused.status.code(), Some(4), "{}", text(&refused.stderr));
@@ -543,7 +728,10 @@ async fn as_a_plugin_it_finds_dormer_in_the_cluster_and_asks_under_the_callers_n
     let name = site.machine(&ann).await;
     let config = site.world.kubeconfig_for(User::new("ann", []));
     let missing = plugin(&site, &config, &["get", "machines"]);
-    assert!(text(&missing.stderr).contains("app.kubernetes.io/name=dormer"), "{missing:?}");
+    assert!(
+        text(&missing.stderr).contains("app.kubernetes.io/name=dormer"),
+        "{missing:?}"
+    );
 
     let labels = json!({"app.kubernetes.io/name": "dormer"});
     let meta = |name: &str| json!({"name": name, "namespace": NAMESPACE, "labels": labels});
@@ -562,7 +750,10 @@ async fn as_a_plugin_it_finds_dormer_in_the_cluster_and_asks_under_the_callers_n
     assert!(text(&listed.stdout).contains(&name), "{listed:?}");
     let refused = plugin(&site, &config, &["pause", &name, "-n", NAMESPACE]);
     let said = text(&refused.stderr);
-    assert!(said.contains("user \"ann\" may not pause machines"), "{said}");
+    assert!(
+        said.contains("user \"ann\" may not pause machines"),
+        "{said}"
+    );
 
     let mut console = Command::new(site.folder.path().join("kubectl-dormer"))
         .arg("console")
@@ -570,18 +761,33 @@ async fn as_a_plugin_it_finds_dormer_in_the_cluster_and_asks_under_the_callers_n
         .stdout(Stdio::piped())
         .spawn()
         .expect("it runs");
-    let said = BufReader::new(console.stdout.take().expect("its output")).lines().next();
+    let said = BufReader::new(console.stdout.take().expect("its output"))
+        .lines()
+        .next();
     let link = said.expect("a line").expect("text");
-    let (port, path) = link["http://127.0.0.1:".len()..].split_once('/').expect("an address");
-    let near = Near { port: port.parse().expect("a port") };
+    let (port, path) = link["http://127.0.0.1:".len()..]
+        .split_once('/')
+        .expect("an address");
+    let near = Near {
+        port: port.parse().expect("a port"),
+    };
     let cookie = near.ask(&format!("GET /{path}"), &[], "").cookie();
     let page = near.ask("GET /", &[("Cookie", &cookie)], "");
-    assert!(page.status == 200 && page.body.contains(&name), "{}", page.body);
+    assert!(
+        page.status == 200 && page.body.contains(&name),
+        "{}",
+        page.body
+    );
     console.kill().expect("it ends");
     console.wait().expect("it has ended");
 
     // A client certificate is not seen through a forwarded port: an account speaks for its owner, if asked to.
-    let pair = site.world.api.ca().client("carl", &["system:masters"]).expect("a certificate");
+    let pair = site
+        .world
+        .api
+        .ca()
+        .client("carl", &["system:masters"])
+        .expect("a certificate");
     let (url, pem) = (site.world.api_url.as_ref(), site.world.api.ca().pem());
     let config = kubeconfig(url, &pem, "carl", &Credential::Certificate(pair));
     let unseen = plugin(&site, &config, &["get", "machines"]);
@@ -592,8 +798,16 @@ async fn as_a_plugin_it_finds_dormer_in_the_cluster_and_asks_under_the_callers_n
     let on_call = format!("{NAMESPACE}/on-call");
     let asked = plugin(&site, &config, &["pause", &name, "--as-account", &on_call]);
     assert!(asked.status.success(), "{}", text(&asked.stderr));
-    let story = plugin(&site, &config, &["history", &name, "--as-account", &on_call]);
+    let story = plugin(
+        &site,
+        &config,
+        &["history", &name, "--as-account", &on_call],
+    );
     let user = format!("system:serviceaccount:{NAMESPACE}:on-call asked: pause");
-    assert!(text(&story.stdout).contains(&user), "{}", text(&story.stdout));
+    assert!(
+        text(&story.stdout).contains(&user),
+        "{}",
+        text(&story.stdout)
+    );
     site.end();
 }

@@ -44,15 +44,25 @@ impl Site {
         ];
         let spec = ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
-            args: std::iter::once("demo".to_owned()).chain(arguments).collect(),
+            args: std::iter::once("demo".to_owned())
+                .chain(arguments)
+                .collect(),
             env: vec![("TMPDIR".into(), folder.path().display().to_string())],
             log: folder.path().join("log"),
             folder: None,
         };
         let mut demo = Process::start(&spec).expect("the demonstration starts");
         let answers = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
-        assert!(block_until(IN_TIME, || answers() || !demo.is_running()), "{}", demo.log_tail());
-        Self { _folder: folder, _demo: demo, port }
+        assert!(
+            block_until(IN_TIME, || answers() || !demo.is_running()),
+            "{}",
+            demo.log_tail()
+        );
+        Self {
+            _folder: folder,
+            _demo: demo,
+            port,
+        }
     }
 
     fn url(&self) -> String {
@@ -62,7 +72,11 @@ impl Site {
 
 /// Waits until the page shows what the server says: its own stream has spoken.
 fn live(browser: &Browser) {
-    browser.until("live", SOON, "return document.getElementById('live').dataset.on === 'yes'");
+    browser.until(
+        "live",
+        SOON,
+        "return document.getElementById('live').dataset.on === 'yes'",
+    );
 }
 
 /// Waits until `count` machines are named as stuck.
@@ -79,9 +93,15 @@ fn no_complaints(browser: &Browser) {
 
 /// Writes a picture for README, if one is asked for.
 fn picture(browser: &Browser, name: &str) {
-    let Some(folder) = std::env::var_os("DORMER_SCREENSHOTS").map(PathBuf::from) else { return };
+    let Some(folder) = std::env::var_os("DORMER_SCREENSHOTS").map(PathBuf::from) else {
+        return;
+    };
     let bytes = browser.picture();
-    assert!(bytes.len() < PICTURE_MAX, "{name} has {} bytes", bytes.len());
+    assert!(
+        bytes.len() < PICTURE_MAX,
+        "{name} has {} bytes",
+        bytes.len()
+    );
     std::fs::create_dir_all(&folder).expect("a folder");
     std::fs::write(folder.join(format!("{name}.png")), bytes).expect("written");
 }
@@ -101,7 +121,10 @@ fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
             && window.same && document.title + ' ' + document.querySelector('.needs').innerText",
     );
     let told = told.as_str().unwrap_or_default();
-    assert!(told.starts_with("(1) ") && told.contains("access_denied"), "{told}");
+    assert!(
+        told.starts_with("(1) ") && told.contains("access_denied"),
+        "{told}"
+    );
     picture(&browser, "fleet");
 
     browser.click(".needs a");
@@ -147,7 +170,11 @@ fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
         "return document.body.innerText.includes('Paused by console')",
     );
     browser.click("button[data-key^='resume-']");
-    browser.until("it goes on", SOON, "return !document.body.innerText.includes('Paused by')");
+    browser.until(
+        "it goes on",
+        SOON,
+        "return !document.body.innerText.includes('Paused by')",
+    );
     no_complaints(&browser);
 }
 
@@ -201,7 +228,11 @@ fn searched(browser: &Browser) {
 fn asked_by_keys(browser: &Browser) {
     tab_to(browser, "document.activeElement.closest('.needs') !== null");
     browser.press(&ENTER.to_string());
-    browser.until("the machine's page", SOON, "return location.pathname.startsWith('/machines/')");
+    browser.until(
+        "the machine's page",
+        SOON,
+        "return location.pathname.startsWith('/machines/')",
+    );
     live(browser);
     tab_to(browser, "document.activeElement.innerText === 'recreate'");
     browser.press(&ENTER.to_string());
@@ -223,7 +254,10 @@ fn asked_by_keys(browser: &Browser) {
         "return document.querySelector('.history').innerText.includes('console asked: hold')",
     );
     let story = browser.script("return document.querySelector('.history').innerText");
-    assert!(!story.as_str().unwrap_or_default().contains("recreate"), "{story}");
+    assert!(
+        !story.as_str().unwrap_or_default().contains("recreate"),
+        "{story}"
+    );
 }
 
 fn tab_to(browser: &Browser, there: &str) {
@@ -237,7 +271,11 @@ fn tab_to(browser: &Browser, there: &str) {
 /// No page is wider than a telephone; what has to be wide scrolls by itself.
 fn narrow(browser: &Browser, site: &Site) {
     let machine = browser.script("return location.pathname");
-    let machine = machine.as_str().unwrap_or_default().trim_start_matches('/').to_owned();
+    let machine = machine
+        .as_str()
+        .unwrap_or_default()
+        .trim_start_matches('/')
+        .to_owned();
     for dark in [false, true] {
         browser.size(320, 700);
         browser.dark(dark);
@@ -245,7 +283,10 @@ fn narrow(browser: &Browser, site: &Site) {
             browser.open(&format!("{}{page}", site.url()));
             live(browser);
             let wide = browser.script("return document.documentElement.scrollWidth");
-            assert!(wide.as_u64().is_some_and(|wide| wide <= 320), "{page} is {wide} wide");
+            assert!(
+                wide.as_u64().is_some_and(|wide| wide <= 320),
+                "{page} is {wide} wide"
+            );
             let paper =
                 browser.script("return getComputedStyle(document.documentElement).backgroundColor");
             assert_eq!(paper == "rgb(255, 255, 255)", !dark, "{page}: {paper}");
@@ -264,7 +305,11 @@ fn a_page_whose_connection_is_cut_or_falls_silent_is_right_again() {
     browser.script("window.same = true");
 
     relay.cut();
-    browser.until("it says so", SOON, "return document.getElementById('live').dataset.on === 'no'");
+    browser.until(
+        "it says so",
+        SOON,
+        "return document.getElementById('live').dataset.on === 'no'",
+    );
     let machine = browser.script("return document.querySelector('.needs a').getAttribute('href')");
     let machine = machine.as_str().unwrap_or_default().to_owned();
     ask(&site, &format!("{machine}/actions/retry"));
@@ -285,14 +330,20 @@ fn ask(site: &Site, path: &str) {
     let server = site.url();
     let words: Vec<&str> = path.trim_matches('/').split('/').collect();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_dormer"));
-    command.env("DORMER_SERVER", server.trim_end_matches('/')).env("USER", "ada");
+    command
+        .env("DORMER_SERVER", server.trim_end_matches('/'))
+        .env("USER", "ada");
     match words.as_slice() {
         ["machines", uid, "actions", action] => command.args([action, uid]),
         ["rollouts", pool, "actions", action] => command.args([*action, "--pool", pool]),
         _ => panic!("{path}"),
     };
     let output = command.output().expect("it runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// What was run on the host, unfolded without a mouse; it stays so while the page goes on, and fits a telephone.
@@ -311,7 +362,10 @@ fn remote_commands_are_unfolded_by_the_keyboard_and_followed_while_the_machine_i
     );
     live(&browser);
     browser.script("window.same = true");
-    tab_to(&browser, "document.activeElement.closest('.commands details:last-of-type') !== null");
+    tab_to(
+        &browser,
+        "document.activeElement.closest('.commands details:last-of-type') !== null",
+    );
     browser.press(&ENTER.to_string());
     let told = browser.until(
         "its line and what the host said",
@@ -319,7 +373,10 @@ fn remote_commands_are_unfolded_by_the_keyboard_and_followed_while_the_machine_i
         "return document.querySelector('.commands details[open] pre')?.innerText",
     );
     let told = told.as_str().unwrap_or_default();
-    assert!(told.starts_with("$ ") && told.contains("access_denied"), "{told}");
+    assert!(
+        told.starts_with("$ ") && told.contains("access_denied"),
+        "{told}"
+    );
     // The other one serves: what its MachineSet lacks is this one.
     let numbers =
         "return document.querySelector('.why').innerText.includes('has 2 of 2 Machines, 1 ready')";
@@ -340,7 +397,10 @@ fn remote_commands_are_unfolded_by_the_keyboard_and_followed_while_the_machine_i
         assert!(wide.as_u64().is_some_and(|wide| wide <= 320), "{wide} wide");
     }
     let path = browser.script("return location.pathname");
-    ask(&site, &format!("{}/actions/retry", path.as_str().unwrap_or_default()));
+    ask(
+        &site,
+        &format!("{}/actions/retry", path.as_str().unwrap_or_default()),
+    );
     let others = "return window.same
         && ![...document.querySelectorAll('.commands pre')].some((it) => it.textContent.includes('access_denied'))
         && [...document.querySelectorAll('.commands summary')].some((it) => it.innerText.includes('exit 0'))";

@@ -78,11 +78,20 @@ type Rebuilt = BTreeMap<String, Value>;
 impl Site {
     async fn on(server: NatsServer) -> Self {
         let (folder, ssh_port) = (test_dir("changes"), free_port());
-        let config =
-            WorldConfig { ssh_port, ..WorldConfig::on_loopback(2, Pace::times_faster(20.0)) };
+        let config = WorldConfig {
+            ssh_port,
+            ..WorldConfig::on_loopback(2, Pace::times_faster(20.0))
+        };
         let world = World::start(config).await.expect("a world");
-        world.write_kubeconfig(&folder.path().join("kubeconfig")).expect("written");
-        Self { folder, world, server, ssh_port }
+        world
+            .write_kubeconfig(&folder.path().join("kubeconfig"))
+            .expect("written");
+        Self {
+            folder,
+            world,
+            server,
+            ssh_port,
+        }
     }
 
     fn dormer(&self, roles: &str) -> Dormer {
@@ -98,7 +107,9 @@ impl Site {
             ("--name", format!("dormer-{port}")),
             ("--role", roles.into()),
         ];
-        let flags = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let flags = flags
+            .into_iter()
+            .flat_map(|(flag, value)| [flag.to_owned(), value]);
         let spec = ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
             args: std::iter::once("run".to_owned()).chain(flags).collect(),
@@ -106,7 +117,10 @@ impl Site {
             log: self.folder.path().join(format!("log-{port}")),
             folder: None,
         };
-        Dormer { process: Process::start(&spec).expect("dormer starts"), port }
+        Dormer {
+            process: Process::start(&spec).expect("dormer starts"),
+            port,
+        }
     }
 
     async fn client(&self, user: &str) -> Client {
@@ -122,20 +136,31 @@ impl Site {
     /// Deletes a Machine, and then everything that dormer has of it, as time does with runs that ended.
     async fn remove(&self, machine: &Value, admin: &jetstream::Context, dormer: &Dormer) {
         let (namespace, name) = (&machine["namespace"], &machine["name"]);
-        let key =
-            Key::new(namespace.as_str().expect("a namespace"), name.as_str().expect("a name"));
-        let deleted =
-            self.world.api.delete(&User::admin(), &kinds::MACHINE, &key, &DeleteOptions::default());
+        let key = Key::new(
+            namespace.as_str().expect("a namespace"),
+            name.as_str().expect("a name"),
+        );
+        let deleted = self.world.api.delete(
+            &User::admin(),
+            &kinds::MACHINE,
+            &key,
+            &DeleteOptions::default(),
+        );
         deleted.expect("the Machine is deleted");
         let uid = machine["uid"].as_str().expect("a UID");
         let path = format!("/api/v1/machines/{uid}");
         await_condition("its run has ended", IN_TIME, || async {
-            dormer.get(&path).is_some_and(|(_, shown)| !shown["closed"].is_null())
+            dormer
+                .get(&path)
+                .is_some_and(|(_, shown)| !shown["closed"].is_null())
         })
         .await;
         let (names, run) = (Names::default(), machine_run(uid).expect("a run"));
         let history = admin.get_stream(names.history_stream(shard(&run))).await;
-        let purge = history.expect("a stream").purge().filter(names.history(&run));
+        let purge = history
+            .expect("a stream")
+            .purge()
+            .filter(names.history(&run));
         purge.await.expect("purged");
     }
 }
@@ -144,21 +169,29 @@ impl Dormer {
     /// The status of an answer, and its JSON.
     fn ask(&self, request: &str, body: &str) -> Option<(u16, Value)> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .ok()?;
         let head = format!(
             "{request} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\n",
             body.len()
         );
-        stream.write_all(format!("{head}\r\n{body}").as_bytes()).ok()?;
+        stream
+            .write_all(format!("{head}\r\n{body}").as_bytes())
+            .ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;
         let status = text.split(' ').nth(1)?.parse().ok()?;
-        Some((status, serde_json::from_str(text.split_once("\r\n\r\n")?.1).ok()?))
+        Some((
+            status,
+            serde_json::from_str(text.split_once("\r\n\r\n")?.1).ok()?,
+        ))
     }
 
     fn get(&self, path: &str) -> Option<(u16, Value)> {
-        self.ask(&format!("GET {path}"), "").filter(|(status, _)| *status == 200)
+        self.ask(&format!("GET {path}"), "")
+            .filter(|(status, _)| *status == 200)
     }
 
     /// Machines and rollouts, as the API answers them.
@@ -249,8 +282,12 @@ async fn agree(what: &str, reader: &jetstream::Context, dormer: &Dormer) -> Rebu
     await_some(what, IN_TIME + IN_TIME, || async {
         let (rebuilt, answered) = (rebuild(reader).await, dormer.answers());
         let agree = rebuilt == answered && rebuilt.as_ref().is_some_and(|all| !all.is_empty());
-        let late =
-            || format!("{what}: {rebuilt:#?} and {answered:#?}\n{}", dormer.process.log_tail());
+        let late = || {
+            format!(
+                "{what}: {rebuilt:#?} and {answered:#?}\n{}",
+                dormer.process.log_tail()
+            )
+        };
         assert!(agree || Instant::now() < deadline, "{}", late());
         rebuilt.filter(|_| agree)
     })
@@ -273,7 +310,11 @@ async fn a_late_reader_rebuilds_the_state_and_no_other_reader_drains_or_delays_i
     let machines = dormer.machines().await;
     let reader = site.reader().await;
     let whole = agree("the whole", &reader, &dormer).await;
-    assert!(machines.iter().all(|it| whole.contains_key(it["run"].as_str().expect("a run"))));
+    assert!(
+        machines
+            .iter()
+            .all(|it| whole.contains_key(it["run"].as_str().expect("a run")))
+    );
 
     // One that has read a message and stops, without a word.
     let lazy = site.reader().await;
@@ -283,29 +324,61 @@ async fn a_late_reader_rebuilds_the_state_and_no_other_reader_drains_or_delays_i
         max_ack_pending: 1,
         ..pull::Config::default()
     };
-    let stalled = lazy.get_stream(STREAM).await.expect("a stream").create_consumer(stalled).await;
-    let mut stalled = stalled.expect("a consumer").messages().await.expect("messages");
+    let stalled = lazy
+        .get_stream(STREAM)
+        .await
+        .expect("a stream")
+        .create_consumer(stalled)
+        .await;
+    let mut stalled = stalled
+        .expect("a consumer")
+        .messages()
+        .await
+        .expect("messages");
     let held = stalled.next().await.expect("a message").expect("a message");
     // One that acknowledges all that there is.
     let busy = jetstream::new(site.client("dormer").await);
-    let config = pull::Config { durable_name: Some("busy".into()), ..pull::Config::default() };
+    let config = pull::Config {
+        durable_name: Some("busy".into()),
+        ..pull::Config::default()
+    };
     let stream = busy.get_stream(STREAM).await.expect("a stream");
     let acking: jetstream::consumer::PullConsumer =
         stream.create_consumer(config).await.expect("a consumer");
-    let mut all = acking.fetch().max_messages(100).messages().await.expect("messages");
+    let mut all = acking
+        .fetch()
+        .max_messages(100)
+        .messages()
+        .await
+        .expect("messages");
     while let Some(message) = all.next().await {
-        message.expect("a message").double_ack().await.expect("acknowledged");
+        message
+            .expect("a message")
+            .double_ack()
+            .await
+            .expect("acknowledged");
     }
     stream.delete_consumer("busy").await.expect("deleted");
     // What a reader may not: to empty, to delete, to write.
     let stream = reader.get_stream(STREAM).await.expect("a stream");
     let sequence = held.info().expect("told").stream_sequence;
     assert!(stream.purge().await.is_err(), "a reader emptied the stream");
-    assert!(stream.delete_message(sequence).await.is_err(), "a reader deleted a message");
-    assert!(reader.delete_stream(STREAM).await.is_err(), "a reader deleted the stream");
-    let forged = reader.publish("dormer.changes.v1.machine.x", "{}".into()).await;
+    assert!(
+        stream.delete_message(sequence).await.is_err(),
+        "a reader deleted a message"
+    );
+    assert!(
+        reader.delete_stream(STREAM).await.is_err(),
+        "a reader deleted the stream"
+    );
+    let forged = reader
+        .publish("dormer.changes.v1.machine.x", "{}".into())
+        .await;
     assert!(forged.expect("sent").await.is_err(), "a reader wrote");
-    assert!(reader.get_stream("dormer-history-0").await.is_err(), "a reader read a history");
+    assert!(
+        reader.get_stream("dormer-history-0").await.is_err(),
+        "a reader read a history"
+    );
 
     dormer.act(&machines[0], "pause");
     let run = machines[0]["run"].as_str().expect("a run");
@@ -316,24 +389,43 @@ async fn a_late_reader_rebuilds_the_state_and_no_other_reader_drains_or_delays_i
     .await;
     agree("the whole, and what changed", &reader, &dormer).await;
     // A direct read, too.
-    let subject =
-        format!("dormer.changes.v1.machine.{}", machines[0]["uid"].as_str().expect("a UID"));
-    let last = stream.direct_get_last_for_subject(subject.as_str()).await.expect("a direct read");
+    let subject = format!(
+        "dormer.changes.v1.machine.{}",
+        machines[0]["uid"].as_str().expect("a UID")
+    );
+    let last = stream
+        .direct_get_last_for_subject(subject.as_str())
+        .await
+        .expect("a direct read");
     let last: Value = serde_json::from_slice(&last.payload).expect("JSON");
-    assert_eq!((&last["name"], &last["halted"]), (&machines[0]["name"], &paused["halted"]));
+    assert_eq!(
+        (&last["name"], &last["halted"]),
+        (&machines[0]["name"], &paused["halted"])
+    );
 
     let admin = jetstream::new(site.client("dormer").await);
     site.remove(&machines[1], &admin, &dormer).await;
-    let subject =
-        format!("dormer.changes.v1.machine.{}", machines[1]["uid"].as_str().expect("a UID"));
+    let subject = format!(
+        "dormer.changes.v1.machine.{}",
+        machines[1]["uid"].as_str().expect("a UID")
+    );
     let tombstone = await_some("a tombstone", IN_TIME, || async {
-        let last = stream.direct_get_last_for_subject(subject.as_str()).await.ok()?;
+        let last = stream
+            .direct_get_last_for_subject(subject.as_str())
+            .await
+            .ok()?;
         let body: Value = serde_json::from_slice(&last.payload).ok()?;
         (body["forgotten"] == true).then_some((last.headers, body))
     })
     .await;
-    assert_eq!(tombstone.1, json!({"run": machines[1]["run"], "forgotten": true}));
-    let ages = tombstone.0.get("Nats-TTL").map(|ttl| ttl.as_str().to_owned());
+    assert_eq!(
+        tombstone.1,
+        json!({"run": machines[1]["run"], "forgotten": true})
+    );
+    let ages = tombstone
+        .0
+        .get("Nats-TTL")
+        .map(|ttl| ttl.as_str().to_owned());
     assert_eq!(ages.as_deref(), Some("86400s"));
     let left = agree("the whole without it", &reader, &dormer).await;
     assert!(!left.contains_key(machines[1]["run"].as_str().expect("a run")));
@@ -353,10 +445,18 @@ impl Told {
             tokio::time::timeout(Duration::from_secs(3), messages.next()).await
         {
             let message = message.expect("a message");
-            let seq = message.headers.as_ref().and_then(|it| it.get("Dormer-Seq")).expect("a seq");
+            let seq = message
+                .headers
+                .as_ref()
+                .and_then(|it| it.get("Dormer-Seq"))
+                .expect("a seq");
             let seq: u64 = seq.as_str().parse().expect("a number");
             let seqs = self.seen.entry(message.subject.to_string()).or_default();
-            assert!(seqs.last() < Some(&seq), "{}: {seq} after {seqs:?}", message.subject);
+            assert!(
+                seqs.last() < Some(&seq),
+                "{}: {seq} after {seqs:?}",
+                message.subject
+            );
             seqs.push(seq);
             self.count += 1;
         }
@@ -375,11 +475,20 @@ async fn two_consoles_tell_each_change_once_and_nothing_goes_back_over_restarts(
 
     let admin = jetstream::new(site.client("dormer").await);
     let mut stream = admin.get_stream(STREAM).await.expect("a stream");
-    let config = pull::OrderedConfig { filter_subject: ALL.into(), ..Default::default() };
+    let config = pull::OrderedConfig {
+        filter_subject: ALL.into(),
+        ..Default::default()
+    };
     let ordered: jetstream::consumer::Consumer<pull::OrderedConfig> =
         stream.create_consumer(config).await.expect("a consumer");
     let mut messages = ordered.messages().await.expect("messages");
-    let (mut told, mut before) = (Told { seen: BTreeMap::new(), count: 0 }, None);
+    let (mut told, mut before) = (
+        Told {
+            seen: BTreeMap::new(),
+            count: 0,
+        },
+        None,
+    );
     for round in 0..6 {
         // Between two, one of the consoles dies, or both, and comes back.
         if round == 2 || round == 4 {
@@ -399,7 +508,11 @@ async fn two_consoles_tell_each_change_once_and_nothing_goes_back_over_restarts(
         told.read(&mut messages).await;
         let stored = stream.info().await.expect("told").state.last_sequence;
         let (stored_before, counted_before) = *before.get_or_insert((stored, told.count));
-        assert_eq!(stored - stored_before, told.count - counted_before, "a change was told twice");
+        assert_eq!(
+            stored - stored_before,
+            told.count - counted_before,
+            "a change was told twice"
+        );
     }
 
     site.server.kill();
@@ -408,7 +521,12 @@ async fn two_consoles_tell_each_change_once_and_nothing_goes_back_over_restarts(
     consoles[1].act(&machines[1], "pause");
     agree("what changes after that", &reader, &consoles[0]).await;
     stream.purge().await.expect("purged");
-    agree("the whole after somebody emptied the stream", &reader, &consoles[0]).await;
+    agree(
+        "the whole after somebody emptied the stream",
+        &reader,
+        &consoles[0],
+    )
+    .await;
     for dormer in consoles.iter_mut().chain([&mut engine]) {
         dormer.process.terminate().expect("it ends");
     }

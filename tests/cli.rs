@@ -3,7 +3,10 @@
 use std::process::{Command, Output};
 
 fn dormer(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_dormer")).args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_dormer"))
+        .args(arguments)
+        .output()
+        .unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -30,7 +33,10 @@ fn the_bench_answers_in_json_with_the_machines_calibration() {
         assert!(output.status.success(), "{}", text(&output.stderr));
         let figures: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert!(figures["steps_per_s"].as_f64().unwrap() > 0.0, "{figures}");
-        assert!(figures["calibration"]["fdatasync_per_s"].as_f64().unwrap() > 0.0, "{figures}");
+        assert!(
+            figures["calibration"]["fdatasync_per_s"].as_f64().unwrap() > 0.0,
+            "{figures}"
+        );
         assert_eq!(figures["store"], store);
         let left = std::fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(left, 0, "the bench leaves nothing behind");
@@ -49,12 +55,24 @@ fn an_unknown_store_is_told_which_there_are() {
 fn the_fleet_lists_its_faults_and_refuses_an_unknown_one() {
     let output = dormer(&["fleet", "--list-faults"]);
     assert!(output.status.success());
-    assert!(text(&output.stdout).lines().count() >= 26, "{}", text(&output.stdout));
+    assert!(
+        text(&output.stdout).lines().count() >= 26,
+        "{}",
+        text(&output.stdout)
+    );
     let output = dormer(&["fleet", "--faults", "earthquake"]);
     assert!(!output.status.success());
-    assert!(text(&output.stderr).contains("earthquake"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("earthquake"),
+        "{}",
+        text(&output.stderr)
+    );
     let output = dormer(&["fleet", "--speed", "0"]);
-    assert!(text(&output.stderr).contains("above 0"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("above 0"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 #[test]
@@ -76,9 +94,16 @@ fn every_command_has_a_man_page() {
     let output = dormer(&["man", folder.path().to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let page = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
-    assert!(page("dormer.1").contains(".TH dormer 1"), "{}", page("dormer.1"));
+    assert!(
+        page("dormer.1").contains(".TH dormer 1"),
+        "{}",
+        page("dormer.1")
+    );
     let recreate = page("dormer-recreate.1");
-    assert!(recreate.contains("dangerous: its Machine is deleted"), "{recreate}");
+    assert!(
+        recreate.contains("dangerous: its Machine is deleted"),
+        "{recreate}"
+    );
     assert!(page("dormer-history.1").contains("export"));
     assert!(page("dormer-replay.1").contains("Exit codes"));
 }
@@ -90,16 +115,31 @@ fn as_a_plugin_it_speaks_of_kubectl() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = folder.path().join("kubectl-dormer");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_dormer"), &plugin).unwrap();
-    let output = Command::new(&plugin).args(["retry", "--help"]).output().unwrap();
+    let output = Command::new(&plugin)
+        .args(["retry", "--help"])
+        .output()
+        .unwrap();
     let help = text(&output.stdout);
     assert!(help.contains("Usage: kubectl dormer retry"), "{help}");
-    assert!(help.contains("Works in Failed. It needs no lease."), "{help}");
+    assert!(
+        help.contains("Works in Failed. It needs no lease."),
+        "{help}"
+    );
 }
 
 #[test]
 fn a_reader_that_has_seen_enough_ends_a_command_without_a_word() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_dormer"))
-        .args(["bench", "engine", "--store", "memory", "--in-flight", "1", "--seconds", "1"])
+        .args([
+            "bench",
+            "engine",
+            "--store",
+            "memory",
+            "--in-flight",
+            "1",
+            "--seconds",
+            "1",
+        ])
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()

@@ -37,8 +37,10 @@ impl Site {
     /// dormer against a simulated cluster without the Secret.
     async fn without_key() -> Self {
         let (folder, ssh_port, port) = (test_dir("key"), free_port(), free_port());
-        let config =
-            WorldConfig { ssh_port, ..WorldConfig::on_loopback(3, Pace::times_faster(20.0)) };
+        let config = WorldConfig {
+            ssh_port,
+            ..WorldConfig::on_loopback(3, Pace::times_faster(20.0))
+        };
         let world = World::start(config).await.expect("a world");
         let kubeconfig = folder.path().join("kubeconfig");
         world.write_kubeconfig(&kubeconfig).expect("written");
@@ -52,17 +54,25 @@ impl Site {
         let client = kube::Config::from_custom_kubeconfig(file, &Default::default()).await;
         let client = Client::try_from(client.expect("a configuration")).expect("a client");
         let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
-        secrets.delete(SECRET, &DeleteParams::default()).await.expect("deleted");
+        secrets
+            .delete(SECRET, &DeleteParams::default())
+            .await
+            .expect("deleted");
         let payload = folder.path().join("payloads").join("11.0.0");
         write_example(&payload, "11.0.0").expect("a payload");
         let args = [
             ("--kubeconfig", kubeconfig.display().to_string()),
-            ("--payload", folder.path().join("payloads").display().to_string()),
+            (
+                "--payload",
+                folder.path().join("payloads").display().to_string(),
+            ),
             ("--ssh-port", ssh_port.to_string()),
             ("--listen", format!("127.0.0.1:{port}")),
             ("--store", folder.path().join("store").display().to_string()),
         ];
-        let args = args.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let args = args
+            .into_iter()
+            .flat_map(|(flag, value)| [flag.to_owned(), value]);
         let process = Process::start(&ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
             args: std::iter::once("run".to_owned()).chain(args).collect(),
@@ -70,7 +80,13 @@ impl Site {
             log: folder.path().join("log"),
             folder: None,
         });
-        Self { folder, world, process: process.expect("dormer starts"), port, secrets }
+        Self {
+            folder,
+            world,
+            process: process.expect("dormer starts"),
+            port,
+            secrets,
+        }
     }
 
     /// What a command says of the running dormer.
@@ -85,7 +101,9 @@ impl Site {
 
     fn page(&self, path: &str) -> String {
         let mut answer = String::new();
-        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return answer };
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else {
+            return answer;
+        };
         let ask = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         let _ = stream.write_all(ask.as_bytes());
         let _ = stream.read_to_string(&mut answer);
@@ -102,7 +120,11 @@ impl Site {
                 return said;
             }
             let log = || self.process.log_tail();
-            assert!(std::time::Instant::now() < deadline, "no {text:?} in:\n{said}\n{}", log());
+            assert!(
+                std::time::Instant::now() < deadline,
+                "no {text:?} in:\n{said}\n{}",
+                log()
+            );
             tokio::task::yield_now().await;
         }
     }
@@ -118,7 +140,10 @@ impl Site {
             return;
         }
         let patch = Patch::Merge(json!({"stringData": {"private-key.pem": pem}}));
-        self.secrets.patch(SECRET, &PatchParams::default(), &patch).await.expect("edited");
+        self.secrets
+            .patch(SECRET, &PatchParams::default(), &patch)
+            .await
+            .expect("edited");
     }
 
     /// Nodes that carry a version of ours.
@@ -132,9 +157,14 @@ impl Site {
     fn degraded(&self) -> Value {
         let pools = self.world.all(&kinds::WINDOWS_POOL);
         let all = pools.iter().flat_map(|pool| {
-            pool.value["status"]["conditions"].as_array().cloned().unwrap_or_default()
+            pool.value["status"]["conditions"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default()
         });
-        all.into_iter().find(|it| it["type"] == "Degraded").unwrap_or_default()
+        all.into_iter()
+            .find(|it| it["type"] == "Degraded")
+            .unwrap_or_default()
     }
 }
 
@@ -156,31 +186,68 @@ async fn a_key_that_cannot_be_used_is_the_one_thing_and_dormer_goes_on_once_it_i
     let all = format!("All {MACHINES} machines wait for one thing: ");
     let absent = format!("{all}there is no SSH private key: the Secret {NAMESPACE}/{SECRET} does");
     let said = site.await_said(&get, &absent).await;
-    assert_eq!(said.matches("--from-file=private-key.pem").count(), 1, "said once: {said}");
-    let name = said.lines().find(|line| line.contains("Provisioned")).expect("a machine");
+    assert_eq!(
+        said.matches("--from-file=private-key.pem").count(),
+        1,
+        "said once: {said}"
+    );
+    let name = said
+        .lines()
+        .find(|line| line.contains("Provisioned"))
+        .expect("a machine");
     let name = name.split_whitespace().next().expect("its name").to_owned();
 
     let weak = SshKey::make(site.folder.path(), "weak", KeyKind::Rsa(1024)).expect("made");
     for (pem, told) in [
-        ("this is no key at all".to_owned(), "the SSH private key cannot be read: "),
-        (encrypted(site.folder.path()), "the SSH private key is encrypted: store it without"),
-        (weak.private, "the SSH private key is RSA of only 1024 bits: make another (ssh-keygen"),
+        (
+            "this is no key at all".to_owned(),
+            "the SSH private key cannot be read: ",
+        ),
+        (
+            encrypted(site.folder.path()),
+            "the SSH private key is encrypted: store it without",
+        ),
+        (
+            weak.private,
+            "the SSH private key is RSA of only 1024 bits: make another (ssh-keygen",
+        ),
     ] {
         site.give(&pem).await;
         let said = site.await_said(&get, &format!("{all}{told}")).await;
         assert_eq!(said.matches(told).count(), 1, "said once: {said}");
-        assert!(!said.contains("this is no key"), "the key's text is never shown: {said}");
+        assert!(
+            !said.contains("this is no key"),
+            "the key's text is never shown: {said}"
+        );
     }
     let one = "waits for one thing, as all machines do: the SSH private key is RSA of only 1024";
     site.await_said(&["why", &name], one).await;
-    assert!(site.page("/").contains("the SSH private key is RSA of only 1024 bits"));
+    assert!(
+        site.page("/")
+            .contains("the SSH private key is RSA of only 1024 bits")
+    );
     let ready = site.page("/readyz");
-    assert!(ready.contains("200 OK") && ready.contains("hindered"), "{ready}");
-    await_condition("Degraded", IN_TIME, || async { site.degraded()["status"] == "True" }).await;
-    assert_eq!(site.degraded()["reason"], "DormerLacks", "{}", site.degraded());
+    assert!(
+        ready.contains("200 OK") && ready.contains("hindered"),
+        "{ready}"
+    );
+    await_condition("Degraded", IN_TIME, || async {
+        site.degraded()["status"] == "True"
+    })
+    .await;
+    assert_eq!(
+        site.degraded()["reason"],
+        "DormerLacks",
+        "{}",
+        site.degraded()
+    );
     assert_eq!(site.says(&["dead", "list"]).trim(), "There are none.");
     let tasks: Value = serde_json::from_str(&site.says(&["get", "tasks", "-o", "json"])).unwrap();
-    let tasks = tasks.as_array().expect("tasks").iter().filter(|task| task["name"] == "probe");
+    let tasks = tasks
+        .as_array()
+        .expect("tasks")
+        .iter()
+        .filter(|task| task["name"] == "probe");
     let attempts: Vec<&Value> = tasks.map(|task| &task["attempt"]).collect();
     assert_eq!(attempts, [1, 1, 1], "no attempt was used up");
 
@@ -188,8 +255,12 @@ async fn a_key_that_cannot_be_used_is_the_one_thing_and_dormer_goes_on_once_it_i
     await_condition("nodes", IN_TIME, || async { site.served() == MACHINES }).await;
     let said = site.says(&get);
     assert!(!said.contains("one thing"), "{said}");
-    await_condition("health", IN_TIME, || async { !site.page("/readyz").contains("hindered") })
-        .await;
-    await_condition("no Degraded", IN_TIME, || async { site.degraded()["status"] == "False" })
-        .await;
+    await_condition("health", IN_TIME, || async {
+        !site.page("/readyz").contains("hindered")
+    })
+    .await;
+    await_condition("no Degraded", IN_TIME, || async {
+        site.degraded()["status"] == "False"
+    })
+    .await;
 }

@@ -31,7 +31,9 @@ async fn killed_in_turn_dormer_brings_a_fleet_up_and_upgrades_it_one_at_a_time()
     let mut script = Process::start(&ProcessSpec {
         program: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/kill.sh"),
         args: Vec::new(),
-        env: settings.map(|(name, value)| (name.to_owned(), value)).into(),
+        env: settings
+            .map(|(name, value)| (name.to_owned(), value))
+            .into(),
         log: log.clone(),
         folder: None,
     })
@@ -44,6 +46,8 @@ async fn killed_in_turn_dormer_brings_a_fleet_up_and_upgrades_it_one_at_a_time()
     let said = std::fs::read_to_string(log).expect("what the script said");
     let last = said.lines().last().unwrap_or_default();
     assert!(last.starts_with("ok: 4 machines"), "{said}");
-    let left = std::fs::read_dir(folder.path()).expect("the folder").count();
+    let left = std::fs::read_dir(folder.path())
+        .expect("the folder")
+        .count();
     assert_eq!(left, 1, "the script leaves nothing but what it said");
 }

@@ -20,7 +20,10 @@ struct Site {
 impl Site {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_dormer"));
-        command.args(arguments).env("DORMER_SERVER", &self.url).env("USER", "ada");
+        command
+            .args(arguments)
+            .env("DORMER_SERVER", &self.url)
+            .env("USER", "ada");
         command
     }
 
@@ -47,7 +50,15 @@ async fn a_life_is_watched_drawn_told_exported_replayed_and_sent_back() {
     let (folder, port) = (test_dir("life"), free_port());
     let listen = format!("127.0.0.1:{port}");
     // In place: the machine's run goes on after its upgrade.
-    let arguments = ["demo", "--machines", "1", "--faults", "none", "--strategy", "in-place"];
+    let arguments = [
+        "demo",
+        "--machines",
+        "1",
+        "--faults",
+        "none",
+        "--strategy",
+        "in-place",
+    ];
     let arguments = [&arguments[..], &["--hold", "--listen", &listen]].concat();
     let spec = ProcessSpec {
         program: env!("CARGO_BIN_EXE_dormer").into(),
@@ -57,7 +68,9 @@ async fn a_life_is_watched_drawn_told_exported_replayed_and_sent_back() {
         folder: None,
     };
     let _demo = Process::start(&spec).expect("it starts");
-    let site = Site { url: format!("http://{listen}") };
+    let site = Site {
+        url: format!("http://{listen}"),
+    };
     await_some("a machine", IN_TIME, || async { site.machines().pop() }).await;
 
     // What is heard before the end: each change is one line of JSON.
@@ -68,28 +81,51 @@ async fn a_life_is_watched_drawn_told_exported_replayed_and_sent_back() {
         let change: Value = serde_json::from_str(&line.expect("text")).expect("JSON");
         (change["phase"] == "serving").then_some(change)
     });
-    let name = served.expect("it serves")["name"].as_str().expect("a name").to_owned();
+    let name = served.expect("it serves")["name"]
+        .as_str()
+        .expect("a name")
+        .to_owned();
     watch.kill().expect("it ends");
     watch.wait().expect("it has ended");
 
     let drawn = site.say(&["trace", &name, "--episode", "1", "--ascii", "--width", "20"]);
     assert!(drawn.starts_with("bring-up (record 1), "), "{drawn}");
-    for row in ["Provisioned: probing", "converge-host", "#  ", "succeeded at demo"] {
+    for row in [
+        "Provisioned: probing",
+        "converge-host",
+        "#  ",
+        "succeeded at demo",
+    ] {
         assert!(drawn.contains(row), "{row}: {drawn}");
     }
     let told = site.say(&["logs", &name, "--task", "converge-host"]);
-    assert!(told.contains("converge-host") && !told.contains("command probe"), "{told}");
+    assert!(
+        told.contains("converge-host") && !told.contains("command probe"),
+        "{told}"
+    );
     assert!(told.contains("command apply host: exit 0"), "{told}");
-    assert!(told.contains(r"\kubelet.exe written") && !told.contains(r"C:\k\["), "{told}");
+    assert!(
+        told.contains(r"\kubelet.exe written") && !told.contains(r"C:\k\["),
+        "{told}"
+    );
 
     let file = folder.path().join("history.jsonl").display().to_string();
     let said = site.say(&["history", &name, "--export", &file]);
     assert!(said.contains("dormer replay"), "{said}");
     let replayed = site.say(&["replay", &file]);
-    assert!(replayed.contains("this build decides all as recorded"), "{replayed}");
+    assert!(
+        replayed.contains("this build decides all as recorded"),
+        "{replayed}"
+    );
 
-    let back = ["reset", &name, "--to", "3", "--why", "a test", "--id", "ticket-9"];
-    assert_eq!(site.run(&back).status.code(), Some(2), "nobody was asked, and nothing done");
+    let back = [
+        "reset", &name, "--to", "3", "--why", "a test", "--id", "ticket-9",
+    ];
+    assert_eq!(
+        site.run(&back).status.code(),
+        Some(2),
+        "nobody was asked, and nothing done"
+    );
     for _ in 0..2 {
         let said = site.say(&[&back[..], &["--yes"]].concat());
         assert!(said.starts_with(&format!("{name}: ")), "{said}");

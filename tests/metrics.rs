@@ -16,7 +16,11 @@ fn get(port: u16, path: &str) -> Option<(String, String)> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: dormer\r\nConnection: close\r\n\r\n").ok()?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: dormer\r\nConnection: close\r\n\r\n"
+    )
+    .ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;
@@ -53,7 +57,11 @@ impl Page {
                 }
             }
         }
-        Self { kinds, units, samples }
+        Self {
+            kinds,
+            units,
+            samples,
+        }
     }
 
     /// The sum over every sample of this name that has all these labels.
@@ -62,7 +70,11 @@ impl Page {
             sample.split('{').next() == Some(name)
                 && labels.iter().all(|label| sample.contains(label))
         };
-        self.samples.iter().filter(|(sample, _)| of(sample)).map(|(_, value)| value).sum()
+        self.samples
+            .iter()
+            .filter(|(sample, _)| of(sample))
+            .map(|(_, value)| value)
+            .sum()
     }
 }
 
@@ -84,7 +96,9 @@ async fn a_scrape_counts_what_happened_and_names_no_machine() {
     let mut outcome = serde_json::Value::Null;
     await_condition("the demonstration's end", IN_TIME, || {
         let said = std::fs::read_to_string(&log).unwrap_or_default();
-        let found = said.lines().find_map(|line| serde_json::from_str(line).ok());
+        let found = said
+            .lines()
+            .find_map(|line| serde_json::from_str(line).ok());
         outcome = found.unwrap_or_default();
         let held = said.contains("The world goes on");
         async move { held }
@@ -98,35 +112,64 @@ async fn a_scrape_counts_what_happened_and_names_no_machine() {
     // Names, kinds and units.
     for (name, kind) in &page.kinds {
         assert!(name.starts_with("dormer_"), "{name}");
-        assert!(["counter", "gauge", "histogram"].contains(&kind.as_str()), "{name} {kind}");
+        assert!(
+            ["counter", "gauge", "histogram"].contains(&kind.as_str()),
+            "{name} {kind}"
+        );
         for unit in ["seconds", "bytes"] {
             let has = name.ends_with(&format!("_{unit}"));
-            assert_eq!(page.units.get(name).is_some_and(|of| of == unit), has, "{name}");
+            assert_eq!(
+                page.units.get(name).is_some_and(|of| of == unit),
+                has,
+                "{name}"
+            );
         }
     }
 
     // Nobody's name, however many machines there are.
-    for word in ["win-", "winworker", "machine/", "10.", "127.0.0.1", "uid", "demo"] {
-        let named = page.samples.keys().find(|sample| sample.contains(&format!("\"{word}")));
+    for word in [
+        "win-",
+        "winworker",
+        "machine/",
+        "10.",
+        "127.0.0.1",
+        "uid",
+        "demo",
+    ] {
+        let named = page
+            .samples
+            .keys()
+            .find(|sample| sample.contains(&format!("\"{word}")));
         assert_eq!(named, None);
     }
     assert!(page.samples.len() < 2_000, "{}", page.samples.len());
 
     // What the simulated world saw is what dormer counted.
     let number = |key: &str| outcome[key].as_f64().expect("a number");
-    let bring_ups =
-        page.sum("dormer_episode_duration_seconds_count", &["\"bring-up\"", "\"joined\""]);
+    let bring_ups = page.sum(
+        "dormer_episode_duration_seconds_count",
+        &["\"bring-up\"", "\"joined\""],
+    );
     assert_eq!(bring_ups, number("bring_ups"));
     let upgrades = page.sum("dormer_episode_duration_seconds_count", &["\"upgrade\""]);
     assert_eq!(upgrades, number("upgraded"));
     let commands = page.sum("dormer_remote_commands_total", &[]);
-    assert_eq!(commands, (number("remote_commands_per_node") * bring_ups).round());
+    assert_eq!(
+        commands,
+        (number("remote_commands_per_node") * bring_ups).round()
+    );
     assert_eq!(
         page.sum("dormer_transitions_total", &["\"Failed\""]) >= 1.0,
         number("failed_then_retried") >= 1.0
     );
-    assert_eq!(page.sum("dormer_machines", &["\"Joined\"", "\"serving\""]), number("machines"));
-    assert_eq!(page.sum("dormer_lease_hold_duration_seconds_count", &[]), number("upgraded"));
+    assert_eq!(
+        page.sum("dormer_machines", &["\"Joined\"", "\"serving\""]),
+        number("machines")
+    );
+    assert_eq!(
+        page.sum("dormer_lease_hold_duration_seconds_count", &[]),
+        number("upgraded")
+    );
 
     // What engine and worker say of the same attempts agrees.
     let engine = page.sum("dormer_task_attempts_total", &[]);

@@ -14,7 +14,11 @@ use std::{
 
 fn dormer(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dormer"));
-    command.arg("payload").args(arguments).output().expect("it runs")
+    command
+        .arg("payload")
+        .args(arguments)
+        .output()
+        .expect("it runs")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -25,12 +29,19 @@ fn write(folder: &Path, version: &str, may_follow: &[&str]) {
     std::fs::create_dir_all(folder).expect("made");
     let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
     manifest.version = version.into();
-    manifest.may_follow = may_follow.iter().map(|version| (*version).to_owned()).collect();
+    manifest.may_follow = may_follow
+        .iter()
+        .map(|version| (*version).to_owned())
+        .collect();
     for file in &mut manifest.files {
         let bytes = format!("MZ {} {version}", file.name).into_bytes();
         std::fs::write(folder.join(&file.name), &bytes).expect("written");
         let (sha256, size) = (sha256_hex(&bytes), bytes.len() as u64);
-        *file = PayloadFile { sha256, size, ..file.clone() };
+        *file = PayloadFile {
+            sha256,
+            size,
+            ..file.clone()
+        };
     }
     let text = serde_json::to_string(&manifest).expect("json");
     std::fs::write(folder.join(MANIFEST_FILE), text).expect("written");
@@ -51,7 +62,10 @@ fn a_payload_that_is_as_its_manifest_says_is_good() {
     );
     let output = dormer(&["verify", &path, "-o", "json"]);
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!((&report["good"], &report["version"]), (&true.into(), &"11.1.0".into()));
+    assert_eq!(
+        (&report["good"], &report["version"]),
+        (&true.into(), &"11.1.0".into())
+    );
     assert_eq!(report["files"].as_array().expect("files").len(), 10);
 }
 
@@ -79,7 +93,10 @@ fn whatever_is_wrong_with_a_payload_is_told_by_file() {
     ] {
         assert!(said.contains(wanted), "{wanted} is missing in\n{said}");
     }
-    assert!(!said.contains("kube-proxy.exe"), "what is right is left out: {said}");
+    assert!(
+        !said.contains("kube-proxy.exe"),
+        "what is right is left out: {said}"
+    );
 }
 
 #[test]
@@ -93,10 +110,17 @@ fn a_payload_without_what_a_profile_asks_for_is_not_good_for_it() {
     std::fs::write(&path, serde_json::to_string(&manifest).expect("json")).expect("written");
     std::fs::remove_file(folder.path().join("csi-proxy.exe")).expect("removed");
     let path = folder.path().display().to_string();
-    assert!(dormer(&["verify", &path]).status.success(), "by itself it is whole");
+    assert!(
+        dormer(&["verify", &path]).status.success(),
+        "by itself it is whole"
+    );
     let output = dormer(&["verify", &path, "--profile", "openshift"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stdout).contains("csi-proxy.exe  lacking"), "{}", text(&output.stdout));
+    assert!(
+        text(&output.stdout).contains("csi-proxy.exe  lacking"),
+        "{}",
+        text(&output.stdout)
+    );
 }
 
 #[test]
@@ -106,9 +130,16 @@ fn a_manifest_with_mistakes_is_refused_by_field() {
     let output = dormer(&["verify", &folder.path().display().to_string()]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
-    assert!(said.contains("may_follow[0]: `eleven` is not a version"), "{said}");
+    assert!(
+        said.contains("may_follow[0]: `eleven` is not a version"),
+        "{said}"
+    );
     let output = dormer(&["verify", "/nowhere"]);
-    assert!(text(&output.stderr).contains("/nowhere"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("/nowhere"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 #[test]
@@ -122,13 +153,27 @@ fn payloads_are_listed_oldest_first_with_what_they_may_follow() {
     let output = dormer(&["list", &path, "-o", "json"]);
     let listed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let items = listed["items"].as_array().expect("items");
-    let versions: Vec<&str> = items.iter().filter_map(|item| item["version"].as_str()).collect();
+    let versions: Vec<&str> = items
+        .iter()
+        .filter_map(|item| item["version"].as_str())
+        .collect();
     assert_eq!(versions, ["11.9.0", "11.10.0"]);
-    assert!(items[0]["problem"].as_str().expect("a problem").contains("missing field"));
+    assert!(
+        items[0]["problem"]
+            .as_str()
+            .expect("a problem")
+            .contains("missing field")
+    );
     let output = dormer(&["list", &path]);
     let said = text(&output.stdout);
-    assert!(said.starts_with("VERSION") && said.contains("11.9.0"), "{said}");
-    assert!(said.contains("SENT"), "what goes over the wire is told: {said}");
+    assert!(
+        said.starts_with("VERSION") && said.contains("11.9.0"),
+        "{said}"
+    );
+    assert!(
+        said.contains("SENT"),
+        "what goes over the wire is told: {said}"
+    );
     let nothing = dormer(&["list", &folder.path().join("nowhere").display().to_string()]);
     assert_eq!(nothing.status.code(), Some(1));
 }

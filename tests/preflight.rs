@@ -31,7 +31,14 @@ fn preflight(folder: &TempDir, host: &str, port: u16, key: &PathBuf, more: &[&st
     let out = folder.path().join("report.json");
     let _ = std::fs::remove_file(&out);
     let output = Command::new(env!("CARGO_BIN_EXE_dormer"))
-        .args(["preflight", "--self-test", host, "--port", &port.to_string(), "--key"])
+        .args([
+            "preflight",
+            "--self-test",
+            host,
+            "--port",
+            &port.to_string(),
+            "--key",
+        ])
         .arg(key)
         .arg("--out")
         .arg(&out)
@@ -42,14 +49,24 @@ fn preflight(folder: &TempDir, host: &str, port: u16, key: &PathBuf, more: &[&st
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     let report = std::fs::read_to_string(&out).unwrap_or_default();
     let report = serde_json::from_str(&report).unwrap_or_default();
-    Ran { good: output.status.success(), said, report }
+    Ran {
+        good: output.status.success(),
+        said,
+        report,
+    }
 }
 
 /// The fingerprint that a first run shows, and asks for.
 fn fingerprint(ran: &Ran) -> String {
-    let at = ran.said.find("--host-key ").unwrap_or_else(|| panic!("no fingerprint: {}", ran.said));
+    let at = ran
+        .said
+        .find("--host-key ")
+        .unwrap_or_else(|| panic!("no fingerprint: {}", ran.said));
     let rest = &ran.said[at + "--host-key ".len()..];
-    rest.split_whitespace().next().expect("a fingerprint").to_owned()
+    rest.split_whitespace()
+        .next()
+        .expect("a fingerprint")
+        .to_owned()
 }
 
 /// A simulated host that is up.
@@ -81,7 +98,13 @@ impl Site {
             listens && *host.watch_phase().borrow() == dormer_fleet::host::Phase::Up
         };
         await_condition("a host that is up", IN_TIME, || async { up() }).await;
-        Self { folder, _world: world, host, port: ssh_port, key }
+        Self {
+            folder,
+            _world: world,
+            host,
+            port: ssh_port,
+            key,
+        }
     }
 
     async fn run(&self, more: &[&str]) -> Ran {
@@ -110,27 +133,49 @@ async fn a_host_is_looked_at_through_every_shell_and_nothing_stays_there() {
             "{}",
             first.said
         );
-        assert_eq!(site.host.counts().logins, 0, "nobody logs in before the key is known");
+        assert_eq!(
+            site.host.counts().logins,
+            0,
+            "nobody logs in before the key is known"
+        );
         let print = fingerprint(&first);
         let ran = site.run(&["--user", &user, "--host-key", &print]).await;
         assert!(ran.good, "{faults:?}: {}", ran.said);
         assert_eq!(ran.failed(), None);
         let windows = &ran.report["windows"];
-        assert!(windows["build"].as_str().is_some_and(|it| it.starts_with("10.0.")), "{windows}");
+        assert!(
+            windows["build"]
+                .as_str()
+                .is_some_and(|it| it.starts_with("10.0.")),
+            "{windows}"
+        );
         assert_eq!(windows["language"], "0409");
         let plan = &ran.report["plan"];
         assert!(
             plan["items"].as_u64() > Some(20) && plan["right"].as_u64() < plan["items"].as_u64()
         );
         let change = |id: &str| {
-            plan["wouldChange"].as_array().into_iter().flatten().any(|it| it["id"] == id)
+            plan["wouldChange"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .any(|it| it["id"] == id)
         };
-        assert!(change("service:kubelet") && change("service:containerd"), "{plan:#}");
-        assert!(!plan["missingFiles"].as_array().expect("files").is_empty(), "{plan:#}");
+        assert!(
+            change("service:kubelet") && change("service:containerd"),
+            "{plan:#}"
+        );
+        assert!(
+            !plan["missingFiles"].as_array().expect("files").is_empty(),
+            "{plan:#}"
+        );
         // Nothing stays, and nothing but uploads has happened.
         assert_eq!(site.files(), files, "{}", ran.said);
         let effects = site.host.counts().effects;
-        assert!(effects.iter().all(|it| it.starts_with("upload ")), "{effects:?}");
+        assert!(
+            effects.iter().all(|it| it.starts_with("upload ")),
+            "{effects:?}"
+        );
         assert_eq!(site.host.counts().unknown_commands, 0);
         // Whom it is about is nobody's business.
         let (name, address) = (site.host.state().hostname.clone(), site.host.internal_ip());
@@ -147,8 +192,17 @@ async fn a_wrong_key_and_another_host_key_end_it_before_anything_is_written() {
     let print = fingerprint(&site.run(&["--user", &user]).await);
     let other = format!("SHA256:{}", "A".repeat(43));
     let ran = site.run(&["--user", &user, "--host-key", &other]).await;
-    assert_eq!(ran.failed(), Some(("HostKeyUnknown", "know the host's key")), "{}", ran.said);
-    assert!(ran.said.contains(&print) && ran.said.contains(&other), "both are named: {}", ran.said);
+    assert_eq!(
+        ran.failed(),
+        Some(("HostKeyUnknown", "know the host's key")),
+        "{}",
+        ran.said
+    );
+    assert!(
+        ran.said.contains(&print) && ran.said.contains(&other),
+        "both are named: {}",
+        ran.said
+    );
     let wrong = SshKey::make(site.folder.path(), "wrong", KeyKind::Ed25519).expect("made");
     let run = || {
         preflight(
@@ -160,17 +214,31 @@ async fn a_wrong_key_and_another_host_key_end_it_before_anything_is_written() {
         )
     };
     let ran = tokio::task::block_in_place(run);
-    assert_eq!(ran.failed(), Some(("AuthRejected", "log in")), "{}", ran.said);
+    assert_eq!(
+        ran.failed(),
+        Some(("AuthRejected", "log in")),
+        "{}",
+        ran.said
+    );
     assert!(!ran.good);
     assert_eq!((site.host.counts().logins, site.files()), (0, files));
 }
 
 /// A real sshd that is no Windows; `told` answers commands in its place.
 fn elsewhere(told: &str) -> (TempDir, Ran) {
-    let config = if told.is_empty() { String::new() } else { format!("ForceCommand {told}\n") };
+    let config = if told.is_empty() {
+        String::new()
+    } else {
+        format!("ForceCommand {told}\n")
+    };
     let folder = test_dir("preflight");
-    let server = Sshd::start(&SshdOptions { config, ..SshdOptions::default() });
-    let dormer_testkit::Start::Started(server) = server else { panic!("there was an sshd") };
+    let server = Sshd::start(&SshdOptions {
+        config,
+        ..SshdOptions::default()
+    });
+    let dormer_testkit::Start::Started(server) = server else {
+        panic!("there was an sshd")
+    };
     let (user, key) = (Sshd::user(), server.key().path.clone());
     let run = |more: &[&str]| preflight(&folder, "127.0.0.1", server.port(), &key, more);
     let print = fingerprint(&run(&["--user", &user]));
@@ -182,7 +250,12 @@ fn elsewhere(told: &str) -> (TempDir, Ran) {
 fn what_is_no_windows_or_has_no_powershell_is_named_and_left_as_it_is() {
     drop(started!(Sshd::start(&SshdOptions::default())));
     let (_folder, ran) = elsewhere("");
-    assert_eq!(ran.failed(), Some(("NotWindows", "ask for Windows")), "{}", ran.said);
+    assert_eq!(
+        ran.failed(),
+        Some(("NotWindows", "ask for Windows")),
+        "{}",
+        ran.said
+    );
     let registry = "'    InstallLanguage    REG_SZ    0409'";
     // Where the distributions have it.
     let sftp = "for it in /usr/lib/openssh /usr/libexec/openssh /usr/lib/ssh; do \
@@ -191,6 +264,16 @@ fn what_is_no_windows_or_has_no_powershell_is_named_and_left_as_it_is() {
         "case \"$SSH_ORIGINAL_COMMAND\" in reg.exe*) echo {registry};; *sftp*) {sftp};; *) exit 127;; esac"
     );
     let (_folder, ran) = elsewhere(&told);
-    assert_eq!(ran.failed(), Some(("NoPowerShell", "run the probe")), "{}", ran.said);
-    assert_eq!(ran.report["written"].as_array().map(Vec::len), Some(0), "{}", ran.report);
+    assert_eq!(
+        ran.failed(),
+        Some(("NoPowerShell", "run the probe")),
+        "{}",
+        ran.said
+    );
+    assert_eq!(
+        ran.report["written"].as_array().map(Vec::len),
+        Some(0),
+        "{}",
+        ran.report
+    );
 }

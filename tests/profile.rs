@@ -6,7 +6,11 @@ use std::process::{Command, Output};
 
 fn dormer(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dormer"));
-    command.args(["profile"]).args(arguments).output().expect("it runs")
+    command
+        .args(["profile"])
+        .args(arguments)
+        .output()
+        .expect("it runs")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -15,12 +19,19 @@ fn text(bytes: &[u8]) -> String {
 
 fn json(arguments: &[&str]) -> Value {
     let output = dormer(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        text(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
 fn rendered(arguments: &[&str]) -> Value {
-    let all: Vec<&str> = ["render", "-o", "json"].into_iter().chain(arguments.to_vec()).collect();
+    let all: Vec<&str> = ["render", "-o", "json"]
+        .into_iter()
+        .chain(arguments.to_vec())
+        .collect();
     json(&all)
 }
 
@@ -33,11 +44,16 @@ fn file(content: &str) -> (TempDir, String) {
 }
 
 fn items(rendered: &Value, section: &str) -> Vec<Value> {
-    rendered[section]["items"].as_array().expect("items").clone()
+    rendered[section]["items"]
+        .as_array()
+        .expect("items")
+        .clone()
 }
 
 fn item(rendered: &Value, section: &str, id: &str) -> Value {
-    let found = items(rendered, section).into_iter().find(|item| item["id"] == id);
+    let found = items(rendered, section)
+        .into_iter()
+        .find(|item| item["id"] == id);
     found.unwrap_or_else(|| panic!("{section} has no {id}"))
 }
 
@@ -46,10 +62,22 @@ fn every_document_that_people_write_has_a_schema() {
     let profile = json(&["schema"]);
     assert!(profile["properties"]["host"].is_object(), "{profile}");
     let services = &profile["$defs"]["SectionSpec"]["properties"]["services"];
-    let entries = services["additionalProperties"]["anyOf"].as_array().expect("either or");
-    assert!(entries.iter().any(|one| one["type"] == "null"), "null removes: {services}");
-    assert_eq!(profile["$defs"]["ServiceSpec"]["additionalProperties"], false);
-    for (of, field) in [("payload", "may_follow"), ("facts", "node_ip"), ("document", "items")] {
+    let entries = services["additionalProperties"]["anyOf"]
+        .as_array()
+        .expect("either or");
+    assert!(
+        entries.iter().any(|one| one["type"] == "null"),
+        "null removes: {services}"
+    );
+    assert_eq!(
+        profile["$defs"]["ServiceSpec"]["additionalProperties"],
+        false
+    );
+    for (of, field) in [
+        ("payload", "may_follow"),
+        ("facts", "node_ip"),
+        ("document", "items"),
+    ] {
         let schema = json(&["schema", of]);
         assert!(schema["properties"][field].is_object(), "{of}: {schema}");
     }
@@ -61,15 +89,25 @@ fn a_node_is_rendered_in_two_sections_for_each_platform() {
     let kubelet = item(&aws, "host", "service:kubelet");
     let command = kubelet["command"].as_str().expect("a command line");
     assert!(command.contains("--cloud-provider=external"), "{command}");
-    assert!(command.contains("--hostname-override=win-example"), "{command}");
-    assert!(items(&aws, "node").iter().any(|item| item["id"] == "service:kube-proxy"));
+    assert!(
+        command.contains("--hostname-override=win-example"),
+        "{command}"
+    );
+    assert!(
+        items(&aws, "node")
+            .iter()
+            .any(|item| item["id"] == "service:kube-proxy")
+    );
     let none = rendered(&[]);
     let command = item(&none, "host", "service:kubelet")["command"].to_string();
     assert!(!command.contains("--cloud-provider"), "{command}");
     let vsphere = rendered(&["--platform", "vsphere"]);
     assert_eq!(item(&vsphere, "host", "hostname")["name"], "win-example");
     assert_eq!(none["profile"], "openshift");
-    assert_eq!(aws["version"], none["version"], "a platform is a machine's value, no version");
+    assert_eq!(
+        aws["version"], none["version"],
+        "a platform is a machine's value, no version"
+    );
     let upstream = rendered(&["--profile", "upstream", "--section", "host"]);
     assert!(upstream["host"].is_object() && upstream["node"].is_null());
 }
@@ -84,7 +122,11 @@ fn people_read_texts_and_never_a_secret() {
     );
     assert!(!yaml.contains("base64"), "{yaml}");
     let none = rendered(&[]);
-    assert!(!items(&none, "host").iter().any(|item| item["id"] == "service:windows_exporter"));
+    assert!(
+        !items(&none, "host")
+            .iter()
+            .any(|item| item["id"] == "service:windows_exporter")
+    );
 }
 
 #[test]
@@ -98,9 +140,16 @@ fn facts_and_layers_are_a_persons_own() {
          mine: {port: 9999}\n",
     );
     let layered = rendered(&["--layer", &layer]);
-    assert_eq!(item(&layered, "host", "service:kubelet")["environment"]["TEAM"], "blue");
+    assert_eq!(
+        item(&layered, "host", "service:kubelet")["environment"]["TEAM"],
+        "blue"
+    );
     assert_eq!(item(&layered, "host", "firewall:mine")["port"], 9_999);
-    assert_ne!(layered["version"], rendered(&[])["version"], "a layer makes another version");
+    assert_ne!(
+        layered["version"],
+        rendered(&[])["version"],
+        "a layer makes another version"
+    );
 }
 
 #[test]
@@ -110,24 +159,36 @@ fn a_mistake_is_told_with_its_place_and_its_reason() {
             "host: {services: {a: {command: [x], depends: [b]}, b: {command: [x], depends: [a]}}}",
             "services: a → b → a is a circle",
         ),
-        ("host: {hostname: '${NOPE}'}", "host.hostname: there is no variable `NOPE`"),
+        (
+            "host: {hostname: '${NOPE}'}",
+            "host.hostname: there is no variable `NOPE`",
+        ),
         (
             "host: {files: {'C:\\k\\X': {content: a}, 'c:\\k\\x': {content: b}}}",
             "host.files.c:\\k\\x: is the same path as host.files.C:\\k\\X",
         ),
-        ("host:\n  firewal: {}\n", "line 2 column 3: host: unknown field `firewal`"),
+        (
+            "host:\n  firewal: {}\n",
+            "line 2 column 3: host: unknown field `firewal`",
+        ),
         (
             "host: {files: {'C:\\a': {content: '${secret:mine}'}}}",
             "host: files.C:\\a: no secret `mine`",
         ),
-        ("host: {payload: {nothing.exe: {}}}", "payload.nothing.exe: the payload has no such file"),
+        (
+            "host: {payload: {nothing.exe: {}}}",
+            "payload.nothing.exe: the payload has no such file",
+        ),
     ];
     for (layer, wanted) in table {
         let (_folder, path) = file(layer);
         let output = dormer(&["render", "--layer", &path]);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{layer}: {said}");
-        assert!(said.contains(wanted), "{layer}\nsaid: {said}\nwanted: {wanted}");
+        assert!(
+            said.contains(wanted),
+            "{layer}\nsaid: {said}\nwanted: {wanted}"
+        );
     }
     let (folder, _) = file("");
     let manifest = "version: 11.0.0\nkubelet: '1.33'\nwindows_builds: [10.0.20348]\nfiles:\n- \
@@ -135,18 +196,30 @@ fn a_mistake_is_told_with_its_place_and_its_reason() {
     std::fs::write(folder.path().join("payload.yaml"), manifest).expect("written");
     let output = dormer(&["render", "--payload", &folder.path().display().to_string()]);
     let said = text(&output.stderr);
-    assert!(said.contains("payload.yaml: files[0].sha256: `ABC` is not 64"), "{said}");
+    assert!(
+        said.contains("payload.yaml: files[0].sha256: `ABC` is not 64"),
+        "{said}"
+    );
     let output = dormer(&["render", "--profile", "gentoo"]);
-    assert!(text(&output.stderr).contains("no profile is named gentoo"), "names what there is");
+    assert!(
+        text(&output.stderr).contains("no profile is named gentoo"),
+        "names what there is"
+    );
 }
 
 #[test]
 fn a_secret_that_a_layer_needs_can_be_said_to_exist() {
     let (_folder, layer) = file("host: {files: {'C:\\a': {content: '<${secret:mine}>'}}}");
     let named = rendered(&["--layer", &layer, "--secret", "mine"]);
-    assert_eq!(item(&named, "host", "file:C:\\a")["source"]["text"], "<${secret:mine}>");
+    assert_eq!(
+        item(&named, "host", "file:C:\\a")["source"]["text"],
+        "<${secret:mine}>"
+    );
     let (_other, content) = file("hello");
     let said = format!("mine={content}");
     let given = rendered(&["--layer", &layer, "--secret", &said]);
-    assert_eq!(item(&given, "host", "file:C:\\a")["source"]["text"], "<hello>");
+    assert_eq!(
+        item(&given, "host", "file:C:\\a")["source"]["text"],
+        "<hello>"
+    );
 }

@@ -24,21 +24,35 @@ fn replay(arguments: &[&str]) -> Said {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dormer"));
     let output = command.arg("replay").args(arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Said { code: output.status.code(), out: text(output.stdout), error: text(output.stderr) }
+    Said {
+        code: output.status.code(),
+        out: text(output.stdout),
+        error: text(output.stderr),
+    }
 }
 
 fn recorded() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/histories");
-    let versions = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let files = versions.filter(|it| it.is_dir()).flat_map(|it| fs::read_dir(it).unwrap());
+    let versions = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let files = versions
+        .filter(|it| it.is_dir())
+        .flat_map(|it| fs::read_dir(it).unwrap());
     let mut files: Vec<PathBuf> = files.map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files
 }
 
 fn history(name: &str) -> Vec<String> {
-    let file = recorded().into_iter().find(|file| file.ends_with(format!("0.1/{name}.jsonl")));
-    fs::read_to_string(file.unwrap()).unwrap().lines().map(str::to_owned).collect()
+    let file = recorded()
+        .into_iter()
+        .find(|file| file.ends_with(format!("0.1/{name}.jsonl")));
+    fs::read_to_string(file.unwrap())
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// A file of those lines in a folder of its own.
@@ -52,38 +66,65 @@ fn file(lines: &[String]) -> (tempfile::TempDir, String) {
 
 fn record(line: &str) -> Option<Record<Dormer>> {
     let line: Value = serde_json::from_str(line).unwrap();
-    let bytes = STANDARD.decode(line["record"]["envelope"].as_str()?).unwrap();
+    let bytes = STANDARD
+        .decode(line["record"]["envelope"].as_str()?)
+        .unwrap();
     Some(envelope::decode(&bytes, SCHEMA).unwrap().0)
 }
 
 /// The line with another record in it.
 fn with(line: &str, record: &Record<Dormer>, schema: u16) -> String {
     let mut line: Value = serde_json::from_str(line).unwrap();
-    line["record"]["envelope"] =
-        STANDARD.encode(envelope::encode(record, schema).unwrap().0).into();
+    line["record"]["envelope"] = STANDARD
+        .encode(envelope::encode(record, schema).unwrap().0)
+        .into();
     line.to_string()
 }
 
 #[test]
 fn every_recorded_history_is_decided_as_it_was() {
     let files = recorded();
-    for kind in ["bring-up", "upgrade-by-recreate", "upgrade-in-place", "failure-and-retry"] {
-        assert!(files.iter().any(|file| file.ends_with(format!("0.1/{kind}.jsonl"))), "{kind}");
+    for kind in [
+        "bring-up",
+        "upgrade-by-recreate",
+        "upgrade-in-place",
+        "failure-and-retry",
+    ] {
+        assert!(
+            files
+                .iter()
+                .any(|file| file.ends_with(format!("0.1/{kind}.jsonl"))),
+            "{kind}"
+        );
     }
     let names: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
     let said = replay(&names);
     assert_eq!(said.code, Some(0), "{}{}", said.out, said.error);
-    assert!(said.out.contains(&format!("of {} runs", files.len())), "{}", said.out);
-    assert!(said.out.contains(": this build decides all as recorded."), "{}", said.out);
+    assert!(
+        said.out.contains(&format!("of {} runs", files.len())),
+        "{}",
+        said.out
+    );
+    assert!(
+        said.out.contains(": this build decides all as recorded."),
+        "{}",
+        said.out
+    );
 }
 
 #[test]
 fn a_record_that_says_otherwise_is_reported_with_both_decisions() {
     let mut lines = history("bring-up");
     let failure = |record: &Record<Dormer>| {
-        record.events.iter().any(|event| matches!(event, HistoryEvent::TaskFailed { .. }))
+        record
+            .events
+            .iter()
+            .any(|event| matches!(event, HistoryEvent::TaskFailed { .. }))
     };
-    let at = lines.iter().position(|line| record(line).as_ref().is_some_and(failure)).unwrap();
+    let at = lines
+        .iter()
+        .position(|line| record(line).as_ref().is_some_and(failure))
+        .unwrap();
     let mut altered = record(&lines[at]).unwrap();
     for event in &mut altered.events {
         if let HistoryEvent::TaskFailed { failure, .. } = event {
@@ -114,7 +155,11 @@ fn a_record_that_says_otherwise_is_reported_with_both_decisions() {
     let found = &report["decidedOtherwise"][0];
     assert_eq!((&found["run"], &found["seq"]), (&json!(run), &json!(seq)));
     let same = report["same"].as_u64().unwrap() + report["remembers"].as_u64().unwrap();
-    assert_eq!(same, lines.len() as u64 - 3, "all but the head, and two records");
+    assert_eq!(
+        same,
+        lines.len() as u64 - 3,
+        "all but the head, and two records"
+    );
 }
 
 #[test]
@@ -133,13 +178,26 @@ fn what_is_damaged_or_newer_is_told_apart_from_what_differs() {
     let mut flipped = lines.clone();
     flipped[last] = flipped[last].replace("\"envelope\":\"haF2", "\"envelope\":\"haF3");
     told(&flipped, 1, "it cannot be read: not an envelope");
-    let gap: Vec<String> = first.iter().chain(&lines[2..4]).chain(&lines[5..]).cloned().collect();
+    let gap: Vec<String> = first
+        .iter()
+        .chain(&lines[2..4])
+        .chain(&lines[5..])
+        .cloned()
+        .collect();
     told(&gap, 1, "a gap: the record before is 3");
-    told(&gap, 1, "1 begin a history whose earlier records are not kept");
+    told(
+        &gap,
+        1,
+        "1 begin a history whose earlier records are not kept",
+    );
     let mut newer = lines.clone();
     newer[last] = with(&lines[last], &record(&lines[last]).unwrap(), SCHEMA + 1);
     told(&newer, 1, "a newer build wrote it");
-    told(&[r#"{"history":{"format":2}}"#.into()], 1, "replay it with a newer dormer");
+    told(
+        &[r#"{"history":{"format":2}}"#.into()],
+        1,
+        "replay it with a newer dormer",
+    );
     told(&lines[1..], 1, "does not say what the file is");
     told(&[], 1, "is empty");
     let said = replay(&["/nonexistent/history"]);
@@ -170,10 +228,19 @@ fn a_store_is_replayed_whole_unless_it_is_in_use() {
     let name = store.to_str().unwrap();
     let said = replay(&["--store", name]);
     assert_eq!(said.code, Some(0), "{}{}", said.out, said.error);
-    assert!(said.out.starts_with(&format!("{written} records of 2 runs: ")), "{}", said.out);
+    assert!(
+        said.out
+            .starts_with(&format!("{written} records of 2 runs: ")),
+        "{}",
+        said.out
+    );
     let open = EmbeddedStore::open(&store).unwrap();
     let said = replay(&["--store", name]);
     assert_eq!(said.code, Some(2), "{}", said.out);
-    assert!(said.error.contains("in use by another dormer"), "{}", said.error);
+    assert!(
+        said.error.contains("in use by another dormer"),
+        "{}",
+        said.error
+    );
     drop(open);
 }

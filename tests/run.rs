@@ -30,16 +30,25 @@ impl Site {
     async fn new(machines: u32) -> Self {
         let (folder, ssh_port) = (test_dir("run"), free_port());
         let pace = Pace::times_faster(20.0);
-        let config = WorldConfig { ssh_port, ..WorldConfig::on_loopback(machines, pace) };
+        let config = WorldConfig {
+            ssh_port,
+            ..WorldConfig::on_loopback(machines, pace)
+        };
         let world = World::start(config).await.expect("a world");
-        world.write_kubeconfig(&folder.path().join("kubeconfig")).expect("written");
+        world
+            .write_kubeconfig(&folder.path().join("kubeconfig"))
+            .expect("written");
         let settings = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "dormer-pool-windows", "namespace": NAMESPACE},
             "data": {"soakSeconds": "1"},
         });
         world.create(settings).expect("settings of the pool");
-        let site = Self { folder, world, ssh_port };
+        let site = Self {
+            folder,
+            world,
+            ssh_port,
+        };
         site.install("11.0.0");
         site
     }
@@ -62,11 +71,16 @@ impl Site {
             ("--ssh-port", self.ssh_port.to_string()),
             ("--listen", format!("127.0.0.1:{port}")),
         ];
-        flags.extend(more.iter().map(|(flag, value)| (*flag, (*value).to_owned())));
+        flags.extend(
+            more.iter()
+                .map(|(flag, value)| (*flag, (*value).to_owned())),
+        );
         if !more.iter().any(|(flag, _)| *flag == "--store") {
             flags.push(("--store", path("store").display().to_string()));
         }
-        let flags = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let flags = flags
+            .into_iter()
+            .flat_map(|(flag, value)| [flag.to_owned(), value]);
         let spec = ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
             args: std::iter::once("run".to_owned()).chain(flags).collect(),
@@ -74,7 +88,10 @@ impl Site {
             log: path(&format!("log-{port}")),
             folder: None,
         };
-        Dormer { process: Process::start(&spec).expect("dormer starts"), port }
+        Dormer {
+            process: Process::start(&spec).expect("dormer starts"),
+            port,
+        }
     }
 
     /// `dormer store WHAT` on a folder: whether it succeeded, and what it said.
@@ -86,35 +103,49 @@ impl Site {
             .output()
             .expect("dormer runs");
         let said = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&said).into_owned(),
+        )
     }
 
     /// Windows nodes that are ready, schedulable, and carry a version that begins so.
     fn served(&self, version: &str) -> Vec<Value> {
         let serves = |node: &Value| {
-            let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let conditions = node["status"]["conditions"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
             let ready = |c: &Value| c["type"] == "Ready" && c["status"] == "True";
             let ours = node["metadata"]["annotations"]["dormer.io/version"].as_str();
             ours.is_some_and(|ours| ours.starts_with(version))
                 && conditions.iter().any(ready)
                 && node["spec"]["unschedulable"] != true
         };
-        let nodes = self.world.all(&kinds::NODE).into_iter().map(|node| node.value.clone());
+        let nodes = self
+            .world
+            .all(&kinds::NODE)
+            .into_iter()
+            .map(|node| node.value.clone());
         nodes.filter(serves).collect()
     }
 
     async fn await_served(&self, count: usize, version: &str, dormers: &[&Dormer]) {
         let deadline = Instant::now() + IN_TIME;
-        await_condition("nodes that serve", IN_TIME + Duration::from_secs(5), || async {
-            let done = self.served(version).len() == count;
-            let logs = || dormers.iter().map(|dormer| dormer.process.log_tail());
-            assert!(
-                done || Instant::now() < deadline,
-                "no {count} nodes at {version}:\n{}",
-                logs().collect::<Vec<_>>().join("\n---\n")
-            );
-            done
-        })
+        await_condition(
+            "nodes that serve",
+            IN_TIME + Duration::from_secs(5),
+            || async {
+                let done = self.served(version).len() == count;
+                let logs = || dormers.iter().map(|dormer| dormer.process.log_tail());
+                assert!(
+                    done || Instant::now() < deadline,
+                    "no {count} nodes at {version}:\n{}",
+                    logs().collect::<Vec<_>>().join("\n---\n")
+                );
+                done
+            },
+        )
         .await;
     }
 }
@@ -139,7 +170,11 @@ fn get(port: u16, path: &str) -> Option<(u16, String)> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: dormer\r\nConnection: close\r\n\r\n").ok()?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: dormer\r\nConnection: close\r\n\r\n"
+    )
+    .ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
     let status = text.split(' ').nth(1)?.parse().ok()?;
@@ -147,7 +182,10 @@ fn get(port: u16, path: &str) -> Option<(u16, String)> {
 }
 
 fn uids(nodes: &[Value]) -> Vec<Value> {
-    nodes.iter().map(|node| node["metadata"]["uid"].clone()).collect()
+    nodes
+        .iter()
+        .map(|node| node["metadata"]["uid"].clone())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -170,7 +208,11 @@ async fn machines_become_nodes_and_a_second_start_changes_nothing() {
     let mut dormer = site.dormer(&[]);
     dormer.ready().await;
     assert_eq!(uids(&site.served("")), uids(&nodes), "the same nodes serve");
-    assert_eq!(site.world.record.converges(), converges, "nothing was converged again");
+    assert_eq!(
+        site.world.record.converges(),
+        converges,
+        "nothing was converged again"
+    );
     let dump = site.folder.path().join("dump");
     let (in_use, said) = site.store("dump", "store", &["--to", &dump.display().to_string()]);
     assert!(!in_use && said.contains("in use by another"), "{said}");
@@ -212,7 +254,11 @@ async fn killed_in_the_middle_it_goes_on_and_an_upgrade_passes_one_at_a_time() {
     site.world.record.reset_max_unavailable();
     site.install("11.1.0");
     site.await_served(3, "11.1.0-", &[&dormer]).await;
-    assert_eq!(site.world.record.max_unavailable_observed(), 1, "one node at a time");
+    assert_eq!(
+        site.world.record.max_unavailable_observed(),
+        1,
+        "one node at a time"
+    );
     dormer.process.terminate().expect("it ends");
 }
 
@@ -243,15 +289,26 @@ async fn roles_split_over_processes_meet_on_nats_and_a_worker_that_is_killed_is_
     }));
     let site = Site::new(2).await;
     let (url, monitor) = (server.url(), server.monitor_url().expect("a page"));
-    let role = |role| [("--store", &*url), ("--nats-monitor", &*monitor), ("--role", role)];
-    let mut engines = [site.dormer(&role("engine")), site.dormer(&role("engine,console"))];
+    let role = |role| {
+        [
+            ("--store", &*url),
+            ("--nats-monitor", &*monitor),
+            ("--role", role),
+        ]
+    };
+    let mut engines = [
+        site.dormer(&role("engine")),
+        site.dormer(&role("engine,console")),
+    ];
     for engine in &engines {
         engine.ready().await;
     }
     let mut watchers = [site.dormer(&role("watcher")), site.dormer(&role("watcher"))];
     let mut first = site.dormer(&role("worker"));
-    await_condition("some work", IN_TIME, || async { !site.world.record.converges().is_empty() })
-        .await;
+    await_condition("some work", IN_TIME, || async {
+        !site.world.record.converges().is_empty()
+    })
+    .await;
     first.process.kill();
     let mut second = site.dormer(&role("worker"));
     engines[0].process.kill();

@@ -18,7 +18,10 @@ fn source(file: &str) -> String {
 }
 
 fn fault(number: u8) -> Option<Fault> {
-    Fault::ALL.iter().copied().find(|fault| fault.number() == number)
+    Fault::ALL
+        .iter()
+        .copied()
+        .find(|fault| fault.number() == number)
 }
 
 /// A fault in a cell, with who brings it about where that is not the fleet.
@@ -31,13 +34,22 @@ fn fault_cell(number: u8) -> String {
 }
 
 fn test_cell(plays: &Plays) -> String {
-    let links = plays.iter().map(|(file, test)| format!("[`{test}`](../{file})"));
+    let links = plays
+        .iter()
+        .map(|(file, test)| format!("[`{test}`](../{file})"));
     let links: Vec<String> = links.collect();
-    if links.is_empty() { "**missing**".to_owned() } else { links.join("<br>") }
+    if links.is_empty() {
+        "**missing**".to_owned()
+    } else {
+        links.join("<br>")
+    }
 }
 
 fn page() -> String {
-    let missing = SCENARIOS.iter().filter(|(_, _, plays)| plays.is_empty()).count();
+    let missing = SCENARIOS
+        .iter()
+        .filter(|(_, _, plays)| plays.is_empty())
+        .count();
     let mut page = format!(
         "# Scenarios\n\nGenerated from `tests/scenarios/table.rs` by `tests/scenarios.rs` (`UPDATE_EXPECT=1`). \
          The numbers are those of the list that dormer was\nbuilt against; a fault is what \
@@ -45,7 +57,11 @@ fn page() -> String {
          | # | scenario | fault | played by |\n|---|---|---|---|\n",
         SCENARIOS.len() - missing,
         SCENARIOS.len(),
-        if missing == 0 { "" } else { ", the others are named as missing" },
+        if missing == 0 {
+            ""
+        } else {
+            ", the others are named as missing"
+        },
     );
     for (number, what, plays) in SCENARIOS {
         let (fault, tests) = (fault_cell(*number), test_cell(plays));
@@ -90,13 +106,19 @@ fn the_page_is_as_committed() {
         fs::write(&path, &page).expect("the page can be written");
     }
     let committed = fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == page, "tests/SCENARIOS.md is not as generated: UPDATE_EXPECT=1 writes it");
+    assert!(
+        committed == page,
+        "tests/SCENARIOS.md is not as generated: UPDATE_EXPECT=1 writes it"
+    );
 }
 
 /// Scenario 11: Windows' sshd ends with an exec whatever it started, so no step may rest on such a child.
 #[test]
 fn no_script_starts_what_would_outlive_its_exec() {
-    for file in ["workers/profile/src/converge.ps1", "workers/profile/src/probe.ps1"] {
+    for file in [
+        "workers/profile/src/converge.ps1",
+        "workers/profile/src/probe.ps1",
+    ] {
         let found = outlives(&source(file));
         assert_eq!(found, None, "{file}");
     }
@@ -116,7 +138,11 @@ fn no_script_starts_what_would_outlive_its_exec() {
     ] {
         assert!(outlives(planted).is_some(), "{planted} is not found");
     }
-    for harmless in ["# Start-Process would die", "Start-Service kubelet", "Restart-ProcessList"] {
+    for harmless in [
+        "# Start-Process would die",
+        "Start-Service kubelet",
+        "Restart-ProcessList",
+    ] {
         assert_eq!(outlives(harmless), None, "{harmless}");
     }
 }
@@ -133,12 +159,16 @@ fn outlives(script: &str) -> Option<String> {
         "diagnostics.process",
         "/c start",
     ];
-    let code = script.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let code = script
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'));
     let alone = |line: &str, word: &str| {
         line.match_indices(word).any(|(at, _)| {
             let letter = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-            let (before, after) =
-                (line[..at].chars().next_back(), line[at + word.len()..].chars().next());
+            let (before, after) = (
+                line[..at].chars().next_back(),
+                line[at + word.len()..].chars().next(),
+            );
             // A class may go on (`Diagnostics.ProcessStartInfo`), a command may not.
             let ends = word.contains('.') || !letter(after);
             !letter(before) && ends

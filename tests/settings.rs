@@ -5,7 +5,12 @@ use std::process::{Command, Output};
 
 fn dormer(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dormer"));
-    command.arg("run").args(arguments).envs(variables.iter().copied()).output().expect("it runs")
+    command
+        .arg("run")
+        .args(arguments)
+        .envs(variables.iter().copied())
+        .output()
+        .expect("it runs")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -20,8 +25,11 @@ fn flags_win_over_variables_and_variables_over_the_file() {
         "slots = 1\nssh-port = 2201\npool = 'blue'\n[nats]\nprefix = 'x'\ntoken = 'hush'\n";
     std::fs::write(&file, written).expect("written");
     let config = file.display().to_string();
-    let variables =
-        [("DORMER_SLOTS", "2"), ("DORMER_SSH_PORT", "2202"), ("DORMER_NATS_MONITOR", "http://m")];
+    let variables = [
+        ("DORMER_SLOTS", "2"),
+        ("DORMER_SSH_PORT", "2202"),
+        ("DORMER_NATS_MONITOR", "http://m"),
+    ];
     let arguments = ["--config", &*config, "--print-config", "--slots", "3"];
     let printed = dormer(&arguments, &variables);
     assert!(printed.status.success(), "{}", text(&printed.stderr));
@@ -29,9 +37,16 @@ fn flags_win_over_variables_and_variables_over_the_file() {
     assert_eq!(printed["slots"].as_integer(), Some(3), "the flag");
     assert_eq!(printed["ssh-port"].as_integer(), Some(2202), "the variable");
     assert_eq!(printed["pool"].as_str(), Some("blue"), "the file");
-    assert_eq!(printed["private-key-secret"].as_str(), Some("cloud-private-key"), "the default");
+    assert_eq!(
+        printed["private-key-secret"].as_str(),
+        Some("cloud-private-key"),
+        "the default"
+    );
     let nats = &printed["nats"];
-    assert_eq!((nats["prefix"].as_str(), nats["token"].as_str()), (Some("x"), Some("***")));
+    assert_eq!(
+        (nats["prefix"].as_str(), nats["token"].as_str()),
+        (Some("x"), Some("***"))
+    );
     assert_eq!(nats["monitor"].as_str(), Some("http://m"));
 }
 
@@ -41,18 +56,32 @@ fn a_token_for_each_machine_is_a_flag_a_variable_or_a_key() {
         let output = dormer(&[arguments, &["--print-config"]].concat(), variables);
         assert!(output.status.success(), "{}", text(&output.stderr));
         let table: toml::Table = text(&output.stdout).parse().expect("TOML");
-        table.get("join").and_then(|join| join.get("machine-tokens")?.as_bool())
+        table
+            .get("join")
+            .and_then(|join| join.get("machine-tokens")?.as_bool())
     };
     assert_eq!(printed(&[], &[]), None, "one for all");
     assert_eq!(printed(&["--machine-tokens"], &[]), Some(true));
-    assert_eq!(printed(&[], &[("DORMER_MACHINE_TOKENS", "true")]), Some(true));
     assert_eq!(
-        printed(&["--machine-tokens=false"], &[("DORMER_MACHINE_TOKENS", "true")]),
+        printed(&[], &[("DORMER_MACHINE_TOKENS", "true")]),
+        Some(true)
+    );
+    assert_eq!(
+        printed(
+            &["--machine-tokens=false"],
+            &[("DORMER_MACHINE_TOKENS", "true")]
+        ),
         Some(false)
     );
-    let both = dormer(&["--machine-tokens", "--bootstrap-secret", "kube-system/a"], &[]);
+    let both = dormer(
+        &["--machine-tokens", "--bootstrap-secret", "kube-system/a"],
+        &[],
+    );
     let both = text(&both.stderr);
-    assert!(both.contains("a token for each machine, or one for all"), "{both}");
+    assert!(
+        both.contains("a token for each machine, or one for all"),
+        "{both}"
+    );
 }
 
 #[test]
@@ -70,7 +99,10 @@ fn what_cannot_be_is_refused_with_the_reason() {
 #[test]
 fn every_flag_is_explained_and_has_its_variable() {
     let help = text(&dormer(&["--help"], &[]).stdout);
-    let flags: Vec<&str> = help.lines().filter_map(|line| line.trim().strip_prefix("--")).collect();
+    let flags: Vec<&str> = help
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("--"))
+        .collect();
     assert!(flags.len() > 25, "{help}");
     for flag in flags {
         let name = flag.split([' ', '[', '=']).next().expect("a name");

@@ -27,7 +27,10 @@ impl Collector {
     fn told(&self) -> Vec<Value> {
         assert_eq!(self.0.refused(), Vec::<String>::new());
         let heard = self.0.heard();
-        heard.iter().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+        heard
+            .iter()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect()
     }
 
     /// The names of the metrics that a process told, with the kind of each.
@@ -40,8 +43,13 @@ impl Collector {
                 .flatten()
             {
                 let kinds = ["sum", "gauge", "histogram"];
-                let kind = kinds.into_iter().find(|kind| metric[kind]["dataPoints"][0].is_object());
-                all.insert(text(metric, "name").to_owned(), kind.expect("a kind with points"));
+                let kind = kinds
+                    .into_iter()
+                    .find(|kind| metric[kind]["dataPoints"][0].is_object());
+                all.insert(
+                    text(metric, "name").to_owned(),
+                    kind.expect("a kind with points"),
+                );
             }
         }
         all
@@ -52,10 +60,17 @@ impl Collector {
         let mut traces: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
         for told in self.told() {
             for resource in told["resourceSpans"].as_array().into_iter().flatten() {
-                for span in resource["scopeSpans"][0]["spans"].as_array().into_iter().flatten() {
+                for span in resource["scopeSpans"][0]["spans"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                {
                     let trace = traces.entry(text(span, "traceId").to_owned()).or_default();
                     let again = trace.insert(text(span, "spanId").to_owned(), span.clone());
-                    assert!(again.is_none_or(|before| before == *span), "told otherwise: {span}");
+                    assert!(
+                        again.is_none_or(|before| before == *span),
+                        "told otherwise: {span}"
+                    );
                 }
             }
         }
@@ -70,7 +85,9 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 fn attribute<'a>(span: &'a Value, key: &str) -> &'a str {
     let all = span["attributes"].as_array().into_iter().flatten();
     let found = all.into_iter().find(|one| one["key"] == key);
-    found.and_then(|one| one["value"]["stringValue"].as_str()).unwrap_or_default()
+    found
+        .and_then(|one| one["value"]["stringValue"].as_str())
+        .unwrap_or_default()
 }
 
 /// A simulated cluster, and what dormer is told about it.
@@ -84,9 +101,14 @@ impl Site {
     async fn new(name: &str, machines: u32) -> Self {
         let (folder, ssh_port) = (test_dir(name), free_port());
         let pace = Pace::times_faster(20.0);
-        let config = WorldConfig { ssh_port, ..WorldConfig::on_loopback(machines, pace) };
+        let config = WorldConfig {
+            ssh_port,
+            ..WorldConfig::on_loopback(machines, pace)
+        };
         let world = World::start(config).await.expect("a world");
-        world.write_kubeconfig(&folder.path().join("kubeconfig")).expect("written");
+        world
+            .write_kubeconfig(&folder.path().join("kubeconfig"))
+            .expect("written");
         let settings = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "dormer-pool-windows", "namespace": NAMESPACE},
@@ -94,7 +116,11 @@ impl Site {
         });
         world.create(settings).expect("settings of the pool");
         write_example(&folder.path().join("payload"), "11.0.0").expect("a payload");
-        Self { folder, world, ssh_port }
+        Self {
+            folder,
+            world,
+            ssh_port,
+        }
     }
 
     fn path(&self, name: &str) -> String {
@@ -104,7 +130,11 @@ impl Site {
     /// Starts `dormer run --log-format json` on the site's store.
     fn dormer(&self, log: &str, collector: &str, logged: &str) -> (Process, u16) {
         let store = self.path("store");
-        self.dormer_on(log, &[("--store", &*store), ("--otlp-endpoint", collector)], logged)
+        self.dormer_on(
+            log,
+            &[("--store", &*store), ("--otlp-endpoint", collector)],
+            logged,
+        )
     }
 
     /// Starts `dormer run --log-format json` with these flags, too.
@@ -117,8 +147,13 @@ impl Site {
             ("--listen", format!("127.0.0.1:{port}")),
             ("--log-format", "json".to_owned()),
         ];
-        flags.extend(more.iter().map(|(flag, value)| (*flag, (*value).to_owned())));
-        let flags = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        flags.extend(
+            more.iter()
+                .map(|(flag, value)| (*flag, (*value).to_owned())),
+        );
+        let flags = flags
+            .into_iter()
+            .flat_map(|(flag, value)| [flag.to_owned(), value]);
         let spec = ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
             args: std::iter::once("run".to_owned()).chain(flags).collect(),
@@ -131,11 +166,20 @@ impl Site {
 
     fn served(&self) -> usize {
         let ready = |node: &Value| {
-            let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+            let conditions = node["status"]["conditions"]
+                .as_array()
+                .into_iter()
+                .flatten();
             let ours = node["metadata"]["annotations"]["dormer.io/version"].is_string();
-            ours && conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
+            ours && conditions
+                .into_iter()
+                .any(|it| it["type"] == "Ready" && it["status"] == "True")
         };
-        self.world.all(&kinds::NODE).iter().filter(|node| ready(&node.value)).count()
+        self.world
+            .all(&kinds::NODE)
+            .iter()
+            .filter(|node| ready(&node.value))
+            .count()
     }
 
     /// Waits until the histories say that every machine is Joined.
@@ -178,7 +222,9 @@ fn get(port: u16, path: &str) -> String {
 
 /// Whether every span's parent is told, and there is one root.
 fn hold_whole(trace: &BTreeMap<String, Value>) {
-    let roots = trace.values().filter(|span| text(span, "parentSpanId").is_empty());
+    let roots = trace
+        .values()
+        .filter(|span| text(span, "parentSpanId").is_empty());
     assert_eq!(roots.count(), 1, "{trace:#?}");
     for span in trace.values() {
         let parent = text(span, "parentSpanId");
@@ -221,7 +267,9 @@ async fn a_trace_is_whole_though_engine_and_worker_were_killed_in_the_middle() {
         let is_root = |span: &Value| {
             text(span, "parentSpanId").is_empty() && text(span, "name") == "bring-up"
         };
-        let ups = traces.into_values().filter(|trace| trace.values().any(is_root));
+        let ups = traces
+            .into_values()
+            .filter(|trace| trace.values().any(is_root));
         ups.collect::<Vec<_>>()
     };
     await_condition("both bring-ups", IN_TIME, || {
@@ -231,7 +279,11 @@ async fn a_trace_is_whole_though_engine_and_worker_were_killed_in_the_middle() {
     .await;
     let traces = bring_ups(collector.spans());
     let mut instances = BTreeSet::new();
-    for told in collector.told().iter().filter(|told| told["resourceSpans"].is_array()) {
+    for told in collector
+        .told()
+        .iter()
+        .filter(|told| told["resourceSpans"].is_array())
+    {
         let attributes = &told["resourceSpans"][0]["resource"];
         instances.insert(attribute(attributes, "service.instance.id").to_owned());
     }
@@ -246,22 +298,43 @@ async fn a_trace_is_whole_though_engine_and_worker_were_killed_in_the_middle() {
     assert_eq!(instances.len(), 2, "both processes told: {instances:?}");
     for trace in &traces {
         hold_whole(trace);
-        let named = |name: &str| trace.values().filter(|span| text(span, "name") == name).count();
-        for name in ["probe", "converge-host", "approve-csr", "converge-node", "mark-node"] {
+        let named = |name: &str| {
+            trace
+                .values()
+                .filter(|span| text(span, "name") == name)
+                .count()
+        };
+        for name in [
+            "probe",
+            "converge-host",
+            "approve-csr",
+            "converge-node",
+            "mark-node",
+        ] {
             assert!(named(name) >= 1, "{name}");
         }
         for deed in ["queue", "execute", "connect", "command", "upload"] {
             assert!(named(deed) >= 1, "{deed}");
         }
-        let command = trace.values().find(|span| text(span, "name") == "command").expect("one");
+        let command = trace
+            .values()
+            .find(|span| text(span, "name") == "command")
+            .expect("one");
         let way = way_up(trace, command);
-        assert_eq!((way[0], way.len(), way[way.len() - 1]), ("command", 5, "bring-up"), "{way:?}");
+        assert_eq!(
+            (way[0], way.len(), way[way.len() - 1]),
+            ("command", 5, "bring-up"),
+            "{way:?}"
+        );
         assert!(way[1].starts_with("attempt "), "{way:?}");
         assert!(way[3].starts_with("transition "), "{way:?}");
         // Every record of the episode, one after another.
-        let seqs = trace.values().filter(|span| text(span, "name").starts_with("transition"));
-        let seqs: BTreeSet<u64> =
-            seqs.map(|span| attribute(span, "dormer.seq").parse().expect("a seq")).collect();
+        let seqs = trace
+            .values()
+            .filter(|span| text(span, "name").starts_with("transition"));
+        let seqs: BTreeSet<u64> = seqs
+            .map(|span| attribute(span, "dormer.seq").parse().expect("a seq"))
+            .collect();
         assert_eq!(
             seqs.iter().copied().collect::<Vec<_>>(),
             (1..=seqs.len() as u64).collect::<Vec<_>>()
@@ -283,16 +356,29 @@ fn hold_log(site: &Site, collector: &Collector) {
         if line["message"] != "transition" {
             continue;
         }
-        let (run, seq) = (text(&line, "run").to_owned(), line["seq"].as_u64().expect("a seq"));
+        let (run, seq) = (
+            text(&line, "run").to_owned(),
+            line["seq"].as_u64().expect("a seq"),
+        );
         assert!(records.insert((run.clone(), seq)), "{run} {seq} twice");
-        assert!(line["state"].is_string() && line["events"].as_u64().is_some(), "{line}");
+        assert!(
+            line["state"].is_string() && line["events"].as_u64().is_some(),
+            "{line}"
+        );
         if line["task"].is_string() {
             tasks += 1;
-            assert!(line["attempt"].is_string() && line["outcome"].is_string(), "{line}");
+            assert!(
+                line["attempt"].is_string() && line["outcome"].is_string(),
+                "{line}"
+            );
         }
         known += usize::from(traces.contains_key(text(&line, "trace")));
     }
-    assert!(records.len() > 20 && tasks > 10 && known > 20, "{} {tasks} {known}", records.len());
+    assert!(
+        records.len() > 20 && tasks > 10 && known > 20,
+        "{} {tasks} {known}",
+        records.len()
+    );
 }
 
 /// What must appear nowhere.
@@ -313,8 +399,15 @@ fn marks(site: &Site) -> Vec<(String, String)> {
             let middle = &encoded[encoded.len() / 4..encoded.len() * 3 / 4];
             marks.push((format!("{key}, encoded"), middle.to_owned()));
             // The first line of a key says only what kind it is.
-            let lines: Vec<&str> = decoded.lines().filter(|it| !it.starts_with("-----")).collect();
-            let secret = if lines.len() > 1 { &lines[1..] } else { &lines[..] };
+            let lines: Vec<&str> = decoded
+                .lines()
+                .filter(|it| !it.starts_with("-----"))
+                .collect();
+            let secret = if lines.len() > 1 {
+                &lines[1..]
+            } else {
+                &lines[..]
+            };
             marks.extend(secret.iter().map(|line| (key.clone(), (*line).to_owned())));
         }
     }
@@ -326,7 +419,10 @@ fn marks(site: &Site) -> Vec<(String, String)> {
 fn logs(machine: &str, port: u16) -> String {
     let server = format!("http://127.0.0.1:{port}");
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_dormer"));
-    let output = command.args(["logs", machine, "--server", &server]).output().expect("it runs");
+    let output = command
+        .args(["logs", machine, "--server", &server])
+        .output()
+        .expect("it runs");
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     for part in [
         "  command probe: exit 0 after ",
@@ -372,8 +468,10 @@ fn outputs(site: &Site, collector: &Collector, port: u16) -> Vec<(String, String
         }
         paths.push(format!("/machines/{uid}"));
     }
-    let mut outputs: Vec<(String, String)> =
-        paths.into_iter().map(|path| (path.clone(), get(port, &path))).collect();
+    let mut outputs: Vec<(String, String)> = paths
+        .into_iter()
+        .map(|path| (path.clone(), get(port, &path)))
+        .collect();
     for machine in site.world.all(&kinds::MACHINE) {
         let uid = text(&machine.value["metadata"], "uid");
         // The control plane's machines are none of dormer's.
@@ -381,15 +479,25 @@ fn outputs(site: &Site, collector: &Collector, port: u16) -> Vec<(String, String
             outputs.push((format!("dormer logs {uid}"), logs(uid, port)));
         }
     }
-    assert!(outputs.iter().any(|(name, _)| name.starts_with("dormer logs")));
+    assert!(
+        outputs
+            .iter()
+            .any(|(name, _)| name.starts_with("dormer logs"))
+    );
     outputs.push(("the log".into(), site.log("log")));
-    outputs.push(("traces".into(), serde_json::to_string(&collector.told()).expect("JSON")));
+    outputs.push((
+        "traces".into(),
+        serde_json::to_string(&collector.told()).expect("JSON"),
+    ));
     for kind in kinds::ALL.iter().filter(|kind| kind.kind != "Secret") {
         for object in site.world.all(kind) {
             outputs.push((kind.kind.to_owned(), object.value.to_string()));
         }
     }
-    for file in std::fs::read_dir(site.path("store")).expect("a store").flatten() {
+    for file in std::fs::read_dir(site.path("store"))
+        .expect("a store")
+        .flatten()
+    {
         let bytes = std::fs::read(file.path()).unwrap_or_default();
         let name = file.path().display().to_string();
         outputs.push((name, String::from_utf8_lossy(&bytes).into_owned()));
@@ -407,10 +515,17 @@ async fn no_secret_is_told_to_anybody() {
     site.await_joined(2, port).await;
     assert_eq!(site.served(), 2);
     let marks = marks(&site);
-    assert!(marks.len() > 5, "a key, a bootstrap token, bearer tokens: {}", marks.len());
+    assert!(
+        marks.len() > 5,
+        "a key, a bootstrap token, bearer tokens: {}",
+        marks.len()
+    );
     let outputs = outputs(&site, &collector, port);
     dormer.terminate().expect("it ends");
-    let empty = outputs.iter().filter(|(_, text)| text.is_empty()).map(|(name, _)| name);
+    let empty = outputs
+        .iter()
+        .filter(|(_, text)| text.is_empty())
+        .map(|(name, _)| name);
     assert_eq!(empty.collect::<Vec<_>>(), Vec::<&String>::new());
     for (output, text) in &outputs {
         for (secret, mark) in &marks {
@@ -438,7 +553,9 @@ impl Overheard {
                 if piece[..read].windows(6).any(|it| it == b"PING\r\n") {
                     let _ = stream.write_all(b"PONG\r\n");
                 }
-                into.lock().expect("bytes").extend_from_slice(&piece[..read]);
+                into.lock()
+                    .expect("bytes")
+                    .extend_from_slice(&piece[..read]);
             }
         });
         Self(said)
@@ -452,13 +569,27 @@ impl Overheard {
 /// Worker and console as processes of their own, as in pods of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn remote_commands_of_a_worker_elsewhere_reach_the_console_and_carry_no_secret() {
-    let options = NatsOptions { sync_always: true, monitor: true, ..NatsOptions::default() };
+    let options = NatsOptions {
+        sync_always: true,
+        monitor: true,
+        ..NatsOptions::default()
+    };
     let server = started!(NatsServer::start(options));
     let (url, monitor) = (server.url(), server.monitor_url().expect("a page"));
-    let port = url.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+    let port = url
+        .rsplit(':')
+        .next()
+        .and_then(|port| port.parse().ok())
+        .expect("a port");
     let overheard = Overheard::on(port);
     let site = Site::new("commands", 1).await;
-    let role = |role| [("--store", &*url), ("--nats-monitor", &*monitor), ("--role", role)];
+    let role = |role| {
+        [
+            ("--store", &*url),
+            ("--nats-monitor", &*monitor),
+            ("--role", role),
+        ]
+    };
     let (mut engine, _) = site.dormer_on("engine", &role("engine,watcher"), "info");
     let (mut console, port) = site.dormer_on("console", &role("console"), "info");
     await_condition("the console", IN_TIME, || {
@@ -470,12 +601,17 @@ async fn remote_commands_of_a_worker_elsewhere_reach_the_console_and_carry_no_se
     site.await_joined(1, port).await;
 
     let machines = site.world.all(&kinds::MACHINE);
-    let uids = machines.iter().map(|it| text(&it.value["metadata"], "uid").to_owned());
+    let uids = machines
+        .iter()
+        .map(|it| text(&it.value["metadata"], "uid").to_owned());
     let joined =
         |uid: &String| get(port, &format!("/api/v1/machines/{uid}")).contains("\"Joined\"");
     let uid = uids.into_iter().find(joined).expect("a machine of ours");
     let page = get(port, &format!("/machines/{uid}"));
-    assert!(page.contains("id=\"commands\"") && page.contains("<pre tabindex"), "{page}");
+    assert!(
+        page.contains("id=\"commands\"") && page.contains("<pre tabindex"),
+        "{page}"
+    );
     let outputs = [
         ("dormer logs", logs(&uid, port)),
         ("the machine's page", page),
@@ -483,9 +619,15 @@ async fn remote_commands_of_a_worker_elsewhere_reach_the_console_and_carry_no_se
         ("the worker's log", site.log("worker")),
         ("the worker's page", get(own, "/metrics")),
     ];
-    assert!(outputs[2].1.contains("answer to apply: "), "commands go over NATS");
+    assert!(
+        outputs[2].1.contains("answer to apply: "),
+        "commands go over NATS"
+    );
     let history = get(port, &format!("/api/v1/machines/{uid}/history?limit=1000"));
-    assert!(history.contains("converge-host") && !history.contains("answer to apply"), "{history}");
+    assert!(
+        history.contains("converge-host") && !history.contains("answer to apply"),
+        "{history}"
+    );
     for process in [&mut worker, &mut console, &mut engine] {
         process.terminate().expect("it ends");
     }

@@ -17,7 +17,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("dormer-workers", &["dormer-proto", "dormer-profile"]),
     ("dormer-fleet", &["dormer-proto", "dormer-profile"]),
     ("dormer-testkit", &[]),
-    ("dormer-sim", &["dormer-proto", "dormer-engine-core", "dormer-engine"]),
+    (
+        "dormer-sim",
+        &["dormer-proto", "dormer-engine-core", "dormer-engine"],
+    ),
 ];
 
 fn root() -> PathBuf {
@@ -25,7 +28,9 @@ fn root() -> PathBuf {
 }
 
 fn files(under: &Path, extension: &str, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(under) else { return };
+    let Ok(entries) = fs::read_dir(under) else {
+        return;
+    };
     for entry in entries.flatten() {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -43,19 +48,30 @@ fn sources() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     files(&root(), "rs", &mut found);
     found.sort();
-    found.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+    found
+        .into_iter()
+        .map(|path| (path.clone(), fs::read_to_string(path).unwrap()))
+        .collect()
 }
 
 #[test]
 fn crates_know_only_whom_they_may() {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+        ])
         .current_dir(root())
         .output()
         .unwrap();
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let allowed: BTreeMap<&str, BTreeSet<&str>> =
-        EDGES.iter().map(|(name, of)| (*name, of.iter().copied().collect())).collect();
+    let allowed: BTreeMap<&str, BTreeSet<&str>> = EDGES
+        .iter()
+        .map(|(name, of)| (*name, of.iter().copied().collect()))
+        .collect();
     for package in metadata["packages"].as_array().unwrap() {
         let name = package["name"].as_str().unwrap();
         let Some(allowed) = allowed.get(name) else {
@@ -75,7 +91,11 @@ fn crates_know_only_whom_they_may() {
 #[test]
 fn every_file_says_what_it_is() {
     for (path, text) in sources() {
-        assert!(text.starts_with("//! "), "{} does not open with one //! sentence", path.display());
+        assert!(
+            text.starts_with("//! "),
+            "{} does not open with one //! sentence",
+            path.display()
+        );
     }
 }
 
@@ -87,7 +107,9 @@ fn no_file_is_an_orphan() {
     let mut by_path = BTreeSet::new();
     for (path, text) in &sources {
         for line in text.lines().map(str::trim) {
-            let line = line.trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
+            let line = line
+                .trim_start_matches("pub(crate) ")
+                .trim_start_matches("pub(super) ");
             let line = line.trim_start_matches("pub ");
             if let Some(name) = line.strip_prefix("mod ").and_then(|l| l.strip_suffix(';')) {
                 named.insert((path.parent().unwrap().to_path_buf(), name.to_owned()));
@@ -117,7 +139,11 @@ fn no_file_is_an_orphan() {
         } else {
             (folder.to_path_buf(), stem)
         };
-        assert!(named.contains(&(folder, name)), "{} is in no `mod`", path.display());
+        assert!(
+            named.contains(&(folder, name)),
+            "{} is in no `mod`",
+            path.display()
+        );
     }
 }
 
@@ -131,7 +157,11 @@ fn tests_do_not_sleep() {
             && !folder.components().any(|part| part.as_os_str() == "src");
         if test_target {
             for needle in needles {
-                assert!(!text.contains(needle), "{} sleeps; await a condition", path.display());
+                assert!(
+                    !text.contains(needle),
+                    "{} sleeps; await a condition",
+                    path.display()
+                );
             }
         }
     }
@@ -142,7 +172,11 @@ fn subjects_are_spelled_in_one_file() {
     let needle = concat!("dorm", "er.history.");
     for (path, text) in sources() {
         if !path.ends_with("proto/src/subject.rs") {
-            assert!(!text.contains(needle), "{} spells a NATS subject", path.display());
+            assert!(
+                !text.contains(needle),
+                "{} spells a NATS subject",
+                path.display()
+            );
         }
     }
 }
@@ -150,10 +184,15 @@ fn subjects_are_spelled_in_one_file() {
 /// Length is a hint for a reader, not a rule: the longest files are printed, never failed on.
 #[test]
 fn the_longest_files() {
-    let mut lengths: Vec<_> =
-        sources().into_iter().map(|(path, text)| (text.lines().count(), path)).collect();
+    let mut lengths: Vec<_> = sources()
+        .into_iter()
+        .map(|(path, text)| (text.lines().count(), path))
+        .collect();
     lengths.sort_by_key(|(length, _)| std::cmp::Reverse(*length));
     for (length, path) in lengths.iter().take(10) {
-        println!("{length:5} {}", path.strip_prefix(root()).unwrap().display());
+        println!(
+            "{length:5} {}",
+            path.strip_prefix(root()).unwrap().display()
+        );
     }
 }

@@ -44,7 +44,10 @@ struct Given {
 impl Given {
     fn instance(&self, uid: &str) -> Instance {
         let address = ("InternalIP".to_owned(), self.address.clone());
-        Instance { provider_id: format!("given:///{uid}"), addresses: vec![address] }
+        Instance {
+            provider_id: format!("given:///{uid}"),
+            addresses: vec![address],
+        }
     }
 }
 
@@ -94,7 +97,9 @@ impl Site {
             workload: false,
             ..WorldConfig::on_loopback(1, plan.pace)
         };
-        let world = World::start_with(config, |context, _| cloud(context)).await.expect("a world");
+        let world = World::start_with(config, |context, _| cloud(context))
+            .await
+            .expect("a world");
         prepare(&world, plan).await;
         let (kubeconfig, port) = (folder.path().join("kubeconfig"), free_port());
         world.write_kubeconfig(&kubeconfig).expect("written");
@@ -105,16 +110,26 @@ impl Site {
             ("--listen", format!("127.0.0.1:{port}")),
             ("--store", folder.path().join("store").display().to_string()),
         ];
-        let args = args.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let args = args
+            .into_iter()
+            .flat_map(|(flag, value)| [flag.to_owned(), value]);
         let tokens = plan.machine_tokens.then(|| "--machine-tokens".to_owned());
         let process = Process::start(&ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
-            args: std::iter::once("run".to_owned()).chain(args).chain(tokens).collect(),
+            args: std::iter::once("run".to_owned())
+                .chain(args)
+                .chain(tokens)
+                .collect(),
             env: Vec::new(),
             log: folder.path().join("log"),
             folder: None,
         });
-        Self { folder, process: process.expect("dormer starts"), port, world }
+        Self {
+            folder,
+            process: process.expect("dormer starts"),
+            port,
+            world,
+        }
     }
 
     /// What a command says of the running dormer.
@@ -150,7 +165,12 @@ impl Site {
             let why = || self.says(&["why", &word("name")]);
             let log = || self.process.log_tail();
             let late = began.elapsed() > within;
-            assert!(!late && word("state") != "Failed", "{told}\n{}\n{}", why(), log());
+            assert!(
+                !late && word("state") != "Failed",
+                "{told}\n{}\n{}",
+                why(),
+                log()
+            );
             tokio::task::yield_now().await;
         }
     }
@@ -159,10 +179,14 @@ impl Site {
 /// The key, a platform without rules of its own, and the pool's settings.
 async fn prepare(world: &World, plan: &Plan) {
     let admin = Client::new(&world.api, User::admin());
-    for (kind, name) in [(&kinds::INFRASTRUCTURE, "cluster"), (&kinds::SECRET, "cloud-private-key")]
-    {
+    for (kind, name) in [
+        (&kinds::INFRASTRUCTURE, "cluster"),
+        (&kinds::SECRET, "cloud-private-key"),
+    ] {
         let all = world.all(kind);
-        let found = all.iter().find(|object| object.value["metadata"]["name"] == name);
+        let found = all
+            .iter()
+            .find(|object| object.value["metadata"]["name"] == name);
         let key = Key::of(&found.expect("a world with it").value);
         let patch = match (&plan.key, name) {
             (Some(pem), "cloud-private-key") => json!({"stringData": {"private-key.pem": pem}}),
@@ -198,7 +222,9 @@ async fn prepare(world: &World, plan: &Plan) {
 fn own_address(host: &str) -> IpAddr {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a socket");
     // Nothing is sent: it only chooses the way.
-    socket.connect((host, 9)).unwrap_or_else(|why| panic!("no way to {host}: {why}"));
+    socket
+        .connect((host, 9))
+        .unwrap_or_else(|why| panic!("no way to {host}: {why}"));
     socket.local_addr().expect("an address").ip()
 }
 
@@ -215,7 +241,10 @@ async fn a_real_windows_host_becomes_a_node() {
     let Some(target) = given(VARIABLE) else {
         let reason =
             format!("{VARIABLE}=Administrator@HOST names one; see the top of tests/windows.rs");
-        dormer_testkit::skip!(Skipped { server: "Windows host".into(), reason });
+        dormer_testkit::skip!(Skipped {
+            server: "Windows host".into(),
+            reason
+        });
     };
     let (user, host) = target.split_once('@').unwrap_or(("Administrator", &target));
     assert_eq!(user, "Administrator", "dormer logs in as Administrator");
@@ -236,7 +265,11 @@ async fn a_real_windows_host_becomes_a_node() {
     site.joined(plan.within).await;
     println!(
         "{}",
-        site.says(&["describe", "machine", site.machine()["name"].as_str().unwrap_or_default()])
+        site.says(&[
+            "describe",
+            "machine",
+            site.machine()["name"].as_str().unwrap_or_default()
+        ])
     );
 }
 
@@ -255,7 +288,13 @@ async fn a_simulated_host_comes_up(profile: &str, machine_tokens: bool) -> Site 
         within: SIMULATED_MAX,
     };
     let port = plan.ssh_port;
-    let hosts = |context| Arc::new(Hosts::new(context, Reach::Loopback { port }, Image::default()));
+    let hosts = |context| {
+        Arc::new(Hosts::new(
+            context,
+            Reach::Loopback { port },
+            Image::default(),
+        ))
+    };
     let site = Site::start(&plan, hosts).await;
     site.joined(plan.within).await;
     assert_eq!(site.world.all(&kinds::NODE).len(), 1);
@@ -273,14 +312,26 @@ async fn a_simulated_host_joins_plain_kubernetes_by_a_token_of_its_own() {
     let site = a_simulated_host_comes_up("upstream", true).await;
     let node = &site.world.all(&kinds::NODE)[0].value;
     let taints = node["spec"]["taints"].to_string();
-    assert!(taints.contains(r#""value":"windows""#), "upstream's spelling: {taints}");
+    assert!(
+        taints.contains(r#""value":"windows""#),
+        "upstream's spelling: {taints}"
+    );
     let csrs = site.world.all(&kinds::CSR);
-    let by = |csr: &Value| csr["spec"]["username"].as_str().unwrap_or_default().to_owned();
-    let first =
-        csrs.iter().map(|csr| by(&csr.value)).find(|by| by.starts_with("system:bootstrap:"));
+    let by = |csr: &Value| {
+        csr["spec"]["username"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let first = csrs
+        .iter()
+        .map(|csr| by(&csr.value))
+        .find(|by| by.starts_with("system:bootstrap:"));
     let id = first.expect("a request by a bootstrap token")["system:bootstrap:".len()..].to_owned();
     let secrets = site.world.all(&kinds::SECRET);
     let name = format!("bootstrap-token-{id}");
-    let left = secrets.iter().filter(|secret| secret.value["metadata"]["name"] == name.as_str());
+    let left = secrets
+        .iter()
+        .filter(|secret| secret.value["metadata"]["name"] == name.as_str());
     assert_eq!(left.count(), 0, "it is deleted once the Node is there");
 }

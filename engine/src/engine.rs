@@ -119,7 +119,10 @@ async fn ask_again<W: Workflow, P: Ports>(ports: Arc<P>) {
                 return;
             }
             Err(StoreError::Unavailable(why)) => {
-                tracing::warn!(why, "not everything outstanding was carried out again: once more");
+                tracing::warn!(
+                    why,
+                    "not everything outstanding was carried out again: once more"
+                );
                 tokio::time::sleep(ASK_AGAIN_AFTER).await;
             }
             // The lanes end the engine with this error.
@@ -219,14 +222,19 @@ pub async fn sweep<P: Ports>(ports: &P, grace_ms: u64) -> Result<(), StoreError>
     let mut after: Option<RunId> = None;
     loop {
         let heads = ports.reader().heads(after.as_ref(), SWEEP_PAGE).await?;
-        let Some(last) = heads.last() else { return Ok(()) };
+        let Some(last) = heads.last() else {
+            return Ok(());
+        };
         after = Some(last.run.clone());
         let incarnation = ports.history().incarnation();
-        let is_expired =
-            |head: &Head| head.closed.is_some_and(|at| now.since_ms(at) > CLOSED_KEPT_MS);
+        let is_expired = |head: &Head| {
+            head.closed
+                .is_some_and(|at| now.since_ms(at) > CLOSED_KEPT_MS)
+        };
         let (expired, others): (Vec<Head>, Vec<Head>) = heads.into_iter().partition(is_expired);
-        let late =
-            others.into_iter().filter(|it| it.deadline.is_some_and(|deadline| deadline <= overdue));
+        let late = others
+            .into_iter()
+            .filter(|it| it.deadline.is_some_and(|deadline| deadline <= overdue));
         let letters: Vec<(RunId, Vec<u8>)> = late
             .filter_map(|head| ring(&head.run, incarnation).map(|bytes| (head.run, bytes)))
             .collect();
@@ -255,7 +263,9 @@ pub async fn revisit_all<W: Workflow, P: Ports>(
     let mut count = 0;
     loop {
         let page = revisit_page(&mut lane, ports.as_ref(), after.as_ref(), per_s).await?;
-        let Some(Revisited { last, runs, cost }) = page else { return Ok(count) };
+        let Some(Revisited { last, runs, cost }) = page else {
+            return Ok(count);
+        };
         after = Some(last);
         count += runs;
         tokio::time::sleep(Duration::from_secs_f64(cost / per_s.max(1) as f64)).await;
@@ -283,8 +293,13 @@ pub async fn revisit_page<W: Workflow, P: Ports>(
     after: Option<&RunId>,
     max: usize,
 ) -> Result<Option<Revisited>, StoreError> {
-    let heads = ports.reader().heads(after, max.clamp(1, SWEEP_PAGE)).await?;
-    let Some(last) = heads.last().map(|head| head.run.clone()) else { return Ok(None) };
+    let heads = ports
+        .reader()
+        .heads(after, max.clamp(1, SWEEP_PAGE))
+        .await?;
+    let Some(last) = heads.last().map(|head| head.run.clone()) else {
+        return Ok(None);
+    };
     let runs = heads.len();
     let (quiet, open): (Vec<_>, Vec<_>) = heads.into_iter().partition(|head| head.quiet);
     let set = quiet.into_iter().filter(|head| head.deadline.is_some());
@@ -293,7 +308,8 @@ pub async fn revisit_page<W: Workflow, P: Ports>(
     if !set.is_empty() {
         ports.alarms().set(set).await?;
     }
-    lane.revisit(open.into_iter().map(|head| head.run).collect()).await?;
+    lane.revisit(open.into_iter().map(|head| head.run).collect())
+        .await?;
     Ok(Some(Revisited { last, runs, cost }))
 }
 

@@ -97,7 +97,15 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
     ) -> Self {
         let (build, cache) = (build.into(), Cache::new(cached_max));
         let (left, refused, tally) = (Left::default(), Refused::default(), Tally::default());
-        Self { ports, build, cache, witness, left, refused, tally }
+        Self {
+            ports,
+            build,
+            cache,
+            witness,
+            left,
+            refused,
+            tally,
+        }
     }
 
     /// Works off a batch of deliveries.
@@ -105,7 +113,8 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
     /// # Errors
     /// [`StoreError::Broken`]: the engine must stop. An unavailable store is no error: the letters come again.
     pub async fn turn(&mut self, batch: Vec<crate::port::Delivery>) -> Result<(), StoreError> {
-        self.work_off(batch.into_iter().map(Arrived::open).collect()).await
+        self.work_off(batch.into_iter().map(Arrived::open).collect())
+            .await
     }
 
     /// Works off a batch that was opened already.
@@ -140,7 +149,8 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
             self.tally.newer += 1;
             return self.left.unreadable(&delivery.cause, error);
         }
-        self.bury(None, delivery.cause, delivery.bytes, error.to_string()).await
+        self.bury(None, delivery.cause, delivery.bytes, error.to_string())
+            .await
     }
 
     async fn bury(
@@ -152,7 +162,14 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
     ) -> Settle {
         let at = self.ports.clock().now();
         tracing::warn!(?run, origin, reason, "a letter goes to the dead letters");
-        let letter = DeadLetter { id: 0, run, reason, at, origin, bytes };
+        let letter = DeadLetter {
+            id: 0,
+            run,
+            reason,
+            at,
+            origin,
+            bytes,
+        };
         match self.ports.dead().put(letter).await {
             Ok(()) => {
                 self.tally.dead += 1;
@@ -230,11 +247,18 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         let mut absent = Vec::new();
         for run in runs {
             match self.cache.take(run) {
-                Some(Cached { run: cached, revision }) => {
+                Some(Cached {
+                    run: cached,
+                    revision,
+                }) => {
                     let fresh = self.ports.history().exclusive();
                     open.insert(
                         run.clone(),
-                        Open { run: Some(cached), revision: Some(revision), fresh },
+                        Open {
+                            run: Some(cached),
+                            revision: Some(revision),
+                            fresh,
+                        },
                     );
                 }
                 None => absent.push(run.clone()),
@@ -255,7 +279,14 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         for (run, stored) in runs.iter().zip(stored) {
             self.cache.check(run, stored.as_ref().map(|s| s.revision))?;
             let Some(stored) = stored else {
-                open.insert(run.clone(), Open { run: None, revision: None, fresh: true });
+                open.insert(
+                    run.clone(),
+                    Open {
+                        run: None,
+                        revision: None,
+                        fresh: true,
+                    },
+                );
                 continue;
             };
             match envelope::decode::<Record<W>>(&stored.bytes, read_up_to(W::SCHEMA)) {
@@ -268,7 +299,11 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
                     }
                     open.insert(
                         run.clone(),
-                        Open { run: Some(read), revision: Some(stored.revision), fresh: true },
+                        Open {
+                            run: Some(read),
+                            revision: Some(stored.revision),
+                            fresh: true,
+                        },
                     );
                 }
                 Err(DecodeError::Newer { .. }) => self.tally.newer += 1,

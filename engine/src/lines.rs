@@ -20,7 +20,11 @@ pub(crate) const LAYOUT: u64 = 1;
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Line {
     /// The first line.
-    Store { layout: u64, incarnation: u64, epoch: u64 },
+    Store {
+        layout: u64,
+        incarnation: u64,
+        epoch: u64,
+    },
     /// One record.
     Record(RecordLine),
     /// One dead letter.
@@ -53,12 +57,20 @@ impl RecordLine {
         let Loose(record) =
             rmp_serde::from_slice(envelope.body).map_err(|error| bad(error.to_string()))?;
         let run = run.parse().map_err(|error| bad(format!("{error}")))?;
-        Ok(Self { run, seq, head, record, envelope: STANDARD.encode(bytes) })
+        Ok(Self {
+            run,
+            seq,
+            head,
+            record,
+            envelope: STANDARD.encode(bytes),
+        })
     }
 
     /// The record's envelope, whole.
     pub(crate) fn bytes(&self) -> Result<Vec<u8>, String> {
-        let bytes = STANDARD.decode(&self.envelope).map_err(|error| error.to_string())?;
+        let bytes = STANDARD
+            .decode(&self.envelope)
+            .map_err(|error| error.to_string())?;
         Envelope::read(&bytes)?;
         Ok(bytes)
     }
@@ -111,26 +123,47 @@ struct OldRecord {
 
 /// The line as an old dump of a store on NATS had it; `None` if it is none.
 fn old(text: &str, at: usize) -> Option<Result<Line, String>> {
-    if let Ok(OldHead { dump, incarnation, epoch }) = serde_json::from_str(text) {
+    if let Ok(OldHead {
+        dump,
+        incarnation,
+        epoch,
+    }) = serde_json::from_str(text)
+    {
         return Some(match dump {
-            1 => Ok(Line::Store { layout: LAYOUT, incarnation: incarnation.0, epoch: epoch.0 }),
+            1 => Ok(Line::Store {
+                layout: LAYOUT,
+                incarnation: incarnation.0,
+                epoch: epoch.0,
+            }),
             _ => Err(format!("format {dump} is unknown")),
         });
     }
-    let OldRecord { run, seq, deadline, closed, record } = serde_json::from_str(text).ok()?;
+    let OldRecord {
+        run,
+        seq,
+        deadline,
+        closed,
+        record,
+    } = serde_json::from_str(text).ok()?;
     let ms = |at: Option<Timestamp>| at.map_or(0, |at| at.0);
     // Whichever of a run's lines comes last is its head; lines are counted, and that grows.
     let head = (at as u64, seq.0, ms(deadline), ms(closed));
-    let line = unhex(&record).ok_or_else(|| "not hexadecimal".to_owned()).and_then(|bytes| {
-        RecordLine::new(run.as_str(), seq.0, Some(head), &bytes).map_err(|error| error.to_string())
-    });
+    let line = unhex(&record)
+        .ok_or_else(|| "not hexadecimal".to_owned())
+        .and_then(|bytes| {
+            RecordLine::new(run.as_str(), seq.0, Some(head), &bytes)
+                .map_err(|error| error.to_string())
+        });
     Some(line.map(Line::Record))
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
     let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    digits.len().is_multiple_of(2).then(|| digits.chunks(2).map(pair).collect())?
+    digits
+        .len()
+        .is_multiple_of(2)
+        .then(|| digits.chunks(2).map(pair).collect())?
 }
 
 /// The envelope around any body. The names are `dormer_proto::envelope`'s.
@@ -148,7 +181,10 @@ impl<'a> Envelope<'a> {
         let envelope: Self =
             rmp_serde::from_slice(bytes).map_err(|error| format!("no envelope: {error}"))?;
         if envelope.kind != "record" {
-            return Err(format!("a {:?} message where a record belongs", envelope.kind));
+            return Err(format!(
+                "a {:?} message where a record belongs",
+                envelope.kind
+            ));
         }
         if hash64(envelope.body) != envelope.sum {
             return Err("its checksum does not fit".into());

@@ -60,12 +60,15 @@ impl Letters {
     }
 
     fn settle(&mut self, token: u64, fate: Settle, now: Instant) {
-        let Some(delivery) = self.taken.remove(&token) else { return };
+        let Some(delivery) = self.taken.remove(&token) else {
+            return;
+        };
         match fate {
             Settle::Done => {}
             Settle::Again(0) => self.waiting.push_back(delivery),
             Settle::Again(ms) => {
-                self.delayed.insert((now + Duration::from_millis(ms), token), delivery);
+                self.delayed
+                    .insert((now + Duration::from_millis(ms), token), delivery);
             }
         }
     }
@@ -108,7 +111,11 @@ impl Inbox for LocalInbox {
             for (_, bytes) in letters {
                 inner.last += 1;
                 let token = inner.last;
-                inner.waiting.push_back(Delivery { bytes, token, cause: format!("inbox:{token}") });
+                inner.waiting.push_back(Delivery {
+                    bytes,
+                    token,
+                    cause: format!("inbox:{token}"),
+                });
             }
         }
         self.come.notify_one();
@@ -191,7 +198,11 @@ impl LocalTasks {
 
     /// Every receipt that came since the last call: for a worker that handles many orders in one task.
     pub fn receipts(&self) -> Vec<ReportReceipt> {
-        lock(&self.inner).receipts.drain().map(|(_, receipt)| receipt).collect()
+        lock(&self.inner)
+            .receipts
+            .drain()
+            .map(|(_, receipt)| receipt)
+            .collect()
     }
 
     /// Orders that wait for a worker.
@@ -296,7 +307,11 @@ impl Alarms for LocalAlarms {
 #[must_use]
 pub fn ring(run: &RunId, incarnation: Incarnation) -> Option<Vec<u8>> {
     let body: Inbound<(), (), NoSignal> = Inbound::Rang;
-    let letter = Letter { run: run.clone(), incarnation: Some(incarnation), body };
+    let letter = Letter {
+        run: run.clone(),
+        incarnation: Some(incarnation),
+        body,
+    };
     envelope::encode(&letter, 0).ok().map(|(bytes, _)| bytes)
 }
 
@@ -311,8 +326,9 @@ pub async fn ring_for_ever<C: Clock>(
         let changed = alarms.changed.notified();
         let now = clock.now();
         let (due, next) = alarms.due(now);
-        let letters =
-            due.into_iter().filter_map(|run| Some((run.clone(), ring(&run, incarnation)?)));
+        let letters = due
+            .into_iter()
+            .filter_map(|run| Some((run.clone(), ring(&run, incarnation)?)));
         let letters: Vec<_> = letters.collect();
         if !letters.is_empty() {
             // The in-memory inbox always takes letters.
@@ -345,7 +361,13 @@ pub struct Local<S, C = SystemClock> {
 impl<S, C: Clock> Local<S, C> {
     /// Queues around `store`.
     pub fn new(store: Arc<S>, clock: C) -> Self {
-        Self { store, inbox: Arc::default(), tasks: Arc::default(), alarms: Arc::default(), clock }
+        Self {
+            store,
+            inbox: Arc::default(),
+            tasks: Arc::default(),
+            alarms: Arc::default(),
+            clock,
+        }
     }
 }
 

@@ -43,7 +43,10 @@ impl MemoryStore {
     /// An empty store.
     #[must_use]
     pub fn new(incarnation: Incarnation) -> Self {
-        Self { incarnation, inner: Mutex::default() }
+        Self {
+            incarnation,
+            inner: Mutex::default(),
+        }
     }
 
     /// Draws the next epoch.
@@ -99,14 +102,20 @@ impl History for MemoryStore {
         let last = |run: &RunId| {
             let kept = inner.runs.get(run)?;
             let (_, bytes) = kept.records.back()?;
-            Some(Stored { bytes: bytes.clone(), revision: kept.revision })
+            Some(Stored {
+                bytes: bytes.clone(),
+                revision: kept.revision,
+            })
         };
         Ok(runs.iter().map(last).collect())
     }
 
     async fn append(&self, batch: Vec<Append>) -> Vec<Result<Revision, AppendError>> {
         let mut inner = self.lock();
-        batch.into_iter().map(|append| inner.append(append)).collect()
+        batch
+            .into_iter()
+            .map(|append| inner.append(append))
+            .collect()
     }
 }
 
@@ -118,7 +127,12 @@ impl HistoryReader for MemoryStore {
         limit: usize,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
         let inner = self.lock();
-        let kept = inner.runs.get(run).map(|kept| kept.records.iter()).into_iter().flatten();
+        let kept = inner
+            .runs
+            .get(run)
+            .map(|kept| kept.records.iter())
+            .into_iter()
+            .flatten();
         let wanted = kept.filter(|(seq, _)| *seq >= from).take(limit);
         Ok(wanted.map(|(_, bytes)| bytes.clone()).collect())
     }
@@ -135,12 +149,21 @@ impl HistoryReader for MemoryStore {
             closed: kept.closed,
             quiet: kept.quiet,
         };
-        Ok(inner.runs.range::<RunId, _>((from, Bound::Unbounded)).take(limit).map(head).collect())
+        Ok(inner
+            .runs
+            .range::<RunId, _>((from, Bound::Unbounded))
+            .take(limit)
+            .map(head)
+            .collect())
     }
 
     async fn forget(&self, run: &RunId, revision: Revision) -> Result<(), StoreError> {
         let mut inner = self.lock();
-        if inner.runs.get(run).is_some_and(|kept| kept.revision == revision) {
+        if inner
+            .runs
+            .get(run)
+            .is_some_and(|kept| kept.revision == revision)
+        {
             inner.runs.remove(run);
         }
         Ok(())

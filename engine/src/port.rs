@@ -236,7 +236,8 @@ pub trait Alarms: Send + Sync + 'static {
 /// Of the time that an alarm is set to and another one: the one that stays.
 #[must_use]
 pub fn earlier(set: Option<Timestamp>, at: Timestamp) -> Timestamp {
-    set.filter(|_| stands(Fence::EarlierAlarm)).map_or(at, |set| set.min(at))
+    set.filter(|_| stands(Fence::EarlierAlarm))
+        .map_or(at, |set| set.min(at))
 }
 
 /// A letter that cannot be carried out.

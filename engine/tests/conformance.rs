@@ -37,8 +37,16 @@ async fn the_inbox_of_one_process_keeps_the_contract() {
 
 #[tokio::test]
 async fn the_alarms_of_one_process_keep_the_contract() {
-    let (alarms, inbox) = (Arc::new(LocalAlarms::default()), Arc::new(LocalInbox::default()));
-    let ring = ring_for_ever(Arc::clone(&alarms), Arc::clone(&inbox), SystemClock, Incarnation(7));
+    let (alarms, inbox) = (
+        Arc::new(LocalAlarms::default()),
+        Arc::new(LocalInbox::default()),
+    );
+    let ring = ring_for_ever(
+        Arc::clone(&alarms),
+        Arc::clone(&inbox),
+        SystemClock,
+        Incarnation(7),
+    );
     tokio::select! {
         () = ring => {}
         () = contract::alarms(alarms.as_ref(), None, inbox.as_ref()) => {}
@@ -49,9 +57,15 @@ async fn the_alarms_of_one_process_keep_the_contract() {
 #[tokio::test]
 async fn nats_keeps_the_contracts() {
     for version in [NatsVersion::Current, NatsVersion::Oldest] {
-        let server = started!(NatsServer::start(NatsOptions { version, ..NatsOptions::default() }));
-        let options =
-            Options { servers: server.url(), sync: Sync::LazyAccepted, ..Options::default() };
+        let server = started!(NatsServer::start(NatsOptions {
+            version,
+            ..NatsOptions::default()
+        }));
+        let options = Options {
+            servers: server.url(),
+            sync: Sync::LazyAccepted,
+            ..Options::default()
+        };
         let store = NatsStore::open(&options).await.expect("a store");
         contract::history(store.history(), store.reader()).await;
         contract::inbox(store.inbox()).await;

@@ -13,7 +13,15 @@ fn run(key: &str) -> RunId {
 fn record(run: RunId, expected: Expected, seq: u64) -> Append {
     let bytes = format!("{run} {seq}").into_bytes();
     let deadline = seq.is_multiple_of(2).then_some(Timestamp(seq * 10));
-    Append { run, expected, bytes, seq: Seq(seq), deadline, closed: None, quiet: false }
+    Append {
+        run,
+        expected,
+        bytes,
+        seq: Seq(seq),
+        deadline,
+        closed: None,
+        quiet: false,
+    }
 }
 
 async fn one(store: &EmbeddedStore, append: Append) -> Result<Revision, AppendError> {
@@ -25,12 +33,16 @@ async fn what_was_acknowledged_is_there_after_opening_again() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path()).unwrap();
     let incarnation = store.incarnation();
-    let first = one(&store, record(run("a"), Expected::Nothing, 1)).await.unwrap();
+    let first = one(&store, record(run("a"), Expected::Nothing, 1))
+        .await
+        .unwrap();
     assert_eq!(
         one(&store, record(run("a"), Expected::Nothing, 1)).await,
         Err(AppendError::Conflict)
     );
-    let second = one(&store, record(run("a"), Expected::At(first), 2)).await.unwrap();
+    let second = one(&store, record(run("a"), Expected::At(first), 2))
+        .await
+        .unwrap();
     assert!(second > first);
     assert_eq!(
         one(&store, record(run("a"), Expected::At(first), 2)).await,
@@ -43,7 +55,9 @@ async fn what_was_acknowledged_is_there_after_opening_again() {
     assert_eq!(loaded[0], None);
     let last = loaded[1].clone().unwrap();
     assert_eq!((last.bytes, last.revision), (b"toy/a 2".to_vec(), second));
-    let third = one(&store, record(run("a"), Expected::At(second), 3)).await.unwrap();
+    let third = one(&store, record(run("a"), Expected::At(second), 3))
+        .await
+        .unwrap();
     assert!(third > second, "revisions go on where they stood");
 }
 
@@ -88,25 +102,44 @@ async fn heads_page_through_every_run_and_old_records_go() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path()).unwrap();
     for key in ["a", "b", "c"] {
-        one(&store, record(run(key), Expected::Nothing, 1)).await.unwrap();
+        one(&store, record(run(key), Expected::Nothing, 1))
+            .await
+            .unwrap();
     }
-    let mut last = store.load(&[run("b")]).await.unwrap()[0].clone().unwrap().revision;
+    let mut last = store.load(&[run("b")]).await.unwrap()[0]
+        .clone()
+        .unwrap()
+        .revision;
     for seq in 2..=300 {
-        last = one(&store, record(run("b"), Expected::At(last), seq)).await.unwrap();
+        last = one(&store, record(run("b"), Expected::At(last), seq))
+            .await
+            .unwrap();
     }
     let page = store.heads(None, 2).await.unwrap();
     let keys: Vec<_> = page.iter().map(|head| head.run.key().to_owned()).collect();
     assert_eq!(keys, ["a", "b"]);
-    assert_eq!((page[1].seq, page[1].deadline), (Seq(300), Some(Timestamp(3_000))));
+    assert_eq!(
+        (page[1].seq, page[1].deadline),
+        (Seq(300), Some(Timestamp(3_000)))
+    );
     let rest = store.heads(Some(&page[1].run), 10).await.unwrap();
     assert_eq!(rest.len(), 1);
     let kept = store.records(&run("b"), Seq(0), 1_000).await.unwrap();
     assert_eq!((kept.len(), kept[0].clone()), (256, b"toy/b 45".to_vec()));
     store.forget(&run("b"), Revision(1)).await.unwrap();
-    assert!(store.load(&[run("b")]).await.unwrap()[0].is_some(), "it has moved on");
+    assert!(
+        store.load(&[run("b")]).await.unwrap()[0].is_some(),
+        "it has moved on"
+    );
     store.forget(&run("b"), last).await.unwrap();
     assert!(store.load(&[run("b")]).await.unwrap()[0].is_none());
-    assert!(store.records(&run("b"), Seq(0), 10).await.unwrap().is_empty());
+    assert!(
+        store
+            .records(&run("b"), Seq(0), 10)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -125,7 +158,10 @@ async fn dead_letters_stay_until_removed_and_epochs_grow() {
         store.put(letter).await.unwrap();
     }
     let listed = store.list(0, 10).await.unwrap();
-    assert_eq!((listed.len(), listed[1].reason.as_str(), listed[1].id), (2, "two", 2));
+    assert_eq!(
+        (listed.len(), listed[1].reason.as_str(), listed[1].id),
+        (2, "two", 2)
+    );
     store.remove(1).await.unwrap();
     assert_eq!(store.list(0, 10).await.unwrap().len(), 1);
     let first = store.next_epoch().await.unwrap();

@@ -22,7 +22,9 @@ const SEGMENT: u64 = 64 << 10;
 /// Not a test by itself: what the killed process does. Without the variable it does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_process_that_is_killed() {
-    let Ok(folder) = std::env::var(FOLDER) else { return };
+    let Ok(folder) = std::env::var(FOLDER) else {
+        return;
+    };
     let store = Arc::new(EmbeddedStore::open_with(Path::new(&folder), SEGMENT).expect("opens"));
     let runs = (0..RUNS).map(|i| {
         let store = Arc::clone(&store);
@@ -32,7 +34,9 @@ async fn the_process_that_is_killed() {
             loop {
                 at = step(&*store, &run, at).await.expect("stored");
                 let line = format!("\nacknowledged {i} {}\n", at.seq);
-                std::io::stdout().write_all(line.as_bytes()).expect("the parent reads");
+                std::io::stdout()
+                    .write_all(line.as_bytes())
+                    .expect("the parent reads");
             }
         })
     });
@@ -76,13 +80,18 @@ async fn two_hundred_kills_lose_nothing_that_was_acknowledged() {
     let mut acknowledged = HashMap::new();
     let mut chance = 0x9e37_79b9_7f4a_7c15_u64;
     for kill in 0..KILLS {
-        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(kill);
+        chance = chance
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(kill);
         let lines = usize::try_from(chance >> 57).expect("small");
         kill_after(folder.path(), lines, &mut acknowledged);
         let store = reopen_with(folder.path(), SEGMENT).await;
         for (i, seq) in &acknowledged {
             let found = stand(&store, &run(&i.to_string())).await.seq;
-            assert!(found >= *seq, "kill {kill}: run {i} is at {found}, {seq} was acknowledged");
+            assert!(
+                found >= *seq,
+                "kill {kill}: run {i} is at {found}, {seq} was acknowledged"
+            );
         }
         drop(store);
         let report = loop {
@@ -94,5 +103,8 @@ async fn two_hundred_kills_lose_nothing_that_was_acknowledged() {
         assert!(report.is_clean(), "kill {kill}: {report:?}");
     }
     let stored: u64 = acknowledged.values().sum();
-    assert!(stored > KILLS * 10, "the process came to work: {stored} records");
+    assert!(
+        stored > KILLS * 10,
+        "the process came to work: {stored} records"
+    );
 }

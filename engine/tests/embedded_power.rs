@@ -78,7 +78,11 @@ impl Disk {
             Some(left) => *left -= 1,
             None => {}
         }
-        if power.dead { Err(io::Error::other("the power is gone")) } else { Ok(self.platter()) }
+        if power.dead {
+            Err(io::Error::other("the power is gone"))
+        } else {
+            Ok(self.platter())
+        }
     }
 
     fn make_busy(&self, busy: bool) {
@@ -114,9 +118,18 @@ impl Disk {
             }
         }
         let (synced, lies) = (bytes.clone(), platter.lies);
-        let fresh = Platter { synced, seen: bytes, lies, ..Platter::default() };
+        let fresh = Platter {
+            synced,
+            seen: bytes,
+            lies,
+            ..Platter::default()
+        };
         let platter = Arc::new(Mutex::new(fresh));
-        Disk { platter, power: Arc::clone(power), ..Disk::default() }
+        Disk {
+            platter,
+            power: Arc::clone(power),
+            ..Disk::default()
+        }
     }
 }
 
@@ -146,10 +159,17 @@ impl StorageBackend for Disk {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let waited = self.let_go.wait_while(self.platter(), |platter| platter.busy);
+        let waited = self
+            .let_go
+            .wait_while(self.platter(), |platter| platter.busy);
         drop(waited.expect("no panic while held"));
         let mut platter = self.burn()?;
-        let Platter { synced, pending, lies, .. } = &mut *platter;
+        let Platter {
+            synced,
+            pending,
+            lies,
+            ..
+        } = &mut *platter;
         if *lies {
             return Ok(());
         }
@@ -189,8 +209,14 @@ struct Disks {
 impl Disks {
     fn new() -> Self {
         let power = Arc::default();
-        let disk = || Disk { power: Arc::clone(&power), ..Disk::default() };
-        Self { store: disk(), wal: disk() }
+        let disk = || Disk {
+            power: Arc::clone(&power),
+            ..Disk::default()
+        };
+        Self {
+            store: disk(),
+            wal: disk(),
+        }
     }
 
     fn open(&self) -> Result<EmbeddedStore, OpenError> {
@@ -200,14 +226,18 @@ impl Disks {
     fn after_power_loss(&self, chance: &mut impl FnMut() -> u64) -> Self {
         let power = Arc::default();
         let store = self.store.after_power_loss(&power, chance);
-        Self { store, wal: self.wal.after_power_loss(&power, chance) }
+        Self {
+            store,
+            wal: self.wal.after_power_loss(&power, chance),
+        }
     }
 }
 
 fn chances(mut state: u64) -> impl FnMut() -> u64 {
     move || {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         state >> 33
     }
 }
@@ -235,7 +265,9 @@ async fn lose_power(mut disks: Disks, losses: u32) -> Result<u64, String> {
             drop(disks.open());
             disks = disks.after_power_loss(&mut chance);
         }
-        store = disks.open().map_err(|error| format!("loss {loss}: {error}"))?;
+        store = disks
+            .open()
+            .map_err(|error| format!("loss {loss}: {error}"))?;
     }
     Ok(acknowledged.iter().map(|at| at.seq).sum())
 }
@@ -250,7 +282,9 @@ async fn power_loss_takes_nothing_that_was_acknowledged() {
 async fn a_log_that_is_not_synced_breaks_the_law() {
     let disks = Disks::new();
     disks.wal.platter().lies = true;
-    let broken = lose_power(disks, 200).await.expect_err("something acknowledged is lost");
+    let broken = lose_power(disks, 200)
+        .await
+        .expect_err("something acknowledged is lost");
     assert!(broken.starts_with("loss "), "{broken}");
 }
 
@@ -262,7 +296,10 @@ async fn steps(store: &EmbeddedStore, count: u64) -> At {
     let (name, mut at) = (run("a"), At::default());
     for seq in 1..=count {
         let stepped = tokio::time::timeout(Duration::from_secs(20), step(store, &name, at));
-        at = stepped.await.unwrap_or_else(|_| panic!("step {seq} waits")).expect("appended");
+        at = stepped
+            .await
+            .unwrap_or_else(|_| panic!("step {seq} waits"))
+            .expect("appended");
     }
     at
 }
@@ -278,9 +315,15 @@ async fn appends_wait_for_a_commit_only_when_both_segments_are_full() {
     let mut more = std::pin::pin!(step(&store, &name, at));
     // What is acknowledged is read meanwhile; the writer has both segments full and must wait.
     assert_eq!(stand(&store, &name).await, at);
-    assert!(tokio::time::timeout(Duration::from_millis(300), &mut more).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(300), &mut more)
+            .await
+            .is_err()
+    );
     disks.store.make_busy(false);
-    let further = tokio::time::timeout(Duration::from_secs(20), more).await.expect("it goes on");
+    let further = tokio::time::timeout(Duration::from_secs(20), more)
+        .await
+        .expect("it goes on");
     assert_eq!(further.expect("appended").seq, 2 * STEPS_A_SEGMENT + 1);
 }
 

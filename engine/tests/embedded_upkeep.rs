@@ -36,7 +36,10 @@ async fn filled(folder: &Path) -> Vec<At> {
 
 #[tokio::test]
 async fn a_dump_restores_to_the_same_histories_under_a_new_incarnation() {
-    let (old, new) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("one"));
+    let (old, new) = (
+        tempfile::tempdir().expect("a folder"),
+        tempfile::tempdir().expect("one"),
+    );
     let stands = filled(old.path()).await;
     let mut lines = Vec::new();
     assert_eq!(dump(old.path(), &mut lines).expect("dumped"), 200);
@@ -44,8 +47,14 @@ async fn a_dump_restores_to_the_same_histories_under_a_new_incarnation() {
     assert_eq!(text.lines().count(), 202);
     let second: serde_json::Value =
         serde_json::from_str(text.lines().nth(1).expect("a record")).expect("JSON");
-    assert_eq!(second["record"]["record"]["run"]["seq"], 1, "a person can read it: {second}");
-    assert_eq!(restore(&mut lines.as_slice(), new.path()).expect("restored"), 200);
+    assert_eq!(
+        second["record"]["record"]["run"]["seq"], 1,
+        "a person can read it: {second}"
+    );
+    assert_eq!(
+        restore(&mut lines.as_slice(), new.path()).expect("restored"),
+        200
+    );
     let again = restore(&mut lines.as_slice(), new.path());
     assert!(matches!(again, Err(DumpError::Exists(_))));
     assert!(check(new.path()).expect("checks").is_clean());
@@ -55,15 +64,28 @@ async fn a_dump_restores_to_the_same_histories_under_a_new_incarnation() {
         let run = run(&i.to_string());
         assert_eq!(stand(&after, &run).await, *at);
         let kept = before.records(&run, Seq(0), 100).await.expect("records");
-        assert_eq!(after.records(&run, Seq(0), 100).await.expect("records"), kept);
+        assert_eq!(
+            after.records(&run, Seq(0), 100).await.expect("records"),
+            kept
+        );
     }
-    assert_eq!(after.list(0, 9).await.expect("list"), before.list(0, 9).await.expect("list"));
-    assert_eq!(after.next_epoch().await.expect("an epoch").0, 2, "epochs never run backwards");
+    assert_eq!(
+        after.list(0, 9).await.expect("list"),
+        before.list(0, 9).await.expect("list")
+    );
+    assert_eq!(
+        after.next_epoch().await.expect("an epoch").0,
+        2,
+        "epochs never run backwards"
+    );
 }
 
 #[tokio::test]
 async fn a_damaged_dump_makes_no_store() {
-    let (old, new) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("one"));
+    let (old, new) = (
+        tempfile::tempdir().expect("a folder"),
+        tempfile::tempdir().expect("one"),
+    );
     filled(old.path()).await;
     let mut lines = Vec::new();
     dump(old.path(), &mut lines).expect("dumped");
@@ -78,10 +100,19 @@ async fn a_damaged_dump_makes_no_store() {
 async fn check_names_each_kind_of_fault() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = reopen(folder.path()).await;
-    let first = step(&store, &run("gap"), At::default()).await.expect("stored");
-    step(&store, &run("gap"), At { seq: 2, ..first }).await.expect("stored");
-    let first = step(&store, &run("link"), At::default()).await.expect("stored");
-    let stranger = At { sum: dormer_proto::id::Sum(1), ..first };
+    let first = step(&store, &run("gap"), At::default())
+        .await
+        .expect("stored");
+    step(&store, &run("gap"), At { seq: 2, ..first })
+        .await
+        .expect("stored");
+    let first = step(&store, &run("link"), At::default())
+        .await
+        .expect("stored");
+    let stranger = At {
+        sum: dormer_proto::id::Sum(1),
+        ..first
+    };
     step(&store, &run("link"), stranger).await.expect("stored");
     let noise = Append {
         run: run("noise"),
@@ -95,10 +126,21 @@ async fn check_names_each_kind_of_fault() {
     store.append(vec![noise]).await.remove(0).expect("stored");
     closed(store, folder.path()).await;
     let report = check(folder.path()).expect("checks");
-    let named: Vec<_> = report.named.iter().map(|f| (f.run.as_str(), f.what.as_str())).collect();
-    assert_eq!((report.runs, report.records, report.faults), (3, 5, 3), "{named:?}");
+    let named: Vec<_> = report
+        .named
+        .iter()
+        .map(|f| (f.run.as_str(), f.what.as_str()))
+        .collect();
+    assert_eq!(
+        (report.runs, report.records, report.faults),
+        (3, 5, 3),
+        "{named:?}"
+    );
     assert_eq!(named[0], ("toy/gap", "a gap: the record before is 1"));
-    assert_eq!(named[1], ("toy/link", "it does not follow from the record before"));
+    assert_eq!(
+        named[1],
+        ("toy/link", "it does not follow from the record before")
+    );
     assert!(named[2].1.starts_with("no envelope"), "{named:?}");
 }
 
@@ -114,7 +156,10 @@ async fn a_file_cut_short_or_changed_is_noticed() {
         let error = EmbeddedStore::open(folder.path()).err().expect("refused");
         assert!(error.to_string().contains(FILE), "{len} bytes: {error}");
     }
-    let at = whole.windows(64).position(|part| part == [b'p'; 64]).expect("a payload");
+    let at = whole
+        .windows(64)
+        .position(|part| part == [b'p'; 64])
+        .expect("a payload");
     let mut changed = whole.clone();
     for byte in changed.iter_mut().filter(|byte| **byte == b'p') {
         *byte = b'q';
@@ -122,5 +167,8 @@ async fn a_file_cut_short_or_changed_is_noticed() {
     assert_eq!(changed[at], b'q');
     std::fs::write(&file, &changed).expect("written");
     let noticed = check(folder.path()).map(|report| report.is_clean());
-    assert!(!matches!(noticed, Ok(true)), "changed bytes were not noticed");
+    assert!(
+        !matches!(noticed, Ok(true)),
+        "changed bytes were not noticed"
+    );
 }

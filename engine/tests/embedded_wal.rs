@@ -70,7 +70,9 @@ fn change(folder: &Path, with: impl FnOnce(&mut Vec<u8>)) {
 fn frames(bytes: &[u8]) -> Vec<usize> {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     let starts = (0..bytes.len()).step_by(BLOCK);
-    let mut frames: Vec<_> = starts.filter(|at| &bytes[at + 8..at + 16] == b"dormfram").collect();
+    let mut frames: Vec<_> = starts
+        .filter(|at| &bytes[at + 8..at + 16] == b"dormfram")
+        .collect();
     frames.sort_by_key(|at| word(at + 40));
     frames
 }
@@ -92,7 +94,10 @@ async fn a_kill_leaves_a_log_that_is_taken_over() {
     let again = open(copy.path()).await;
     assert_eq!(stand(&again, &run("a")).await, at);
     let further = step(&again, &run("a"), at).await.expect("stored");
-    assert!(further.revision > at.revision, "revisions go on where they stood");
+    assert!(
+        further.revision > at.revision,
+        "revisions go on where they stood"
+    );
     drop(store);
 }
 
@@ -128,9 +133,18 @@ async fn a_damaged_middle_is_named() {
         let error = refused(copy.path());
         assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
         let text = error.to_string();
-        assert!(text.contains(WAL_FILE) && text.contains(&format!("byte {place}:")), "{text}");
-        assert!(matches!(check(copy.path()), Err(OpenError::Damaged { .. })), "and so says check");
-        assert!(dump(copy.path(), &mut Vec::new()).is_err(), "nothing is silently lost");
+        assert!(
+            text.contains(WAL_FILE) && text.contains(&format!("byte {place}:")),
+            "{text}"
+        );
+        assert!(
+            matches!(check(copy.path()), Err(OpenError::Damaged { .. })),
+            "and so says check"
+        );
+        assert!(
+            dump(copy.path(), &mut Vec::new()).is_err(),
+            "nothing is silently lost"
+        );
     }
 }
 
@@ -143,7 +157,10 @@ async fn a_damaged_header_is_named() {
         bytes[header + 20] ^= 1;
     });
     let error = refused(copy.path());
-    assert!(error.to_string().contains("header cannot be read"), "{error}");
+    assert!(
+        error.to_string().contains("header cannot be read"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -153,7 +170,10 @@ async fn a_log_cut_short_is_refused() {
         let copy = killed(folder.path());
         change(copy.path(), |bytes| bytes.truncate(bytes.len() * part / 8));
         let error = refused(copy.path());
-        assert!(error.to_string().contains(WAL_FILE), "{part} eighths: {error}");
+        assert!(
+            error.to_string().contains(WAL_FILE),
+            "{part} eighths: {error}"
+        );
     }
     assert_eq!(stand(&open(folder.path()).await, &run("a")).await, at);
 }
@@ -176,7 +196,10 @@ async fn a_commit_that_was_interrupted_is_made_again() {
     let again = killed(folder.path());
     let store = open(folder.path()).await;
     assert_eq!(stand(&store, &run("a")).await, at);
-    let kept = store.records(&run("a"), Seq(0), 100).await.expect("records");
+    let kept = store
+        .records(&run("a"), Seq(0), 100)
+        .await
+        .expect("records");
     assert_eq!(kept.len() as u64, at.seq);
     // Killed in the middle of that, too: whoever comes next finds the same.
     assert_eq!(stand(&open(again.path()).await, &run("a")).await, at);
@@ -192,7 +215,12 @@ async fn a_missing_end_of_a_full_segment_is_named() {
         bytes[last_of_first..last_of_first + BLOCK].fill(0);
     });
     let error = refused(folder.path());
-    assert!(error.to_string().contains("acknowledged frames are missing"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("acknowledged frames are missing"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -204,7 +232,10 @@ async fn frames_of_an_earlier_use_are_not_taken() {
     let copy = killed(folder.path());
     let again = open(copy.path()).await;
     assert_eq!(stand(&again, &run("a")).await, at);
-    let kept = again.records(&run("a"), Seq(0), 1_000).await.expect("records");
+    let kept = again
+        .records(&run("a"), Seq(0), 1_000)
+        .await
+        .expect("records");
     assert_eq!(kept.len() as u64, at.seq);
     closed(again, copy.path()).await;
     assert!(check(copy.path()).expect("checks").is_clean());
@@ -229,21 +260,34 @@ async fn the_redb_file_of_another_moment_is_noticed() {
     }
     closed(store, folder.path()).await;
     let error = refused(mixed(folder.path(), eleven().await.0.path()).path());
-    assert!(matches!(error, OpenError::Unpaired { .. }), "another store's: {error}");
-    assert_eq!(stand(&open(folder.path()).await, &run("a")).await, at, "closed, it stands alone");
+    assert!(
+        matches!(error, OpenError::Unpaired { .. }),
+        "another store's: {error}"
+    );
+    assert_eq!(
+        stand(&open(folder.path()).await, &run("a")).await,
+        at,
+        "closed, it stands alone"
+    );
 }
 
 #[tokio::test]
 async fn one_file_without_the_other_is_noticed() {
     let (folder, _store, _) = eleven().await;
-    for (gone, said) in [(WAL_FILE, "it is missing"), (FILE, "dormer.redb is missing")] {
+    for (gone, said) in [
+        (WAL_FILE, "it is missing"),
+        (FILE, "dormer.redb is missing"),
+    ] {
         let copy = killed(folder.path());
         std::fs::remove_file(copy.path().join(gone)).expect("removed");
         let error = refused(copy.path());
         assert!(matches!(error, OpenError::Unpaired { .. }), "{error}");
         assert!(error.to_string().contains(said), "{error}");
         let restored = restore(&mut &b""[..], copy.path());
-        assert!(matches!(restored, Err(DumpError::Exists(_))), "a log is not written over");
+        assert!(
+            matches!(restored, Err(DumpError::Exists(_))),
+            "a log is not written over"
+        );
     }
 }
 
@@ -252,11 +296,22 @@ async fn a_store_that_was_closed_is_one_file_of_the_old_layout() {
     let (folder, store, at) = eleven().await;
     let layout = |folder: &Path| {
         let file = Database::open(folder.join(FILE)).expect("opens");
-        let meta = file.begin_read().expect("reads").open_table(META).expect("its words");
-        meta.get("layout").expect("reads").expect("a layout").value()
+        let meta = file
+            .begin_read()
+            .expect("reads")
+            .open_table(META)
+            .expect("its words");
+        meta.get("layout")
+            .expect("reads")
+            .expect("a layout")
+            .value()
     };
     let copy = killed(folder.path());
-    assert_eq!(layout(copy.path()), 2, "a build that knows of no log must not open it");
+    assert_eq!(
+        layout(copy.path()),
+        2,
+        "a build that knows of no log must not open it"
+    );
     closed(store, folder.path()).await;
     assert_eq!(layout(folder.path()), 1);
     assert!(!wal(folder.path()).exists());
@@ -264,7 +319,11 @@ async fn a_store_that_was_closed_is_one_file_of_the_old_layout() {
     let file = Database::open(folder.path().join(FILE)).expect("opens");
     let change = file.begin_write().expect("begins");
     for word in ["wal_generation", "wal_salt", "wal_first"] {
-        change.open_table(META).expect("its words").remove(word).expect("removed");
+        change
+            .open_table(META)
+            .expect("its words")
+            .remove(word)
+            .expect("removed");
     }
     change.commit().expect("committed");
     drop(file);
@@ -278,17 +337,40 @@ async fn a_record_larger_than_a_segment_is_refused_and_the_next_is_not() {
     let folder = folder();
     let store = open(folder.path()).await;
     let (small, _) = next(&run("a"), At::default());
-    let large = Append { bytes: vec![7; SEGMENT], run: run("b"), ..small.clone() };
-    let half = Append { bytes: vec![7; SEGMENT / 2], run: run("c"), ..small.clone() };
-    let halves: Vec<_> =
-        (0..5).map(|i| Append { run: run(&i.to_string()), ..half.clone() }).collect();
+    let large = Append {
+        bytes: vec![7; SEGMENT],
+        run: run("b"),
+        ..small.clone()
+    };
+    let half = Append {
+        bytes: vec![7; SEGMENT / 2],
+        run: run("c"),
+        ..small.clone()
+    };
+    let halves: Vec<_> = (0..5)
+        .map(|i| Append {
+            run: run(&i.to_string()),
+            ..half.clone()
+        })
+        .collect();
     let batch = [vec![large, small], halves].concat();
     let results = store.append(batch).await;
-    assert!(matches!(results[0], Err(AppendError::Refused(_))), "{results:?}");
+    assert!(
+        matches!(results[0], Err(AppendError::Refused(_))),
+        "{results:?}"
+    );
     assert!(
         results[1..].iter().all(Result::is_ok),
         "five segments' worth in one batch: {results:?}"
     );
     closed(store, folder.path()).await;
-    assert_eq!(reopen(folder.path()).await.heads(None, 10).await.expect("heads").len(), 6);
+    assert_eq!(
+        reopen(folder.path())
+            .await
+            .heads(None, 10)
+            .await
+            .expect("heads")
+            .len(),
+        6
+    );
 }

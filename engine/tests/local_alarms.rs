@@ -13,13 +13,19 @@ const IN_TIME: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn of_two_times_the_earlier_rings_in_whatever_order_they_were_set() {
-    let (alarms, inbox) = (Arc::new(LocalAlarms::default()), Arc::new(LocalInbox::default()));
+    let (alarms, inbox) = (
+        Arc::new(LocalAlarms::default()),
+        Arc::new(LocalInbox::default()),
+    );
     let now = SystemClock.now();
     let (soon, late) = (now.plus_ms(20), now.plus_ms(3_600_000));
     for (key, order) in [("a", [soon, late]), ("b", [late, soon])] {
         let run = RunId::new("toy", key).expect("a run id");
         for at in order {
-            alarms.set(vec![(run.clone(), Some(at))]).await.expect("set");
+            alarms
+                .set(vec![(run.clone(), Some(at))])
+                .await
+                .expect("set");
         }
     }
     let cleared = RunId::new("toy", "c").expect("a run id");
@@ -27,8 +33,12 @@ async fn of_two_times_the_earlier_rings_in_whatever_order_they_were_set() {
         alarms.set(vec![(cleared.clone(), at)]).await.expect("set");
     }
     assert_eq!(alarms.set_for(), 2, "a run that waits for nothing has none");
-    let ringing =
-        ring_for_ever(Arc::clone(&alarms), Arc::clone(&inbox), SystemClock, Incarnation(1));
+    let ringing = ring_for_ever(
+        Arc::clone(&alarms),
+        Arc::clone(&inbox),
+        SystemClock,
+        Incarnation(1),
+    );
     let heard = async {
         let mut rings = 0;
         while rings < 2 {

@@ -12,7 +12,12 @@ use nats_common::{options, run};
 
 fn news(key: &str, seq: Option<u64>, replaces: u64) -> News {
     let mark = seq.map(|seq| (Seq(seq), Sum(seq + 100)));
-    News { run: run(key), mark, body: format!("{key} {seq:?}").into(), replaces }
+    News {
+        run: run(key),
+        mark,
+        body: format!("{key} {seq:?}").into(),
+        replaces,
+    }
 }
 
 async fn tell(changes: &NatsChanges, one: News) -> Result<u64, TellError> {
@@ -22,22 +27,42 @@ async fn tell(changes: &NatsChanges, one: News) -> Result<u64, TellError> {
 #[tokio::test]
 async fn a_state_replaces_the_one_that_it_names_and_no_other() {
     for version in [NatsVersion::Current, NatsVersion::Oldest] {
-        let server = started!(NatsServer::start(NatsOptions { version, ..NatsOptions::default() }));
+        let server = started!(NatsServer::start(NatsOptions {
+            version,
+            ..NatsOptions::default()
+        }));
         let store = NatsStore::open(&options(&server)).await.expect("a store");
         let changes = store.changes();
         assert_eq!(changes.extent().await.expect("told"), (0, 0));
         let first = tell(&changes, news("a", Some(1), 0)).await.expect("told");
-        assert_eq!(tell(&changes, news("a", Some(1), 0)).await, Err(TellError::Conflict));
-        let second = tell(&changes, news("a", Some(2), first)).await.expect("told");
-        assert_eq!(tell(&changes, news("a", Some(1), first)).await, Err(TellError::Conflict));
+        assert_eq!(
+            tell(&changes, news("a", Some(1), 0)).await,
+            Err(TellError::Conflict)
+        );
+        let second = tell(&changes, news("a", Some(2), first))
+            .await
+            .expect("told");
+        assert_eq!(
+            tell(&changes, news("a", Some(1), first)).await,
+            Err(TellError::Conflict)
+        );
         let other = tell(&changes, news("b", Some(7), 0)).await.expect("told");
         let standing = changes.standing().await.expect("read");
-        let told = |key: &str| standing.runs.get(&run(key)).map(|it| (it.sequence, it.mark));
+        let told = |key: &str| {
+            standing
+                .runs
+                .get(&run(key))
+                .map(|it| (it.sequence, it.mark))
+        };
         assert_eq!(told("a"), Some((second, Some((Seq(2), Sum(102))))));
         assert_eq!(told("b"), Some((other, Some((Seq(7), Sum(107))))));
         assert!(standing.runs.len() == 2 && !standing.full);
         let gone = tell(&changes, news("a", None, second)).await.expect("told");
-        let one = changes.one(&run("a")).await.expect("read").expect("what is left of it");
+        let one = changes
+            .one(&run("a"))
+            .await
+            .expect("read")
+            .expect("what is left of it");
         assert_eq!((one.sequence, one.mark), (gone, None));
         assert_eq!(changes.one(&run("c")).await.expect("read"), None);
         assert_eq!(changes.extent().await.expect("told"), (2, gone));
@@ -52,8 +77,22 @@ async fn it_is_made_again_where_it_is_gone_and_another_of_its_name_ends_the_star
     let name = Names::default().changes_stream();
     js.delete_stream(&name).await.expect("deleted");
     assert!(store.changes().extent().await.is_err());
-    assert!(store.changes().standing().await.expect("made again").runs.is_empty());
-    let mut other = js.get_stream(&name).await.expect("a stream").cached_info().config.clone();
+    assert!(
+        store
+            .changes()
+            .standing()
+            .await
+            .expect("made again")
+            .runs
+            .is_empty()
+    );
+    let mut other = js
+        .get_stream(&name)
+        .await
+        .expect("a stream")
+        .cached_info()
+        .config
+        .clone();
     other.max_messages_per_subject = 5;
     js.update_stream(other).await.expect("altered");
     let refused = NatsStore::open(&options(&server)).await.err();
@@ -70,9 +109,22 @@ async fn a_server_without_room_for_it_has_a_store_nevertheless() {
         no_auth_user: d
     "#;
     let login = Login::Lines(lines.into());
-    let server = started!(NatsServer::start(NatsOptions { login, ..NatsOptions::default() }));
+    let server = started!(NatsServer::start(NatsOptions {
+        login,
+        ..NatsOptions::default()
+    }));
     let store = NatsStore::open(&options(&server)).await.expect("a store");
-    let missing = store.changes().standing().await.expect_err("no room").to_string();
-    assert!(missing.contains(&Names::default().changes_stream()), "{missing}");
-    NatsStore::open(&options(&server)).await.expect("and a second time");
+    let missing = store
+        .changes()
+        .standing()
+        .await
+        .expect_err("no room")
+        .to_string();
+    assert!(
+        missing.contains(&Names::default().changes_stream()),
+        "{missing}"
+    );
+    NatsStore::open(&options(&server))
+        .await
+        .expect("and a second time");
 }

@@ -55,12 +55,18 @@ fn cluster(member: Member<'_>) -> Result<Vec<NatsServer>, Skipped> {
         let host = network.map_or_else(|| "127.0.0.1".to_owned(), |network| network.address);
         format!("{host}:{}", ports[at])
     });
-    let routes = addresses.each_ref().map(|at| format!("\"nats://{at}\"")).join(", ");
+    let routes = addresses
+        .each_ref()
+        .map(|at| format!("\"nats://{at}\""))
+        .join(", ");
     let start = |(at, listen): (usize, &String)| {
         let extra = format!(
             "server_name: n{at}\ncluster {{ name: three, listen: \"{listen}\", routes: [{routes}] }}\n"
         );
-        match NatsServer::start(NatsOptions { extra, ..member(at) }) {
+        match NatsServer::start(NatsOptions {
+            extra,
+            ..member(at)
+        }) {
             Start::Started(server) => Ok(server),
             Start::Skipped(skipped) => Err(skipped),
         }
@@ -83,13 +89,22 @@ impl Engine {
         let (halt, halted) = watch::channel(false);
         let running = engine::run::<Old, _>(Arc::clone(&store), engine::Options::default(), halted);
         let rebuilding = tokio::spawn(rebuild_for_ever::<Old, _>(Arc::clone(&store)));
-        Self { store, halt, running: tokio::spawn(running), rebuilding }
+        Self {
+            store,
+            halt,
+            running: tokio::spawn(running),
+            rebuilding,
+        }
     }
 
     async fn end(self) {
         self.halt.send_replace(true);
         self.rebuilding.abort();
-        let tally = self.running.await.expect("no panic").expect("a sound store");
+        let tally = self
+            .running
+            .await
+            .expect("no panic")
+            .expect("a sound store");
         assert_eq!(tally.dead, 0);
     }
 }
@@ -108,7 +123,11 @@ impl Story {
         let options = on(&servers, &[0, 1, 2]);
         let engine = Engine::on(&options).await;
         let working = worker::<Old>(options.servers, "w", |task| Some(Old::answer(task)));
-        let story = Self { engine, working: tokio::spawn(working), servers };
+        let story = Self {
+            engine,
+            working: tokio::spawn(working),
+            servers,
+        };
         tell(story.store(), "a").await;
         let some = || async { (closed(story.store(), "a").await > 0).then_some(()) };
         await_some("the first run to end", PATIENCE, some).await;
@@ -158,8 +177,14 @@ impl Story {
         let answered = || async { self.store().reader().heads(None, 1_000).await.ok() };
         let heads = await_some("heads", PATIENCE, answered).await;
         for was in acknowledged {
-            let is = heads.iter().find(|head| head.run == was.run).expect("the run is there");
-            assert!(is.seq >= was.seq && is.revision >= was.revision, "{was:?} became {is:?}");
+            let is = heads
+                .iter()
+                .find(|head| head.run == was.run)
+                .expect("the run is there");
+            assert!(
+                is.seq >= was.seq && is.revision >= was.revision,
+                "{was:?} became {is:?}"
+            );
         }
         self.working.abort();
         self.engine.end().await;
@@ -169,40 +194,70 @@ impl Story {
 /// A store on these of the servers.
 fn on(servers: &[NatsServer], which: &[usize]) -> Options {
     let urls: Vec<String> = which.iter().map(|at| servers[*at].url()).collect();
-    Options { servers: urls.join(","), ..options(&servers[0]) }
+    Options {
+        servers: urls.join(","),
+        ..options(&servers[0])
+    }
 }
 
 async fn stream(url: &str, shard: u64) -> Option<async_nats::jetstream::stream::Info> {
     let client = async_nats::connect(url).await.ok()?;
     let js = async_nats::jetstream::new(client);
-    let stream = js.get_stream(Names::default().history_stream(shard)).await.ok()?;
+    let stream = js
+        .get_stream(Names::default().history_stream(shard))
+        .await
+        .ok()?;
     Some(stream.cached_info().clone())
 }
 
 /// Which server leads the first history stream.
 async fn leader(url: &str) -> Option<usize> {
-    stream(url, 0).await?.cluster?.leader?.strip_prefix('n')?.parse().ok()
+    stream(url, 0)
+        .await?
+        .cluster?
+        .leader?
+        .strip_prefix('n')?
+        .parse()
+        .ok()
 }
 
 /// What the watcher does: tells the facts again and again.
 async fn tell(store: &NatsStore, wave: &str) {
     let letters = (0..RUNS).map(|n| {
         let run = run(&format!("{wave}{n}"));
-        let object =
-            ObjectRef { cluster: String::new(), kind: "Page".into(), uid: run.key().to_owned() };
-        let version = Version { epoch: Epoch(1), resource: 1 };
+        let object = ObjectRef {
+            cluster: String::new(),
+            kind: "Page".into(),
+            uid: run.key().to_owned(),
+        };
+        let version = Version {
+            epoch: Epoch(1),
+            resource: 1,
+        };
         let fact = Some(old::Fact { size: 1 });
-        let seen = Observation { object, version, fact, may_start: true };
+        let seen = Observation {
+            object,
+            version,
+            fact,
+            may_start: true,
+        };
         let incarnation = Some(store.history().incarnation());
-        let letter: LetterOf<Old> =
-            Letter { run: run.clone(), incarnation, body: Inbound::Observed(seen) };
+        let letter: LetterOf<Old> = Letter {
+            run: run.clone(),
+            incarnation,
+            body: Inbound::Observed(seen),
+        };
         (run, envelope::encode(&letter, 1).expect("a letter").0)
     });
     let _ = store.inbox().put(letters.collect()).await;
 }
 
 async fn heads(store: &NatsStore) -> Vec<Head> {
-    store.reader().heads(None::<&RunId>, 1_000).await.unwrap_or_default()
+    store
+        .reader()
+        .heads(None::<&RunId>, 1_000)
+        .await
+        .unwrap_or_default()
 }
 
 async fn closed(store: &NatsStore, wave: &str) -> u64 {
@@ -261,8 +316,10 @@ async fn a_leader_that_is_killed_costs_nothing() {
 async fn a_minority_that_is_cut_off_and_healed_costs_nothing() {
     let Some(_turn) = turn().await else { return };
     let ground = had!(Ground::lay());
-    let story =
-        begun!(&|at| NatsOptions { network: Some(ground.network(at)), ..NatsOptions::default() });
+    let story = begun!(&|at| NatsOptions {
+        network: Some(ground.network(at)),
+        ..NatsOptions::default()
+    });
     let url = story.servers[0].url();
     // The leader itself, so that it goes on for a while to believe that it is one.
     let lead = await_some("a leader", PATIENCE, || leader(&url)).await;
@@ -294,7 +351,9 @@ async fn a_leader_that_moves_under_load_costs_nothing() {
     let Some(_turn) = turn().await else { return };
     let story = begun!(&plain);
     let acknowledged = heads(story.store()).await;
-    let client = async_nats::connect(story.servers[0].url()).await.expect("a client");
+    let client = async_nats::connect(story.servers[0].url())
+        .await
+        .expect("a client");
     let mut moved = 0;
     for round in 0..6 {
         tell(story.store(), "b").await;
@@ -332,7 +391,10 @@ async fn a_disk_that_is_full_costs_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_are_upgraded_one_after_the_other_with_their_data() {
     let Some(_turn) = turn().await else { return };
-    let oldest = |_| NatsOptions { version: NatsVersion::Oldest, ..NatsOptions::default() };
+    let oldest = |_| NatsOptions {
+        version: NatsVersion::Oldest,
+        ..NatsOptions::default()
+    };
     let mut story = begun!(&oldest);
     let acknowledged = heads(story.store()).await;
     for (at, wave) in ["b", "c", "d"].into_iter().enumerate() {
@@ -341,7 +403,9 @@ async fn servers_are_upgraded_one_after_the_other_with_their_data() {
         story.ended(wave).await;
     }
     story.copied().await;
-    let client = async_nats::connect(story.servers[0].url()).await.expect("a client");
+    let client = async_nats::connect(story.servers[0].url())
+        .await
+        .expect("a client");
     assert!(!client.server_info().version.starts_with("2.12."));
     story.end(&["a", "b", "c", "d"], acknowledged, 1).await;
 }

@@ -61,12 +61,18 @@ fn text(raw: &[u8]) -> String {
     for byte in raw {
         crc ^= u16::from(*byte) << 8;
         for _ in 0..8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            crc = if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            };
         }
     }
     let bytes = [raw, &crc.to_le_bytes()[..]].concat();
-    let bits: Vec<u8> =
-        bytes.iter().flat_map(|byte| (0..8).rev().map(move |at| byte >> at & 1)).collect();
+    let bits: Vec<u8> = bytes
+        .iter()
+        .flat_map(|byte| (0..8).rev().map(move |at| byte >> at & 1))
+        .collect();
     let letter = |five: &[u8]| {
         let value = five.iter().fold(0, |value, bit| value << 1 | bit) << (5 - five.len());
         char::from(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"[usize::from(value)])
@@ -84,7 +90,11 @@ struct Realm {
 impl Realm {
     fn new() -> Self {
         let operator = Key::new(OPERATOR, 1);
-        Self { operator, system: Key::new(ACCOUNT, 2), account: Key::new(ACCOUNT, 3) }
+        Self {
+            operator,
+            system: Key::new(ACCOUNT, 2),
+            account: Key::new(ACCOUNT, 3),
+        }
     }
 
     /// The server's configuration.
@@ -127,20 +137,38 @@ impl Realm {
 async fn a_credentials_file_opens_a_store_and_a_wrong_one_does_not() {
     let realm = Realm::new();
     let login = ServerLogin::Lines(realm.lines());
-    let server = started!(NatsServer::start(NatsOptions { login, ..NatsOptions::default() }));
+    let server = started!(NatsServer::start(NatsOptions {
+        login,
+        ..NatsOptions::default()
+    }));
     let folder = tempfile::tempdir().expect("a folder");
     let user = Key::new(USER, 4);
-    let with = |login| Options { login, ..options(&server) };
+    let with = |login| Options {
+        login,
+        ..options(&server)
+    };
 
     let good = realm.credentials(folder.path(), &realm.account, &user);
-    let store = NatsStore::open(&with(Login::CredentialsFile(good))).await.expect("a store");
+    let store = NatsStore::open(&with(Login::CredentialsFile(good)))
+        .await
+        .expect("a store");
     let one = run("one");
-    let stored = store.history().append(vec![append(&one, Expected::Nothing, 1, None)]).await;
+    let stored = store
+        .history()
+        .append(vec![append(&one, Expected::Nothing, 1, None)])
+        .await;
     assert!(stored[0].is_ok(), "{stored:?}");
-    store.inbox().put(vec![(one, b"letter".to_vec())]).await.expect("put");
+    store
+        .inbox()
+        .put(vec![(one, b"letter".to_vec())])
+        .await
+        .expect("put");
     let letter = taken(&store).await;
     assert_eq!(letter.bytes, b"letter");
-    store.inbox().settle(vec![(letter.token, Settle::Done)]).await;
+    store
+        .inbox()
+        .settle(vec![(letter.token, Settle::Done)])
+        .await;
 
     let stranger = realm.credentials(folder.path(), &Key::new(ACCOUNT, 9), &user);
     for login in [Login::CredentialsFile(stranger), Login::Open] {
@@ -149,6 +177,9 @@ async fn a_credentials_file_opens_a_store_and_a_wrong_one_does_not() {
         assert!(refused.to_string().contains("uthoriz"), "{refused}");
     }
     let nowhere = Login::CredentialsFile(folder.path().join("nowhere.creds"));
-    let refused = NatsStore::open(&with(nowhere)).await.err().expect("refused");
+    let refused = NatsStore::open(&with(nowhere))
+        .await
+        .err()
+        .expect("refused");
     assert!(matches!(refused, OpenError::Connect { .. }), "{refused}");
 }

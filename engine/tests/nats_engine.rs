@@ -69,10 +69,21 @@ impl Workflow for Walk {
 /// What the watcher does: tells the facts again and again.
 async fn tell(store: &NatsStore) {
     let letters = (0..RUNS).map(|at| {
-        let object =
-            ObjectRef { cluster: String::new(), kind: "Machine".into(), uid: at.to_string() };
-        let version = Version { epoch: Epoch(1), resource: 1 };
-        let seen = Observation { object, version, fact: Some(true), may_start: true };
+        let object = ObjectRef {
+            cluster: String::new(),
+            kind: "Machine".into(),
+            uid: at.to_string(),
+        };
+        let version = Version {
+            epoch: Epoch(1),
+            resource: 1,
+        };
+        let seen = Observation {
+            object,
+            version,
+            fact: Some(true),
+            may_start: true,
+        };
         let letter: LetterOf<Walk> = Letter {
             run: run(&at.to_string()),
             incarnation: Some(store.incarnation()),
@@ -87,7 +98,10 @@ async fn tell(store: &NatsStore) {
 async fn engine_on(
     options: Options,
     stop: watch::Receiver<bool>,
-) -> (Arc<NatsStore>, tokio::task::JoinHandle<Result<dormer_engine::lane::Tally, StoreError>>) {
+) -> (
+    Arc<NatsStore>,
+    tokio::task::JoinHandle<Result<dormer_engine::lane::Tally, StoreError>>,
+) {
     let store = Arc::new(NatsStore::open(&options).await.expect("a store"));
     tokio::spawn(rebuild_for_ever::<Walk, _>(Arc::clone(&store)));
     let running = engine::run::<Walk, _>(Arc::clone(&store), engine::Options::default(), stop);
@@ -101,12 +115,20 @@ async fn closed(store: &NatsStore) -> usize {
 
 /// Seqs without a gap, each record naming the one before, each step finished once and in order.
 async fn lawful(store: &NatsStore, run: &RunId) {
-    let records = store.reader().records(run, Seq(0), 1_000).await.expect("records");
+    let records = store
+        .reader()
+        .records(run, Seq(0), 1_000)
+        .await
+        .expect("records");
     let (mut before, mut steps) = (Sum(0), Vec::new());
     for (at, bytes) in records.iter().enumerate() {
         let (record, sum) =
             envelope::decode::<Record<Walk>>(bytes, Walk::SCHEMA).expect("a record");
-        assert_eq!((record.run.seq, record.prev), (Seq(at as u64 + 1), before), "{run}");
+        assert_eq!(
+            (record.run.seq, record.prev),
+            (Seq(at as u64 + 1), before),
+            "{run}"
+        );
         before = sum;
         steps.extend(record.events.into_iter().filter_map(|event| match event {
             dormer_engine_core::HistoryEvent::TaskFinished { outcome, .. } => Some(outcome),
@@ -121,33 +143,60 @@ async fn backed_up(store: &NatsStore, server: &NatsServer) {
     let checked = store.check::<Walk>().await.expect("a check");
     assert_eq!((checked.runs, checked.faults), (RUNS, vec![]));
     let mut dump = Vec::new();
-    assert_eq!(store.dump(&mut dump).await.expect("a dump"), checked.records);
-    let elsewhere = Options { prefix: Some("elsewhere".into()), ..options(server) };
+    assert_eq!(
+        store.dump(&mut dump).await.expect("a dump"),
+        checked.records
+    );
+    let elsewhere = Options {
+        prefix: Some("elsewhere".into()),
+        ..options(server)
+    };
     let epoch = store.next_epoch().await.expect("an epoch");
-    let restored = NatsStore::restore(&elsewhere, &mut dump.as_slice()).await.expect("a store");
+    let restored = NatsStore::restore(&elsewhere, &mut dump.as_slice())
+        .await
+        .expect("a store");
     assert_ne!(restored.incarnation(), store.incarnation());
     assert!(restored.next_epoch().await.expect("an epoch") >= epoch);
     for at in 0..RUNS {
         let run = run(&at.to_string());
-        let was = store.reader().records(&run, Seq(0), 1_000).await.expect("records");
-        assert_eq!(restored.reader().records(&run, Seq(0), 1_000).await.expect("records"), was);
+        let was = store
+            .reader()
+            .records(&run, Seq(0), 1_000)
+            .await
+            .expect("records");
+        assert_eq!(
+            restored
+                .reader()
+                .records(&run, Seq(0), 1_000)
+                .await
+                .expect("records"),
+            was
+        );
     }
     assert_eq!(
         restored.check::<Walk>().await.expect("a check"),
         store.check::<Walk>().await.expect("a check")
     );
-    let again = NatsStore::restore(&elsewhere, &mut dump.as_slice()).await.err().expect("refused");
+    let again = NatsStore::restore(&elsewhere, &mut dump.as_slice())
+        .await
+        .err()
+        .expect("refused");
     assert!(again.to_string().contains("20 runs already"), "{again}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_killed_again_and_again_costs_no_run_its_end() {
-    let mut server =
-        started!(NatsServer::start(NatsOptions { sync_always: true, ..NatsOptions::default() }));
+    let mut server = started!(NatsServer::start(NatsOptions {
+        sync_always: true,
+        ..NatsOptions::default()
+    }));
     let (halt, stop) = watch::channel(false);
     let (first, running) = engine_on(options(&server), stop.clone()).await;
     let (second, beside) = engine_on(options(&server), stop).await;
-    assert_eq!(first.history().incarnation(), second.history().incarnation());
+    assert_eq!(
+        first.history().incarnation(),
+        second.history().incarnation()
+    );
     let workers = ["w1", "w2"]
         .map(|name| tokio::spawn(worker::<Walk>(server.url(), name, |task| Some(*task))));
     for _ in 0..4 {
@@ -170,5 +219,9 @@ async fn a_server_killed_again_and_again_costs_no_run_its_end() {
     halt.send_replace(true);
     workers.iter().for_each(tokio::task::JoinHandle::abort);
     let tallies = [running.await, beside.await].map(|end| end.expect("no panic").expect("sound"));
-    assert_eq!(tallies.iter().map(|tally| tally.dead).sum::<u64>(), 0, "{tallies:?}");
+    assert_eq!(
+        tallies.iter().map(|tally| tally.dead).sum::<u64>(),
+        0,
+        "{tallies:?}"
+    );
 }

@@ -29,7 +29,12 @@ async fn fill<S: History + DeadLetters>(store: &S) {
         let (append, _) = next(&run, at);
         let deadline = (n % 3 == 1).then_some(Timestamp(7_000 + n as u64));
         let closed = (n % 3 == 2).then_some(Timestamp(9_000 + n as u64));
-        let append = Append { deadline, closed, quiet: n % 2 == 0, ..append };
+        let append = Append {
+            deadline,
+            closed,
+            quiet: n % 2 == 0,
+            ..append
+        };
         store.append(vec![append]).await.remove(0).expect("stored");
     }
     for (n, run) in [(1, Some(named(1))), (2, None)] {
@@ -53,10 +58,17 @@ async fn told(store: &impl HistoryReader, dead: &impl DeadLetters) -> Told {
     let mut histories = Vec::new();
     for head in &mut heads {
         head.revision = Revision(0);
-        histories.push(store.records(&head.run, Seq(0), 100).await.expect("records"));
+        histories.push(
+            store
+                .records(&head.run, Seq(0), 100)
+                .await
+                .expect("records"),
+        );
     }
     let letters = dead.list(0, 100).await.expect("dead letters");
-    let letters = letters.into_iter().map(|letter| DeadLetter { id: 0, ..letter });
+    let letters = letters
+        .into_iter()
+        .map(|letter| DeadLetter { id: 0, ..letter });
     (heads, histories, letters.collect())
 }
 
@@ -71,7 +83,12 @@ fn kinds(dump: &[u8]) -> Vec<String> {
     let text = std::str::from_utf8(dump).expect("text");
     let kind = |line: &str| {
         let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
-        line.as_object().expect("an object").keys().next().expect("a key").clone()
+        line.as_object()
+            .expect("an object")
+            .keys()
+            .next()
+            .expect("a key")
+            .clone()
     };
     text.lines().map(kind).collect()
 }
@@ -79,7 +96,10 @@ fn kinds(dump: &[u8]) -> Vec<String> {
 #[tokio::test]
 async fn a_store_moves_to_nats_and_back_and_on_again() {
     let server = started!(NatsServer::start(NatsOptions::default()));
-    let (home, back) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("one"));
+    let (home, back) = (
+        tempfile::tempdir().expect("a folder"),
+        tempfile::tempdir().expect("one"),
+    );
     let store = reopen(home.path()).await;
     fill(&store).await;
     for _ in 0..5 {
@@ -91,7 +111,9 @@ async fn a_store_moves_to_nats_and_back_and_on_again() {
     let mut first = Vec::new();
     let count = dump(home.path(), &mut first).expect("dumped");
     let options = nats_common::options(&server);
-    let nats = NatsStore::restore(&options, &mut first.as_slice()).await.expect("on NATS");
+    let nats = NatsStore::restore(&options, &mut first.as_slice())
+        .await
+        .expect("on NATS");
     assert_eq!(told(nats.reader(), nats.dead()).await, was);
     assert_ne!(nats.history().incarnation(), incarnation);
     let epoch = nats.next_epoch().await.expect("an epoch");
@@ -107,8 +129,13 @@ async fn a_store_moves_to_nats_and_back_and_on_again() {
     let at = embedded_common::stand(&store, &named(3)).await;
     step(&store, &named(3), at).await.expect("stored");
 
-    let elsewhere = Options { prefix: Some("elsewhere".into()), ..options };
-    let moved = NatsStore::restore(&elsewhere, &mut second.as_slice()).await.expect("on NATS");
+    let elsewhere = Options {
+        prefix: Some("elsewhere".into()),
+        ..options
+    };
+    let moved = NatsStore::restore(&elsewhere, &mut second.as_slice())
+        .await
+        .expect("on NATS");
     assert_eq!(told(moved.reader(), moved.dead()).await, was);
 }
 
@@ -134,7 +161,10 @@ fn old_dump(histories: &[Vec<Vec<u8>>], heads: &[Head]) -> Vec<u8> {
 #[tokio::test]
 async fn an_old_dump_of_nats_is_still_read_by_either_kind() {
     let server = started!(NatsServer::start(NatsOptions::default()));
-    let (home, new) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("one"));
+    let (home, new) = (
+        tempfile::tempdir().expect("a folder"),
+        tempfile::tempdir().expect("one"),
+    );
     let store = reopen(home.path()).await;
     fill(&store).await;
     let (mut heads, histories, _) = told(&store, &store).await;
@@ -143,11 +173,19 @@ async fn an_old_dump_of_nats_is_still_read_by_either_kind() {
     let old = old_dump(&histories, &heads);
 
     let store = embedded(&old, new.path()).await;
-    assert_eq!(told(&store, &store).await, (heads.clone(), histories.clone(), vec![]));
+    assert_eq!(
+        told(&store, &store).await,
+        (heads.clone(), histories.clone(), vec![])
+    );
     assert!(store.next_epoch().await.expect("an epoch") > Epoch(9));
     let options = nats_common::options(&server);
-    let nats = NatsStore::restore(&options, &mut old.as_slice()).await.expect("on NATS");
-    assert_eq!(told(nats.reader(), nats.dead()).await, (heads, histories, vec![]));
+    let nats = NatsStore::restore(&options, &mut old.as_slice())
+        .await
+        .expect("on NATS");
+    assert_eq!(
+        told(nats.reader(), nats.dead()).await,
+        (heads, histories, vec![])
+    );
     assert!(nats.next_epoch().await.expect("an epoch") > Epoch(9));
 }
 
@@ -158,17 +196,34 @@ async fn what_is_no_dump_is_refused_with_its_line() {
     let rows = [
         ("", "line 1 of the dump: the dump is empty"),
         (r#"{"dead_letter":{}}"#, "line 1 of the dump"),
-        (r#"{"store":{"layout":99,"incarnation":1,"epoch":1}}"#, "layout 99"),
-        (r#"{"dump":2,"incarnation":1,"epoch":1}"#, "format 2 is unknown"),
-        (&format!("{store}\n{store}"), "line 2 of the dump: only the first line"),
-        (&format!("{store}\n{{\"run\":\"toy/1\",\"seq\":1,\"record\":\"0g\"}}"), "hexadecimal"),
+        (
+            r#"{"store":{"layout":99,"incarnation":1,"epoch":1}}"#,
+            "layout 99",
+        ),
+        (
+            r#"{"dump":2,"incarnation":1,"epoch":1}"#,
+            "format 2 is unknown",
+        ),
+        (
+            &format!("{store}\n{store}"),
+            "line 2 of the dump: only the first line",
+        ),
+        (
+            &format!("{store}\n{{\"run\":\"toy/1\",\"seq\":1,\"record\":\"0g\"}}"),
+            "hexadecimal",
+        ),
     ];
     for (at, (text, why)) in rows.into_iter().enumerate() {
         let folder = tempfile::tempdir().expect("a folder");
         let refused = restore(&mut text.as_bytes(), folder.path()).expect_err("refused");
         assert!(refused.to_string().contains(why), "{refused}");
-        let options = Options { prefix: Some(format!("p{at}")), ..nats_common::options(&server) };
-        let refused = NatsStore::restore(&options, &mut text.as_bytes()).await.err();
+        let options = Options {
+            prefix: Some(format!("p{at}")),
+            ..nats_common::options(&server)
+        };
+        let refused = NatsStore::restore(&options, &mut text.as_bytes())
+            .await
+            .err();
         let refused = refused.expect("refused").to_string();
         assert!(refused.contains(why), "{refused}");
     }

@@ -40,30 +40,56 @@ impl Life {
     ) -> Self {
         let store = Arc::new(NatsStore::open(&options(server)).await.expect("a store"));
         let (halt, halted) = watch::channel(false);
-        let settings = engine::Options { build: name.to_owned(), ..engine::Options::default() };
+        let settings = engine::Options {
+            build: name.to_owned(),
+            ..engine::Options::default()
+        };
         let running = engine::run::<B, _>(Arc::clone(&store), settings, halted);
         let working = worker::<B>(server.url(), name, answer);
         let (running, working) = (tokio::spawn(running), tokio::spawn(working));
-        Self { store, halt, running, working }
+        Self {
+            store,
+            halt,
+            running,
+            working,
+        }
     }
 
     async fn end(self) -> Tally {
         self.halt.send_replace(true);
         self.working.abort();
-        let tally = self.running.await.expect("no panic").expect("a sound store");
+        let tally = self
+            .running
+            .await
+            .expect("no panic")
+            .expect("a sound store");
         self.store.close().await;
         tally
     }
 
     async fn put<B: Workflow>(&self, run: &RunId, body: Inbound<B::Fact, B::Outcome, B::Signal>) {
         let incarnation = Some(self.store.history().incarnation());
-        let letter: LetterOf<B> = Letter { run: run.clone(), incarnation, body };
+        let letter: LetterOf<B> = Letter {
+            run: run.clone(),
+            incarnation,
+            body,
+        };
         let (bytes, _) = envelope::encode(&letter, B::SCHEMA).expect("a letter");
-        self.store.inbox().put(vec![(run.clone(), bytes)]).await.expect("put");
+        self.store
+            .inbox()
+            .put(vec![(run.clone(), bytes)])
+            .await
+            .expect("put");
     }
 
     async fn last(&self, run: &RunId) -> Option<(Record<New>, Revision)> {
-        let stored = self.store.history().load(std::slice::from_ref(run)).await.ok()?.remove(0)?;
+        let stored = self
+            .store
+            .history()
+            .load(std::slice::from_ref(run))
+            .await
+            .ok()?
+            .remove(0)?;
         let (record, _) = envelope::decode(&stored.bytes, New::SCHEMA).expect("a record");
         Some((record, stored.revision))
     }
@@ -72,7 +98,11 @@ impl Life {
     async fn until(&self, what: &str, runs: &[RunId], wanted: fn(&Record<New>) -> bool) {
         await_condition(what, PATIENCE, || async {
             for run in runs {
-                if !self.last(run).await.is_some_and(|(record, _)| wanted(&record)) {
+                if !self
+                    .last(run)
+                    .await
+                    .is_some_and(|(record, _)| wanted(&record))
+                {
                     return false;
                 }
             }
@@ -83,15 +113,32 @@ impl Life {
 }
 
 fn seen<F>(run: &RunId, resource: u64, fact: F) -> Observation<F> {
-    let object =
-        ObjectRef { cluster: String::new(), kind: "Page".into(), uid: run.key().to_owned() };
-    let version = Version { epoch: Epoch(1), resource };
-    Observation { object, version, fact: Some(fact), may_start: true }
+    let object = ObjectRef {
+        cluster: String::new(),
+        kind: "Page".into(),
+        uid: run.key().to_owned(),
+    };
+    let version = Version {
+        epoch: Epoch(1),
+        resource,
+    };
+    Observation {
+        object,
+        version,
+        fact: Some(fact),
+        may_start: true,
+    }
 }
 
 fn wish<S>(id: &str, signal: S) -> Request<S> {
     let (who, why) = ("someone".to_owned(), "because".to_owned());
-    Request { id: id.to_owned(), who, why, against: Seq(0), ask: Ask::Signal(signal) }
+    Request {
+        id: id.to_owned(),
+        who,
+        why,
+        against: Seq(0),
+        ask: Ask::Signal(signal),
+    }
 }
 
 fn named(prefix: &str) -> Vec<RunId> {
@@ -105,7 +152,8 @@ fn fetches(task: &new::Task) -> Option<u32> {
 
 async fn begin_all<B: Workflow>(life: &Life, runs: &[RunId], fact: B::Fact) {
     for run in runs {
-        life.put::<B>(run, Inbound::Observed(seen(run, 1, fact.clone()))).await;
+        life.put::<B>(run, Inbound::Observed(seen(run, 1, fact.clone())))
+            .await;
     }
 }
 
@@ -114,25 +162,45 @@ async fn builds_share_a_store_on_nats() {
     let server = started!(NatsServer::start(NatsOptions::default()));
     let (theirs, own) = (named("a"), named("b"));
     let newer = Life::begin::<New>(&server, "new", fetches).await;
-    begin_all::<New>(&newer, &theirs, new::Fact { size: 1, colour: None }).await;
+    begin_all::<New>(
+        &newer,
+        &theirs,
+        new::Fact {
+            size: 1,
+            colour: None,
+        },
+    )
+    .await;
     let checking = |record: &Record<New>| record.run.state.phase == new::Phase::Checking;
-    newer.until("every run to be checked", &theirs, checking).await;
+    newer
+        .until("every run to be checked", &theirs, checking)
+        .await;
     assert_eq!(newer.end().await.newer, 0);
 
     let older = Life::begin::<Old>(&server, "old", |task| Some(Old::answer(task))).await;
     let mut before = Vec::new();
     for run in &theirs {
         before.push(older.last(run).await.expect("a record").1);
-        older.put::<Old>(run, Inbound::Requested(wish("h", old::Signal::Hello))).await;
-        older.put::<Old>(run, Inbound::Observed(seen(run, 2, old::Fact { size: 7 }))).await;
+        older
+            .put::<Old>(run, Inbound::Requested(wish("h", old::Signal::Hello)))
+            .await;
+        older
+            .put::<Old>(run, Inbound::Observed(seen(run, 2, old::Fact { size: 7 })))
+            .await;
         let note = wish("n", new::Signal::Note("noted".into()));
         older.put::<New>(run, Inbound::Requested(note)).await;
     }
     begin_all::<Old>(&older, &own, old::Fact { size: 1 }).await;
     let ended = |record: &Record<New>| record.run.closed.is_some();
-    older.until("the older build's own runs to end", &own, ended).await;
+    older
+        .until("the older build's own runs to end", &own, ended)
+        .await;
     for (run, before) in theirs.iter().zip(before) {
-        assert_eq!(older.last(run).await.expect("a record").1, before, "{run} was left alone");
+        assert_eq!(
+            older.last(run).await.expect("a record").1,
+            before,
+            "{run} was left alone"
+        );
     }
 
     // Side by side from here on: each letter reaches the one that can read it.

@@ -14,37 +14,66 @@ const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_killed_server_loses_the_queues_not_the_history_and_the_loss_is_noticed() {
-    let mut server =
-        started!(NatsServer::start(NatsOptions { sync_always: true, ..NatsOptions::default() }));
+    let mut server = started!(NatsServer::start(NatsOptions {
+        sync_always: true,
+        ..NatsOptions::default()
+    }));
     let store = NatsStore::open(&options(&server)).await.expect("a store");
     let losses = store.losses();
     let before = *losses.borrow();
     let a = run("a");
-    let first = store.history().append(vec![append(&a, Expected::Nothing, 1, None)]).await;
+    let first = store
+        .history()
+        .append(vec![append(&a, Expected::Nothing, 1, None)])
+        .await;
     let at = *first[0].as_ref().expect("stored");
-    store.inbox().put(vec![(a.clone(), b"lost".to_vec())]).await.expect("put");
+    store
+        .inbox()
+        .put(vec![(a.clone(), b"lost".to_vec())])
+        .await
+        .expect("put");
     server.kill();
-    let cut = store.history().append(vec![append(&a, Expected::At(at), 2, None)]).await;
+    let cut = store
+        .history()
+        .append(vec![append(&a, Expected::At(at), 2, None)])
+        .await;
     assert!(matches!(cut[0], Err(AppendError::Unknown(_))), "{cut:?}");
     server.restart();
-    await_condition("the loss to be noticed", SOON, || async { *losses.borrow() > before }).await;
+    await_condition("the loss to be noticed", SOON, || async {
+        *losses.borrow() > before
+    })
+    .await;
     // The append that had no answer may have been sent when the connection came back: either way it is on record once.
     let stored = await_some("the store to answer", SOON, || async {
-        store.history().load(std::slice::from_ref(&a)).await.ok()?.remove(0)
+        store
+            .history()
+            .load(std::slice::from_ref(&a))
+            .await
+            .ok()?
+            .remove(0)
     })
     .await;
     assert!(stored.revision >= at);
-    let next =
-        store.history().append(vec![append(&a, Expected::At(stored.revision), 3, None)]).await;
+    let next = store
+        .history()
+        .append(vec![append(&a, Expected::At(stored.revision), 3, None)])
+        .await;
     assert!(next[0].is_ok(), "{next:?}");
     // The inbox lives again, too.
     await_condition("the inbox to take letters", SOON, || async {
-        store.inbox().put(vec![(a.clone(), b"new".to_vec())]).await.is_ok()
+        store
+            .inbox()
+            .put(vec![(a.clone(), b"new".to_vec())])
+            .await
+            .is_ok()
     })
     .await;
     loop {
         let delivery = taken(&store).await;
-        store.inbox().settle(vec![(delivery.token, Settle::Done)]).await;
+        store
+            .inbox()
+            .settle(vec![(delivery.token, Settle::Done)])
+            .await;
         if delivery.bytes == b"new" {
             break;
         }
@@ -57,16 +86,32 @@ async fn a_frozen_server_is_an_unknown_answer_and_nothing_is_lost() {
     let store = NatsStore::open(&options(&server)).await.expect("a store");
     let a = run("a");
     server.pause();
-    let cut = store.history().append(vec![append(&a, Expected::Nothing, 1, None)]).await;
+    let cut = store
+        .history()
+        .append(vec![append(&a, Expected::Nothing, 1, None)])
+        .await;
     assert!(matches!(cut[0], Err(AppendError::Unknown(_))), "{cut:?}");
     server.resume();
     // The late append arrives after all: the repeat meets a conflict, or is the one that wins.
     await_condition("the append to be on record", SOON, || async {
-        let _ = store.history().append(vec![append(&a, Expected::Nothing, 1, None)]).await;
-        matches!(store.history().load(std::slice::from_ref(&a)).await.as_deref(), Ok([Some(_)]))
+        let _ = store
+            .history()
+            .append(vec![append(&a, Expected::Nothing, 1, None)])
+            .await;
+        matches!(
+            store
+                .history()
+                .load(std::slice::from_ref(&a))
+                .await
+                .as_deref(),
+            Ok([Some(_)])
+        )
     })
     .await;
-    let again = store.history().append(vec![append(&a, Expected::Nothing, 1, None)]).await;
+    let again = store
+        .history()
+        .append(vec![append(&a, Expected::Nothing, 1, None)])
+        .await;
     assert_eq!(again, [Err(AppendError::Conflict)]);
 }
 
@@ -78,8 +123,15 @@ async fn a_deleted_queue_is_made_again_and_its_loss_noticed() {
     let js = async_nats::jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
     js.delete_stream("dormer-inbox").await.expect("deleted");
     let losses = store.losses();
-    await_condition("the loss to be noticed", SOON, || async { *losses.borrow() > before }).await;
-    store.inbox().put(vec![(run("a"), b"new".to_vec())]).await.expect("put");
+    await_condition("the loss to be noticed", SOON, || async {
+        *losses.borrow() > before
+    })
+    .await;
+    store
+        .inbox()
+        .put(vec![(run("a"), b"new".to_vec())])
+        .await
+        .expect("put");
     assert_eq!(taken(&store).await.bytes, b"new");
 }
 
@@ -90,14 +142,19 @@ async fn a_rewound_history_ends_the_store() {
     let a = run("a");
     let mut expected = Expected::Nothing;
     for seq in 1..=3 {
-        let answer = store.history().append(vec![append(&a, expected, seq, None)]).await;
+        let answer = store
+            .history()
+            .append(vec![append(&a, expected, seq, None)])
+            .await;
         expected = Expected::At(*answer[0].as_ref().expect("stored"));
     }
     // An old backup is put in the place of the server's files.
     server.stop();
     std::fs::remove_dir_all(server.store_dir()).expect("removed");
     server.restart();
-    NatsStore::open(&options(&server)).await.expect("a new store in its place");
+    NatsStore::open(&options(&server))
+        .await
+        .expect("a new store in its place");
     let broken = await_some("the fault to be noticed", SOON, || async {
         match store.history().load(std::slice::from_ref(&a)).await {
             Err(StoreError::Broken(why)) => Some(why),

@@ -22,7 +22,10 @@ const VERSIONS: [NatsVersion; 2] = [NatsVersion::Current, NatsVersion::Oldest];
 #[tokio::test]
 async fn one_writer_wins_and_the_history_is_read_back() {
     for version in VERSIONS {
-        let server = started!(NatsServer::start(NatsOptions { version, ..NatsOptions::default() }));
+        let server = started!(NatsServer::start(NatsOptions {
+            version,
+            ..NatsOptions::default()
+        }));
         let store = NatsStore::open(&options(&server)).await.expect("a store");
         let (a, b) = (run("a.b/c"), run("b"));
         let first = store
@@ -34,31 +37,64 @@ async fn one_writer_wins_and_the_history_is_read_back() {
             .await;
         let at = *first[0].as_ref().expect("stored");
         assert!(first[1].is_ok());
-        let again = store.history().append(vec![append(&a, Expected::Nothing, 1, None)]).await;
+        let again = store
+            .history()
+            .append(vec![append(&a, Expected::Nothing, 1, None)])
+            .await;
         assert_eq!(again, [Err(AppendError::Conflict)]);
-        let second =
-            store.history().append(vec![append(&a, Expected::At(at), 2, Some(7_000))]).await;
+        let second = store
+            .history()
+            .append(vec![append(&a, Expected::At(at), 2, Some(7_000))])
+            .await;
         let now = *second[0].as_ref().expect("stored");
         let nobody = run("nobody");
-        let loaded = store.history().load(&[b.clone(), nobody, a.clone()]).await.expect("loaded");
+        let loaded = store
+            .history()
+            .load(&[b.clone(), nobody, a.clone()])
+            .await
+            .expect("loaded");
         assert_eq!(
             loaded[0].as_ref().map(|s| s.bytes.clone()),
             Some(format!("{b}@1").into_bytes())
         );
         assert_eq!(loaded[1], None);
         assert_eq!(loaded[2].as_ref().map(|s| s.revision), Some(now));
-        let records = store.reader().records(&a, Seq(2), 10).await.expect("records");
+        let records = store
+            .reader()
+            .records(&a, Seq(2), 10)
+            .await
+            .expect("records");
         assert_eq!(records, [format!("{a}@2").into_bytes()]);
         let heads = store.reader().heads(None, 1).await.expect("heads");
-        assert_eq!((heads[0].run.clone(), heads[0].deadline), (a.clone(), Some(Timestamp(7_000))));
+        assert_eq!(
+            (heads[0].run.clone(), heads[0].deadline),
+            (a.clone(), Some(Timestamp(7_000)))
+        );
         let rest = store.reader().heads(Some(&a), 10).await.expect("heads");
         assert_eq!(rest.iter().map(|head| &head.run).collect::<Vec<_>>(), [&b]);
         store.reader().forget(&a, at).await.expect("an answer");
-        assert!(store.history().load(std::slice::from_ref(&a)).await.expect("loaded")[0].is_some());
+        assert!(
+            store
+                .history()
+                .load(std::slice::from_ref(&a))
+                .await
+                .expect("loaded")[0]
+                .is_some()
+        );
         store.reader().forget(&a, now).await.expect("an answer");
-        assert_eq!(store.history().load(std::slice::from_ref(&a)).await.expect("loaded"), [None]);
         assert_eq!(
-            store.history().append(vec![append(&a, Expected::At(now), 3, None)]).await,
+            store
+                .history()
+                .load(std::slice::from_ref(&a))
+                .await
+                .expect("loaded"),
+            [None]
+        );
+        assert_eq!(
+            store
+                .history()
+                .append(vec![append(&a, Expected::At(now), 3, None)])
+                .await,
             [Err(AppendError::Conflict)]
         );
     }
@@ -74,7 +110,11 @@ async fn heads_of_thousands_of_runs_are_each_seen_once() {
     assert!(answers.iter().all(Result::is_ok));
     let (mut seen, mut after) = (0_u64, None);
     loop {
-        let page = store.reader().heads(after.as_ref(), 1_000).await.expect("heads");
+        let page = store
+            .reader()
+            .heads(after.as_ref(), 1_000)
+            .await
+            .expect("heads");
         let Some(last) = page.last() else { break };
         for head in &page {
             assert_eq!(
@@ -89,23 +129,38 @@ async fn heads_of_thousands_of_runs_are_each_seen_once() {
     let runs: Vec<_> = (0..3_000).map(|i| run(&format!("{i:05}"))).collect();
     let loaded = store.history().load(&runs).await.expect("loaded");
     assert!(loaded.iter().zip(&runs).all(|(stored, run)| {
-        stored.as_ref().is_some_and(|stored| stored.bytes == format!("{run}@1").into_bytes())
+        stored
+            .as_ref()
+            .is_some_and(|stored| stored.bytes == format!("{run}@1").into_bytes())
     }));
 }
 
 #[tokio::test]
 async fn letters_come_until_they_are_settled_and_alarms_ring() {
     for version in VERSIONS {
-        let server = started!(NatsServer::start(NatsOptions { version, ..NatsOptions::default() }));
+        let server = started!(NatsServer::start(NatsOptions {
+            version,
+            ..NatsOptions::default()
+        }));
         let store = NatsStore::open(&options(&server)).await.expect("a store");
         let to = run("ns/a.b");
-        store.inbox().put(vec![(to.clone(), b"one".to_vec())]).await.expect("put");
+        store
+            .inbox()
+            .put(vec![(to.clone(), b"one".to_vec())])
+            .await
+            .expect("put");
         let first = taken(&store).await;
         assert_eq!(first.bytes, b"one");
-        store.inbox().settle(vec![(first.token, Settle::Again(50))]).await;
+        store
+            .inbox()
+            .settle(vec![(first.token, Settle::Again(50))])
+            .await;
         let second = taken(&store).await;
         assert_eq!(second.bytes, b"one");
-        store.inbox().settle(vec![(second.token, Settle::Done)]).await;
+        store
+            .inbox()
+            .settle(vec![(second.token, Settle::Done)])
+            .await;
         // The later alarm is replaced by the earlier; the cleared one does not ring before it.
         let now = SystemClock.now();
         let cleared = run("cleared");
@@ -123,28 +178,49 @@ async fn letters_come_until_they_are_settled_and_alarms_ring() {
             .await
             .expect("set");
         let rang = taken(&store).await;
-        assert_eq!(Some(rang.bytes), dormer_engine::local::ring(&to, store.incarnation()));
+        assert_eq!(
+            Some(rang.bytes),
+            dormer_engine::local::ring(&to, store.incarnation())
+        );
         assert!(SystemClock.now() >= now.plus_ms(600), "not before its time");
         store.inbox().settle(vec![(rang.token, Settle::Done)]).await;
         store.close().await;
-        assert!(store.inbox().take(1).await.is_err(), "a closed inbox gives nothing");
+        assert!(
+            store.inbox().take(1).await.is_err(),
+            "a closed inbox gives nothing"
+        );
     }
 }
 
 #[tokio::test]
 async fn an_order_published_twice_is_one_and_stays_until_acknowledged() {
     for version in VERSIONS {
-        let server = started!(NatsServer::start(NatsOptions { version, ..NatsOptions::default() }));
+        let server = started!(NatsServer::start(NatsOptions {
+            version,
+            ..NatsOptions::default()
+        }));
         let store = NatsStore::open(&options(&server)).await.expect("a store");
-        let task = TaskId { run: run("a"), seq: Seq(3), ordinal: 0 };
+        let task = TaskId {
+            run: run("a"),
+            seq: Seq(3),
+            ordinal: 0,
+        };
         let order = |attempt| OrderOut {
             task: task.clone(),
             attempt: Attempt(attempt),
             class: "host",
             bytes: vec![1],
         };
-        store.tasks().publish(vec![order(1)]).await.expect("published");
-        store.tasks().publish(vec![order(1), order(2)]).await.expect("published");
+        store
+            .tasks()
+            .publish(vec![order(1)])
+            .await
+            .expect("published");
+        store
+            .tasks()
+            .publish(vec![order(1), order(2)])
+            .await
+            .expect("published");
         let js =
             async_nats::jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
         let mut stream = js.get_stream("dormer-tasks").await.expect("the stream");
@@ -165,8 +241,16 @@ async fn dead_letters_stay_until_removed() {
         origin: "inbox:1".into(),
         bytes: vec![0, 159, 146],
     };
-    store.dead().put(letter("not an\nenvelope", None)).await.expect("put");
-    store.dead().put(letter("damaged", Some(run("a")))).await.expect("put");
+    store
+        .dead()
+        .put(letter("not an\nenvelope", None))
+        .await
+        .expect("put");
+    store
+        .dead()
+        .put(letter("damaged", Some(run("a"))))
+        .await
+        .expect("put");
     let list = store.dead().list(0, 10).await.expect("list");
     assert_eq!(
         list.iter().map(|l| l.reason.as_str()).collect::<Vec<_>>(),
@@ -177,7 +261,11 @@ async fn dead_letters_stay_until_removed() {
         (Some(run("a")), Timestamp(7), vec![0, 159, 146])
     );
     store.dead().remove(list[0].id).await.expect("removed");
-    store.dead().remove(list[0].id).await.expect("again is harmless");
+    store
+        .dead()
+        .remove(list[0].id)
+        .await
+        .expect("again is harmless");
     assert_eq!(store.dead().list(0, 10).await.expect("list").len(), 1);
     assert_eq!(store.dead().list(list[1].id, 10).await.expect("list"), []);
 }
@@ -186,37 +274,87 @@ async fn dead_letters_stay_until_removed() {
 async fn the_identity_stays_and_epochs_only_grow() {
     let mut server = started!(NatsServer::start(NatsOptions::default()));
     let store = NatsStore::open(&options(&server)).await.expect("a store");
-    let (who, first) = (store.incarnation(), store.next_epoch().await.expect("an epoch"));
+    let (who, first) = (
+        store.incarnation(),
+        store.next_epoch().await.expect("an epoch"),
+    );
     server.restart();
     let again = NatsStore::open(&options(&server)).await.expect("a store");
     assert_eq!(again.incarnation(), who);
     assert!(again.next_epoch().await.expect("an epoch") > first);
-    let other = Options { prefix: Some("other".into()), ..options(&server) };
-    assert_ne!(NatsStore::open(&other).await.expect("another store").incarnation(), who);
+    let other = Options {
+        prefix: Some("other".into()),
+        ..options(&server)
+    };
+    assert_ne!(
+        NatsStore::open(&other)
+            .await
+            .expect("another store")
+            .incarnation(),
+        who
+    );
 }
 
 #[tokio::test]
 async fn an_unfit_server_or_stream_is_refused_with_what_to_change() {
-    let plain =
-        started!(NatsServer::start(NatsOptions { jetstream: false, ..NatsOptions::default() }));
-    let refused = NatsStore::open(&options(&plain)).await.err().expect("refused");
-    assert!(refused.to_string().contains("jetstream { store_dir"), "{refused}");
+    let plain = started!(NatsServer::start(NatsOptions {
+        jetstream: false,
+        ..NatsOptions::default()
+    }));
+    let refused = NatsStore::open(&options(&plain))
+        .await
+        .err()
+        .expect("refused");
+    assert!(
+        refused.to_string().contains("jetstream { store_dir"),
+        "{refused}"
+    );
 
-    let lazy = started!(NatsServer::start(NatsOptions { monitor: true, ..NatsOptions::default() }));
-    let strict = Options { monitor: lazy.monitor_url(), sync: Sync::Always, ..options(&lazy) };
-    assert_eq!(NatsStore::open(&strict).await.err(), Some(OpenError::LazySync));
-    let accepting = Options { sync: Sync::LazyAccepted, ..strict };
-    assert_eq!(NatsStore::open(&accepting).await.expect("a store").synced(), Synced::Lazy);
+    let lazy = started!(NatsServer::start(NatsOptions {
+        monitor: true,
+        ..NatsOptions::default()
+    }));
+    let strict = Options {
+        monitor: lazy.monitor_url(),
+        sync: Sync::Always,
+        ..options(&lazy)
+    };
+    assert_eq!(
+        NatsStore::open(&strict).await.err(),
+        Some(OpenError::LazySync)
+    );
+    let accepting = Options {
+        sync: Sync::LazyAccepted,
+        ..strict
+    };
+    assert_eq!(
+        NatsStore::open(&accepting).await.expect("a store").synced(),
+        Synced::Lazy
+    );
 
-    let synced = NatsOptions { monitor: true, sync_always: true, ..NatsOptions::default() };
+    let synced = NatsOptions {
+        monitor: true,
+        sync_always: true,
+        ..NatsOptions::default()
+    };
     let synced = started!(NatsServer::start(synced));
-    let strict = Options { monitor: synced.monitor_url(), sync: Sync::Always, ..options(&synced) };
-    assert_eq!(NatsStore::open(&strict).await.expect("a store").synced(), Synced::Always);
+    let strict = Options {
+        monitor: synced.monitor_url(),
+        sync: Sync::Always,
+        ..options(&synced)
+    };
+    assert_eq!(
+        NatsStore::open(&strict).await.expect("a store").synced(),
+        Synced::Always
+    );
 
     let js = async_nats::jetstream::new(async_nats::connect(lazy.url()).await.expect("a client"));
     js.delete_stream("dormer-history-2").await.expect("deleted");
     let refused = NatsStore::open(&accepting).await.err().expect("refused");
-    assert!(refused.to_string().contains("no stream dormer-history-2"), "{refused}");
+    assert!(
+        refused.to_string().contains("no stream dormer-history-2"),
+        "{refused}"
+    );
     js.delete_stream("dormer-dead").await.expect("deleted");
     let foreign = async_nats::jetstream::stream::Config {
         name: "other-dead".into(),
@@ -224,28 +362,48 @@ async fn an_unfit_server_or_stream_is_refused_with_what_to_change() {
         ..Default::default()
     };
     js.create_stream(foreign).await.expect("created");
-    let other = Options { prefix: Some("other".into()), ..accepting };
+    let other = Options {
+        prefix: Some("other".into()),
+        ..accepting
+    };
     let refused = NatsStore::open(&other).await.err().expect("refused");
     assert!(
-        refused.to_string().starts_with("stream other-dead has discard Old, and must have New"),
+        refused
+            .to_string()
+            .starts_with("stream other-dead has discard Old, and must have New"),
         "{refused}"
     );
 }
 
 #[tokio::test]
 async fn every_login_works_and_a_wrong_one_says_so() {
-    let user = ServerLogin::User { user: "u".into(), password: "p".into() };
+    let user = ServerLogin::User {
+        user: "u".into(),
+        password: "p".into(),
+    };
     for (server_login, login) in [
-        (user, Login::User { user: "u".into(), password: "p".into() }),
+        (
+            user,
+            Login::User {
+                user: "u".into(),
+                password: "p".into(),
+            },
+        ),
         (ServerLogin::Token("t".into()), Login::Token("t".into())),
     ] {
         let server = started!(NatsServer::start(NatsOptions {
             login: server_login,
             ..NatsOptions::default()
         }));
-        let right = Options { login, ..options(&server) };
+        let right = Options {
+            login,
+            ..options(&server)
+        };
         NatsStore::open(&right).await.expect("let in");
-        let wrong = Options { login: Login::Token("wrong".into()), ..options(&server) };
+        let wrong = Options {
+            login: Login::Token("wrong".into()),
+            ..options(&server)
+        };
         let refused = NatsStore::open(&wrong).await.err().expect("refused");
         assert!(refused.to_string().contains("authorization"), "{refused}");
     }
@@ -255,9 +413,14 @@ async fn every_login_works_and_a_wrong_one_says_so() {
 async fn tls_both_ways_works_and_an_unknown_authority_is_refused() {
     let ca = TestCa::new();
     let identity = ca.issue("server", &["127.0.0.1", "localhost"]);
-    let tls = NatsTls { identity, client_ca: Some(ca.certificate()) };
-    let server =
-        started!(NatsServer::start(NatsOptions { tls: Some(tls), ..NatsOptions::default() }));
+    let tls = NatsTls {
+        identity,
+        client_ca: Some(ca.certificate()),
+    };
+    let server = started!(NatsServer::start(NatsOptions {
+        tls: Some(tls),
+        ..NatsOptions::default()
+    }));
     let dir = dormer_testkit::test_dir("tls");
     let write = |name: &str, pem: &str| {
         let path = dir.path().join(name);
@@ -265,15 +428,36 @@ async fn tls_both_ways_works_and_an_unknown_authority_is_refused() {
         path
     };
     let client = ca.issue("dormer", &["dormer"]);
-    let pair = (write("client.pem", &client.certificate), write("client.key", &client.key));
-    let tls =
-        Tls { ca: Some(write("ca.pem", &ca.certificate())), identity: Some(pair), required: true };
-    let right = Options { tls: tls.clone(), ..options(&server) };
+    let pair = (
+        write("client.pem", &client.certificate),
+        write("client.key", &client.key),
+    );
+    let tls = Tls {
+        ca: Some(write("ca.pem", &ca.certificate())),
+        identity: Some(pair),
+        required: true,
+    };
+    let right = Options {
+        tls: tls.clone(),
+        ..options(&server)
+    };
     let store = NatsStore::open(&right).await.expect("a store over TLS");
-    assert_eq!(store.history().load(&[run("a")]).await.expect("loaded"), [None]);
+    assert_eq!(
+        store.history().load(&[run("a")]).await.expect("loaded"),
+        [None]
+    );
     let stranger = write("stranger.pem", &TestCa::new().certificate());
-    let wrong = Options { tls: Tls { ca: Some(stranger), ..tls }, ..options(&server) };
-    assert!(matches!(NatsStore::open(&wrong).await.err(), Some(OpenError::Connect { .. })));
+    let wrong = Options {
+        tls: Tls {
+            ca: Some(stranger),
+            ..tls
+        },
+        ..options(&server)
+    };
+    assert!(matches!(
+        NatsStore::open(&wrong).await.err(),
+        Some(OpenError::Connect { .. })
+    ));
 }
 
 #[tokio::test]
@@ -293,10 +477,17 @@ async fn a_process_that_takes_nothing_holds_nothing_back() {
     let reader = NatsStore::open(&options(&server)).await.expect("a store");
     let engine = NatsStore::open(&options(&server)).await.expect("a store");
     for at in 0..20_u8 {
-        reader.inbox().put(vec![(run("a"), vec![at])]).await.expect("put");
+        reader
+            .inbox()
+            .put(vec![(run("a"), vec![at])])
+            .await
+            .expect("put");
     }
     for _ in 0..20 {
         let delivery = taken(&engine).await;
-        engine.inbox().settle(vec![(delivery.token, Settle::Done)]).await;
+        engine
+            .inbox()
+            .settle(vec![(delivery.token, Settle::Done)])
+            .await;
     }
 }

@@ -60,9 +60,20 @@ async fn worker<B: Build, S>(
             match read {
                 Ok((read, _)) if checks || B::answer(&read.body) < FETCHES => {
                     let result = Ok(B::answer(&read.body));
-                    let TaskOrder { task, attempt, issued, .. } = read;
+                    let TaskOrder {
+                        task,
+                        attempt,
+                        issued,
+                        ..
+                    } = read;
                     let run = task.run.clone();
-                    let report = TaskReport { task, attempt, issued, worker: "w".into(), result };
+                    let report = TaskReport {
+                        task,
+                        attempt,
+                        issued,
+                        worker: "w".into(),
+                        result,
+                    };
                     let letter = letter::<B>(&run, Some(ours), Inbound::Reported(report));
                     ports.inbox.put(vec![letter]).await.expect("put");
                 }
@@ -72,7 +83,8 @@ async fn worker<B: Build, S>(
         }
         ports.tasks.receipts();
     }
-    held.into_iter().for_each(|order| ports.tasks.give_back(order));
+    held.into_iter()
+        .for_each(|order| ports.tasks.give_back(order));
 }
 
 type Body<B> = Inbound<<B as Workflow>::Fact, <B as Workflow>::Outcome, <B as Workflow>::Signal>;
@@ -82,20 +94,44 @@ fn letter<B: Workflow>(
     incarnation: Option<Incarnation>,
     body: Body<B>,
 ) -> (RunId, Vec<u8>) {
-    let letter: LetterOf<B> = Letter { run: run.clone(), incarnation, body };
-    (run.clone(), envelope::encode(&letter, B::SCHEMA).expect("a letter").0)
+    let letter: LetterOf<B> = Letter {
+        run: run.clone(),
+        incarnation,
+        body,
+    };
+    (
+        run.clone(),
+        envelope::encode(&letter, B::SCHEMA).expect("a letter").0,
+    )
 }
 
 fn seen<F>(run: &RunId, resource: u64, fact: F) -> Observation<F> {
-    let object =
-        ObjectRef { cluster: String::new(), kind: "Page".into(), uid: run.key().to_owned() };
-    let version = Version { epoch: Epoch(1), resource };
-    Observation { object, version, fact: Some(fact), may_start: true }
+    let object = ObjectRef {
+        cluster: String::new(),
+        kind: "Page".into(),
+        uid: run.key().to_owned(),
+    };
+    let version = Version {
+        epoch: Epoch(1),
+        resource,
+    };
+    Observation {
+        object,
+        version,
+        fact: Some(fact),
+        may_start: true,
+    }
 }
 
 fn wish<S>(id: &str, signal: S) -> Request<S> {
     let (who, why) = ("someone".to_owned(), "because".to_owned());
-    Request { id: id.to_owned(), who, why, against: Seq(0), ask: Ask::Signal(signal) }
+    Request {
+        id: id.to_owned(),
+        who,
+        why,
+        against: Seq(0),
+        ask: Ask::Signal(signal),
+    }
 }
 
 /// One build at work on these ports, until `done`. It then stops as on a SIGTERM.
@@ -107,8 +143,16 @@ where
     let (halt, halted) = watch::channel(false);
     let (alarms, inbox) = (Arc::clone(&ports.alarms), Arc::clone(&ports.inbox));
     let ringing = tokio::spawn(ring_for_ever(alarms, inbox, ports.clock, ours));
-    let working = tokio::spawn(worker::<B, S>(Arc::clone(ports), ours, checks, halted.clone()));
-    let options = Options { build: format!("schema {}", B::SCHEMA), ..Options::default() };
+    let working = tokio::spawn(worker::<B, S>(
+        Arc::clone(ports),
+        ours,
+        checks,
+        halted.clone(),
+    ));
+    let options = Options {
+        build: format!("schema {}", B::SCHEMA),
+        ..Options::default()
+    };
     let running = tokio::spawn(engine::run::<B, _>(Arc::clone(ports), options, halted));
     await_condition("a build to get on", PATIENCE, || done()).await;
     halt.send_replace(true);
@@ -126,12 +170,19 @@ async fn last<S: HistoryReader>(store: &S, run: &RunId) -> Option<Record<New>> {
 
 async fn revisions<S: HistoryReader>(store: &S) -> BTreeMap<RunId, Revision> {
     let heads = store.heads(None, 1_000).await.expect("heads");
-    heads.into_iter().map(|head| (head.run, head.revision)).collect()
+    heads
+        .into_iter()
+        .map(|head| (head.run, head.revision))
+        .collect()
 }
 
 async fn closed<S: HistoryReader>(store: &S, runs: &[RunId]) -> bool {
     let heads = store.heads(None, 1_000).await.expect("heads");
-    runs.iter().all(|run| heads.iter().any(|head| head.run == *run && head.closed.is_some()))
+    runs.iter().all(|run| {
+        heads
+            .iter()
+            .any(|head| head.run == *run && head.closed.is_some())
+    })
 }
 
 fn named(prefix: &str) -> Vec<RunId> {
@@ -141,7 +192,10 @@ fn named(prefix: &str) -> Vec<RunId> {
 async fn begin<B: Workflow, S: History>(ports: &Ports<S>, runs: &[RunId], fact: B::Fact) {
     let ours = Some(ports.store.incarnation());
     let body = |run| Inbound::Observed(seen(run, 1, fact.clone()));
-    let letters = runs.iter().map(|run| letter::<B>(run, ours, body(run))).collect();
+    let letters = runs
+        .iter()
+        .map(|run| letter::<B>(run, ours, body(run)))
+        .collect();
     ports.inbox.put(letters).await.expect("put");
 }
 
@@ -180,7 +234,11 @@ where
     assert!(dead.is_empty(), "{dead:?}");
     for run in &first {
         let state = last(store.as_ref(), run).await.expect("a record").run.state;
-        assert_eq!((state.done, state.size, state.hellos), (FETCHES, 7, 1), "{run}");
+        assert_eq!(
+            (state.done, state.size, state.hellos),
+            (FETCHES, 7, 1),
+            "{run}"
+        );
         assert_eq!(state.notes, ["noted", "red"], "{run}");
     }
     for run in first.iter().chain(&second) {
@@ -199,13 +257,32 @@ where
     let mut letters = Vec::new();
     for run in theirs {
         let fact = |size| old::Fact { size };
-        letters.push(letter::<Old>(run, ours, Inbound::Observed(seen(run, 2, fact(5)))));
-        letters.push(letter::<Old>(run, ours, Inbound::Observed(seen(run, 3, fact(6)))));
-        letters.push(letter::<Old>(run, None, Inbound::Requested(wish("h", old::Signal::Hello))));
+        letters.push(letter::<Old>(
+            run,
+            ours,
+            Inbound::Observed(seen(run, 2, fact(5))),
+        ));
+        letters.push(letter::<Old>(
+            run,
+            ours,
+            Inbound::Observed(seen(run, 3, fact(6))),
+        ));
+        letters.push(letter::<Old>(
+            run,
+            None,
+            Inbound::Requested(wish("h", old::Signal::Hello)),
+        ));
         let note = Inbound::Requested(wish("n", new::Signal::Note("noted".into())));
         letters.push(letter::<New>(run, None, note));
-        let fact = new::Fact { size: 7, colour: Some("red".into()) };
-        letters.push(letter::<New>(run, ours, Inbound::Observed(seen(run, 4, fact))));
+        let fact = new::Fact {
+            size: 7,
+            colour: Some("red".into()),
+        };
+        letters.push(letter::<New>(
+            run,
+            ours,
+            Inbound::Observed(seen(run, 4, fact)),
+        ));
     }
     ports.inbox.put(letters).await.expect("put");
     begin::<Old, _>(ports, own, old::Fact { size: 1 }).await;
@@ -231,7 +308,10 @@ where
     }
     // Of each run: a greeting, a note, a fact of either build, perhaps a ring; and what was told after the last look.
     let depth = ports.inbox.depth();
-    assert!((4 * RUNS..=6 * RUNS).contains(&depth), "{depth} letters wait");
+    assert!(
+        (4 * RUNS..=6 * RUNS).contains(&depth),
+        "{depth} letters wait"
+    );
 }
 
 /// Today's build reads the whole history and would decide it the same way, where it decided it.

@@ -86,7 +86,10 @@ struct Told(Mutex<(Vec<String>, u64)>);
 
 impl Told {
     fn now(&self) -> (Vec<String>, u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -99,7 +102,11 @@ impl Witness<Old> for Told {
     }
     fn refused(&self, run: &RunId, why: &str) {
         let told = format!("{run}: {why}");
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.push(told);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+            .push(told);
     }
     fn dropped(&self, _: u64, _: u64) {}
     fn buried(&self) {}
@@ -115,18 +122,33 @@ impl Clock for Still {
 }
 
 fn fact(run: &RunId, token: u64) -> Delivery {
-    let object =
-        ObjectRef { cluster: String::new(), kind: "Page".into(), uid: run.key().to_owned() };
-    let version = Version { epoch: Epoch(1), resource: token };
+    let object = ObjectRef {
+        cluster: String::new(),
+        kind: "Page".into(),
+        uid: run.key().to_owned(),
+    };
+    let version = Version {
+        epoch: Epoch(1),
+        resource: token,
+    };
     let fact = Some(old::Fact { size: 1 });
-    let seen = Observation { object, version, fact, may_start: true };
+    let seen = Observation {
+        object,
+        version,
+        fact,
+        may_start: true,
+    };
     let letter: LetterOf<Old> = Letter {
         run: run.clone(),
         incarnation: Some(Incarnation(5)),
         body: Inbound::Observed(seen),
     };
     let (bytes, _) = envelope::encode(&letter, 1).expect("a letter");
-    Delivery { bytes, token, cause: format!("test:{token}") }
+    Delivery {
+        bytes,
+        token,
+        cause: format!("test:{token}"),
+    }
 }
 
 #[tokio::test]
@@ -137,7 +159,9 @@ async fn a_refused_record_is_told_of_once_and_counted_each_time() {
     let mut lane = Lane::<Old, _, Told>::seen_by(ports, "test", 8, Arc::clone(&told));
     let (big, small) = (run("big"), run("small"));
     for token in 0..3 {
-        lane.turn(vec![fact(&big, 2 * token), fact(&small, 2 * token + 1)]).await.expect("sound");
+        lane.turn(vec![fact(&big, 2 * token), fact(&small, 2 * token + 1)])
+            .await
+            .expect("sound");
     }
     assert_eq!(told.now(), (vec!["fetch/big: too large".to_owned()], 3));
     assert_eq!((lane.tally.refused, lane.tally.dead), (3, 0));

@@ -32,8 +32,12 @@ const STEPS: u32 = 6;
 /// A life takes a second. Less than the sweep's first pass with something to find: nothing may have to wait for it.
 const STANDSTILL_MAX: Duration = Duration::from_secs(30);
 const RUNS: u32 = 40;
-const QUICK: RetryPolicy =
-    RetryPolicy { first_ms: 2, delay_ms_max: 20, attempts_max: 100, ..RetryPolicy::PROMPT };
+const QUICK: RetryPolicy = RetryPolicy {
+    first_ms: 2,
+    delay_ms_max: 20,
+    attempts_max: 100,
+    ..RetryPolicy::PROMPT
+};
 
 /// Six tasks, one after another, each a number that must come back.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -74,23 +78,38 @@ impl Workflow for Ladder {
 }
 
 fn runs(count: u32) -> Vec<RunId> {
-    (0..count).map(|n| RunId::new("ladder", &n.to_string()).unwrap()).collect()
+    (0..count)
+        .map(|n| RunId::new("ladder", &n.to_string()).unwrap())
+        .collect()
 }
 
 fn letter(run: &RunId, ours: Incarnation, body: Inbound<u32, u32, NoSignal>) -> (RunId, Vec<u8>) {
-    let letter = Letter { run: run.clone(), incarnation: Some(ours), body };
+    let letter = Letter {
+        run: run.clone(),
+        incarnation: Some(ours),
+        body,
+    };
     (run.clone(), envelope::encode(&letter, 1).unwrap().0)
 }
 
 async fn tell_all(inbox: &LocalInbox, ours: Incarnation, count: u32) {
     let seen = |run: &RunId| Observation {
-        object: ObjectRef { cluster: String::new(), kind: "Ladder".into(), uid: run.key().into() },
-        version: Version { epoch: Epoch(1), resource: 1 },
+        object: ObjectRef {
+            cluster: String::new(),
+            kind: "Ladder".into(),
+            uid: run.key().into(),
+        },
+        version: Version {
+            epoch: Epoch(1),
+            resource: 1,
+        },
         fact: Some(1),
         may_start: true,
     };
-    let letters =
-        runs(count).iter().map(|run| letter(run, ours, Inbound::Observed(seen(run)))).collect();
+    let letters = runs(count)
+        .iter()
+        .map(|run| letter(run, ours, Inbound::Observed(seen(run))))
+        .collect();
     inbox.put(letters).await.unwrap();
 }
 
@@ -100,18 +119,38 @@ async fn flaky_worker(tasks: Arc<LocalTasks>, inbox: Arc<LocalInbox>, ours: Inca
     loop {
         for order in tasks.take(16).await {
             count += 1;
-            let order = envelope::decode::<TaskOrder<u32>>(&order.bytes, 1).unwrap().0;
+            let order = envelope::decode::<TaskOrder<u32>>(&order.bytes, 1)
+                .unwrap()
+                .0;
             let result = if count.is_multiple_of(3) {
                 Err(Failure::transient("Flaky", "the third one fails"))
             } else {
                 Ok(order.body)
             };
             let run = order.task.run.clone();
-            let TaskOrder { task, attempt, issued, .. } = order;
-            let report = TaskReport { task, attempt, issued, worker: "w".into(), result };
+            let TaskOrder {
+                task,
+                attempt,
+                issued,
+                ..
+            } = order;
+            let report = TaskReport {
+                task,
+                attempt,
+                issued,
+                worker: "w".into(),
+                result,
+            };
             let one = letter(&run, ours, Inbound::Reported(report));
             let twice = count.is_multiple_of(5);
-            inbox.put(if twice { vec![one.clone(), one] } else { vec![one] }).await.unwrap();
+            inbox
+                .put(if twice {
+                    vec![one.clone(), one]
+                } else {
+                    vec![one]
+                })
+                .await
+                .unwrap();
         }
         tasks.receipts();
     }
@@ -127,13 +166,24 @@ where
     let (_stop, stopped) = watch::channel(false);
     let mut life = JoinSet::new();
     let alarms = Arc::clone(&ports.alarms);
-    life.spawn(ring_for_ever(alarms, Arc::clone(&ports.inbox), SystemClock, ours));
-    life.spawn(flaky_worker(Arc::clone(&ports.tasks), Arc::clone(&ports.inbox), ours));
+    life.spawn(ring_for_ever(
+        alarms,
+        Arc::clone(&ports.inbox),
+        SystemClock,
+        ours,
+    ));
+    life.spawn(flaky_worker(
+        Arc::clone(&ports.tasks),
+        Arc::clone(&ports.inbox),
+        ours,
+    ));
     if let Some(count) = facts {
         tell_all(&ports.inbox, ours, count).await;
     }
     life.spawn(async move {
-        engine::run::<Ladder, _>(ports, Options::default(), stopped).await.unwrap();
+        engine::run::<Ladder, _>(ports, Options::default(), stopped)
+            .await
+            .unwrap();
     });
     let deadline = Instant::now() + STANDSTILL_MAX;
     while Instant::now() < deadline {
@@ -172,7 +222,11 @@ async fn rungs<S: HistoryReader>(store: &S, run: &RunId) -> Option<Vec<u32>> {
 
 async fn check<S: HistoryReader>(store: &S, count: u32) {
     for run in runs(count) {
-        assert_eq!(rungs(store, &run).await.unwrap(), [1, 2, 3, 4, 5, 6], "{run}");
+        assert_eq!(
+            rungs(store, &run).await.unwrap(),
+            [1, 2, 3, 4, 5, 6],
+            "{run}"
+        );
     }
 }
 
@@ -185,7 +239,10 @@ async fn records<S: HistoryReader>(store: &S) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_run_climbs_each_rung_once_in_memory() {
     let store = Arc::new(MemoryStore::new(Incarnation(9)));
-    assert!(live(&store, Some(RUNS), all_closed).await, "not done in time");
+    assert!(
+        live(&store, Some(RUNS), all_closed).await,
+        "not done in time"
+    );
     check(store.as_ref(), RUNS).await;
 }
 
@@ -197,9 +254,15 @@ async fn an_engine_that_is_cut_off_again_and_again_loses_and_doubles_nothing() {
     for life in 1..=8u64 {
         let wanted = life * u64::from(RUNS);
         let grown = async |store: &EmbeddedStore| records(store).await >= wanted;
-        assert!(live(&store, (life == 1).then_some(RUNS), grown).await, "life {life} stands still");
+        assert!(
+            live(&store, (life == 1).then_some(RUNS), grown).await,
+            "life {life} stands still"
+        );
     }
-    assert!(live(&store, Some(RUNS), all_closed).await, "not done in time");
+    assert!(
+        live(&store, Some(RUNS), all_closed).await,
+        "not done in time"
+    );
     check(store.as_ref(), RUNS).await;
 }
 
@@ -212,14 +275,21 @@ const KILLED_RUNS: u32 = 400;
 /// nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_engine_that_is_killed() {
-    let Ok(folder) = std::env::var(FOLDER) else { return };
+    let Ok(folder) = std::env::var(FOLDER) else {
+        return;
+    };
     let store = Arc::new(reopen(folder.as_ref()).await);
     let told = async |store: &EmbeddedStore| {
         let line = format!("\nrecords {}\n", records(store).await);
-        std::io::stdout().write_all(line.as_bytes()).expect("the parent reads");
+        std::io::stdout()
+            .write_all(line.as_bytes())
+            .expect("the parent reads");
         closed(store, KILLED_RUNS).await
     };
-    assert!(live(&store, Some(KILLED_RUNS), told).await, "it stands still");
+    assert!(
+        live(&store, Some(KILLED_RUNS), told).await,
+        "it stands still"
+    );
 }
 
 /// Opens the store once whoever had it has let go: a read that was under way holds it a moment longer.
@@ -246,7 +316,10 @@ fn kill_engine_after(folder: &Path, lines: u64) -> u64 {
     let out = BufReader::new(child.stdout.take().expect("its output"));
     let (mut most, mut seen) = (0, 0);
     for line in out.lines().map_while(Result::ok) {
-        if let Some(count) = line.strip_prefix("records ").and_then(|count| count.parse().ok()) {
+        if let Some(count) = line
+            .strip_prefix("records ")
+            .and_then(|count| count.parse().ok())
+        {
             most = most.max(count);
             seen += 1;
             if seen >= lines {
@@ -263,21 +336,36 @@ async fn an_engine_whose_process_is_killed_two_hundred_times_loses_and_doubles_n
     let folder = tempfile::tempdir().unwrap();
     let mut chance = 0x2545_f491_4f6c_dd1d_u64;
     for kill in 0..KILLS {
-        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(kill);
+        chance = chance
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(kill);
         let most = kill_engine_after(folder.path(), 1 + (chance >> 61));
         let store = reopen(folder.path()).await;
         let found = records(&store).await;
-        assert!(found >= most, "kill {kill}: {found} records, {most} were read before");
+        assert!(
+            found >= most,
+            "kill {kill}: {found} records, {most} were read before"
+        );
         // Every tenth time all of it, for the test's sake.
-        for run in if kill % 10 == 0 { runs(KILLED_RUNS) } else { Vec::new() } {
+        for run in if kill % 10 == 0 {
+            runs(KILLED_RUNS)
+        } else {
+            Vec::new()
+        } {
             let rungs = rungs(&store, &run).await.unwrap_or_default();
-            assert!((1..=STEPS).take(rungs.len()).eq(rungs.iter().copied()), "{run}: {rungs:?}");
+            assert!(
+                (1..=STEPS).take(rungs.len()).eq(rungs.iter().copied()),
+                "{run}: {rungs:?}"
+            );
         }
         assert_eq!(store.list(0, 10).await.unwrap().len(), 0, "a dead letter");
     }
     let store = Arc::new(reopen(folder.path()).await);
     let all = async |store: &EmbeddedStore| closed(store, KILLED_RUNS).await;
-    assert!(live(&store, Some(KILLED_RUNS), all).await, "not done in time");
+    assert!(
+        live(&store, Some(KILLED_RUNS), all).await,
+        "not done in time"
+    );
     check(store.as_ref(), KILLED_RUNS).await;
     drop(store);
     let deadline = Instant::now() + Duration::from_secs(10);

@@ -100,14 +100,25 @@ pub fn encode<M: Message + Serialize>(
     message: &M,
     schema: u16,
 ) -> Result<(Vec<u8>, Sum), EncodeError> {
-    let value =
-        |e: rmp_serde::encode::Error| EncodeError::Value { kind: M::KIND, detail: e.to_string() };
+    let value = |e: rmp_serde::encode::Error| EncodeError::Value {
+        kind: M::KIND,
+        detail: e.to_string(),
+    };
     let body = rmp_serde::to_vec_named(message).map_err(value)?;
     let sum = hash64(&body);
-    let envelope = Envelope { v: VERSION, schema, kind: M::KIND, sum, body: &body };
+    let envelope = Envelope {
+        v: VERSION,
+        schema,
+        kind: M::KIND,
+        sum,
+        body: &body,
+    };
     let bytes = rmp_serde::to_vec_named(&envelope).map_err(value)?;
     if bytes.len() > MESSAGE_BYTES_MAX {
-        return Err(EncodeError::TooLarge { kind: M::KIND, bytes: bytes.len() });
+        return Err(EncodeError::TooLarge {
+            kind: M::KIND,
+            bytes: bytes.len(),
+        });
     }
     Ok((bytes, Sum(sum)))
 }
@@ -131,7 +142,10 @@ pub fn decode<M: Message + DeserializeOwned>(
         });
     }
     if envelope.kind != M::KIND {
-        return Err(DecodeError::Kind { want: M::KIND, found: envelope.kind.to_owned() });
+        return Err(DecodeError::Kind {
+            want: M::KIND,
+            found: envelope.kind.to_owned(),
+        });
     }
     if hash64(envelope.body) != envelope.sum {
         return Err(DecodeError::Damaged {
@@ -139,8 +153,10 @@ pub fn decode<M: Message + DeserializeOwned>(
             bytes: envelope.body.len(),
         });
     }
-    let body = rmp_serde::from_slice(envelope.body)
-        .map_err(|e| DecodeError::Body { kind: M::KIND, detail: e.to_string() })?;
+    let body = rmp_serde::from_slice(envelope.body).map_err(|e| DecodeError::Body {
+        kind: M::KIND,
+        detail: e.to_string(),
+    })?;
     Ok((body, Sum(envelope.sum)))
 }
 
@@ -157,14 +173,25 @@ mod tests {
     }
 
     fn written() -> Vec<u8> {
-        encode(&Note { text: "hello".into() }, 3).unwrap().0
+        encode(
+            &Note {
+                text: "hello".into(),
+            },
+            3,
+        )
+        .unwrap()
+        .0
     }
 
     #[test]
     fn a_newer_schema_is_left_alone() {
         assert!(matches!(
             decode::<Note>(&written(), 2),
-            Err(DecodeError::Newer { schema: 3, known_schema: 2, .. })
+            Err(DecodeError::Newer {
+                schema: 3,
+                known_schema: 2,
+                ..
+            })
         ));
         assert!(decode::<Note>(&written(), 3).is_ok());
     }

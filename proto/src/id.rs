@@ -227,7 +227,11 @@ mod tests {
     fn ids_survive_their_text_form() {
         let run = RunId::new("machine", "ns/a.b-1").unwrap();
         assert_eq!((run.workflow(), run.key()), ("machine", "ns/a.b-1"));
-        let task = TaskId { run, seq: Seq(12), ordinal: 3 };
+        let task = TaskId {
+            run,
+            seq: Seq(12),
+            ordinal: 3,
+        };
         assert_eq!(task.to_string().parse::<TaskId>().unwrap(), task);
     }
 
@@ -236,7 +240,10 @@ mod tests {
         for bad in ["", "machine", "/x", "machine/"] {
             assert_eq!(bad.parse::<RunId>(), Err(IdError::NotARun(bad.into())));
         }
-        assert_eq!(RunId::new("m", &"x".repeat(300)), Err(IdError::TooLong(302)));
+        assert_eq!(
+            RunId::new("m", &"x".repeat(300)),
+            Err(IdError::TooLong(302))
+        );
         assert!("machine/x@1".parse::<TaskId>().is_err());
     }
 }

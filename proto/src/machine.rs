@@ -219,8 +219,14 @@ impl Task {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Probe { .. } => "probe",
-            Self::Converge { section: Section::Host, .. } => "converge-host",
-            Self::Converge { section: Section::Node, .. } => "converge-node",
+            Self::Converge {
+                section: Section::Host,
+                ..
+            } => "converge-host",
+            Self::Converge {
+                section: Section::Node,
+                ..
+            } => "converge-node",
             Self::Reboot { .. } => "reboot",
             Self::Plan { .. } => "plan",
             Self::TearDown { .. } => "tear-down",

@@ -56,12 +56,21 @@ impl Failure {
     /// A failure that another attempt may mend.
     pub fn transient(code: impl Into<String>, message: impl Into<String>) -> Self {
         let (code, message) = (code.into(), cut(message.into()));
-        Self { code, message, retry: true, after_ms: None, uncounted: false }
+        Self {
+            code,
+            message,
+            retry: true,
+            after_ms: None,
+            uncounted: false,
+        }
     }
 
     /// A failure that no further attempt will mend.
     pub fn lasting(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { retry: false, ..Self::transient(code, message) }
+        Self {
+            retry: false,
+            ..Self::transient(code, message)
+        }
     }
 }
 
@@ -69,7 +78,10 @@ impl Failure {
 #[must_use]
 pub fn cut(mut text: String) -> String {
     if text.len() > REASON_BYTES_MAX {
-        let end = (0..=REASON_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        let end = (0..=REASON_BYTES_MAX)
+            .rev()
+            .find(|at| text.is_char_boundary(*at))
+            .unwrap_or(0);
         text.truncate(end);
     }
     text

@@ -93,7 +93,9 @@ impl Terms {
             [] => "no version".to_owned(),
             known => known.join(", "),
         };
-        Some(format!("payload {to} may follow {known}, not {from} (may_follow in its manifest)"))
+        Some(format!(
+            "payload {to} may follow {known}, not {from} (may_follow in its manifest)"
+        ))
     }
 }
 
@@ -162,16 +164,29 @@ mod tests {
 
     #[test]
     fn a_payload_comes_along_its_edges_and_back_when_a_person_says_so() {
-        let terms = Terms { may_follow: vec!["11.0.0".into()], ..Terms::default() };
+        let terms = Terms {
+            may_follow: vec!["11.0.0".into()],
+            ..Terms::default()
+        };
         assert_eq!(terms.bars("11.1.0", "11.0.0"), None);
         assert_eq!(terms.bars("11.1.0", "11.1.0"), None);
         let why = terms.bars("11.1.0", "10.9.0").expect("no edge");
         assert!(why.contains("may follow 11.0.0, not 10.9.0"), "{why}");
         let none = Terms::default();
-        assert!(none.bars("11.0.0", "11.1.0").expect("no edge").contains("no version"));
-        let back = Terms { back_from: Some("11.1.0".into()), ..none };
+        assert!(
+            none.bars("11.0.0", "11.1.0")
+                .expect("no edge")
+                .contains("no version")
+        );
+        let back = Terms {
+            back_from: Some("11.1.0".into()),
+            ..none
+        };
         assert_eq!(back.bars("11.0.0", "11.1.0"), None);
-        assert!(back.bars("11.0.0", "11.2.0").is_some(), "one step back, from one version");
+        assert!(
+            back.bars("11.0.0", "11.2.0").is_some(),
+            "one step back, from one version"
+        );
     }
 
     #[test]

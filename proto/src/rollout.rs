@@ -37,7 +37,10 @@ pub struct MemberReport {
     pub barred: bool,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 fn is_false(it: &bool) -> bool {
     !it
 }

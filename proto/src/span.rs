@@ -93,7 +93,10 @@ mod tests {
         let run = RunId::new("machine", "u1").unwrap();
         let trace = TraceId::of(&run, None, Seq(1));
         assert_eq!(trace.to_string(), "3b2afa5d09fcdeabb426c3ec5b090316");
-        assert_eq!(SpanId::episode(&run, Seq(1)).to_string(), "ac0163bbca9c06c6");
+        assert_eq!(
+            SpanId::episode(&run, Seq(1)).to_string(),
+            "ac0163bbca9c06c6"
+        );
         assert_ne!(trace, TraceId::of(&run, None, Seq(2)));
         assert_ne!(trace, TraceId::of(&run, Some(Timestamp(5)), Seq(1)));
         assert_eq!(trace, TraceId::of(&run, None, Seq(1)));
@@ -102,7 +105,11 @@ mod tests {
     #[test]
     fn spans_of_one_trace_differ() {
         let run = RunId::new("machine", "u1").unwrap();
-        let task = TaskId { run: run.clone(), seq: Seq(1), ordinal: 0 };
+        let task = TaskId {
+            run: run.clone(),
+            seq: Seq(1),
+            ordinal: 0,
+        };
         let spans = [
             SpanId::episode(&run, Seq(1)),
             SpanId::transition(&run, Seq(1)),

@@ -88,7 +88,9 @@ pub struct Names {
 
 impl Default for Names {
     fn default() -> Self {
-        Self { prefix: "dormer".into() }
+        Self {
+            prefix: "dormer".into(),
+        }
     }
 }
 
@@ -96,7 +98,9 @@ impl Names {
     /// Names under another prefix: ASCII letters, digits, `-` and `_`; anything else is escaped.
     #[must_use]
     pub fn with_prefix(prefix: &str) -> Self {
-        Self { prefix: token(prefix) }
+        Self {
+            prefix: token(prefix),
+        }
     }
 
     /// Name of the history stream of `shard`.
@@ -144,7 +148,12 @@ impl Names {
     /// Subject of letters to one run.
     #[must_use]
     pub fn inbox(&self, run: &RunId) -> String {
-        format!("{}.inbox.{}.{}", self.prefix, token(run.workflow()), token(run.key()))
+        format!(
+            "{}.inbox.{}.{}",
+            self.prefix,
+            token(run.workflow()),
+            token(run.key())
+        )
     }
 
     /// Name of the task stream.
@@ -174,7 +183,12 @@ impl Names {
     /// Subject of one run's schedule.
     #[must_use]
     pub fn alarm(&self, run: &RunId) -> String {
-        format!("{}.alarms.at.{}.{}", self.prefix, token(run.workflow()), token(run.key()))
+        format!(
+            "{}.alarms.at.{}.{}",
+            self.prefix,
+            token(run.workflow()),
+            token(run.key())
+        )
     }
 
     /// Every schedule.
@@ -186,7 +200,12 @@ impl Names {
     /// Subject on which one run's alarm rings.
     #[must_use]
     pub fn ring(&self, run: &RunId) -> String {
-        format!("{}.alarms.ring.{}.{}", self.prefix, token(run.workflow()), token(run.key()))
+        format!(
+            "{}.alarms.ring.{}.{}",
+            self.prefix,
+            token(run.workflow()),
+            token(run.key())
+        )
     }
 
     /// Every ring.
@@ -210,7 +229,12 @@ impl Names {
     /// Subject of dead letters that were meant for one run.
     #[must_use]
     pub fn dead(&self, run: &RunId) -> String {
-        format!("{}.dead.{}.{}", self.prefix, token(run.workflow()), token(run.key()))
+        format!(
+            "{}.dead.{}.{}",
+            self.prefix,
+            token(run.workflow()),
+            token(run.key())
+        )
     }
 
     /// Name of the stream that holds the store's identity: incarnation, shards, epoch.
@@ -246,7 +270,12 @@ impl Names {
     /// Subject of one run's last state.
     #[must_use]
     pub fn change(&self, run: &RunId) -> String {
-        format!("{}.changes.v1.{}.{}", self.prefix, token(run.workflow()), token(run.key()))
+        format!(
+            "{}.changes.v1.{}.{}",
+            self.prefix,
+            token(run.workflow()),
+            token(run.key())
+        )
     }
 
     /// Plain (not stored) subject of one worker's receipts.
@@ -271,7 +300,11 @@ impl Names {
     /// published again while its first order still stands stays one order.
     #[must_use]
     pub fn order(&self, class: &str, task: &TaskId, attempt: Attempt) -> String {
-        format!("{}.{}.{attempt}", self.tasks(class), token(&task.to_string()))
+        format!(
+            "{}.{}.{attempt}",
+            self.tasks(class),
+            token(&task.to_string())
+        )
     }
 
     /// Every order of one class: what a worker's consumer is shown.
@@ -287,7 +320,10 @@ impl Names {
         [
             (self.inbox_stream(), format!("{}.inbox.canary", self.prefix)),
             (self.task_stream(), format!("{}.tasks.canary", self.prefix)),
-            (self.alarm_stream(), format!("{}.alarms.canary", self.prefix)),
+            (
+                self.alarm_stream(),
+                format!("{}.alarms.canary", self.prefix),
+            ),
         ]
     }
 
@@ -323,8 +359,15 @@ impl Names {
             refuse_when_full: true,
             ..queue(self.task_stream(), vec![self.task_all()])
         });
-        let alarms = vec![self.alarm_all(), self.ring_all(), self.canaries()[2].1.clone()];
-        streams.push(StreamSpec { schedules: true, ..queue(self.alarm_stream(), alarms) });
+        let alarms = vec![
+            self.alarm_all(),
+            self.ring_all(),
+            self.canaries()[2].1.clone(),
+        ];
+        streams.push(StreamSpec {
+            schedules: true,
+            ..queue(self.alarm_stream(), alarms)
+        });
         streams.push(StreamSpec {
             messages_max: DEAD_LETTERS_MAX,
             refuse_when_full: true,
@@ -427,7 +470,10 @@ mod tests {
         assert_eq!(names.changes_stream(), "dormer-changes");
         assert_eq!(names.change(&run), "dormer.changes.v1.machine.ns=2Fweb=2E1");
         let streams = names.streams();
-        let changes = streams.iter().find(|it| it.name == "dormer-changes").expect("a stream");
+        let changes = streams
+            .iter()
+            .find(|it| it.name == "dormer-changes")
+            .expect("a stream");
         assert_eq!(changes.subjects, ["dormer.changes.v1.>"]);
         assert!(!changes.work_queue, "a reader takes nothing away");
         assert!(!changes.refuse_when_full, "a full stream does not stop");

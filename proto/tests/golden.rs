@@ -28,7 +28,10 @@ fn golden<M: Message + Serialize + DeserializeOwned + PartialEq + Debug>(name: &
     }
     let stored = std::fs::read(&path).unwrap_or_else(|_| panic!("no {}", path.display()));
     let (read, _) = decode::<M>(&stored, 1).unwrap();
-    assert_eq!(read, *message, "{name} is read otherwise than it was written");
+    assert_eq!(
+        read, *message,
+        "{name} is read otherwise than it was written"
+    );
     assert_eq!(bytes, stored, "{name} is written otherwise than before");
 }
 
@@ -37,7 +40,11 @@ fn run() -> RunId {
 }
 
 fn task() -> TaskId {
-    TaskId { run: run(), seq: Seq(12), ordinal: 1 }
+    TaskId {
+        run: run(),
+        seq: Seq(12),
+        ordinal: 1,
+    }
 }
 
 fn machine() -> MachineRef {
@@ -49,7 +56,11 @@ fn machine() -> MachineRef {
 }
 
 fn letter(body: Inbound<Fact, Outcome, Signal>) -> Mail {
-    Letter { run: run(), incarnation: Some(Incarnation(0xfeed)), body }
+    Letter {
+        run: run(),
+        incarnation: Some(Incarnation(0xfeed)),
+        body,
+    }
 }
 
 #[test]
@@ -140,11 +151,26 @@ fn a_payload_is_written_and_comes_with_its_terms() {
         back_from: Some("11.1.0".into()),
         skew: Some("kubelet 1.34 is newer than the oldest API server, 1.33".into()),
     };
-    let pool = PoolSettings { terms: [("11.0.0".into(), terms)].into(), ..PoolSettings::default() };
-    let object = ObjectRef { cluster: String::new(), kind: "ConfigMap".into(), uid: "u".into() };
-    let version = Version { epoch: Epoch(4), resource: 1_234 };
+    let pool = PoolSettings {
+        terms: [("11.0.0".into(), terms)].into(),
+        ..PoolSettings::default()
+    };
+    let object = ObjectRef {
+        cluster: String::new(),
+        kind: "ConfigMap".into(),
+        uid: "u".into(),
+    };
+    let version = Version {
+        epoch: Epoch(4),
+        resource: 1_234,
+    };
     let fact = Some(Fact::Pool(pool));
-    let seen = Observation { object, version, fact, may_start: false };
+    let seen = Observation {
+        object,
+        version,
+        fact,
+        may_start: false,
+    };
     golden("letter-observed-pool", &letter(Inbound::Observed(seen)));
 }
 
@@ -165,13 +191,27 @@ fn facts_and_rings() {
         phase: Some("Provisioned".into()),
         provider_id: Some("aws:///us-east-1e/i-078".into()),
         addresses: vec!["10.0.1.7".into()],
-        token: Some(TokenMark { token: LeaseToken(9), open: true }),
+        token: Some(TokenMark {
+            token: LeaseToken(9),
+            open: true,
+        }),
         ..MachineFact::default()
     };
-    let object =
-        ObjectRef { cluster: String::new(), kind: "Machine".into(), uid: run().key().into() };
-    let version = Version { epoch: Epoch(4), resource: 1_234 };
-    let seen = Observation { object, version, fact: Some(Fact::Machine(fact)), may_start: true };
+    let object = ObjectRef {
+        cluster: String::new(),
+        kind: "Machine".into(),
+        uid: run().key().into(),
+    };
+    let version = Version {
+        epoch: Epoch(4),
+        resource: 1_234,
+    };
+    let seen = Observation {
+        object,
+        version,
+        fact: Some(Fact::Machine(fact)),
+        may_start: true,
+    };
     golden("letter-observed", &letter(Inbound::Observed(seen.clone())));
     if let Some(Fact::Machine(refused)) = seen.clone().fact {
         let condition = ConditionFact {
@@ -180,11 +220,23 @@ fn facts_and_rings() {
             reason: "MachineCreationFailed".into(),
             message: "VcpuLimitExceeded".into(),
         };
-        let fact = Some(Fact::Machine(MachineFact { conditions: vec![condition], ..refused }));
-        let told = Observation { fact, ..seen.clone() };
-        golden("letter-observed-conditions", &letter(Inbound::Observed(told)));
+        let fact = Some(Fact::Machine(MachineFact {
+            conditions: vec![condition],
+            ..refused
+        }));
+        let told = Observation {
+            fact,
+            ..seen.clone()
+        };
+        golden(
+            "letter-observed-conditions",
+            &letter(Inbound::Observed(told)),
+        );
     }
-    golden("letter-gone", &letter(Inbound::Observed(Observation { fact: None, ..seen })));
+    golden(
+        "letter-gone",
+        &letter(Inbound::Observed(Observation { fact: None, ..seen })),
+    );
     golden("letter-rang", &letter(Inbound::Rang));
 }
 
@@ -199,18 +251,40 @@ fn reports() {
     };
     let done = Ok(Outcome::FenceOpened { was_cordoned: true });
     golden("letter-reported", &letter(Inbound::Reported(report(done))));
-    let failed = Err(Failure::transient("ConnectRefused", "10.0.1.7:22 refused the connection"));
-    golden("letter-reported-failure", &letter(Inbound::Reported(report(failed))));
+    let failed = Err(Failure::transient(
+        "ConnectRefused",
+        "10.0.1.7:22 refused the connection",
+    ));
+    golden(
+        "letter-reported-failure",
+        &letter(Inbound::Reported(report(failed))),
+    );
 }
 
 #[test]
 fn signals_answers_and_requests() {
-    let id = SignalId { seq: Seq(8), ordinal: 0 };
-    let granted = Signal::Granted { token: LeaseToken(9), marked: false };
+    let id = SignalId {
+        seq: Seq(8),
+        ordinal: 0,
+    };
+    let granted = Signal::Granted {
+        token: LeaseToken(9),
+        marked: false,
+    };
     let from = RunId::new("rollout", "windows").unwrap();
-    let signalled = Signalled { from: from.clone(), id, issued: Sum(5), signal: granted };
+    let signalled = Signalled {
+        from: from.clone(),
+        id,
+        issued: Sum(5),
+        signal: granted,
+    };
     golden("letter-signalled", &letter(Inbound::Signalled(signalled)));
-    let answer = SignalAnswer { from, id, issued: Sum(5), refused: Some(Refusal::Closed) };
+    let answer = SignalAnswer {
+        from,
+        id,
+        issued: Sum(5),
+        refused: Some(Refusal::Closed),
+    };
     golden("letter-answered", &letter(Inbound::Answered(answer)));
     let request = |ask| Request {
         id: "r-1".into(),
@@ -219,6 +293,12 @@ fn signals_answers_and_requests() {
         against: Seq(11),
         ask,
     };
-    golden("letter-requested", &letter(Inbound::Requested(request(Ask::Signal(Signal::Retry)))));
-    golden("letter-reset", &letter(Inbound::Requested(request(Ask::Reset { to: Seq(4) }))));
+    golden(
+        "letter-requested",
+        &letter(Inbound::Requested(request(Ask::Signal(Signal::Retry)))),
+    );
+    golden(
+        "letter-reset",
+        &letter(Inbound::Requested(request(Ask::Reset { to: Seq(4) }))),
+    );
 }

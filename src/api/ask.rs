@@ -76,18 +76,28 @@ impl Body {
             )
         })?;
         for (field, text) in [("id", &body.id), ("who", &body.who)] {
-            let fits = text.as_ref().is_none_or(|it| (1..=NAME_BYTES_MAX).contains(&it.len()));
+            let fits = text
+                .as_ref()
+                .is_none_or(|it| (1..=NAME_BYTES_MAX).contains(&it.len()));
             if !fits {
                 let error = format!("{field} is empty, or longer than {NAME_BYTES_MAX} bytes");
                 return Err(ApiError::bad(error, "say it shorter, or leave it away"));
             }
         }
         if let Some(Caller(name)) = caller {
-            return Ok(Self { who: Some(shortened(name)), ..body });
+            return Ok(Self {
+                who: Some(shortened(name)),
+                ..body
+            });
         }
-        let user = headers.get(USER_HEADER).and_then(|value| value.to_str().ok());
+        let user = headers
+            .get(USER_HEADER)
+            .and_then(|value| value.to_str().ok());
         let user = user.filter(|name| (1..=NAME_BYTES_MAX).contains(&name.len()));
-        Ok(Self { who: body.who.or_else(|| user.map(str::to_owned)), ..body })
+        Ok(Self {
+            who: body.who.or_else(|| user.map(str::to_owned)),
+            ..body
+        })
     }
 
     /// A payload's manifest and a layer that are tried on, as texts.
@@ -105,15 +115,23 @@ impl Body {
     /// # Errors
     /// 400: none is named.
     pub(crate) fn payload(&self) -> Result<String, ApiError> {
-        let named = self.payload.clone().filter(|it| (1..=NAME_BYTES_MAX).contains(&it.len()));
+        let named = self
+            .payload
+            .clone()
+            .filter(|it| (1..=NAME_BYTES_MAX).contains(&it.len()));
         named.ok_or_else(|| {
-            ApiError::bad("`payload` is missing", "say which version to go back to: --to VERSION")
+            ApiError::bad(
+                "`payload` is missing",
+                "say which version to go back to: --to VERSION",
+            )
         })
     }
 
     fn request(self, ask: Ask<Signal>) -> Request<Signal> {
         Request {
-            id: self.id.unwrap_or_else(|| format!("api-{:016x}", rand::random::<u64>())),
+            id: self
+                .id
+                .unwrap_or_else(|| format!("api-{:016x}", rand::random::<u64>())),
             who: self.who.unwrap_or_else(|| "somebody".into()),
             why: cut(self.why.unwrap_or_default()),
             against: Seq(self.against.unwrap_or(0)),
@@ -128,8 +146,9 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     async fn from_request(request: HttpRequest, state: &S) -> Result<Self, Response> {
         let headers = request.headers().clone();
         let caller = request.extensions().get::<Caller>().cloned();
-        let bytes =
-            Bytes::from_request(request, state).await.map_err(IntoResponse::into_response)?;
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(IntoResponse::into_response)?;
         Self::read(&headers, &bytes, caller.as_ref()).map_err(IntoResponse::into_response)
     }
 }
@@ -207,11 +226,17 @@ pub(crate) async fn ask<P: Ports>(
     }
     if nothing_to_retry {
         let error = "it has not failed: there is nothing to retry";
-        return Err(ApiError::conflict(error, "dormer why says what it waits for"));
+        return Err(ApiError::conflict(
+            error,
+            "dormer why says what it waits for",
+        ));
     }
     let (id, to) = (request.id.clone(), run.id.clone());
-    let letter: RequestLetter =
-        Letter { run: to.clone(), incarnation: None, body: Inbound::Requested(request) };
+    let letter: RequestLetter = Letter {
+        run: to.clone(),
+        incarnation: None,
+        body: Inbound::Requested(request),
+    };
     let (bytes, _) = envelope::encode(&letter, SCHEMA)?;
     ports.inbox().put(vec![(to.clone(), bytes)]).await?;
     let deadline = Instant::now() + CONFIRMED_WITHIN;
@@ -232,7 +257,10 @@ fn taken(run: &Shown, id: &str, against: Seq) -> Result<Option<Shown>, ApiError>
         return Ok(Some(Shown::clone(run)));
     }
     if run.closed.is_some() {
-        return Err(ApiError::conflict(format!("{} has ended", run.id), "nothing is left to do"));
+        return Err(ApiError::conflict(
+            format!("{} has ended", run.id),
+            "nothing is left to do",
+        ));
     }
     if against.0 != 0 && against != run.entered.seq {
         return Err(ApiError::conflict(
@@ -255,7 +283,9 @@ mod tests {
     use super::*;
 
     fn headers(of: &[(&'static str, &str)]) -> HeaderMap {
-        of.iter().map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap())).collect()
+        of.iter()
+            .map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap()))
+            .collect()
     }
 
     #[test]
@@ -272,9 +302,16 @@ mod tests {
         ] {
             assert!(Body::read(refused, b"{}", None).is_err(), "{refused:?}");
         }
-        let said =
-            Body::read(&headers(&[json]), b"{\"who\":\"root\"}", Some(&Caller("ann".into())));
-        assert_eq!(said.expect("a body").who.as_deref(), Some("ann"), "a claim counts for nothing");
+        let said = Body::read(
+            &headers(&[json]),
+            b"{\"who\":\"root\"}",
+            Some(&Caller("ann".into())),
+        );
+        assert_eq!(
+            said.expect("a body").who.as_deref(),
+            Some("ann"),
+            "a claim counts for nothing"
+        );
         for nonsense in ["", "[]", "{\"whom\":1}", "{\"id\":\"\"}"] {
             assert!(
                 Body::read(&headers(&[json]), nonsense.as_bytes(), None).is_err(),

@@ -100,12 +100,22 @@ impl Change {
         let event = event(kind, data);
         let from = "event: \ndata: ".len() + kind.len();
         let body = event.slice(from..event.len() - "\n\n".len());
-        Self { run, mark, event, body }
+        Self {
+            run,
+            mark,
+            event,
+            body,
+        }
     }
 
     /// For the stream over NATS, in place of the message that stands there.
     fn news(&self, replaces: u64) -> News {
-        News { run: self.run.clone(), mark: self.mark, body: self.body.clone(), replaces }
+        News {
+            run: self.run.clone(),
+            mark: self.mark,
+            body: self.body.clone(),
+            replaces,
+        }
     }
 }
 
@@ -123,7 +133,11 @@ impl Changes {
     async fn join<P: Ports>(&self, api: &Arc<Api<P>>) -> Receiver<Arc<Change>> {
         // Read before anybody listens to a new telling, so that whatever changes from then on is told.
         let first = self.listeners() == 0;
-        let before = if first { api.shelf.all().await.unwrap_or_default() } else { Vec::new() };
+        let before = if first {
+            api.shelf.all().await.unwrap_or_default()
+        } else {
+            Vec::new()
+        };
         let (told, begin) = self.listen();
         match begin {
             Some(sender) => {
@@ -164,12 +178,15 @@ impl Changes {
     }
 
     fn readers(&self) -> usize {
-        self.listeners().saturating_sub(self.publishers.load(Ordering::Relaxed))
+        self.listeners()
+            .saturating_sub(self.publishers.load(Ordering::Relaxed))
     }
 
     fn listeners(&self) -> usize {
         let telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        telling.upgrade().map_or(0, |sender| sender.receiver_count())
+        telling
+            .upgrade()
+            .map_or(0, |sender| sender.receiver_count())
     }
 }
 
@@ -179,7 +196,10 @@ pub(super) async fn changes<P: Ports>(Of(api): Of<Arc<Api<P>>>) -> Response {
         let what = json!({"error": "too many readers of changes", "whatToDo": "close some"});
         return (StatusCode::SERVICE_UNAVAILABLE, axum::Json(what)).into_response();
     }
-    let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
+    let headers = [
+        (CONTENT_TYPE, "text/event-stream"),
+        (CACHE_CONTROL, "no-store"),
+    ];
     (headers, Body::from_stream(reader(api))).into_response()
 }
 
@@ -208,7 +228,11 @@ fn reader<P: Ports>(api: Arc<Api<P>>) -> impl Stream<Item = Result<Bytes, Infall
 /// Listens before it reads the whole, so that no change falls between the two.
 async fn begin<P: Ports>(api: Arc<Api<P>>) -> Option<Reader<P>> {
     let told = api.changes.join(&api).await;
-    let mut reader = Reader { api, told, whole: VecDeque::new() };
+    let mut reader = Reader {
+        api,
+        told,
+        whole: VecDeque::new(),
+    };
     reader.hear_all().await?;
     Some(reader)
 }
@@ -220,8 +244,12 @@ impl<P: Ports> Reader<P> {
         let runs = self.api.shelf.all().await.ok()?;
         let names = shown::names(&runs);
         self.whole.push_back(event("reset", &json!({})));
-        self.whole.extend(runs.iter().map(|run| event("run", &self.api.shown(run, &names))));
-        self.whole.push_back(event("complete", &json!({"runs": runs.len()})));
+        self.whole.extend(
+            runs.iter()
+                .map(|run| event("run", &self.api.shown(run, &names))),
+        );
+        self.whole
+            .push_back(event("complete", &json!({"runs": runs.len()})));
         Some(())
     }
 
@@ -259,11 +287,17 @@ async fn tell<P: Ports>(api: Arc<Api<P>>, sender: Arc<Teller>, mut known: HashMa
     while !api.changes.nobody_listens(&sender) {
         let began = Instant::now();
         if let Ok(runs) = api.shelf.all().await {
-            let changed: Vec<&Shown> =
-                runs.iter().filter(|run| known.get(&run.id) != Some(&run.sum)).collect();
+            let changed: Vec<&Shown> = runs
+                .iter()
+                .filter(|run| known.get(&run.id) != Some(&run.sum))
+                .collect();
             // Of thousands of runs only some have changed: nothing is made anew for the others.
             let rollout = changed.iter().any(|run| run.id.workflow() == ROLLOUT);
-            let names = if rollout { shown::names(&runs) } else { BTreeMap::new() };
+            let names = if rollout {
+                shown::names(&runs)
+            } else {
+                BTreeMap::new()
+            };
             for run in changed {
                 let _ = sender.send(Arc::new(Change::of(&api, run, &names)));
                 known.insert(run.id.clone(), run.sum);

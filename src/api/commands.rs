@@ -16,7 +16,9 @@ pub(super) async fn commands<P: Ports>(
 ) -> Result<Json<Value>, ApiError> {
     let run = api.shelf.machine(&called).await?;
     let commands = api.live.commands(&run.id);
-    Ok(Json(json!({"items": commands.iter().map(shown).collect::<Vec<_>>()})))
+    Ok(Json(
+        json!({"items": commands.iter().map(shown).collect::<Vec<_>>()}),
+    ))
 }
 
 fn shown(command: &RemoteCommand) -> Value {

@@ -19,7 +19,11 @@ pub(crate) struct ApiError {
 
 impl ApiError {
     fn new(status: StatusCode, error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
-        Self { status, error: error.into(), what_to_do: what_to_do.into() }
+        Self {
+            status,
+            error: error.into(),
+            what_to_do: what_to_do.into(),
+        }
     }
 
     /// The status of the answer.
@@ -42,7 +46,11 @@ impl ApiError {
     /// 404: there is no such thing.
     pub(crate) fn absent(what: &str, name: &str, where_to_look: &str) -> Self {
         let what_to_do = format!("{where_to_look} lists what there is");
-        Self::new(StatusCode::NOT_FOUND, format!("there is no {what} {name:?}"), what_to_do)
+        Self::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no {what} {name:?}"),
+            what_to_do,
+        )
     }
 
     /// 400: the question makes no sense.
@@ -119,14 +127,22 @@ impl From<StoreError> for ApiError {
             StoreError::Unavailable(_) => "try again; /readyz says how the store does",
             StoreError::Broken(_) => "stop dormer and restore the store from a backup",
         };
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string(), what_to_do)
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            error.to_string(),
+            what_to_do,
+        )
     }
 }
 
 impl From<DecodeError> for ApiError {
     fn from(error: DecodeError) -> Self {
         let what_to_do = "ask a process of the newest build; else the store is damaged";
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string(), what_to_do)
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            error.to_string(),
+            what_to_do,
+        )
     }
 }
 

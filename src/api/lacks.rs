@@ -12,13 +12,15 @@ use std::collections::BTreeMap;
 pub(crate) fn of(run: &Run<Dormer>, live: &Live) -> Option<String> {
     let mut beats = None;
     run.tasks.iter().find_map(|task| match &task.phase {
-        TaskPhase::Waiting { failure, .. } => {
-            failure.uncounted.then(|| failure.message.trim_end_matches('.').to_owned())
-        }
+        TaskPhase::Waiting { failure, .. } => failure
+            .uncounted
+            .then(|| failure.message.trim_end_matches('.').to_owned()),
         TaskPhase::InFlight { .. } => {
             let id = run.task_id(task.key);
             let heard = beats.get_or_insert_with(|| live.of(&run.id));
-            let beat = heard.iter().find(|beat| beat.task == id && beat.attempt == task.attempt)?;
+            let beat = heard
+                .iter()
+                .find(|beat| beat.task == id && beat.attempt == task.attempt)?;
             beat.lacks.clone()
         }
     })
@@ -69,8 +71,14 @@ pub(crate) fn all(runs: &[Shown], live: &Live) -> Vec<Lack> {
             *waiting.entry(what).or_default() += 1;
         }
     }
-    let mut all: Vec<Lack> =
-        waiting.into_iter().map(|(what, waiting)| Lack { what, waiting, machines }).collect();
+    let mut all: Vec<Lack> = waiting
+        .into_iter()
+        .map(|(what, waiting)| Lack {
+            what,
+            waiting,
+            machines,
+        })
+        .collect();
     all.sort_by_key(|lack| std::cmp::Reverse(lack.waiting));
     all
 }
@@ -89,7 +97,10 @@ mod tests {
         ] {
             let told = sentence(waiting, machines, "the key is encrypted");
             assert!(told.starts_with(begins), "{told}");
-            assert!(told.contains("one thing: the key is encrypted. dormer"), "{told}");
+            assert!(
+                told.contains("one thing: the key is encrypted. dormer"),
+                "{told}"
+            );
         }
     }
 }

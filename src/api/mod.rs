@@ -57,7 +57,13 @@ impl<P: Ports> Api<P> {
     /// The same, which also says what nodes would become.
     pub(crate) fn over(ports: Arc<P>, live: Arc<Live>, desk: Option<Arc<Desk>>) -> Arc<Self> {
         let shelf = Shelf::new(Arc::clone(&ports));
-        Arc::new(Self { shelf, ports, live, changes: changes::Changes::default(), desk })
+        Arc::new(Self {
+            shelf,
+            ports,
+            live,
+            changes: changes::Changes::default(),
+            desk,
+        })
     }
 }
 
@@ -84,7 +90,10 @@ pub(crate) fn router<P: Ports>(api: Arc<Api<P>>) -> Router {
         .route("/machines/{machine}/desired", get(planned::desired))
         .route("/machines/{machine}/commands", get(commands::commands))
         .route("/machines/{machine}/history", get(reads::machine_history))
-        .route("/machines/{machine}/actions/{action}", post(writes::machine))
+        .route(
+            "/machines/{machine}/actions/{action}",
+            post(writes::machine),
+        )
         .route("/runs", get(reads::runs))
         .route("/runs/{workflow}/{key}", get(reads::run))
         .route("/runs/{workflow}/{key}/history", get(reads::run_history))
@@ -97,7 +106,10 @@ pub(crate) fn router<P: Ports>(api: Arc<Api<P>>) -> Router {
         .route("/rollouts/{pool}/actions/{action}", post(writes::rollout))
         .route("/pools", get(reads::pools))
         .route("/pools/{pool}", get(reads::pool))
-        .route("/pools/{pool}/plan", get(planned::plan).post(planned::plan_with))
+        .route(
+            "/pools/{pool}/plan",
+            get(planned::plan).post(planned::plan_with),
+        )
         .route("/tasks", get(reads::tasks))
         .route("/changes", get(changes::changes))
         .route("/dead", get(reads::dead))

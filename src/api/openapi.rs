@@ -27,12 +27,19 @@ fn whole(mut document: Value) -> Value {
         for (method, operation) in operations.as_object_mut().into_iter().flatten() {
             operation["x-rights"] = rights(method, path).into();
             operation["responses"]["default"] = json!({"$ref": "#/components/responses/Error"});
-            let mut all = operation["parameters"].as_array().cloned().unwrap_or_default();
+            let mut all = operation["parameters"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
             all.extend(named.iter().cloned());
             operation["parameters"] = all.into();
         }
     }
-    for schema in document["components"]["schemas"].as_object_mut().into_iter().flatten() {
+    for schema in document["components"]["schemas"]
+        .as_object_mut()
+        .into_iter()
+        .flatten()
+    {
         require(schema.1);
     }
     document["components"]["responses"]
@@ -45,15 +52,24 @@ fn whole(mut document: Value) -> Value {
 
 /// The parameters that a path names. An action's says which there are, and on which terms.
 fn parameters(path: &str) -> Vec<Value> {
-    let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let names = path
+        .split('/')
+        .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     names
         .map(|name| {
             let mut parameter =
                 json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}});
             if name == "action" {
-                let on = if path.starts_with("/rollouts") { On::Rollout } else { On::Machine };
-                let these =
-                    || ACTIONS.iter().filter(move |it| it.on == on && it.name != ROLLBACK.name);
+                let on = if path.starts_with("/rollouts") {
+                    On::Rollout
+                } else {
+                    On::Machine
+                };
+                let these = || {
+                    ACTIONS
+                        .iter()
+                        .filter(move |it| it.on == on && it.name != ROLLBACK.name)
+                };
                 let words: Vec<&str> = these().map(|action| action.name).collect();
                 let told: Vec<String> = these()
                     .map(|action| {
@@ -72,7 +88,13 @@ fn parameters(path: &str) -> Vec<Value> {
 fn rights(method: &str, path: &str) -> Vec<String> {
     let names = path.split('/').filter(|part| part.starts_with('{'));
     let names: Vec<String> = names
-        .map(|name| if name == "{workflow}" { "machine".to_owned() } else { name.to_owned() })
+        .map(|name| {
+            if name == "{workflow}" {
+                "machine".to_owned()
+            } else {
+                name.to_owned()
+            }
+        })
         .collect();
     let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap_or_default();
     match needs(&method, Some(&format!("/api/v1{path}")), &names) {
@@ -130,7 +152,9 @@ pub(super) mod tests {
 
     fn followed(schema: &Value) -> &Value {
         match schema["$ref"].as_str().and_then(|to| to.strip_prefix('#')) {
-            Some(to) => DOCUMENT.pointer(to).expect("a reference that leads somewhere"),
+            Some(to) => DOCUMENT
+                .pointer(to)
+                .expect("a reference that leads somewhere"),
             None => schema,
         }
     }
@@ -166,8 +190,15 @@ pub(super) mod tests {
         for (place, item) in value.as_array().into_iter().flatten().enumerate() {
             check(&schema["items"], item, &format!("{at}[{place}]"), faults);
         }
-        let Some(fields) = value.as_object() else { return };
-        for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        let Some(fields) = value.as_object() else {
+            return;
+        };
+        for name in schema["required"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+        {
             if !fields.contains_key(name) {
                 faults.push(format!("{at}.{name} is missing"));
             }
@@ -192,9 +223,13 @@ pub(super) mod tests {
         let router = include_str!("mod.rs");
         // One is the gate's own, and two are answered to everybody, beside it.
         let beside = [("/links", "post"), ("/healthz", "get"), ("/readyz", "get")];
-        let mut routes: BTreeSet<_> =
-            beside.map(|(path, method)| (path.to_owned(), method.to_owned())).into();
-        for line in router.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")) {
+        let mut routes: BTreeSet<_> = beside
+            .map(|(path, method)| (path.to_owned(), method.to_owned()))
+            .into();
+        for line in router
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix(".route(\""))
+        {
             let (path, handlers) = line.split_once("\", ").expect("a path and its handler");
             for method in ["get", "post"] {
                 if handlers.contains(&format!("{method}(")) {
@@ -225,7 +260,12 @@ pub(super) mod tests {
         }
         for (path, operations) in DOCUMENT["paths"].as_object().expect("paths") {
             for operation in operations.as_object().expect("operations").values() {
-                assert!(operation["summary"].as_str().is_some_and(|it| !it.is_empty()), "{path}");
+                assert!(
+                    operation["summary"]
+                        .as_str()
+                        .is_some_and(|it| !it.is_empty()),
+                    "{path}"
+                );
             }
         }
     }
@@ -233,16 +273,27 @@ pub(super) mod tests {
     /// The table, the document and what is understood are one.
     #[test]
     fn every_action_is_documented_and_understood() {
-        for (things, on) in [("machines/{machine}", On::Machine), ("rollouts/{pool}", On::Rollout)]
-        {
+        for (things, on) in [
+            ("machines/{machine}", On::Machine),
+            ("rollouts/{pool}", On::Rollout),
+        ] {
             let post = &DOCUMENT["paths"][format!("/{things}/actions/{{action}}")]["post"];
             let parameters = post["parameters"].as_array().expect("parameters");
-            let action = parameters.iter().find(|it| it["name"] == "action").expect("one");
+            let action = parameters
+                .iter()
+                .find(|it| it["name"] == "action")
+                .expect("one");
             // A step back names a payload: it has a path of its own.
-            let known =
-                ACTIONS.iter().filter(|known| known.on == on && known.name != ROLLBACK.name);
+            let known = ACTIONS
+                .iter()
+                .filter(|known| known.on == on && known.name != ROLLBACK.name);
             for known in known {
-                assert!(action["schema"]["enum"].as_array().unwrap().contains(&json!(known.name)));
+                assert!(
+                    action["schema"]["enum"]
+                        .as_array()
+                        .unwrap()
+                        .contains(&json!(known.name))
+                );
                 let told = action["description"].as_str().unwrap();
                 assert!(told.contains(&known.terms()), "{}: {told}", known.name);
                 let understood = match on {

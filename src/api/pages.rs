@@ -49,7 +49,8 @@ impl<P: Ports> Api<P> {
     /// As [`Api::timeline_of`].
     pub(crate) async fn turns_of(&self, run: &RunId) -> Result<Vec<Turn>, ApiError> {
         let mut turns = BTreeMap::new();
-        self.each_record(run, |record| turned(&mut turns, record)).await?;
+        self.each_record(run, |record| turned(&mut turns, record))
+            .await?;
         Ok(turns.into_values().collect())
     }
 
@@ -65,7 +66,9 @@ impl<P: Ports> Api<P> {
     ) -> Result<Value, ApiError> {
         let path = Path((run.workflow().to_owned(), run.key().to_owned()));
         let part = Query(reads::Part::new(from, limit));
-        Ok(reads::run_history(Of(Arc::clone(self)), path, part).await?.0)
+        Ok(reads::run_history(Of(Arc::clone(self)), path, part)
+            .await?
+            .0)
     }
 
     async fn each_record(
@@ -91,7 +94,9 @@ impl<P: Ports> Api<P> {
 
 /// What a record tells of turns: slots that are there, and slots that are there no more.
 fn turned(turns: &mut BTreeMap<u64, Turn>, record: &Record<Dormer>) {
-    let State::Rollout(state) = &record.run.state else { return };
+    let State::Rollout(state) = &record.run.state else {
+        return;
+    };
     let slots = state.view().slots;
     for turn in turns.values_mut().filter(|turn| turn.to.is_none()) {
         if slots.iter().all(|slot| slot.token.0 != turn.token) {
@@ -100,6 +105,11 @@ fn turned(turns: &mut BTreeMap<u64, Turn>, record: &Record<Dormer>) {
     }
     for slot in slots {
         let (token, from, holder) = (slot.token.0, slot.since.0, slot.holder);
-        turns.entry(token).or_insert(Turn { token, holder, from, to: None });
+        turns.entry(token).or_insert(Turn {
+            token,
+            holder,
+            from,
+            to: None,
+        });
     }
 }

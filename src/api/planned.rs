@@ -42,13 +42,21 @@ pub(super) async fn desired<P: Ports>(
     Path(called): Path<String>,
 ) -> Answer {
     let (run, desk) = (api.shelf.machine(&called).await?, api.desk()?);
-    let unsaid =
-        || ApiError::conflict("the pool does not say what it should be", "dormer get pools");
+    let unsaid = || {
+        ApiError::conflict(
+            "the pool does not say what it should be",
+            "dormer get pools",
+        )
+    };
     let state = machine(&run).ok_or_else(unsaid)?;
     let desired = state.desired().ok_or_else(unsaid)?;
     let bootstrap = desk.bootstrap().await.map_err(unread)?;
     let found = desk.catalog.find(desired).map_err(cannot)?;
-    let parts = (found.profile.as_ref(), &found.payload.manifest, found.around.as_ref());
+    let parts = (
+        found.profile.as_ref(),
+        &found.payload.manifest,
+        found.around.as_ref(),
+    );
     let documents = desk
         .documents(&bootstrap, state, parts, &desired.version)
         .map_err(|why| ApiError::conflict(why, "dormer profile render shows the same offline"))?;
@@ -76,10 +84,19 @@ pub(super) async fn plan_with<P: Ports>(
 ) -> Answer {
     let (payload, layer) = body.tried();
     let wrong = |problems: Problems| {
-        ApiError::bad(problems.to_string(), "mend it, and ask again: nothing was changed")
+        ApiError::bad(
+            problems.to_string(),
+            "mend it, and ask again: nothing was changed",
+        )
     };
-    let payload = payload.map(|text| Manifest::parse(&text)).transpose().map_err(wrong)?;
-    let layer = layer.map(|text| Layer::parse("layer", &text)).transpose().map_err(wrong)?;
+    let payload = payload
+        .map(|text| Manifest::parse(&text))
+        .transpose()
+        .map_err(wrong)?;
+    let layer = layer
+        .map(|text| Layer::parse("layer", &text))
+        .transpose()
+        .map_err(wrong)?;
     planned(&api, &pool, Candidate { payload, layer }).await
 }
 
@@ -110,7 +127,9 @@ async fn planned<P: Ports>(api: &Api<P>, pool: &str, candidate: Candidate) -> An
         }
         shown
     });
-    Ok(Json(json!({"pool": pool, "items": told.collect::<Vec<_>>()})))
+    Ok(Json(
+        json!({"pool": pool, "items": told.collect::<Vec<_>>()}),
+    ))
 }
 
 /// How long the steps of these machines took last, those that ended among them: what was replaced knows how long a
@@ -138,18 +157,28 @@ async fn last_times<P: Ports>(
 }
 
 fn machine(run: &Shown) -> Option<&machine::State> {
-    if let State::Machine(state) = &run.state { Some(state) } else { None }
+    if let State::Machine(state) = &run.state {
+        Some(state)
+    } else {
+        None
+    }
 }
 
 /// The cluster does not tell how its nodes join, as it does not tell a console with an account of its own.
 fn unread(failure: Failure) -> ApiError {
     ApiError::conflict(
-        format!("this dormer cannot read how nodes join: {}", failure.message),
+        format!(
+            "this dormer cannot read how nodes join: {}",
+            failure.message
+        ),
         "a plan needs what the worker may read: ask a dormer whose process has the role worker, or bind the ClusterRole \
          dormer-worker and the Roles dormer-worker-bootstrap and dormer-worker-authorities to the console's account",
     )
 }
 
 fn cannot(failure: Failure) -> ApiError {
-    ApiError::conflict(failure.message, "dormer get pools; is the payload at hand here?")
+    ApiError::conflict(
+        failure.message,
+        "dormer get pools; is the payload at hand here?",
+    )
 }

@@ -88,8 +88,13 @@ pub(crate) struct Which {
 pub(crate) async fn machines<P: Ports>(Of(api): Asked<P>, Query(which): Query<Which>) -> Answer {
     let (runs, now) = (api.shelf.all().await?, api.now());
     let listed = runs.iter().filter(|run| which.all || run.closed.is_none());
-    let items: Vec<Value> = listed.filter_map(|run| shown::machine(run, &api.live, now)).collect();
-    let lacks: Vec<Value> = lacks::all(&runs, &api.live).iter().map(lacks::Lack::json).collect();
+    let items: Vec<Value> = listed
+        .filter_map(|run| shown::machine(run, &api.live, now))
+        .collect();
+    let lacks: Vec<Value> = lacks::all(&runs, &api.live)
+        .iter()
+        .map(lacks::Lack::json)
+        .collect();
     Ok(Json(json!({"items": items, "lacks": lacks})))
 }
 
@@ -114,7 +119,11 @@ pub(super) async fn run<P: Ports>(
 pub(crate) async fn rollouts<P: Ports>(Of(api): Asked<P>) -> Answer {
     let (runs, now) = (api.shelf.all().await?, api.now());
     let names = names(&runs);
-    items(runs.iter().filter_map(|run| shown::rollout(run, &names, now)).collect())
+    items(
+        runs.iter()
+            .filter_map(|run| shown::rollout(run, &names, now))
+            .collect(),
+    )
 }
 
 pub(crate) async fn rollout<P: Ports>(Of(api): Asked<P>, Path(pool): Path<String>) -> Answer {
@@ -135,7 +144,11 @@ pub(super) async fn pool<P: Ports>(Of(api): Asked<P>, Path(pool): Path<String>) 
 
 pub(super) async fn tasks<P: Ports>(Of(api): Asked<P>) -> Answer {
     let (runs, now) = (api.shelf.all().await?, api.now());
-    items(runs.iter().flat_map(|run| shown::tasks(run, &api.live, now)).collect())
+    items(
+        runs.iter()
+            .flat_map(|run| shown::tasks(run, &api.live, now))
+            .collect(),
+    )
 }
 
 pub(crate) async fn dead<P: Ports>(Of(api): Asked<P>) -> Answer {
@@ -161,7 +174,11 @@ pub(crate) struct Part {
 impl Part {
     /// `limit` records from `from` on.
     pub(crate) fn new(from: u64, limit: usize) -> Self {
-        Self { from: Some(from), limit: Some(limit), envelopes: false }
+        Self {
+            from: Some(from),
+            limit: Some(limit),
+            envelopes: false,
+        }
     }
 }
 
@@ -196,7 +213,11 @@ async fn history<P: Ports>(api: &Api<P>, run: &RunId, part: &Part) -> Answer {
     let from = part.from.unwrap_or(1).max(1);
     let limit = part.limit.unwrap_or(RECORDS).clamp(1, RECORDS_MAX);
     // The record before names the tasks that these finish; one more says whether there are more.
-    let stored = api.ports.reader().records(run, Seq(from - 1), limit + 2).await?;
+    let stored = api
+        .ports
+        .reader()
+        .records(run, Seq(from - 1), limit + 2)
+        .await?;
     let (mut story, mut told, mut next) = (Story::default(), Vec::new(), None);
     for bytes in stored {
         let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA)?;

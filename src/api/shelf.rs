@@ -27,7 +27,10 @@ pub(crate) struct Shelf<P> {
 
 impl<P: Ports> Shelf<P> {
     pub(crate) fn new(ports: Arc<P>) -> Self {
-        Self { ports, runs: Mutex::default() }
+        Self {
+            ports,
+            runs: Mutex::default(),
+        }
     }
 
     /// Every run that the store has, in the order of their ids.
@@ -39,7 +42,10 @@ impl<P: Ports> Shelf<P> {
         let heads = self.heads().await?;
         let changed: Vec<RunId> = heads
             .iter()
-            .filter(|head| runs.get(&head.run).is_none_or(|(known, _)| *known != head.revision))
+            .filter(|head| {
+                runs.get(&head.run)
+                    .is_none_or(|(known, _)| *known != head.revision)
+            })
             .map(|head| head.run.clone())
             .collect();
         for page in changed.chunks(PAGE) {
@@ -102,7 +108,9 @@ impl<P: Ports> Shelf<P> {
                 "say NAMESPACE/NAME, or the UID",
             ));
         }
-        found.pop().ok_or_else(|| ApiError::absent("machine", called, "dormer get machines"))
+        found
+            .pop()
+            .ok_or_else(|| ApiError::absent("machine", called, "dormer get machines"))
     }
 }
 
@@ -114,7 +122,9 @@ fn read(bytes: &[u8]) -> Result<Shown, envelope::DecodeError> {
 }
 
 fn is_called(run: &Run<Dormer>, called: &str) -> bool {
-    let State::Machine(state) = &run.state else { return false };
+    let State::Machine(state) = &run.state else {
+        return false;
+    };
     if run.id.workflow() != MACHINE {
         return false;
     }

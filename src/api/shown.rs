@@ -24,7 +24,9 @@ pub(crate) fn time(at: Timestamp) -> String {
 
 /// A machine, by the clock `now`. `None`: the run is not a machine's.
 pub(crate) fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Value> {
-    let State::Machine(state) = &run.state else { return None };
+    let State::Machine(state) = &run.state else {
+        return None;
+    };
     let view = state.view();
     let mut shown = camel(&view);
     shown.append(&mut standing(run, now));
@@ -46,18 +48,30 @@ pub(crate) fn rollout(
     names: &BTreeMap<String, String>,
     now: Timestamp,
 ) -> Option<Value> {
-    let State::Rollout(state) = &run.state else { return None };
+    let State::Rollout(state) = &run.state else {
+        return None;
+    };
     let name = |uid: &str| names.get(uid).map_or(uid, String::as_str).to_owned();
     let mut shown = camel(&state.view_with(&name));
     shown.insert("pool".into(), run.id.key().into());
     shown.append(&mut standing(run, now));
     for list in ["away", "queue", "slots", "gaps"] {
-        for item in shown.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+        for item in shown
+            .get_mut(list)
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             with_name(item, &name);
         }
     }
     for list in ["awaited", "turnedAway"] {
-        for item in shown.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+        for item in shown
+            .get_mut(list)
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             *item = item.as_str().map(&name).into();
         }
     }
@@ -90,7 +104,9 @@ pub(crate) fn tasks(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Vec<Value
     let beats = live.of(&run.id);
     let one = |task: &OpenTask<Dormer>| {
         let id = run.task_id(task.key);
-        let beat = beats.iter().find(|beat| beat.task == id && beat.attempt == task.attempt);
+        let beat = beats
+            .iter()
+            .find(|beat| beat.task == id && beat.attempt == task.attempt);
         let mut shown = open_task(&id, task, now);
         shown["machine"] = name(&run.state).into();
         shown["heartbeat"] = beat.map_or(Value::Null, heartbeat);
@@ -135,7 +151,9 @@ fn name(state: &State) -> Option<String> {
 
 /// A pool's settings, as its rollout knows them. `None`: the run is not a rollout's.
 pub(crate) fn pool(run: &Run<Dormer>) -> Option<Value> {
-    let State::Rollout(state) = &run.state else { return None };
+    let State::Rollout(state) = &run.state else {
+        return None;
+    };
     let view = state.view();
     Some(json!({
         "pool": run.id.key(),
@@ -177,9 +195,16 @@ fn attempt(run: &Run<Dormer>) -> Option<u64> {
 }
 
 fn with_name(item: &mut Value, name: &dyn Fn(&str) -> String) {
-    let uid = item.get("uid").or_else(|| item.get("holder")).and_then(Value::as_str);
+    let uid = item
+        .get("uid")
+        .or_else(|| item.get("holder"))
+        .and_then(Value::as_str);
     let called = uid.map(name);
-    let since = item.get("since").and_then(Value::as_u64).map(Timestamp).map(time);
+    let since = item
+        .get("since")
+        .and_then(Value::as_u64)
+        .map(Timestamp)
+        .map(time);
     if let Some(item) = item.as_object_mut() {
         item.insert("name".into(), called.into());
         if let Some(since) = since {
@@ -198,9 +223,10 @@ fn camel(value: &impl Serialize) -> Map<String, Value> {
 
 fn recased(value: Value) -> Value {
     match value {
-        Value::Object(fields) => {
-            fields.into_iter().map(|(key, value)| (camel_word(&key), recased(value))).collect()
-        }
+        Value::Object(fields) => fields
+            .into_iter()
+            .map(|(key, value)| (camel_word(&key), recased(value)))
+            .collect(),
         Value::Array(items) => items.into_iter().map(recased).collect(),
         other => other,
     }
@@ -223,7 +249,10 @@ mod tests {
 
     #[test]
     fn times_and_words_are_as_json_has_them() {
-        assert_eq!(time(Timestamp(1_763_708_400_007)), "2025-11-21T07:00:00.007Z");
+        assert_eq!(
+            time(Timestamp(1_763_708_400_007)),
+            "2025-11-21T07:00:00.007Z"
+        );
         assert_eq!(camel_word("max_unavailable"), "maxUnavailable");
         assert_eq!(camel_word("waitingFor"), "waitingFor");
     }

@@ -25,13 +25,18 @@ impl Story {
     /// Learns what a record asks for, without telling it: of the record before the first one that is told.
     pub(crate) fn learn(&mut self, record: &Record<Dormer>) {
         for task in &record.run.tasks {
-            self.asked.insert((task.key.seq, task.key.ordinal), task.body.name());
+            self.asked
+                .insert((task.key.seq, task.key.ordinal), task.body.name());
         }
     }
 
     /// What happened at a record, a sentence for each event.
     pub(crate) fn events(&self, record: &Record<Dormer>) -> Vec<String> {
-        record.events.iter().map(|event| self.event(event)).collect()
+        record
+            .events
+            .iter()
+            .map(|event| self.event(event))
+            .collect()
     }
 
     /// One record. Tell them in their order.
@@ -54,7 +59,11 @@ impl Story {
 
     /// What this record asked of workers.
     fn asks(&self, record: &Record<Dormer>) -> Vec<&'static str> {
-        let new = record.run.tasks.iter().filter(|task| task.key.seq == record.run.seq);
+        let new = record
+            .run
+            .tasks
+            .iter()
+            .filter(|task| task.key.seq == record.run.seq);
         new.map(|task| task.body.name()).collect()
     }
 
@@ -67,13 +76,23 @@ impl Story {
         match event {
             HistoryEvent::Started => "the run began".into(),
             HistoryEvent::Observed { object, fact, .. } => observed(object, fact.as_ref()),
-            HistoryEvent::TaskFinished { seq, ordinal, attempt, outcome, .. } => {
+            HistoryEvent::TaskFinished {
+                seq,
+                ordinal,
+                attempt,
+                outcome,
+                ..
+            } => {
                 let task = self.task(*seq, *ordinal, Some(outcome));
                 format!("{task} succeeded{}{}", after(*attempt), what_came(outcome))
             }
-            HistoryEvent::TaskFailed { seq, ordinal, attempt, failure, .. } => {
-                failed(self.task(*seq, *ordinal, None), *attempt, failure)
-            }
+            HistoryEvent::TaskFailed {
+                seq,
+                ordinal,
+                attempt,
+                failure,
+                ..
+            } => failed(self.task(*seq, *ordinal, None), *attempt, failure),
             HistoryEvent::Rang => "a deadline came".into(),
             HistoryEvent::SignalTaken { from, signal, .. } => {
                 format!("{from} says: {}", said(signal))
@@ -83,7 +102,9 @@ impl Story {
                 Refusal::Unknown => format!("{to} was not there to hear it"),
                 Refusal::Closed => format!("{to} had ended and did not hear it"),
             },
-            HistoryEvent::Requested { who, why, signal, .. } => {
+            HistoryEvent::Requested {
+                who, why, signal, ..
+            } => {
                 format!("{who} asked: {}{}", said(signal), because(why))
             }
             HistoryEvent::Reset { who, why, to, .. } => {
@@ -94,16 +115,33 @@ impl Story {
 }
 
 fn because(why: &str) -> String {
-    if why.is_empty() { String::new() } else { format!(" (“{why}”)") }
+    if why.is_empty() {
+        String::new()
+    } else {
+        format!(" (“{why}”)")
+    }
 }
 
 fn after(attempt: Attempt) -> String {
-    if attempt.0 > 1 { format!(" at attempt {attempt}") } else { String::new() }
+    if attempt.0 > 1 {
+        format!(" at attempt {attempt}")
+    } else {
+        String::new()
+    }
 }
 
 fn failed(task: &str, attempt: Attempt, failure: &Failure) -> String {
-    let Failure { code, message, retry, .. } = failure;
-    let lasting = if *retry { "" } else { "; another attempt would not help" };
+    let Failure {
+        code,
+        message,
+        retry,
+        ..
+    } = failure;
+    let lasting = if *retry {
+        ""
+    } else {
+        "; another attempt would not help"
+    };
     format!("{task} failed ({code}), attempt {attempt}: {message}{lasting}")
 }
 
@@ -116,11 +154,18 @@ fn observed(object: &ObjectRef, fact: Option<&Fact>) -> String {
         Some(
             Fact::Machine(machine::Fact::Pool(pool)) | Fact::Rollout(rollout::Fact::Pool(pool)),
         ) => {
-            let mut versions: Vec<_> =
-                pool.desired.values().map(|it| it.version.as_str()).collect();
+            let mut versions: Vec<_> = pool
+                .desired
+                .values()
+                .map(|it| it.version.as_str())
+                .collect();
             versions.dedup();
             let paused = if pool.paused { ", paused" } else { "" };
-            format!("the pool {} wants {}{paused}", pool.pool, versions.join(", "))
+            format!(
+                "the pool {} wants {}{paused}",
+                pool.pool,
+                versions.join(", ")
+            )
         }
         Some(Fact::Rollout(rollout::Fact::Owner(owner))) => {
             let (name, has, wants) = (&owner.name, owner.machines.len(), owner.replicas);
@@ -139,7 +184,13 @@ fn machine_seen(fact: &MachineFact) -> String {
     words.extend(fact.deleting.then(|| "being deleted".to_owned()));
     words.extend(fact.ignored.then(|| "to be ignored".to_owned()));
     words.extend(fact.error.clone());
-    for ConditionFact { kind, status, reason, message } in &fact.conditions {
+    for ConditionFact {
+        kind,
+        status,
+        reason,
+        message,
+    } in &fact.conditions
+    {
         words.push(format!("{kind} is {status} ({reason}: {message})"));
     }
     format!("the Machine is seen: {}", words.join(", "))
@@ -148,12 +199,20 @@ fn machine_seen(fact: &MachineFact) -> String {
 fn node_seen(fact: &NodeFact) -> String {
     let mut words = vec![if fact.ready { "Ready" } else { "not Ready" }.to_owned()];
     words.extend(fact.cordoned.then(|| "cordoned".to_owned()));
-    words.extend(fact.version.as_ref().map(|version| format!("version {version}")));
+    words.extend(
+        fact.version
+            .as_ref()
+            .map(|version| format!("version {version}")),
+    );
     format!("the Node is seen: {}", words.join(", "))
 }
 
 fn csr_seen(fact: &CsrFact) -> String {
-    let pending = if fact.pending { "waits for approval" } else { "is decided" };
+    let pending = if fact.pending {
+        "waits for approval"
+    } else {
+        "is decided"
+    };
     let kind = fact.signer.rsplit('/').next().unwrap_or_default();
     format!("the CSR {} ({kind}) {pending}", fact.name)
 }
@@ -162,8 +221,14 @@ fn csr_seen(fact: &CsrFact) -> String {
 fn task_of(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Probed { .. } => "probe",
-        Outcome::Converged { section: Section::Host, .. } => "converge-host",
-        Outcome::Converged { section: Section::Node, .. } => "converge-node",
+        Outcome::Converged {
+            section: Section::Host,
+            ..
+        } => "converge-host",
+        Outcome::Converged {
+            section: Section::Node,
+            ..
+        } => "converge-node",
         Outcome::RebootAsked => "reboot",
         Outcome::Planned { .. } => "plan",
         Outcome::TornDown => "tear-down",
@@ -182,7 +247,9 @@ fn task_of(outcome: &Outcome) -> &'static str {
 pub(super) fn what_came(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Probed { facts, .. } => format!(": {} ({})", facts.os_name, facts.os_build),
-        Outcome::Converged { changed, reboot, .. } => {
+        Outcome::Converged {
+            changed, reboot, ..
+        } => {
             let reboot = if *reboot { ", a reboot is needed" } else { "" };
             format!(": {changed} changed{reboot}")
         }
@@ -195,9 +262,18 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
             FenceRefusal::NodeServes => ": refused, the Node serves".into(),
             FenceRefusal::Gone => ": refused, the object is gone".into(),
         },
-        Outcome::Evicted { evicted, left, blockers } => {
-            let held = blockers.iter().map(|it| format!("; {} stays: {}", it.pod, it.why));
-            format!(": {evicted} evicted, {left} left{}", held.collect::<String>())
+        Outcome::Evicted {
+            evicted,
+            left,
+            blockers,
+        } => {
+            let held = blockers
+                .iter()
+                .map(|it| format!("; {} stays: {}", it.pod, it.why));
+            format!(
+                ": {evicted} evicted, {left} left{}",
+                held.collect::<String>()
+            )
         }
         Outcome::FenceClosedMeanwhile => ": nothing was done, the fence is closed".into(),
         _ => String::new(),
@@ -217,8 +293,15 @@ fn said(signal: &Signal) -> String {
         Signal::Machine(signal) => format!("{signal:?}").to_lowercase(),
         Signal::Rollout(rollout::Signal::Member(report)) => {
             let how = [(report.joined, "joined"), (report.failed, "failed")];
-            let how = how.iter().find(|(it, _)| *it).map_or("on its way", |(_, how)| how);
-            let away = if report.unavailable { ", unavailable" } else { "" };
+            let how = how
+                .iter()
+                .find(|(it, _)| *it)
+                .map_or("on its way", |(_, how)| how);
+            let away = if report.unavailable {
+                ", unavailable"
+            } else {
+                ""
+            };
             format!("I am {how}{away}")
         }
         Signal::Rollout(rollout::Signal::Request { .. }) => "I want the lease".into(),

@@ -108,14 +108,44 @@ impl Fold {
     fn reported(&mut self, record: &Record<Dormer>) {
         for event in &record.events {
             let (key, attempt, worker, result, told) = match event {
-                HistoryEvent::TaskFinished { seq, ordinal, attempt, worker, outcome } => {
+                HistoryEvent::TaskFinished {
+                    seq,
+                    ordinal,
+                    attempt,
+                    worker,
+                    outcome,
+                } => {
                     let told = super::story::what_came(outcome);
                     let told = told.trim_start_matches(": ").to_owned();
-                    (TaskKey { seq: *seq, ordinal: *ordinal }, attempt, worker, "succeeded", told)
+                    (
+                        TaskKey {
+                            seq: *seq,
+                            ordinal: *ordinal,
+                        },
+                        attempt,
+                        worker,
+                        "succeeded",
+                        told,
+                    )
                 }
-                HistoryEvent::TaskFailed { seq, ordinal, attempt, worker, failure } => {
+                HistoryEvent::TaskFailed {
+                    seq,
+                    ordinal,
+                    attempt,
+                    worker,
+                    failure,
+                } => {
                     let told = format!("{}: {}", failure.code, failure.message);
-                    (TaskKey { seq: *seq, ordinal: *ordinal }, attempt, worker, "failed", told)
+                    (
+                        TaskKey {
+                            seq: *seq,
+                            ordinal: *ordinal,
+                        },
+                        attempt,
+                        worker,
+                        "failed",
+                        told,
+                    )
                 }
                 _ => continue,
             };
@@ -132,8 +162,12 @@ impl Fold {
 
     /// Tasks that are open no more.
     fn ended(&mut self, record: &Record<Dormer>) {
-        let gone: Vec<TaskKey> =
-            self.open.keys().filter(|key| record.run.task(**key).is_none()).copied().collect();
+        let gone: Vec<TaskKey> = self
+            .open
+            .keys()
+            .filter(|key| record.run.task(**key).is_none())
+            .copied()
+            .collect();
         for key in gone {
             if let Some(task) = self.task(key) {
                 task.to = Some(record.at.0);
@@ -149,9 +183,18 @@ impl Fold {
     /// Where the run stands after the record.
     fn moved_on(&mut self, record: &Record<Dormer>) {
         let at = record.at;
-        let known = self.timeline.episodes.last().map_or(0, |episode| episode.seq);
+        let known = self
+            .timeline
+            .episodes
+            .last()
+            .map_or(0, |episode| episode.seq);
         for episode in record.run.episodes.iter().filter(|it| it.seq.0 >= known) {
-            if self.timeline.episodes.last().is_none_or(|last| last.seq != episode.seq.0) {
+            if self
+                .timeline
+                .episodes
+                .last()
+                .is_none_or(|last| last.seq != episode.seq.0)
+            {
                 self.begin_episode(&episode.kind, episode.seq, episode.from);
             }
             if let (Some(to), Some(last)) = (episode.to, self.timeline.episodes.last())
@@ -161,7 +204,11 @@ impl Fold {
                 self.end_episode(to, Some(&episode.result));
             }
         }
-        if self.timeline.episodes.last().is_none_or(|last| last.to.is_some())
+        if self
+            .timeline
+            .episodes
+            .last()
+            .is_none_or(|last| last.to.is_some())
             && record.run.closed.is_none()
         {
             self.begin_episode(BETWEEN, record.run.seq, at);
@@ -182,7 +229,12 @@ impl Fold {
     }
 
     fn end_episode(&mut self, at: Timestamp, result: Option<&str>) {
-        let Some(last) = self.timeline.episodes.last_mut().filter(|last| last.to.is_none()) else {
+        let Some(last) = self
+            .timeline
+            .episodes
+            .last_mut()
+            .filter(|last| last.to.is_none())
+        else {
             return;
         };
         last.to = Some(at.0);
@@ -194,9 +246,13 @@ impl Fold {
 
     /// The phase of the record, if it is another one.
     fn enter(&mut self, record: &Record<Dormer>) {
-        let State::Machine(state) = &record.run.state else { return };
+        let State::Machine(state) = &record.run.state else {
+            return;
+        };
         let view = state.view();
-        let Some(episode) = self.timeline.episodes.last_mut() else { return };
+        let Some(episode) = self.timeline.episodes.last_mut() else {
+            return;
+        };
         let at = record.at.0;
         let entered = record.run.entered.seq == record.run.seq;
         let same = episode
@@ -220,7 +276,13 @@ impl Fold {
 
     fn task(&mut self, key: TaskKey) -> Option<&mut Task> {
         let (episode, phase, place) = *self.open.get(&key)?;
-        self.timeline.episodes.get_mut(episode)?.phases.get_mut(phase)?.tasks.get_mut(place)
+        self.timeline
+            .episodes
+            .get_mut(episode)?
+            .phases
+            .get_mut(phase)?
+            .tasks
+            .get_mut(place)
     }
 
     /// How an open task stands.
@@ -228,10 +290,16 @@ impl Fold {
         if !self.open.contains_key(&open.key) && self.place(open).is_none() {
             return;
         }
-        let Some(task) = self.task(open.key) else { return };
+        let Some(task) = self.task(open.key) else {
+            return;
+        };
         match &open.phase {
             TaskPhase::InFlight { at, .. } => {
-                if task.attempts.last().is_none_or(|last| last.attempt != open.attempt.0) {
+                if task
+                    .attempts
+                    .last()
+                    .is_none_or(|last| last.attempt != open.attempt.0)
+                {
                     task.attempts.push(Attempt {
                         attempt: open.attempt.0,
                         from: at.0,
@@ -270,7 +338,8 @@ impl Fold {
             to: None,
             attempts: Vec::new(),
         });
-        self.open.insert(open.key, (episode, phase, tasks.len() - 1));
+        self.open
+            .insert(open.key, (episode, phase, tasks.len() - 1));
         Some(())
     }
 }

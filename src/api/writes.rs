@@ -72,16 +72,26 @@ pub(super) async fn reset<P: Ports>(
     body: Body,
 ) -> Answer {
     let to = body.reset().ok_or_else(|| {
-        ApiError::bad("`to` is missing", "say which record to go back to: dormer history")
+        ApiError::bad(
+            "`to` is missing",
+            "say which record to go back to: dormer history",
+        )
     })?;
     let run = api.found(&run_id(&workflow, &key)?).await?;
     // The engine drops such a wish; here a person waits for an answer.
     if api.ports.reader().records(&run.id, to, 1).await?.is_empty() || to > run.seq {
         let error = format!("record {to} of {} is not kept", run.id);
-        return Err(ApiError::bad(error, "dormer history shows which records are"));
+        return Err(ApiError::bad(
+            error,
+            "dormer history shows which records are",
+        ));
     }
     let run = ask::ask(api.ports.as_ref(), &api.shelf, run, Ask::Reset { to }, body).await?;
-    if workflow == MACHINE { api.shown_machine(&run) } else { api.shown_rollout(&run).await }
+    if workflow == MACHINE {
+        api.shown_machine(&run)
+    } else {
+        api.shown_rollout(&run).await
+    }
 }
 
 pub(super) async fn requeue<P: Ports>(

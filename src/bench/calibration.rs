@@ -22,7 +22,10 @@ pub(super) struct Calibration {
 
 /// Measures, in `folder`'s file system.
 pub(super) fn calibrate(folder: &Path) -> std::io::Result<Calibration> {
-    Ok(Calibration { fdatasync_per_s: syncs(folder)?, cpu_loops_per_s: loops() })
+    Ok(Calibration {
+        fdatasync_per_s: syncs(folder)?,
+        cpu_loops_per_s: loops(),
+    })
 }
 
 fn syncs(folder: &Path) -> std::io::Result<f64> {

@@ -103,7 +103,11 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     std::fs::remove_dir_all(&folder).ok();
     let figures = figures?;
     print(&figures, options.json)?;
-    Ok(if figures.within { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if figures.within {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 async fn measure(options: &Options, folder: &std::path::Path) -> anyhow::Result<Figures> {
@@ -152,14 +156,20 @@ impl Server {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let told = child.stdout.take().context("no output of the measured process")?;
+        let told = child
+            .stdout
+            .take()
+            .context("no output of the measured process")?;
         let mut lines = BufReader::new(told).lines();
         let url = lines.next().context("the measured process ended")??;
         let truth = Arc::<Mutex<Vec<(u64, Instant)>>>::default();
         let ours = Arc::clone(&truth);
         std::thread::spawn(move || {
             // A pipe takes microseconds, so the moment of reading is the moment of the change.
-            for records in lines.map_while(Result::ok).filter_map(|line| line.parse().ok()) {
+            for records in lines
+                .map_while(Result::ok)
+                .filter_map(|line| line.parse().ok())
+            {
                 let mut truth = ours.lock().unwrap_or_else(PoisonError::into_inner);
                 truth.push((records, Instant::now()));
             }
@@ -171,7 +181,10 @@ impl Server {
     async fn cores(&self, during: Duration) -> (f64, Instant) {
         let (before, begun) = (cpu_seconds_of(self.child.id()), Instant::now());
         tokio::time::sleep(during).await;
-        ((cpu_seconds_of(self.child.id()) - before) / begun.elapsed().as_secs_f64(), begun)
+        (
+            (cpu_seconds_of(self.child.id()) - before) / begun.elapsed().as_secs_f64(),
+            begun,
+        )
     }
 
     /// Lets `what` be read by all browsers, and says how late they hear of changes, and how many there were.
@@ -187,9 +200,15 @@ impl Server {
         // What changed last is still on its way.
         tokio::time::sleep(SETTLE).await;
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        let truth = self.truth.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let measured: Vec<(u64, Instant)> =
-            truth.into_iter().filter(|(_, at)| (begun..ended).contains(at)).collect();
+        let truth = self
+            .truth
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let measured: Vec<(u64, Instant)> = truth
+            .into_iter()
+            .filter(|(_, at)| (begun..ended).contains(at))
+            .collect();
         let (mut lags, mut lost, mut bytes) = (Vec::new(), 0, 0);
         for reader in readers {
             let seen = reader.await??;
@@ -199,7 +218,9 @@ impl Server {
         lags.sort_by(f64::total_cmp);
         let at = |part: f64| {
             let place = (lags.len() as f64 * part) as usize;
-            lags.get(place.min(lags.len().saturating_sub(1))).copied().unwrap_or(LOST_MS)
+            lags.get(place.min(lags.len().saturating_sub(1)))
+                .copied()
+                .unwrap_or(LOST_MS)
         };
         let whole = (during + 2 * SETTLE).as_secs_f64() * options.browsers as f64;
         let kib_per_s_and_reader = bytes as f64 / 1_024.0 / whole;
@@ -212,7 +233,10 @@ impl Server {
             kib_per_s_and_reader,
         };
         let records = |at: Option<&(u64, Instant)>| at.map_or(0, |it| it.0);
-        Ok((lag, (records(measured.last()) - records(measured.first())) as f64))
+        Ok((
+            lag,
+            (records(measured.last()) - records(measured.first())) as f64,
+        ))
     }
 }
 
@@ -268,9 +292,16 @@ mod tests {
         let begin = Instant::now();
         let at = |ms| begin + Duration::from_millis(ms);
         let truth = [(10, at(0)), (20, at(50)), (30, at(100)), (40, at(150))];
-        let seen = Seen { heard: vec![(9, at(1)), (10, at(30)), (35, at(300))], bytes: 0 };
+        let seen = Seen {
+            heard: vec![(9, at(1)), (10, at(30)), (35, at(300))],
+            bytes: 0,
+        };
         let mut lags = Vec::new();
-        assert_eq!(late(&truth, &seen, &mut lags), 1, "the last one was never heard");
+        assert_eq!(
+            late(&truth, &seen, &mut lags),
+            1,
+            "the last one was never heard"
+        );
         let lags: Vec<u64> = lags.iter().map(|ms| ms.round() as u64).collect();
         assert_eq!(lags, [30, 250, 200]);
     }

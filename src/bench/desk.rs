@@ -28,17 +28,28 @@ pub(super) enum Desk {
 impl Desk {
     /// A desk at the task stream of the store at `url`.
     pub(super) async fn nats(url: &str, prefix: &str) -> anyhow::Result<Self> {
-        let client = async_nats::connect(url).await.context("the bench's worker cannot connect")?;
+        let client = async_nats::connect(url)
+            .await
+            .context("the bench's worker cannot connect")?;
         let names = Names::with_prefix(prefix);
-        let stream = jetstream::new(client).get_stream(names.task_stream()).await?;
+        let stream = jetstream::new(client)
+            .get_stream(names.task_stream())
+            .await?;
         let config = pull::Config {
             filter_subject: names.orders("task"),
             max_ack_pending: 100_000,
             ..pull::Config::default()
         };
         let consumer = stream.create_consumer(config).await?;
-        let orders = consumer.stream().max_messages_per_batch(TAKEN_MAX).messages().await?;
-        Ok(Self::Nats { orders: Box::new(orders), at: HashMap::new() })
+        let orders = consumer
+            .stream()
+            .max_messages_per_batch(TAKEN_MAX)
+            .messages()
+            .await?;
+        Ok(Self::Nats {
+            orders: Box::new(orders),
+            at: HashMap::new(),
+        })
     }
 
     /// The next orders' bytes, at least one.
@@ -52,7 +63,9 @@ impl Desk {
                 Ok(orders.into_iter().map(|order| order.bytes).collect())
             }
             Self::Nats { orders, at } => {
-                let first = tokio::time::timeout(QUIET_MAX, orders.next()).await.context(quiet)?;
+                let first = tokio::time::timeout(QUIET_MAX, orders.next())
+                    .await
+                    .context(quiet)?;
                 let mut taken = vec![first.context("the consumer ended")??];
                 // What has arrived already comes along; nothing is waited for.
                 while taken.len() < TAKEN_MAX {
@@ -76,7 +89,10 @@ async fn accept(
         bytes.push(message.payload.to_vec());
         let run = run_of(&message.payload)?;
         if let Some(before) = at.insert(run, message) {
-            before.ack_with(AckKind::Ack).await.map_err(|error| anyhow::anyhow!(error))?;
+            before
+                .ack_with(AckKind::Ack)
+                .await
+                .map_err(|error| anyhow::anyhow!(error))?;
         }
     }
     Ok(bytes)

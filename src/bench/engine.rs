@@ -87,9 +87,9 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
             measure(Arc::new(store), &options, &folder, calibration).await
         }
         url if url.starts_with("nats://") => measure_nats(&options, &folder, calibration).await,
-        other => {
-            Err(anyhow::anyhow!("--store {other}: it is one of memory, embedded, nats://HOST:PORT"))
-        }
+        other => Err(anyhow::anyhow!(
+            "--store {other}: it is one of memory, embedded, nats://HOST:PORT"
+        )),
     };
     std::fs::remove_dir_all(&folder).ok();
     print(&figures?, options.json)?;
@@ -158,11 +158,23 @@ async fn measure_on<P: Ports>(
     calibration: Calibration,
 ) -> anyhow::Result<Figures> {
     let (stop, stopped) = watch::channel(false);
-    let settings = engine::Options { lanes: options.lanes, ..engine::Options::default() };
-    let engine = tokio::spawn(engine::run::<Steps, _>(Arc::clone(&ports), settings, stopped));
+    let settings = engine::Options {
+        lanes: options.lanes,
+        ..engine::Options::default()
+    };
+    let engine = tokio::spawn(engine::run::<Steps, _>(
+        Arc::clone(&ports),
+        settings,
+        stopped,
+    ));
     // On the runtime's own threads, as workers are: this one only waits for it.
     let span = Duration::from_secs(options.seconds);
-    let loading = under_load(Load::new(ports, desk), options.in_flight, span, folder.to_owned());
+    let loading = under_load(
+        Load::new(ports, desk),
+        options.in_flight,
+        span,
+        folder.to_owned(),
+    );
     let (load, spent) = tokio::spawn(loading).await??;
     stop.send_replace(true);
     engine.await??;
@@ -212,7 +224,15 @@ impl<P: Ports> Load<P> {
     fn new(ports: Arc<P>, desk: Desk) -> Self {
         let (reported, latencies_us) = (HashMap::new(), Vec::new());
         let incarnation = ports.history().incarnation();
-        Self { ports, desk, incarnation, begun: 0, reported, steps: 0, latencies_us }
+        Self {
+            ports,
+            desk,
+            incarnation,
+            begun: 0,
+            reported,
+            steps: 0,
+            latencies_us,
+        }
     }
 
     fn forget_figures(&mut self) {
@@ -225,9 +245,15 @@ impl<P: Ports> Load<P> {
         for _ in 0..count {
             self.begun += 1;
             let run = RunId::new("steps", &self.begun.to_string())?;
-            let object =
-                ObjectRef { cluster: String::new(), kind: "Bench".into(), uid: run.key().into() };
-            let version = Version { epoch: Epoch(1), resource: self.begun };
+            let object = ObjectRef {
+                cluster: String::new(),
+                kind: "Bench".into(),
+                uid: run.key().into(),
+            };
+            let version = Version {
+                epoch: Epoch(1),
+                resource: self.begun,
+            };
             let body: Inbound<u64, Payload, NoSignal> = Inbound::Observed(Observation {
                 object,
                 version,
@@ -246,7 +272,11 @@ impl<P: Ports> Load<P> {
         run: RunId,
         body: Inbound<u64, Payload, NoSignal>,
     ) -> anyhow::Result<(RunId, Vec<u8>)> {
-        let letter = Letter { run: run.clone(), incarnation: Some(self.incarnation), body };
+        let letter = Letter {
+            run: run.clone(),
+            incarnation: Some(self.incarnation),
+            body,
+        };
         Ok((run, envelope::encode(&letter, 1)?.0))
     }
 
@@ -269,9 +299,12 @@ impl<P: Ports> Load<P> {
 
     /// An order came: the step before it is durable. Answers whether the run's last step is now under way.
     fn done(&mut self, run: &RunId) -> bool {
-        let Some((step, since)) = self.reported.get_mut(run) else { return false };
+        let Some((step, since)) = self.reported.get_mut(run) else {
+            return false;
+        };
         self.steps += 1;
-        self.latencies_us.push(u32::try_from(since.elapsed().as_micros()).unwrap_or(u32::MAX));
+        self.latencies_us
+            .push(u32::try_from(since.elapsed().as_micros()).unwrap_or(u32::MAX));
         (*step, *since) = (*step + 1, Instant::now());
         let last = *step == STEPS;
         if last {
@@ -281,18 +314,36 @@ impl<P: Ports> Load<P> {
     }
 
     fn report(&self, order: TaskOrder<Payload>) -> anyhow::Result<(RunId, Vec<u8>)> {
-        let TaskOrder { task, attempt, issued, .. } = order;
+        let TaskOrder {
+            task,
+            attempt,
+            issued,
+            ..
+        } = order;
         let (run, worker) = (task.run.clone(), "bench".to_owned());
-        let report = TaskReport { task, attempt, issued, worker, result: Ok(Payload::new()) };
+        let report = TaskReport {
+            task,
+            attempt,
+            issued,
+            worker,
+            result: Ok(Payload::new()),
+        };
         self.letter(run, Inbound::Reported(report))
     }
 
     fn figures(mut self, options: &Options, spent: &Spent, calibration: Calibration) -> Figures {
-        let Spent { seconds, cpu, rss_mib, disk } = *spent;
+        let Spent {
+            seconds,
+            cpu,
+            rss_mib,
+            disk,
+        } = *spent;
         self.latencies_us.sort_unstable();
         let at = |share: f64| {
             let place = (self.latencies_us.len() as f64 * share) as usize;
-            self.latencies_us.get(place).map_or(0.0, |us| f64::from(*us) / 1_000.0)
+            self.latencies_us
+                .get(place)
+                .map_or(0.0, |us| f64::from(*us) / 1_000.0)
         };
         Figures {
             store: options.store.clone(),
@@ -316,10 +367,19 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string(figures)?);
         return Ok(());
     }
-    println!("store {}, {} in flight, {:.1} s", figures.store, figures.in_flight, figures.seconds);
+    println!(
+        "store {}, {} in flight, {:.1} s",
+        figures.store, figures.in_flight, figures.seconds
+    );
     println!("{:12.0} durable steps/s", figures.steps_per_s);
-    println!("{:12.3} ms a step (p50), {:.3} ms (p99)", figures.step_p50_ms, figures.step_p99_ms);
-    println!("{:12.2} cores, {:.0} MiB resident", figures.cpu_cores, figures.rss_mib);
+    println!(
+        "{:12.3} ms a step (p50), {:.3} ms (p99)",
+        figures.step_p50_ms, figures.step_p99_ms
+    );
+    println!(
+        "{:12.2} cores, {:.0} MiB resident",
+        figures.cpu_cores, figures.rss_mib
+    );
     println!("{:12.0} bytes on disk a step", figures.disk_bytes_per_step);
     println!(
         "machine: {:.0} fdatasync/s, {:.0} cpu loops/s",
@@ -333,7 +393,11 @@ pub(crate) fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let field = |at: usize| -> f64 {
-        after_name.split_whitespace().nth(at).and_then(|f| f.parse().ok()).unwrap_or(0.0)
+        after_name
+            .split_whitespace()
+            .nth(at)
+            .and_then(|f| f.parse().ok())
+            .unwrap_or(0.0)
     };
     (field(11) + field(12)) / 100.0
 }
@@ -341,11 +405,21 @@ pub(crate) fn cpu_seconds() -> f64 {
 /// Resident memory of this process, in MiB.
 pub(crate) fn rss_mib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-    line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0) / 1_024.0
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap_or_default();
+    line.split_whitespace()
+        .next()
+        .and_then(|kib| kib.parse::<f64>().ok())
+        .unwrap_or(0.0)
+        / 1_024.0
 }
 
 fn bytes_in(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
+    entries
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|meta| meta.len())
+        .sum()
 }

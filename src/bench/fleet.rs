@@ -94,26 +94,47 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
         "--dead {}: it must lie between 0 and 0.9",
         options.dead
     );
-    let real = if options.virtual_only { None } else { Some(over_sockets()?) };
+    let real = if options.virtual_only {
+        None
+    } else {
+        Some(over_sockets()?)
+    };
     let over_nats = match &options.nats_server {
         None => Vec::new(),
         Some(server) => {
             let (machines, slots) = (options.machines, options.worker_slots);
             let server = over_nats::server(server)?;
-            over_nats::play(&over_nats::Plan { server, machines, slots }).await?
+            over_nats::play(&over_nats::Plan {
+                server,
+                machines,
+                slots,
+            })
+            .await?
         }
     };
-    let figures = Figures { over_nats, ..measure(&options, real)? };
+    let figures = Figures {
+        over_nats,
+        ..measure(&options, real)?
+    };
     print(&figures, options.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn measure(options: &Options, real: Option<Real>) -> anyhow::Result<Figures> {
     let begun = std::time::Instant::now();
-    let plan = |machines| Plan { machines, dead: 0, upgrade: false, slots: options.slots, seed: 1 };
+    let plan = |machines| Plan {
+        machines,
+        dead: 0,
+        upgrade: false,
+        slots: options.slots,
+        seed: 1,
+    };
     let mut alone = Vec::new();
     for seed in 1..=options.machines.clamp(ALONE_LEAST, ALONE_MAX) {
-        alone.push(stage::play(Plan { seed: seed.into(), ..plan(1) })?);
+        alone.push(stage::play(Plan {
+            seed: seed.into(),
+            ..plan(1)
+        })?);
     }
     let slowest = alone.iter().map(|came| came.makespan_s).fold(0.0, f64::max);
     let one = alone.iter().map(|came| came.makespan_s).sum::<f64>() / alone.len() as f64;
@@ -122,11 +143,17 @@ fn measure(options: &Options, real: Option<Real>) -> anyhow::Result<Figures> {
     let dead = (f64::from(options.machines) * options.dead).round() as u32;
     let with_dead = match dead {
         0 => None,
-        dead => Some(stage::play(Plan { dead, ..plan(options.machines) })?),
+        dead => Some(stage::play(Plan {
+            dead,
+            ..plan(options.machines)
+        })?),
     };
     let upgraded = match options.upgrades {
         0 => None,
-        n => Some(stage::play(Plan { upgrade: true, ..plan(n) })?),
+        n => Some(stage::play(Plan {
+            upgrade: true,
+            ..plan(n)
+        })?),
     };
     Ok(Figures {
         machines: options.machines,
@@ -173,20 +200,36 @@ struct Real {
 fn over_sockets() -> anyhow::Result<Real> {
     let machines = REAL_MACHINES.to_string();
     let child = Command::new(std::env::current_exe()?)
-        .args(["demo", "--machines", &machines, "--faults", "none", "--strategy", "in-place"])
+        .args([
+            "demo",
+            "--machines",
+            &machines,
+            "--faults",
+            "none",
+            "--strategy",
+            "in-place",
+        ])
         .args(["--max-unavailable", &machines, "--json"])
         .output()?;
     let said = String::from_utf8_lossy(&child.stderr);
-    anyhow::ensure!(child.status.success(), "the part over real sockets failed: {said}");
+    anyhow::ensure!(
+        child.status.success(),
+        "the part over real sockets failed: {said}"
+    );
     let text = String::from_utf8_lossy(&child.stdout);
     let last = text.lines().last().context("it said nothing")?;
     let outcome: serde_json::Value = serde_json::from_str(last)?;
     let number = |name: &str| {
-        outcome[name].as_f64().with_context(|| format!("its answer has no number {name}"))
+        outcome[name]
+            .as_f64()
+            .with_context(|| format!("its answer has no number {name}"))
     };
     // Every machine came up once and was configured once more.
     let configured = 2.0 * f64::from(REAL_MACHINES);
-    Ok(Real { cpu_s_per_node: number("cpu_s")? / configured, rss_mib: number("rss_mib")? })
+    Ok(Real {
+        cpu_s_per_node: number("cpu_s")? / configured,
+        rss_mib: number("rss_mib")?,
+    })
 }
 
 fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
@@ -195,27 +238,51 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     let line = |value: f64, what: &str| println!("{value:12.3} {what}");
-    println!("{} machines, virtual clock, {:.1} s of real time", figures.machines, figures.took_s);
+    println!(
+        "{} machines, virtual clock, {:.1} s of real time",
+        figures.machines, figures.took_s
+    );
     line(figures.one_machine_s, "s until one machine alone serves");
     line(figures.makespan_s, "s until all serve");
     line(figures.makespan_ratio, "times as long as one alone");
-    line(figures.makespan_ratio_to_slowest, "times as long as the slowest of as many, each alone");
-    line(figures.own_wait_share, "share of one machine's time in which only dormer is waited for");
+    line(
+        figures.makespan_ratio_to_slowest,
+        "times as long as the slowest of as many, each alone",
+    );
+    line(
+        figures.own_wait_share,
+        "share of one machine's time in which only dormer is waited for",
+    );
     for (phase, seconds) in &figures.own_wait_s {
         line(*seconds, &format!("s of it a machine: {phase}"));
     }
     line(figures.remote_commands_per_node, "remote commands a node");
-    line(figures.powershell_starts_per_node, "PowerShell starts a node");
+    line(
+        figures.powershell_starts_per_node,
+        "PowerShell starts a node",
+    );
     line(figures.sftp_sessions_per_node, "SFTP sessions a node");
     if let Some(delay) = figures.healthy_delay_share {
-        line(delay, &format!("later, with {} of the hosts dead", figures.dead_share));
+        line(
+            delay,
+            &format!("later, with {} of the hosts dead", figures.dead_share),
+        );
     }
     if let Some(gap) = figures.upgrade_gap_p99_s {
-        line(gap, "s between one upgrade's end and the next one's start (p99)");
+        line(
+            gap,
+            "s between one upgrade's end and the next one's start (p99)",
+        );
     }
-    line(figures.wmco_model_makespan_ratio, "times as long as one alone: a model of WMCO");
+    line(
+        figures.wmco_model_makespan_ratio,
+        "times as long as one alone: a model of WMCO",
+    );
     if let (Some(cpu), Some(rss)) = (figures.cpu_s_per_node, figures.rss_mib) {
-        line(cpu, "processor seconds a node over real sockets, the simulated world's included");
+        line(
+            cpu,
+            "processor seconds a node over real sockets, the simulated world's included",
+        );
         line(rss, "MiB resident, the simulated world's included");
     }
     for came in &figures.over_nats {

@@ -71,12 +71,21 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("cannot make {}", folder.display()))?;
     make_runs(&folder, options.runs).await?;
     let child = Command::new(std::env::current_exe()?)
-        .args(["bench", "idle", "--runs", &options.runs.to_string(), "--start-on"])
+        .args([
+            "bench",
+            "idle",
+            "--runs",
+            &options.runs.to_string(),
+            "--start-on",
+        ])
         .arg(&folder)
         .output()?;
     std::fs::remove_dir_all(&folder).ok();
     let said = String::from_utf8_lossy(&child.stderr);
-    anyhow::ensure!(child.status.success(), "the measuring process failed: {said}");
+    anyhow::ensure!(
+        child.status.success(),
+        "the measuring process failed: {said}"
+    );
     let figures: Figures = serde_json::from_slice(&child.stdout)?;
     print(&figures, options.json)?;
     Ok(ExitCode::SUCCESS)
@@ -88,10 +97,19 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     println!("{} idle runs on the embedded store", figures.runs);
-    println!("{:12.0} ms from opening to the first new input", figures.start_to_first_input_ms);
-    println!("{:12.0} ms until every run's alarm is set again", figures.start_to_all_known_ms);
+    println!(
+        "{:12.0} ms from opening to the first new input",
+        figures.start_to_first_input_ms
+    );
+    println!(
+        "{:12.0} ms until every run's alarm is set again",
+        figures.start_to_all_known_ms
+    );
     let cache = figures.page_cache_mib_max;
-    println!("{:12.0} bytes of memory an idle run, page cache and all", figures.bytes_per_idle_run);
+    println!(
+        "{:12.0} bytes of memory an idle run, page cache and all",
+        figures.bytes_per_idle_run
+    );
     println!("{cache:12.0} MiB of page cache at most, however many runs there are");
     Ok(())
 }
@@ -119,7 +137,11 @@ impl Engine {
             ringing.abort();
             result.map(drop).map_err(anyhow::Error::from)
         });
-        Ok(Self { ports, stop, running })
+        Ok(Self {
+            ports,
+            stop,
+            running,
+        })
     }
 
     async fn end(self) -> anyhow::Result<()> {
@@ -128,7 +150,11 @@ impl Engine {
     }
 
     async fn known(&self, run: &RunId) -> anyhow::Result<bool> {
-        let records = self.ports.store.records(run, dormer_proto::id::Seq(1), 1).await?;
+        let records = self
+            .ports
+            .store
+            .records(run, dormer_proto::id::Seq(1), 1)
+            .await?;
         Ok(!records.is_empty())
     }
 
@@ -151,8 +177,14 @@ async fn make_runs(folder: &Path, runs: u64) -> anyhow::Result<()> {
     while at < runs {
         let upto = (at + BATCH).min(runs);
         let letters = (at..upto).map(|n| letter(n, incarnation));
-        engine.ports.inbox.put(letters.collect::<anyhow::Result<_>>()?).await?;
-        engine.until(|ports| ports.inbox.depth() < BATCH as usize).await?;
+        engine
+            .ports
+            .inbox
+            .put(letters.collect::<anyhow::Result<_>>()?)
+            .await?;
+        engine
+            .until(|ports| ports.inbox.depth() < BATCH as usize)
+            .await?;
         at = upto;
     }
     engine.until(|ports| ports.inbox.depth() == 0).await?;
@@ -175,11 +207,16 @@ async fn measure(folder: &Path, runs: u64) -> anyhow::Result<Figures> {
     let (new, bytes) = letter(runs, engine.ports.store.incarnation())?;
     engine.ports.inbox.put(vec![(new.clone(), bytes)]).await?;
     while !engine.known(&new).await? {
-        anyhow::ensure!(start.elapsed() < Duration::from_secs(60), "the new run never began");
+        anyhow::ensure!(
+            start.elapsed() < Duration::from_secs(60),
+            "the new run never began"
+        );
         tokio::time::sleep(Duration::from_micros(200)).await;
     }
     let start_to_first_input_ms = start.elapsed().as_secs_f64() * 1_000.0;
-    engine.until(|ports| ports.alarms.set_for() as u64 > runs).await?;
+    engine
+        .until(|ports| ports.alarms.set_for() as u64 > runs)
+        .await?;
     let start_to_all_known_ms = start.elapsed().as_secs_f64() * 1_000.0;
     let rss_after_mib = super::engine::rss_mib();
     let bytes = (rss_after_mib - rss_before_mib).max(0.0) * 1_048_576.0;
@@ -197,11 +234,26 @@ async fn measure(folder: &Path, runs: u64) -> anyhow::Result<Figures> {
 
 fn letter(n: u64, incarnation: Incarnation) -> anyhow::Result<(RunId, Vec<u8>)> {
     let run = RunId::new("idle", &format!("{n:032x}"))?;
-    let object = ObjectRef { cluster: String::new(), kind: "Bench".into(), uid: run.key().into() };
-    let version = Version { epoch: Epoch(1), resource: 1 };
-    let body: Inbound<u64, u64, NoSignal> =
-        Inbound::Observed(Observation { object, version, fact: Some(n), may_start: true });
-    let letter = Letter { run: run.clone(), incarnation: Some(incarnation), body };
+    let object = ObjectRef {
+        cluster: String::new(),
+        kind: "Bench".into(),
+        uid: run.key().into(),
+    };
+    let version = Version {
+        epoch: Epoch(1),
+        resource: 1,
+    };
+    let body: Inbound<u64, u64, NoSignal> = Inbound::Observed(Observation {
+        object,
+        version,
+        fact: Some(n),
+        may_start: true,
+    });
+    let letter = Letter {
+        run: run.clone(),
+        incarnation: Some(incarnation),
+        body,
+    };
     Ok((run, envelope::encode(&letter, 1)?.0))
 }
 

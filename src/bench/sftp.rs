@@ -94,7 +94,12 @@ async fn measure(options: &Options, folder: &Path) -> anyhow::Result<Figures> {
     let half = Duration::from_millis(options.delay_ms) / 2;
     let relay = Relay::before(server.port, half).await?;
     let sources = sources(options, folder)?;
-    let stage = Stage { server, relay, sources, folder: folder.to_path_buf() };
+    let stage = Stage {
+        server,
+        relay,
+        sources,
+        folder: folder.to_path_buf(),
+    };
     let (mut openssh_s, mut dormer_s) = (Vec::new(), Vec::new());
     for round in 0..options.rounds {
         // Whoever begins may find the disk busier, or quieter.
@@ -140,7 +145,12 @@ fn sources(options: &Options, folder: &Path) -> anyhow::Result<Vec<Source>> {
             let name = format!("file-{at:04}");
             let (path, bytes) = (from.join(&name), noise(at, length));
             std::fs::write(&path, &bytes)?;
-            Ok(Source { path, name, size, sha256: sha256_hex(&bytes) })
+            Ok(Source {
+                path,
+                name,
+                size,
+                sha256: sha256_hex(&bytes),
+            })
         })
         .collect()
 }
@@ -162,13 +172,22 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
 async fn openssh(stage: &Stage, into: &Path) -> anyhow::Result<()> {
     let mut batch = String::new();
     for source in &stage.sources {
-        writeln!(batch, "put {} {}/{}", source.path.display(), into.display(), source.name)?;
+        writeln!(
+            batch,
+            "put {} {}/{}",
+            source.path.display(),
+            into.display(),
+            source.name
+        )?;
     }
     let file = stage.folder.join("batch");
     std::fs::write(&file, batch)?;
     let known = stage.folder.join("known");
     let port = stage.relay.port;
-    std::fs::write(&known, format!("[{HERE}]:{port} {}\n", stage.server.host_key))?;
+    std::fs::write(
+        &known,
+        format!("[{HERE}]:{port} {}\n", stage.server.host_key),
+    )?;
     let output = Command::new("sftp")
         .args(["-q", "-F", "none", "-b"])
         .arg(&file)
@@ -182,14 +201,20 @@ async fn openssh(stage: &Stage, into: &Path) -> anyhow::Result<()> {
         .await
         .context("OpenSSH's sftp cannot be started")?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "OpenSSH's sftp failed: {}", said.trim());
+    ensure!(
+        output.status.success(),
+        "OpenSSH's sftp failed: {}",
+        said.trim()
+    );
     Ok(())
 }
 
 /// dormer's uploader, with the looks that a worker takes before.
 async fn dormer(stage: &Stage, into: &Path) -> anyhow::Result<()> {
     let key = Key::read(&std::fs::read_to_string(&stage.server.key_file)?)?;
-    let dialer: Dialer = Arc::new(TcpDial { port: stage.relay.port });
+    let dialer: Dialer = Arc::new(TcpDial {
+        port: stage.relay.port,
+    });
     let (pin, user) = (stage.server.host_key.as_str(), stage.server.user.as_str());
     let opened = Session::open(&dialer, HERE, user, Some(pin), &key, Limits::default());
     let session = opened.await?;
@@ -202,7 +227,12 @@ async fn dormer(stage: &Stage, into: &Path) -> anyhow::Result<()> {
             let from = tokio::fs::File::open(&source.path).await?;
             let part = format!("{path}.1.part");
             let (size, sha256) = (source.size, source.sha256.as_str());
-            let what = Upload { path: &path, part: &part, size, sha256 };
+            let what = Upload {
+                path: &path,
+                part: &part,
+                size,
+                sha256,
+            };
             Ok(sftp.upload(what, from, |_| {}).await?)
         });
     }
@@ -213,7 +243,11 @@ async fn dormer(stage: &Stage, into: &Path) -> anyhow::Result<()> {
 fn check(sources: &[Source], into: &Path) -> anyhow::Result<()> {
     for source in sources {
         let bytes = std::fs::read(into.join(&source.name))?;
-        ensure!(sha256_hex(&bytes) == source.sha256, "{} came out wrong", source.name);
+        ensure!(
+            sha256_hex(&bytes) == source.sha256,
+            "{} came out wrong",
+            source.name
+        );
     }
     Ok(())
 }
@@ -223,13 +257,24 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string(figures)?);
         return Ok(());
     }
-    let Figures { mib, files, delay_ms, link, openssh, .. } = figures;
+    let Figures {
+        mib,
+        files,
+        delay_ms,
+        link,
+        openssh,
+        ..
+    } = figures;
     println!("{mib} MiB in {files} files to {openssh}, {delay_ms} ms there and back ({link})");
     let line = |who: &str, rounds: &[f64], rate: f64| {
         let rounds: Vec<String> = rounds.iter().map(|s| format!("{s:.2} s")).collect();
         println!("{who:14} {:30} {rate:8.1} MiB/s", rounds.join(", "));
     };
-    line("OpenSSH's sftp", &figures.openssh_s, figures.openssh_mib_per_s);
+    line(
+        "OpenSSH's sftp",
+        &figures.openssh_s,
+        figures.openssh_mib_per_s,
+    );
     line("dormer", &figures.dormer_s, figures.dormer_mib_per_s);
     println!("dormer takes {:.2} of OpenSSH's time", figures.time_ratio);
     Ok(())

@@ -42,12 +42,13 @@ impl Workflow for Steps {
     fn decide(_: Now<'_>, state: Steps, input: Input<Self>) -> Decision<Self> {
         match input {
             Input::Started => step(state),
-            Input::Finished { .. } if state.done + 1 < STEPS => {
-                step(Steps { done: state.done + 1 })
-            }
-            Input::Finished { .. } => {
-                Decision::to(Steps { done: state.done + 1 }).and(Command::Complete)
-            }
+            Input::Finished { .. } if state.done + 1 < STEPS => step(Steps {
+                done: state.done + 1,
+            }),
+            Input::Finished { .. } => Decision::to(Steps {
+                done: state.done + 1,
+            })
+            .and(Command::Complete),
             _ => Decision::to(state),
         }
     }

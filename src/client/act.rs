@@ -47,7 +47,10 @@ pub(crate) struct Wish {
 
 impl Wish {
     fn body(&self) -> Value {
-        let id = self.id.clone().unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
+        let id = self
+            .id
+            .clone()
+            .unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
         let mut body = json!({"id": id, "who": user(), "why": self.why});
         if let Some(against) = self.against {
             body["against"] = against.into();
@@ -65,13 +68,17 @@ impl Wish {
 
     /// Asks the person before something that cannot be taken back.
     fn confirm(&self, what: &str, risk: Risk) -> Result<(), Failure> {
-        let Risk::Moves(consequence) = risk else { return Ok(()) };
+        let Risk::Moves(consequence) = risk else {
+            return Ok(());
+        };
         if self.yes {
             return Ok(());
         }
         let question = format!("{what}: {consequence}.");
         if !std::io::stdin().is_terminal() {
-            return Err(Failure::Usage(format!("{question} Say --yes if that is meant")));
+            return Err(Failure::Usage(format!(
+                "{question} Say --yes if that is meant"
+            )));
         }
         eprint!("{question} Go on? [y/N] ");
         let _ = std::io::stderr().flush();
@@ -86,8 +93,13 @@ impl Wish {
 
 /// Who asks: the name of this machine's user.
 fn user() -> String {
-    let named = ["USER", "LOGNAME", "USERNAME"].iter().filter_map(|name| std::env::var(name).ok());
-    named.into_iter().find(|name| !name.is_empty()).unwrap_or_else(|| "somebody".into())
+    let named = ["USER", "LOGNAME", "USERNAME"]
+        .iter()
+        .filter_map(|name| std::env::var(name).ok());
+    named
+        .into_iter()
+        .find(|name| !name.is_empty())
+        .unwrap_or_else(|| "somebody".into())
 }
 
 /// An answer in one line: who is now where, and what it waits for.
@@ -97,7 +109,10 @@ fn told(answer: &Value) -> String {
         .map(|key| &answer[*key])
         .find(|thing| thing.is_object());
     let thing = thing.unwrap_or(answer);
-    let name = ["name", "pool", "run"].iter().find_map(|key| thing[*key].as_str()).unwrap_or("it");
+    let name = ["name", "pool", "run"]
+        .iter()
+        .find_map(|key| thing[*key].as_str())
+        .unwrap_or("it");
     let mut line = format!("{name}: {}", plain(&thing["state"]));
     if let Some(phase) = thing["phase"].as_str() {
         line += &format!(" ({phase})");
@@ -120,7 +135,8 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) async fn run(self, action: &Action) -> Result<String, Failure> {
         let (risk, action) = (Risk::of(action), action.name);
-        self.wish.confirm(&format!("{action} {}", self.machine), risk)?;
+        self.wish
+            .confirm(&format!("{action} {}", self.machine), risk)?;
         let server = self.wish.to.server()?;
         let path = format!("/machines/{}/actions/{action}", segment(&self.machine));
         self.wish.post(&server, &path, &self.wish.body()).await
@@ -143,7 +159,10 @@ pub(crate) struct MachineOrPool {
 impl MachineOrPool {
     pub(crate) async fn run(self, action: &str) -> Result<String, Failure> {
         let server = self.wish.to.server()?;
-        let pool = self.machine.as_ref().and_then(|name| name.strip_prefix("rollout/"));
+        let pool = self
+            .machine
+            .as_ref()
+            .and_then(|name| name.strip_prefix("rollout/"));
         let (things, name) = match (&self.machine, pool.or(self.pool.as_deref())) {
             (_, Some(pool)) => ("rollouts", pool),
             (Some(machine), None) => ("machines", machine.as_str()),
@@ -198,7 +217,9 @@ impl Reset {
         let run = run_of(&server, &self.machine).await?;
         let mut body = self.wish.body();
         body["to"] = self.to_record.into();
-        self.wish.post(&server, &format!("{run}/reset"), &body).await
+        self.wish
+            .post(&server, &format!("{run}/reset"), &body)
+            .await
     }
 }
 
@@ -214,7 +235,9 @@ pub(crate) async fn run_of(server: &Server, called: &str) -> Result<String, Fail
     if called.starts_with("rollout/") || called.starts_with("machine/") {
         return Ok(path(called));
     }
-    let machine = server.get(&format!("/machines/{}", segment(called))).await?;
+    let machine = server
+        .get(&format!("/machines/{}", segment(called)))
+        .await?;
     Ok(path(machine["run"].as_str().unwrap_or_default()))
 }
 
@@ -226,7 +249,13 @@ mod tests {
     fn an_answer_says_who_is_now_where() {
         let answer = json!({"id": "x", "machine": {"name": "win-1", "state": "Reachable",
             "phase": "probing", "waitingFor": "SSH at 10.0.0.9"}});
-        assert_eq!(told(&answer), "win-1: Reachable (probing), waits for SSH at 10.0.0.9");
-        assert_eq!(told(&json!({"pool": "windows", "state": "Paused"})), "windows: Paused");
+        assert_eq!(
+            told(&answer),
+            "win-1: Reachable (probing), waits for SSH at 10.0.0.9"
+        );
+        assert_eq!(
+            told(&json!({"pool": "windows", "state": "Paused"})),
+            "windows: Paused"
+        );
     }
 }

@@ -19,9 +19,15 @@ struct On<'a> {
 /// What a person may do next; `rollout` is the machine's pool's, if it is known.
 pub(crate) fn next_step(machine: &Value, rollout: Option<&Value>) -> String {
     let name = word(machine, "name").unwrap_or("MACHINE");
-    let kubectl = word(machine, "namespace")
-        .map_or_else(|| "kubectl".to_owned(), |namespace| format!("kubectl -n {namespace}"));
-    let on = On { machine, name, kubectl };
+    let kubectl = word(machine, "namespace").map_or_else(
+        || "kubectl".to_owned(),
+        |namespace| format!("kubectl -n {namespace}"),
+    );
+    let on = On {
+        machine,
+        name,
+        kubectl,
+    };
     let state = word(machine, "state").unwrap_or_default();
     let phase = word(machine, "phase").unwrap_or_default();
     match (state, word(machine, "halted")) {
@@ -44,7 +50,10 @@ impl On<'_> {
 
     /// Another Machine in its place, for one that serves nobody yet.
     fn replaced(&self) -> String {
-        format!("{} delete machine {} has its MachineSet make another", self.kubectl, self.name)
+        format!(
+            "{} delete machine {} has its MachineSet make another",
+            self.kubectl, self.name
+        )
     }
 
     fn waits(&self, phase: &str, rollout: Option<&Value>) -> String {
@@ -149,8 +158,13 @@ impl On<'_> {
 
     /// The provider's condition says that the instance could not be made.
     fn refused(&self) -> bool {
-        let listed = self.machine["machineConditions"].as_array().into_iter().flatten();
-        listed.filter_map(|it| word(it, "kind")).any(|kind| kind.starts_with("MachineCreat"))
+        let listed = self.machine["machineConditions"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        listed
+            .filter_map(|it| word(it, "kind"))
+            .any(|kind| kind.starts_with("MachineCreat"))
     }
 
     fn no_node(&self) -> String {
@@ -164,13 +178,18 @@ impl On<'_> {
     }
 
     fn not_ready(&self) -> String {
-        format!("What the Node lacks: kubectl describe node {}.", self.node())
+        format!(
+            "What the Node lacks: kubectl describe node {}.",
+            self.node()
+        )
     }
 
     fn converging(&self) -> String {
         let name = self.name;
         let failing = self.machine["tasks"].as_array().into_iter().flatten();
-        let code = failing.filter_map(|task| word(&task["failure"], "code")).next();
+        let code = failing
+            .filter_map(|task| word(&task["failure"], "code"))
+            .next();
         match code.and_then(cure) {
             Some(cure) => {
                 format!("{cure}. It is tried again by itself; follow it: dormer logs {name} -f.")
@@ -182,7 +201,9 @@ impl On<'_> {
     /// Who has it, what stops the next grant, and where to look.
     fn lease(&self, rollout: Option<&Value>) -> String {
         let look = format!("dormer describe rollout {} shows it", self.pool());
-        let Some(rollout) = rollout else { return format!("Who has the lease: {look}.") };
+        let Some(rollout) = rollout else {
+            return format!("Who has the lease: {look}.");
+        };
         if let Some(halted) = word(rollout, "halted") {
             return format!(
                 "The rollout is halted: {}; mend that first ({look}).",
@@ -222,8 +243,16 @@ impl On<'_> {
         let pod = reason.split(" (").next().unwrap_or_default();
         let look = match pod.split_once('/') {
             Some((namespace, pod)) if !namespace.contains(' ') => {
-                let what = if reason.contains("inalizer") { "get pod" } else { "describe pod" };
-                let yaml = if reason.contains("inalizer") { " -o yaml" } else { "" };
+                let what = if reason.contains("inalizer") {
+                    "get pod"
+                } else {
+                    "describe pod"
+                };
+                let yaml = if reason.contains("inalizer") {
+                    " -o yaml"
+                } else {
+                    ""
+                };
                 let look = format!("kubectl -n {namespace} {what} {pod}{yaml}");
                 if reason.contains("udget") {
                     format!(

@@ -96,7 +96,10 @@ pub(super) async fn find(
     let number = number(&pod, &port)?;
     let name = pod.name_any();
     let tls = match port.name.as_deref() == Some(PORTS[0]) {
-        true => Some(tls(&format!("{}.{namespace}.svc", service.name_any()), authorities)?),
+        true => Some(tls(
+            &format!("{}.{namespace}.svc", service.name_any()),
+            authorities,
+        )?),
         false => None,
     };
     let token = match &place.as_account {
@@ -107,7 +110,10 @@ pub(super) async fn find(
     let called = format!("pod {namespace}/{name}, port {number}");
     let has_tls = tls.is_some();
     Ok(Found {
-        way: Way { dial: Dial::Forward(Box::new(pods), name, number), tls },
+        way: Way {
+            dial: Dial::Forward(Box::new(pods), name, number),
+            tls,
+        },
         called,
         tls: has_tls,
         token,
@@ -115,7 +121,10 @@ pub(super) async fn find(
 }
 
 async fn config(place: &Place) -> Result<Config, Failure> {
-    let options = KubeConfigOptions { context: place.context.clone(), ..Default::default() };
+    let options = KubeConfigOptions {
+        context: place.context.clone(),
+        ..Default::default()
+    };
     let found = match &place.kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path).map_err(|why| failed("--kubeconfig", why))?;
@@ -145,8 +154,11 @@ async fn service(
         listed => listed,
     };
     let listed = listed.map_err(|why| failed("dormer's Service cannot be looked for", why))?;
-    let mut found: Vec<(Svc, ServicePort)> =
-        listed.items.into_iter().filter_map(|it| port(&it).map(|port| (it, port))).collect();
+    let mut found: Vec<(Svc, ServicePort)> = listed
+        .items
+        .into_iter()
+        .filter_map(|it| port(&it).map(|port| (it, port)))
+        .collect();
     let place = namespace.map_or_else(String::new, |it| format!(" in the namespace {it}"));
     match found.len() {
         1 => Ok(found.remove(0)),
@@ -159,7 +171,10 @@ async fn service(
                 .iter()
                 .map(|(it, _)| format!("{}/{}", it.namespace().unwrap_or_default(), it.name_any()))
                 .collect();
-            Err(Failure::Usage(format!("several dormers are there ({}): say -n", names.join(", "))))
+            Err(Failure::Usage(format!(
+                "several dormers are there ({}): say -n",
+                names.join(", ")
+            )))
         }
     }
 }
@@ -172,20 +187,40 @@ fn port(service: &Svc) -> Option<ServicePort> {
 
 /// A pod behind the Service that runs and is ready.
 async fn pod(pods: &Api<Pod>, service: &Svc) -> Result<Pod, Failure> {
-    let selector = service.spec.as_ref().and_then(|spec| spec.selector.clone()).unwrap_or_default();
-    let labels: Vec<String> =
-        selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let listed = pods.list(&ListParams::default().labels(&labels.join(","))).await;
+    let selector = service
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.selector.clone())
+        .unwrap_or_default();
+    let labels: Vec<String> = selector
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    let listed = pods
+        .list(&ListParams::default().labels(&labels.join(",")))
+        .await;
     let listed = listed.map_err(|why| failed("dormer's pods cannot be looked for", why))?;
     let ready = |pod: &Pod| {
-        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let conditions = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.conditions.as_ref());
         pod.metadata.deletion_timestamp.is_none()
-            && conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True")
+            && conditions
+                .into_iter()
+                .flatten()
+                .any(|it| it.type_ == "Ready" && it.status == "True")
     };
-    let found = listed.items.into_iter().find(|pod| ready(pod) && !selector.is_empty());
+    let found = listed
+        .items
+        .into_iter()
+        .find(|pod| ready(pod) && !selector.is_empty());
     found.ok_or_else(|| {
         let name = service.name_any();
-        failed("dormer does not run", format!("no pod behind the Service {name} is ready"))
+        failed(
+            "dormer does not run",
+            format!("no pod behind the Service {name} is ready"),
+        )
     })
 }
 
@@ -196,11 +231,20 @@ fn number(pod: &Pod, port: &ServicePort) -> Result<u16, Failure> {
         Some(IntOrString::Int(number)) => return fits(*number),
         Some(IntOrString::String(name)) => name,
     };
-    let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let containers = pod
+        .spec
+        .as_ref()
+        .map(|spec| spec.containers.as_slice())
+        .unwrap_or_default();
     let ports = containers.iter().flat_map(|it| it.ports.iter().flatten());
-    let mut named = ports.filter(|it| it.name.as_ref() == Some(name)).map(|it| it.container_port);
+    let mut named = ports
+        .filter(|it| it.name.as_ref() == Some(name))
+        .map(|it| it.container_port);
     fits(named.next().ok_or_else(|| {
-        failed("dormer's port is not found", format!("the pod has no port {name}"))
+        failed(
+            "dormer's port is not found",
+            format!("the pod has no port {name}"),
+        )
     })?)
 }
 
@@ -211,7 +255,9 @@ fn fits(port: i32) -> Result<u16, Failure> {
 /// The caller's own bearer token: one in the kubeconfig, in a file, or of a plugin that it names. `None`: it shows a
 /// certificate, or nothing.
 async fn own_token(config: &Config) -> Result<Option<String>, Failure> {
-    let layer = config.auth_layer().map_err(|why| failed("the kubeconfig's user", why))?;
+    let layer = config
+        .auth_layer()
+        .map_err(|why| failed("the kubeconfig's user", why))?;
     let Some(layer) = layer else { return Ok(None) };
     // The layer writes the header into each request; this request goes nowhere, and comes back with it.
     let echo = service_fn(|request: Request<Full<Bytes>>| async move {
@@ -224,17 +270,26 @@ async fn own_token(config: &Config) -> Result<Option<String>, Failure> {
     let answer = answer.map_err(|why| failed("the kubeconfig's user", why))?;
     let shown = answer.headers().get(AUTHORIZATION);
     let shown = shown.and_then(|value| value.to_str().ok());
-    Ok(shown.and_then(|text| text.strip_prefix("Bearer ")).map(str::to_owned))
+    Ok(shown
+        .and_then(|text| text.strip_prefix("Bearer "))
+        .map(str::to_owned))
 }
 
 /// A short token for a service account, which the caller must be allowed to ask for.
 async fn short_token(client: &Client, account: &str, home: &str) -> Result<String, Failure> {
     let (namespace, name) = account.split_once('/').unwrap_or((home, account));
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
-    let spec =
-        TokenRequestSpec { expiration_seconds: Some(TOKEN_SECONDS), ..TokenRequestSpec::default() };
-    let request = TokenRequest { spec, ..TokenRequest::default() };
-    let made = accounts.create_token_request(name, &PostParams::default(), &request).await;
+    let spec = TokenRequestSpec {
+        expiration_seconds: Some(TOKEN_SECONDS),
+        ..TokenRequestSpec::default()
+    };
+    let request = TokenRequest {
+        spec,
+        ..TokenRequest::default()
+    };
+    let made = accounts
+        .create_token_request(name, &PostParams::default(), &request)
+        .await;
     let made = made.map_err(|why| failed(&format!("no token for the account {account}"), why))?;
     Ok(made.status.map(|status| status.token).unwrap_or_default())
 }

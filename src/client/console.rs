@@ -13,7 +13,12 @@ use tokio::{io::copy_bidirectional, net::TcpListener};
 #[derive(Debug, Args)]
 pub(crate) struct Console {
     /// The port on this machine that leads to a console elsewhere [default: any that is free]
-    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "PORT")]
+    #[arg(
+        long,
+        default_value_t = 0,
+        hide_default_value = true,
+        value_name = "PORT"
+    )]
     port: u16,
     #[command(flatten)]
     address: Address,
@@ -26,7 +31,9 @@ impl Console {
         let link = server.post("/links", &json!({})).await?;
         let path = link["path"].as_str().unwrap_or("/").to_owned();
         let (base, way) = server.forwarded().await?;
-        let Some(way) = way else { return Ok(format!("{base}{path}")) };
+        let Some(way) = way else {
+            return Ok(format!("{base}{path}"));
+        };
         let place = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
         let cannot = |why: std::io::Error| Failure::Usage(format!("--port {}: {why}", self.port));
         let listener = TcpListener::bind(place).await.map_err(cannot)?;
@@ -43,7 +50,9 @@ impl Console {
 /// Each connection gets one of its own to the console.
 async fn forward(listener: TcpListener, way: Way) -> Result<String, Failure> {
     loop {
-        let Ok((mut near, _)) = listener.accept().await else { continue };
+        let Ok((mut near, _)) = listener.accept().await else {
+            continue;
+        };
         let way = way.clone();
         tokio::spawn(async move {
             match way.connect().await {

@@ -68,7 +68,10 @@ impl Dead {
                 }
             }
             Self::Requeue(One { id, to }) => {
-                let answer = to.server()?.post(&format!("/dead/{id}/requeue"), &json!({})).await?;
+                let answer = to
+                    .server()?
+                    .post(&format!("/dead/{id}/requeue"), &json!({}))
+                    .await?;
                 let text = to.output.for_programs(&answer)?;
                 Ok(text.unwrap_or_else(|| format!("Letter {id} is in the inbox again.")))
             }

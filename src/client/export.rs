@@ -30,7 +30,9 @@ pub(super) async fn export(server: &Server, run: &str, file: &Path) -> Result<us
     let written = lines(server, run, &mut out).await;
     match written {
         Ok(records) => {
-            out.flush().and_then(|()| fs::rename(&unfinished, file)).map_err(failed)?;
+            out.flush()
+                .and_then(|()| fs::rename(&unfinished, file))
+                .map_err(failed)?;
             Ok(records)
         }
         Err(why) => {

@@ -42,13 +42,20 @@ pub(crate) enum Failure {
 }
 
 fn advice(what_to_do: &str) -> String {
-    if what_to_do.is_empty() { String::new() } else { format!("\n{what_to_do}") }
+    if what_to_do.is_empty() {
+        String::new()
+    } else {
+        format!("\n{what_to_do}")
+    }
 }
 
 impl Failure {
     /// Something was not done, and what might help.
     pub(crate) fn refused(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
-        Self::Refused { error: error.into(), what_to_do: what_to_do.into() }
+        Self::Refused {
+            error: error.into(),
+            what_to_do: what_to_do.into(),
+        }
     }
 
     /// What a server's answer with an error status means.
@@ -86,7 +93,11 @@ pub(crate) fn finish(done: Result<(String, bool), Failure>) -> ExitCode {
                 // A reader that has seen enough closes the pipe: no failure of ours.
                 let _ = writeln!(std::io::stdout(), "{text}");
             }
-            if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            if good {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            }
         }
         Err(failure) => {
             eprintln!("dormer: {failure}");

@@ -145,7 +145,11 @@ pub(crate) struct Get {
 
 impl Get {
     fn path(&self) -> String {
-        let ended = if self.all && self.kind == Kind::Machines { "?all=true" } else { "" };
+        let ended = if self.all && self.kind == Kind::Machines {
+            "?all=true"
+        } else {
+            ""
+        };
         format!("{}{ended}", self.kind.path())
     }
 
@@ -191,7 +195,11 @@ impl Get {
 /// What an answer says that dormer itself lacks: a sentence each.
 fn lacks_in(answer: &Value) -> Vec<String> {
     let told = answer["lacks"].as_array().into_iter().flatten();
-    let number = |it: &Value| it.as_u64().and_then(|it| usize::try_from(it).ok()).unwrap_or(0);
+    let number = |it: &Value| {
+        it.as_u64()
+            .and_then(|it| usize::try_from(it).ok())
+            .unwrap_or(0)
+    };
     told.map(|lack| {
         let what = lack["what"].as_str().unwrap_or_default();
         sentence(number(&lack["waiting"]), number(&lack["machines"]), what)
@@ -200,9 +208,11 @@ fn lacks_in(answer: &Value) -> Vec<String> {
 }
 
 pub(super) fn fits(wanted: &Option<String>, found: &Value) -> bool {
-    wanted
-        .as_ref()
-        .is_none_or(|wanted| found.as_str().is_some_and(|found| found.eq_ignore_ascii_case(wanted)))
+    wanted.as_ref().is_none_or(|wanted| {
+        found
+            .as_str()
+            .is_some_and(|found| found.eq_ignore_ascii_case(wanted))
+    })
 }
 
 /// The things in an answer: those of a list, or the one.
@@ -255,7 +265,9 @@ impl Describe {
 
 /// Every field on a line of its own; lists of things as tables below.
 pub(crate) fn described(thing: &Value) -> String {
-    let Value::Object(fields) = thing else { return plain(thing) };
+    let Value::Object(fields) = thing else {
+        return plain(thing);
+    };
     let width = fields
         .keys()
         .map(|key| key.len() + key.matches(char::is_uppercase).count())
@@ -285,7 +297,9 @@ fn holds_things(value: &Value) -> bool {
 }
 
 fn in_a_line(thing: &Value) -> String {
-    let Value::Object(fields) = thing else { return plain(thing) };
+    let Value::Object(fields) = thing else {
+        return plain(thing);
+    };
     let told = fields.iter().filter(|(_, value)| !value.is_null());
     told.map(|(key, value)| format!("{} {}", heading(key).to_lowercase(), plain(value)))
         .collect::<Vec<_>>()
@@ -319,6 +333,9 @@ mod tests {
             json!({"waitingFor": null, "name": "a", "tasks": [{"task": "probe", "of": null}]});
         let text = described(&thing);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines, ["Name:        a", "Waiting for: -", "Tasks:", "  task probe"]);
+        assert_eq!(
+            lines,
+            ["Name:        a", "Waiting for: -", "Tasks:", "  task probe"]
+        );
     }
 }

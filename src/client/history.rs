@@ -57,7 +57,9 @@ async fn records(
     let mut next = Some(from);
     while let Some(from) = next.filter(|_| records.len() < limit) {
         let asked = PAGE.min(limit - records.len());
-        let page = server.get(&format!("{run}/history?from={from}&limit={asked}")).await?;
+        let page = server
+            .get(&format!("{run}/history?from={from}&limit={asked}"))
+            .await?;
         // A page that does not lead on would be asked for over and over.
         next = page["next"].as_u64().filter(|next| *next > from);
         records.extend(list(page));
@@ -80,12 +82,20 @@ fn story(records: &[Value]) -> String {
             day = date;
         }
         let seq = record["seq"].as_u64().unwrap_or_default();
-        lines.push(format!("{seq:>5}  {}  {}", time.trim_end_matches('Z'), standing(record)));
+        lines.push(format!(
+            "{seq:>5}  {}  {}",
+            time.trim_end_matches('Z'),
+            standing(record)
+        ));
         for event in record["events"].as_array().into_iter().flatten() {
             lines.push(format!("{:21}{}", "", event.as_str().unwrap_or_default()));
         }
-        let asks: Vec<&str> =
-            record["asks"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let asks: Vec<&str> = record["asks"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         if !asks.is_empty() {
             lines.push(format!("{:21}-> {}", "", asks.join(", ")));
         }

@@ -102,7 +102,10 @@ impl Logs {
         let episodes = read(answer)?;
         let beats = beats(server, &self.machine).await?;
         let commands = commands(server, &self.machine).await;
-        let tasks = episodes.iter().flat_map(Episode::tasks).filter(|task| self.wants(task));
+        let tasks = episodes
+            .iter()
+            .flat_map(Episode::tasks)
+            .filter(|task| self.wants(task));
         let attempts = tasks.flat_map(|task| task.attempts.iter().map(move |it| (task, it)));
         let mut lines: Vec<(u64, Line)> = attempts
             .map(|(task, it)| {
@@ -116,7 +119,9 @@ impl Logs {
 
     fn wants(&self, task: &Task) -> bool {
         self.task.as_ref().is_none_or(|wanted| {
-            let id = wanted.rsplit_once('@').map_or(wanted.as_str(), |(_, id)| id);
+            let id = wanted
+                .rsplit_once('@')
+                .map_or(wanted.as_str(), |(_, id)| id);
             id == task.id || wanted == &task.name
         })
     }
@@ -127,14 +132,22 @@ impl Logs {
         loop {
             for line in self.lines(server, run).await? {
                 // How long it goes on changes all the time; what it is at does not.
-                let mark = if line.over { line.text.clone() } else { line.value.to_string() };
+                let mark = if line.over {
+                    line.text.clone()
+                } else {
+                    line.value.to_string()
+                };
                 let programs = self.to.output.for_programs(&line.value)?;
                 let mut texts = Vec::new();
                 if printed.insert(mark) {
                     texts.push(programs.clone().unwrap_or(line.text));
                 }
                 if programs.is_none() {
-                    texts.extend(line.commands.into_iter().filter(|it| printed.insert(it.clone())));
+                    texts.extend(
+                        line.commands
+                            .into_iter()
+                            .filter(|it| printed.insert(it.clone())),
+                    );
                 }
                 for text in texts {
                     if writeln!(io::stdout(), "{text}").is_err() {
@@ -149,14 +162,18 @@ impl Logs {
 
 /// What is heard of the machine's tasks now.
 async fn beats(server: &Server, machine: &str) -> Result<Vec<Value>, Failure> {
-    let Some(path) = path(machine) else { return Ok(Vec::new()) };
+    let Some(path) = path(machine) else {
+        return Ok(Vec::new());
+    };
     let shown = server.get(&path).await?;
     Ok(list(shown["tasks"].clone()))
 }
 
 /// The remote commands of the machine that the process that answers has in memory.
 async fn commands(server: &Server, machine: &str) -> Vec<Value> {
-    let Some(path) = path(machine) else { return Vec::new() };
+    let Some(path) = path(machine) else {
+        return Vec::new();
+    };
     // A server before this endpoint has none; whatever else is wrong, the other questions tell.
     let shown = server.get(&format!("{path}/commands")).await;
     shown.map_or_else(|_| Vec::new(), |shown| list(shown["items"].clone()))
@@ -169,7 +186,9 @@ fn path(machine: &str) -> Option<String> {
 }
 
 fn is_of(command: &Value, id: &str, attempt: u64) -> bool {
-    let task = command["task"].as_str().and_then(|task| task.rsplit_once('@'));
+    let task = command["task"]
+        .as_str()
+        .and_then(|task| task.rsplit_once('@'));
     task.is_some_and(|(_, task)| task == id) && command["attempt"].as_u64() == Some(attempt)
 }
 
@@ -178,10 +197,15 @@ fn told(command: &Value) -> String {
     let text = |field: &str| printable(command[field].as_str().unwrap_or_default());
     let (at, name, ended) = (text("at"), text("name"), text("ended"));
     let took = lasted(0, command["tookMs"].as_u64().unwrap_or_default());
-    let ended =
-        if ended.is_empty() { "is running".into() } else { format!("{ended} after {took}") };
-    let mut lines =
-        vec![format!("    {at}  command {name}: {ended}"), format!("      $ {}", text("line"))];
+    let ended = if ended.is_empty() {
+        "is running".into()
+    } else {
+        format!("{ended} after {took}")
+    };
+    let mut lines = vec![
+        format!("    {at}  command {name}: {ended}"),
+        format!("      $ {}", text("line")),
+    ];
     let (head, tail) = (text("head"), text("tail"));
     lines.extend(head.lines().map(|line| format!("      | {line}")));
     if let Some(left_out) = command["leftOutBytes"].as_u64().filter(|bytes| *bytes > 0) {
@@ -205,11 +229,19 @@ fn line(task: &Task, it: &Attempt, now: u64, beats: &[Value]) -> Line {
             && beat["task"].as_str().is_some_and(|id| id.ends_with(&place))
             && beat["attempt"].as_u64() == Some(it.attempt)
     });
-    let beat = beat.map(|beat| &beat["heartbeat"]).filter(|beat| beat.is_object());
+    let beat = beat
+        .map(|beat| &beat["heartbeat"])
+        .filter(|beat| beat.is_object());
     let long = lasted(it.from, it.to.unwrap_or(now));
-    let how =
-        if over { format!("{} after {long}", it.result) } else { format!("under way for {long}") };
-    let worker = it.worker.as_deref().or_else(|| beat.and_then(|beat| beat["worker"].as_str()));
+    let how = if over {
+        format!("{} after {long}", it.result)
+    } else {
+        format!("under way for {long}")
+    };
+    let worker = it
+        .worker
+        .as_deref()
+        .or_else(|| beat.and_then(|beat| beat["worker"].as_str()));
     let at = worker.map_or_else(String::new, |worker| format!(" at {worker}"));
     let told = match (&it.told, beat) {
         (Some(told), _) => format!(": {told}"),
@@ -235,9 +267,16 @@ fn line(task: &Task, it: &Attempt, now: u64, beats: &[Value]) -> Line {
 
 fn progress(beat: &Value) -> String {
     let step = beat["step"].as_str().unwrap_or("at it");
-    let (done, of) = (beat["done"].as_u64().unwrap_or(0), beat["of"].as_u64().unwrap_or(0));
+    let (done, of) = (
+        beat["done"].as_u64().unwrap_or(0),
+        beat["of"].as_u64().unwrap_or(0),
+    );
     let unit = beat["unit"].as_str().unwrap_or_default();
-    if of > 0 { format!("{step}, {done} of {of} {unit}") } else { step.to_owned() }
+    if of > 0 {
+        format!("{step}, {done} of {of} {unit}")
+    } else {
+        step.to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -245,30 +284,35 @@ mod tests {
     use super::*;
 
     fn task(attempt: Value) -> Task {
-        serde_json::from_value(json!({"id": "12.0", "name": "converge-host", "from": 0, "to": null,
-            "attempts": [attempt]}))
+        serde_json::from_value(
+            json!({"id": "12.0", "name": "converge-host", "from": 0, "to": null,
+            "attempts": [attempt]}),
+        )
         .unwrap()
     }
 
     #[test]
     fn an_attempt_is_told_with_its_outcome_or_with_what_it_is_at() {
-        let over =
-            task(json!({"attempt": 1, "from": 0, "to": 2_500, "result": "failed", "worker": "w1",
-            "told": "DiskFull: C: is full", "wait": 12_500}));
+        let over = task(
+            json!({"attempt": 1, "from": 0, "to": 2_500, "result": "failed", "worker": "w1",
+            "told": "DiskFull: C: is full", "wait": 12_500}),
+        );
         let told = line(&over, &over.attempts[0], 3_000, &[]);
         assert_eq!(
             told.text,
             "1970-01-01T00:00:00.000Z  converge-host 12.0 attempt 1 failed after 2.5s at w1: \
              DiskFull: C: is full; the next is due in 10s"
         );
-        let going =
-            task(json!({"attempt": 2, "from": 12_500, "to": null, "result": "", "worker": null,
-            "told": null, "wait": null}));
+        let going = task(
+            json!({"attempt": 2, "from": 12_500, "to": null, "result": "", "worker": null,
+            "told": null, "wait": null}),
+        );
         let beats = [json!({"task": "machine/u@12.0", "attempt": 2, "heartbeat":
             {"worker": "w2", "step": "upload", "done": 3, "of": 9, "unit": "bytes"}})];
         let told = line(&going, &going.attempts[0], 13_000, &beats);
         assert!(
-            told.text.ends_with("under way for 500ms at w2: upload, 3 of 9 bytes"),
+            told.text
+                .ends_with("under way for 500ms at w2: upload, 3 of 9 bytes"),
             "{}",
             told.text
         );
@@ -283,8 +327,10 @@ mod tests {
                 "line": "powershell.exe -Mode apply", "head": "one\u{1b}[2J\ntwo", "leftOutBytes": 9,
                 "tail": "end"})
         };
-        let over = task(json!({"attempt": 1, "from": 0, "to": 2_500, "result": "finished",
-            "worker": "w1", "told": null, "wait": null}));
+        let over = task(
+            json!({"attempt": 1, "from": 0, "to": 2_500, "result": "finished",
+            "worker": "w1", "told": null, "wait": null}),
+        );
         let told = line(&over, &over.attempts[0], 3_000, &[]);
         let told = told.with_commands("12.0", 1, &[of(1), of(2)]);
         let expected = "    1970-01-01T00:00:01.000Z  command apply host: exit 0 after 1.5s\n      \

@@ -41,7 +41,11 @@ fn either(machine: &Action, pool: &Action) -> String {
 }
 
 fn help_on_either(machine: &Action, pool: &Action) -> String {
-    format!("On a machine: {} On a pool: {}\n\n{EXIT_CODES}", machine.terms(), pool.terms())
+    format!(
+        "On a machine: {} On a pool: {}\n\n{EXIT_CODES}",
+        machine.terms(),
+        pool.terms()
+    )
 }
 
 /// What may be asked of a running dormer.

@@ -31,9 +31,9 @@ impl Output {
         };
         match self {
             Self::Table | Self::Wide => Ok(None),
-            Self::Json => {
-                serde_json::to_string_pretty(value).map(Some).map_err(|e| failed(e.to_string()))
-            }
+            Self::Json => serde_json::to_string_pretty(value)
+                .map(Some)
+                .map_err(|e| failed(e.to_string())),
             Self::Yaml => {
                 let yaml = serde_yaml_ng::to_string(value).map_err(|e| failed(e.to_string()))?;
                 Ok(Some(yaml.trim_end().to_owned()))
@@ -107,12 +107,24 @@ mod tests {
 
     #[test]
     fn a_table_has_a_line_for_each_and_dashes_where_nothing_is() {
-        let items = [json!({"name": "win-1", "node": null, "a": {"b": 3}}), json!({"name": "w"})];
-        let columns = [("NAME", "name", false), ("NODE", "node", false), ("B", "a.b", true)];
+        let items = [
+            json!({"name": "win-1", "node": null, "a": {"b": 3}}),
+            json!({"name": "w"}),
+        ];
+        let columns = [
+            ("NAME", "name", false),
+            ("NODE", "node", false),
+            ("B", "a.b", true),
+        ];
         let text = table(&items, &columns, true);
-        let rows: Vec<Vec<&str>> =
-            text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(rows, [["NAME", "NODE", "B"], ["win-1", "-", "3"], ["w", "-", "-"]]);
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(
+            rows,
+            [["NAME", "NODE", "B"], ["win-1", "-", "3"], ["w", "-", "-"]]
+        );
         assert!(!table(&items, &columns, false).contains('B'));
     }
 
@@ -120,6 +132,9 @@ mod tests {
     fn spans_are_told_as_people_tell_them() {
         let told = [2, 312, 11_100, 1_040_400].map(span);
         assert_eq!(told, ["2s", "5m12s", "3h5m", "12d1h"]);
-        assert_eq!(cell(&json!({"since": "x", "sinceSeconds": 61}), "since"), "1m1s");
+        assert_eq!(
+            cell(&json!({"since": "x", "sinceSeconds": 61}), "since"),
+            "1m1s"
+        );
     }
 }

@@ -33,10 +33,20 @@ pub(crate) struct Address {
     #[arg(long, env = "DORMER_SERVER", value_name = "URL")]
     server: Option<String>,
     /// A bearer token that says who asks; better in the environment or a file than on the command line
-    #[arg(long, env = "DORMER_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    #[arg(
+        long,
+        env = "DORMER_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN"
+    )]
     token: Option<Secret>,
     /// A file with that token
-    #[arg(long, env = "DORMER_TOKEN_FILE", value_name = "FILE", conflicts_with = "token")]
+    #[arg(
+        long,
+        env = "DORMER_TOKEN_FILE",
+        value_name = "FILE",
+        conflicts_with = "token"
+    )]
     token_file: Option<PathBuf>,
     /// Authorities (PEM) for https, in place of the system's
     #[arg(long, env = "DORMER_CA_FILE", value_name = "FILE")]
@@ -75,12 +85,18 @@ const NO_TOKEN: &str = "your kubeconfig shows no bearer token (a client certific
 impl Address {
     /// The server; nothing is sent yet.
     pub(crate) fn server(&self) -> Server {
-        Server { address: self.clone(), ready: OnceCell::new() }
+        Server {
+            address: self.clone(),
+            ready: OnceCell::new(),
+        }
     }
 
     fn token(&self) -> Result<Option<String>, Failure> {
         let Some(path) = &self.token_file else {
-            return Ok(self.token.as_ref().map(|token| token.reveal().trim().to_owned()));
+            return Ok(self
+                .token
+                .as_ref()
+                .map(|token| token.reveal().trim().to_owned()));
         };
         let text = std::fs::read_to_string(path);
         let text =
@@ -123,7 +139,10 @@ impl Address {
         let wrong = |why: &str| Failure::Usage(format!("--server {url}: {why}"));
         let parsed: Uri = base.parse().map_err(|why| wrong(&format!("{why}")))?;
         let host = parsed.host().unwrap_or_default();
-        let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let bare = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
         let (tls, port) = match parsed.scheme_str() {
             Some("http") if !host.is_empty() => (None, 80),
             Some("https") if !host.is_empty() => (Some(tls(&bare, self.ca_file.as_deref())?), 443),
@@ -138,10 +157,20 @@ impl Address {
                 "a token would go over the network for everybody to read: ask by https, or through a forwarded port",
             ));
         }
-        let way = Way { dial: Dial::Tcp(bare, parsed.port_u16().unwrap_or(port)), tls };
+        let way = Way {
+            dial: Dial::Tcp(bare, parsed.port_u16().unwrap_or(port)),
+            tls,
+        };
         let client = Client::builder(TokioExecutor::new()).build(way);
         let token = header_of(token)?;
-        Ok(Ready { called: base.clone(), base, client, token, forwarded: None, hint: "" })
+        Ok(Ready {
+            called: base.clone(),
+            base,
+            client,
+            token,
+            forwarded: None,
+            hint: "",
+        })
     }
 }
 
@@ -167,7 +196,10 @@ impl Server {
     /// The URL is none.
     #[cfg(feature = "demo")]
     pub(crate) fn at(url: &str) -> Result<Self, Failure> {
-        let address = Address { server: Some(url.to_owned()), ..Address::default() };
+        let address = Address {
+            server: Some(url.to_owned()),
+            ..Address::default()
+        };
         address.at(url)?;
         Ok(address.server())
     }
@@ -233,7 +265,9 @@ impl Server {
         if status.is_success() {
             return Ok(answer.into_body());
         }
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX)
+            .collect()
+            .await;
         let body = body.map_err(|why| ready.unreachable(why))?;
         Err(ready.refusal(status, &body.to_bytes()))
     }
@@ -264,9 +298,15 @@ impl Ready {
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<(StatusCode, Bytes), Failure> {
-        let answer = self.client.request(request).await.map_err(|why| self.unreachable(why))?;
+        let answer = self
+            .client
+            .request(request)
+            .await
+            .map_err(|why| self.unreachable(why))?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX)
+            .collect()
+            .await;
         let body = body.map_err(|why| self.unreachable(why))?;
         Ok((status, body.to_bytes()))
     }
@@ -289,7 +329,10 @@ impl Ready {
         while let Some(source) = innermost.source() {
             innermost = source;
         }
-        Failure::Unreachable { server: self.called.clone(), why: innermost.to_string() }
+        Failure::Unreachable {
+            server: self.called.clone(),
+            why: innermost.to_string(),
+        }
     }
 }
 
@@ -320,7 +363,9 @@ mod tests {
     fn what_is_no_address_is_refused_with_the_form_it_should_have() {
         let at = |url: &str| Address::default().at(url);
         for url in ["127.0.0.1:7080", "http://", "nats://x"] {
-            let Err(Failure::Usage(why)) = at(url) else { panic!("{url} is taken") };
+            let Err(Failure::Usage(why)) = at(url) else {
+                panic!("{url} is taken")
+            };
             assert!(why.contains("--server"), "{why}");
         }
         assert!(at("http://localhost:7080/").is_ok());
@@ -328,8 +373,15 @@ mod tests {
 
     #[test]
     fn a_token_does_not_leave_this_machine_in_the_clear() {
-        let address = Address { token: "a-token".parse().ok(), ..Address::default() };
-        for near in ["http://localhost:7080", "http://127.0.0.1:7080", "http://[::1]:7080"] {
+        let address = Address {
+            token: "a-token".parse().ok(),
+            ..Address::default()
+        };
+        for near in [
+            "http://localhost:7080",
+            "http://127.0.0.1:7080",
+            "http://[::1]:7080",
+        ] {
             assert!(address.at(near).is_ok(), "{near}");
         }
         let Err(Failure::Usage(why)) = address.at("http://dormer.example:7080") else {

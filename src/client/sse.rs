@@ -37,7 +37,10 @@ impl Parser {
 
     fn line(&mut self, line: &str) -> Option<Event> {
         if line.is_empty() {
-            let (kind, data) = (std::mem::take(&mut self.kind), std::mem::take(&mut self.data));
+            let (kind, data) = (
+                std::mem::take(&mut self.kind),
+                std::mem::take(&mut self.data),
+            );
             return (!kind.is_empty() || !data.is_empty()).then_some(Event { kind, data });
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
@@ -67,10 +70,19 @@ mod tests {
             b"event: reset\ndata: {}\n\n: still here\n\nevent: run\r\ndata: {\"a\":\ndata: 1}\n\n";
         for size in [1, 2, 7, stream.len()] {
             let mut parser = Parser::default();
-            let events: Vec<Event> =
-                stream.chunks(size).flat_map(|piece| parser.take(piece)).collect();
-            let event = |kind: &str, data: &str| Event { kind: kind.into(), data: data.into() };
-            assert_eq!(events, [event("reset", "{}"), event("run", "{\"a\":\n1}")], "{size}");
+            let events: Vec<Event> = stream
+                .chunks(size)
+                .flat_map(|piece| parser.take(piece))
+                .collect();
+            let event = |kind: &str, data: &str| Event {
+                kind: kind.into(),
+                data: data.into(),
+            };
+            assert_eq!(
+                events,
+                [event("reset", "{}"), event("run", "{\"a\":\n1}")],
+                "{size}"
+            );
         }
     }
 }

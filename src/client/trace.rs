@@ -58,12 +58,22 @@ impl Trace {
         }
         let found = match self.episode {
             Some(seq) => episodes.iter().find(|episode| episode.seq == seq),
-            None => episodes.iter().rev().find(|it| it.kind != "serving").or(episodes.last()),
+            None => episodes
+                .iter()
+                .rev()
+                .find(|it| it.kind != "serving")
+                .or(episodes.last()),
         };
         found.map(|episode| vec![episode]).ok_or_else(|| {
-            let begun: Vec<String> =
-                episodes.iter().map(|it| format!("{} ({})", it.seq, it.kind)).collect();
-            let begun = if begun.is_empty() { "none".into() } else { begun.join(", ") };
+            let begun: Vec<String> = episodes
+                .iter()
+                .map(|it| format!("{} ({})", it.seq, it.kind))
+                .collect();
+            let begun = if begun.is_empty() {
+                "none".into()
+            } else {
+                begun.join(", ")
+            };
             Failure::Usage(format!("no such episode; there are: {begun}"))
         })
     }
@@ -142,11 +152,33 @@ impl Pen {
         if ascii {
             let (fork, last, down) = ("|- ", "`- ", "|  ");
             let (phase, good, bad, wait, under_way) = ('-', '#', 'x', '.', '>');
-            Self { width, phase, good, bad, wait, under_way, fork, last, down, more: "..." }
+            Self {
+                width,
+                phase,
+                good,
+                bad,
+                wait,
+                under_way,
+                fork,
+                last,
+                down,
+                more: "...",
+            }
         } else {
             let (fork, last, down) = ("├─ ", "└─ ", "│  ");
             let (phase, good, bad, wait, under_way) = ('─', '█', '▓', '░', '▒');
-            Self { width, phase, good, bad, wait, under_way, fork, last, down, more: "…" }
+            Self {
+                width,
+                phase,
+                good,
+                bad,
+                wait,
+                under_way,
+                fork,
+                last,
+                down,
+                more: "…",
+            }
         }
     }
 
@@ -184,10 +216,18 @@ fn draw(episode: &Episode, now: u64, pen: &Pen) -> String {
         moment(episode.from),
         episode.to.map_or_else(|| "now".to_owned(), moment),
     );
-    let rows: Vec<Row> = episode.phases.iter().map(|it| phase(it, now, pen)).collect();
+    let rows: Vec<Row> = episode
+        .phases
+        .iter()
+        .map(|it| phase(it, now, pen))
+        .collect();
     let mut lines = Vec::new();
     list(&rows, "", pen, &mut lines);
-    let width = lines.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+    let width = lines
+        .iter()
+        .map(|(label, _)| label.chars().count())
+        .max()
+        .unwrap_or(0);
     let mut text = head;
     for (label, row) in lines {
         let bar = bar(row, (episode.from, to), pen);
@@ -202,7 +242,11 @@ fn draw(episode: &Episode, now: u64, pen: &Pen) -> String {
 fn list<'a>(rows: &'a [Row], before: &str, pen: &Pen, lines: &mut Vec<(String, &'a Row)>) {
     for (at, row) in rows.iter().enumerate() {
         let last = at + 1 == rows.len();
-        let label = format!("{before}{}{}", if last { pen.last } else { pen.fork }, row.label);
+        let label = format!(
+            "{before}{}{}",
+            if last { pen.last } else { pen.fork },
+            row.label
+        );
         lines.push((cut(&label, LABEL_MAX, pen), row));
         let below = format!("{before}{}", if last { "   " } else { pen.down });
         list(&row.below, &below, pen, lines);
@@ -217,7 +261,14 @@ fn phase(phase: &Phase, now: u64, pen: &Pen) -> Row {
     };
     let to = phase.to.unwrap_or(now);
     let below = tasks(&phase.tasks, now, pen);
-    Row { label, from: phase.from, to, cell: pen.phase, note: String::new(), below }
+    Row {
+        label,
+        from: phase.from,
+        to,
+        cell: pen.phase,
+        note: String::new(),
+        below,
+    }
 }
 
 /// A row for each task; of many alike in a row, the middle is one.
@@ -257,7 +308,9 @@ fn task(task: &Task, now: u64, pen: &Pen) -> Row {
         }
         attempts => {
             let result = attempts.last().map_or("", |last| last.result.as_str());
-            let below = attempts.iter().flat_map(|it| with_wait(it, attempts, to, now, pen));
+            let below = attempts
+                .iter()
+                .flat_map(|it| with_wait(it, attempts, to, now, pen));
             Row {
                 label,
                 from: task.from,
@@ -273,9 +326,16 @@ fn task(task: &Task, now: u64, pen: &Pen) -> Row {
 fn with_wait(it: &Attempt, all: &[Attempt], ends: u64, now: u64, pen: &Pen) -> Vec<Row> {
     let mut rows = vec![attempt(it, now, pen)];
     if let (Some(from), Some(due)) = (it.to, it.wait) {
-        let next = all.iter().find(|other| other.attempt > it.attempt).map(|other| other.from);
+        let next = all
+            .iter()
+            .find(|other| other.attempt > it.attempt)
+            .map(|other| other.from);
         let to = next.unwrap_or_else(|| due.min(ends)).max(from);
-        let waits = if next.is_none() && to == now { "until the next is due" } else { "" };
+        let waits = if next.is_none() && to == now {
+            "until the next is due"
+        } else {
+            ""
+        };
         rows.push(Row {
             label: "wait".into(),
             from,
@@ -307,7 +367,11 @@ fn attempt(it: &Attempt, now: u64, pen: &Pen) -> Row {
 }
 
 fn told_result(result: &str) -> &str {
-    if result.is_empty() { "under way" } else { result }
+    if result.is_empty() {
+        "under way"
+    } else {
+        result
+    }
 }
 
 /// The row's place within the episode, to scale; what is too short for a cell has one.
@@ -316,7 +380,13 @@ fn bar(row: &Row, (from, to): (u64, u64), pen: &Pen) -> String {
     let place = |at: u64| (at.clamp(from, to) - from) as f64 / whole * pen.width as f64;
     let begin = (place(row.from).floor() as usize).min(pen.width - 1);
     let end = (place(row.to).round() as usize).clamp(begin + 1, pen.width);
-    let cells = (0..pen.width).map(|at| if (begin..end).contains(&at) { row.cell } else { ' ' });
+    let cells = (0..pen.width).map(|at| {
+        if (begin..end).contains(&at) {
+            row.cell
+        } else {
+            ' '
+        }
+    });
     cells.collect()
 }
 
@@ -334,12 +404,18 @@ pub(super) fn moment(at: u64) -> String {
 }
 
 fn cut(text: &str, chars: usize, pen: &Pen) -> String {
-    let text = text.split_inclusive(char::is_whitespace).collect::<String>().replace('\n', " ");
+    let text = text
+        .split_inclusive(char::is_whitespace)
+        .collect::<String>()
+        .replace('\n', " ");
     if text.chars().count() <= chars {
         return text;
     }
     let more = pen.more.chars().count();
-    text.chars().take(chars - more).chain(pen.more.chars()).collect()
+    text.chars()
+        .take(chars - more)
+        .chain(pen.more.chars())
+        .collect()
 }
 
 #[cfg(test)]
@@ -385,7 +461,10 @@ mod tests {
             ]
         );
         let text = draw(&bring_up(), 80_000, &Pen::new(16, false));
-        assert!(text.contains("└─ converge-host 5.0") && text.contains("▒▒▒▒▒▒▒▒"), "{text}");
+        assert!(
+            text.contains("└─ converge-host 5.0") && text.contains("▒▒▒▒▒▒▒▒"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -396,11 +475,19 @@ mod tests {
             .unwrap()
         };
         let many: Vec<Task> = (0..20).map(one).collect();
-        let labels: Vec<String> =
-            tasks(&many, 99, &Pen::new(10, false)).into_iter().map(|row| row.label).collect();
+        let labels: Vec<String> = tasks(&many, 99, &Pen::new(10, false))
+            .into_iter()
+            .map(|row| row.label)
+            .collect();
         assert_eq!(
             labels,
-            ["evict 0.0", "evict 1.0", "… 16 more evict", "evict 18.0", "evict 19.0"]
+            [
+                "evict 0.0",
+                "evict 1.0",
+                "… 16 more evict",
+                "evict 18.0",
+                "evict 19.0"
+            ]
         );
     }
 }

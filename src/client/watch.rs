@@ -92,9 +92,13 @@ impl Watch {
             Watched::Rollouts => "rollout/",
         };
         let named = self.name.as_ref().is_none_or(|name| {
-            ["name", "uid", "pool"].iter().any(|key| thing[*key].as_str() == Some(name))
+            ["name", "uid", "pool"]
+                .iter()
+                .any(|key| thing[*key].as_str() == Some(name))
         });
-        thing["run"].as_str().is_some_and(|run| run.starts_with(prefix))
+        thing["run"]
+            .as_str()
+            .is_some_and(|run| run.starts_with(prefix))
             && named
             && (self.all || thing["closed"].is_null())
             && fits(&self.pool, &thing["pool"])
@@ -125,7 +129,14 @@ impl<'a> View<'a> {
     fn new(watch: &'a Watch) -> Self {
         let people = matches!(watch.to.output, Output::Table | Output::Wide);
         let redraws = people && std::io::stdout().is_terminal();
-        Self { watch, known: BTreeMap::new(), filling: true, redraws, drawn: 0, stale: false }
+        Self {
+            watch,
+            known: BTreeMap::new(),
+            filling: true,
+            redraws,
+            drawn: 0,
+            stale: false,
+        }
     }
 
     /// Follows a stream to its end.
@@ -164,7 +175,9 @@ impl<'a> View<'a> {
     }
 
     fn take(&mut self, event: &Event) -> std::io::Result<()> {
-        let Ok(data) = serde_json::from_str::<Value>(&event.data) else { return Ok(()) };
+        let Ok(data) = serde_json::from_str::<Value>(&event.data) else {
+            return Ok(());
+        };
         let run = data["run"].as_str().unwrap_or_default().to_owned();
         match event.kind.as_str() {
             "reset" => {
@@ -188,7 +201,10 @@ impl<'a> View<'a> {
     }
 
     fn changed(&mut self, run: String, data: Value) -> std::io::Result<()> {
-        let fresh = self.known.get(&run).is_none_or(|(_, known)| known["seq"] != data["seq"]);
+        let fresh = self
+            .known
+            .get(&run)
+            .is_none_or(|(_, known)| known["seq"] != data["seq"]);
         if self.watch.shows(&data) && fresh && !self.redraws {
             self.tell(&data)?;
         }
@@ -226,11 +242,19 @@ impl<'a> View<'a> {
     }
 
     fn text(&self) -> String {
-        let shown = self.known.values().filter(|(_, thing)| self.watch.shows(thing));
+        let shown = self
+            .known
+            .values()
+            .filter(|(_, thing)| self.watch.shows(thing));
         let mut items: Vec<Value> = shown.map(|(at, thing)| aged(thing, *at)).collect();
         items.sort_by_cached_key(|thing| {
             let stuck = thing["state"] != "Failed";
-            (stuck, plain(&thing["namespace"]), plain(&thing["name"]), plain(&thing["pool"]))
+            (
+                stuck,
+                plain(&thing["namespace"]),
+                plain(&thing["name"]),
+                plain(&thing["pool"]),
+            )
         });
         let (columns, lines) = terminal_size::terminal_size()
             .map_or((u16::MAX, LINES), |(width, height)| (width.0, height.0));
@@ -268,7 +292,10 @@ fn aged(thing: &Value, at: Instant) -> Value {
 
 /// A change in a line.
 fn line(thing: &Value) -> String {
-    let name = ["name", "pool", "run"].iter().find_map(|key| thing[*key].as_str()).unwrap_or("?");
+    let name = ["name", "pool", "run"]
+        .iter()
+        .find_map(|key| thing[*key].as_str())
+        .unwrap_or("?");
     let mut line = format!("{name} {}", plain(&thing["state"]));
     if let Some(phase) = thing["phase"].as_str() {
         line += &format!(" ({phase})");
@@ -294,6 +321,9 @@ mod tests {
     fn a_change_is_a_line() {
         let thing = json!({"run": "machine/u", "name": "win-1", "state": "Reachable", "phase": "probing",
             "version": null, "waitingFor": "SSH at 10.0.0.9", "reason": null});
-        assert_eq!(line(&thing), "win-1 Reachable (probing), waits for SSH at 10.0.0.9");
+        assert_eq!(
+            line(&thing),
+            "win-1 Reachable (probing), waits for SSH at 10.0.0.9"
+        );
     }
 }

@@ -67,8 +67,10 @@ impl Way {
         let stream: Pin<Box<dyn Stream>> = match self.dial {
             Dial::Tcp(host, port) => Box::pin(TcpStream::connect((host, port)).await?),
             Dial::Forward(pods, pod, port) => {
-                let mut forwarded =
-                    pods.portforward(&pod, &[port]).await.map_err(io::Error::other)?;
+                let mut forwarded = pods
+                    .portforward(&pod, &[port])
+                    .await
+                    .map_err(io::Error::other)?;
                 let stream = forwarded.take_stream(port);
                 // What carries the bytes is a task of its own, and ends with the stream.
                 Box::pin(stream.ok_or_else(|| io::Error::other("no port was forwarded"))?)
@@ -148,13 +150,17 @@ pub(super) fn tls(
         let read = CertificateDer::pem_file_iter(path).map_err(|why| wrong(why.to_string()))?;
         for certificate in read {
             let certificate = certificate.map_err(|why| wrong(why.to_string()))?;
-            roots.add(certificate).map_err(|why| wrong(why.to_string()))?;
+            roots
+                .add(certificate)
+                .map_err(|why| wrong(why.to_string()))?;
         }
     } else {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     if roots.is_empty() {
-        return Err(Failure::Usage("no authority is known for TLS: give --ca-file".into()));
+        return Err(Failure::Usage(
+            "no authority is known for TLS: give --ca-file".into(),
+        ));
     }
     let name = ServerName::try_from(host.to_owned())
         .map_err(|why| Failure::Usage(format!("{host} is no name of a server: {why}")))?;

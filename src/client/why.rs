@@ -28,7 +28,9 @@ pub(crate) struct Why {
 impl Why {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
-        let machine = server.get(&format!("/machines/{}", segment(&self.machine))).await?;
+        let machine = server
+            .get(&format!("/machines/{}", segment(&self.machine)))
+            .await?;
         let last = last_failure(&server, &machine).await?;
         let rollout = rollout(&server, &machine).await;
         let why = paragraph(&machine, last.as_deref(), rollout.as_ref());
@@ -40,7 +42,10 @@ impl Why {
 /// The machine's pool's rollout. Without it there is less to say, and still enough.
 async fn rollout(server: &Server, machine: &Value) -> Option<Value> {
     let pool = word(machine, "pool")?;
-    server.get(&format!("/rollouts/{}", segment(pool))).await.ok()
+    server
+        .get(&format!("/rollouts/{}", segment(pool)))
+        .await
+        .ok()
 }
 
 /// The last thing that failed among the latest records, with its time. What serves has got over it.
@@ -50,7 +55,12 @@ async fn last_failure(server: &Server, machine: &Value) -> Result<Option<String>
     };
     let from = seq.saturating_sub(LOOK_BACK).max(1);
     let run = run_of(server, run).await?;
-    let page = server.get(&format!("{run}/history?from={from}&limit={}", LOOK_BACK + 1)).await?;
+    let page = server
+        .get(&format!(
+            "{run}/history?from={from}&limit={}",
+            LOOK_BACK + 1
+        ))
+        .await?;
     Ok(failure_in(&list(page), machine))
 }
 
@@ -60,7 +70,9 @@ pub(crate) fn failure_in(records: &[Value], machine: &Value) -> Option<String> {
     }
     let mut told = records.iter().rev().flat_map(|record| {
         let events = record["events"].as_array().into_iter().flatten().rev();
-        events.filter_map(Value::as_str).map(|event| (event, word(record, "at")))
+        events
+            .filter_map(Value::as_str)
+            .map(|event| (event, word(record, "at")))
     });
     // What succeeded since has been got over.
     let mut over: Vec<&str> = Vec::new();
@@ -68,9 +80,14 @@ pub(crate) fn failure_in(records: &[Value], machine: &Value) -> Option<String> {
         if let Some((task, _)) = event.split_once(" succeeded") {
             over.push(task);
         }
-        event.split_once(" failed (").is_some_and(|(task, _)| !over.contains(&task))
+        event
+            .split_once(" failed (")
+            .is_some_and(|(task, _)| !over.contains(&task))
     })?;
-    Some(sentence(&format!("Last, at {}, {event}", at.unwrap_or("some time"))))
+    Some(sentence(&format!(
+        "Last, at {}, {event}",
+        at.unwrap_or("some time")
+    )))
 }
 
 /// The whole paragraph.
@@ -81,7 +98,9 @@ pub(crate) fn paragraph(
 ) -> String {
     let mut sentences = vec![where_it_is(machine)];
     if let Some(what) = word(machine, "lacks") {
-        sentences.push(format!("It waits for one thing, as all machines do: {what}."));
+        sentences.push(format!(
+            "It waits for one thing, as all machines do: {what}."
+        ));
         sentences.push("dormer goes on by itself when that is mended.".into());
         return sentences.join(" ");
     }
@@ -113,8 +132,15 @@ fn machines_words(machine: &Value) -> Vec<String> {
     if let Some(error) = word(machine, "machineError") {
         told.push(sentence(&format!("The Machine says: {error}")));
     }
-    for condition in machine["machineConditions"].as_array().into_iter().flatten() {
-        told.push(sentence(&format!("Its condition {}", condition_text(condition))));
+    for condition in machine["machineConditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        told.push(sentence(&format!(
+            "Its condition {}",
+            condition_text(condition)
+        )));
     }
     told
 }
@@ -137,19 +163,28 @@ fn numbers(machine: &Value, rollout: &Value) -> Option<String> {
     let set = machine_set(machine, rollout)?;
     let wanted = set["replicas"].as_u64()?;
     let short = ["machines", "ready", "available"];
-    let short = short.iter().any(|key| set[*key].as_u64().is_some_and(|it| it != wanted));
+    let short = short
+        .iter()
+        .any(|key| set[*key].as_u64().is_some_and(|it| it != wanted));
     short.then(|| format!("Its MachineSet {}.", numbers_text(set)))
 }
 
 /// The machine's own MachineSet among its rollout's.
 pub(crate) fn machine_set<'a>(machine: &Value, rollout: &'a Value) -> Option<&'a Value> {
     let owner = word(machine, "owner")?.strip_prefix("MachineSet/")?;
-    rollout["machineSets"].as_array()?.iter().find(|set| word(set, "name") == Some(owner))
+    rollout["machineSets"]
+        .as_array()?
+        .iter()
+        .find(|set| word(set, "name") == Some(owner))
 }
 
 /// `windows has 2 of 3 Machines, 1 ready, 1 available`.
 pub(crate) fn numbers_text(set: &Value) -> String {
-    let number = |key: &str| set[key].as_u64().map_or_else(|| "?".into(), |it| it.to_string());
+    let number = |key: &str| {
+        set[key]
+            .as_u64()
+            .map_or_else(|| "?".into(), |it| it.to_string())
+    };
     format!(
         "{} has {} of {} Machines, {} ready, {} available",
         word(set, "name").unwrap_or_default(),
@@ -168,7 +203,11 @@ fn reason(why: &str) -> String {
     let all: Vec<&str> = list.split(", ").collect();
     let more = all.len().saturating_sub(DIFFERENCES);
     let named = all[..all.len() - more].join(", ");
-    let more = if more > 0 { format!(" and {more} more (dormer plan)") } else { String::new() };
+    let more = if more > 0 {
+        format!(" and {more} more (dormer plan)")
+    } else {
+        String::new()
+    };
     format!("What is to change: {named}{more}.")
 }
 
@@ -177,8 +216,13 @@ fn sentence(text: &str) -> String {
 }
 
 fn where_it_is(machine: &Value) -> String {
-    let name = word(machine, "name").or_else(|| word(machine, "uid")).unwrap_or("It");
-    let mut text = format!("{name} is {}", word(machine, "state").unwrap_or("somewhere"));
+    let name = word(machine, "name")
+        .or_else(|| word(machine, "uid"))
+        .unwrap_or("It");
+    let mut text = format!(
+        "{name} is {}",
+        word(machine, "state").unwrap_or("somewhere")
+    );
     if let Some(phase) =
         word(machine, "phase").filter(|phase| !text.to_lowercase().ends_with(*phase))
     {
@@ -209,7 +253,9 @@ fn versions(machine: &Value) -> String {
 /// What is being tried, or was.
 fn tried(task: &Value) -> Vec<String> {
     let name = word(task, "name").unwrap_or("a task");
-    let of = task["attemptsMax"].as_u64().filter(|max| *max < u64::from(u16::MAX));
+    let of = task["attemptsMax"]
+        .as_u64()
+        .filter(|max| *max < u64::from(u16::MAX));
     let of = of.map_or_else(String::new, |max| format!(" of {max}"));
     let attempt = task["attempt"].as_u64().unwrap_or_default();
     let mut told = Vec::new();
@@ -221,8 +267,9 @@ fn tried(task: &Value) -> Vec<String> {
             "{name} failed at attempt {attempt}{of} ({code}: {message}){until}"
         )));
     } else {
-        let long =
-            task["sinceSeconds"].as_u64().map_or_else(String::new, |s| format!(" for {}", span(s)));
+        let long = task["sinceSeconds"]
+            .as_u64()
+            .map_or_else(String::new, |s| format!(" for {}", span(s)));
         told.push(format!(
             "{name} is under way{long}, attempt {attempt}{of}{}.",
             progress(&task["heartbeat"])
@@ -232,11 +279,20 @@ fn tried(task: &Value) -> Vec<String> {
 }
 
 fn progress(beat: &Value) -> String {
-    let Some(step) = word(beat, "step") else { return String::new() };
-    let (done, of) = (beat["done"].as_u64().unwrap_or(0), beat["of"].as_u64().unwrap_or(0));
+    let Some(step) = word(beat, "step") else {
+        return String::new();
+    };
+    let (done, of) = (
+        beat["done"].as_u64().unwrap_or(0),
+        beat["of"].as_u64().unwrap_or(0),
+    );
     let unit = word(beat, "unit").unwrap_or_default();
     let worker = word(beat, "worker").unwrap_or("a worker");
-    let amount = if of > 0 { format!(", {done} of {of} {unit}") } else { String::new() };
+    let amount = if of > 0 {
+        format!(", {done} of {of} {unit}")
+    } else {
+        String::new()
+    };
     format!(", at {worker}, step {step}{amount}")
 }
 

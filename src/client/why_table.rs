@@ -66,8 +66,15 @@ fn standing(phase: Phase) -> State {
         name: "win-a".into(),
         uid: "uid-a".into(),
     };
-    let owner = Owner { kind: "MachineSet".into(), name: "windows".into(), uid: "uid-set".into() };
-    let desired = Desired { version: "11.0.0-9fc46aca439d".into(), payload: "11.0.0".into() };
+    let owner = Owner {
+        kind: "MachineSet".into(),
+        name: "windows".into(),
+        uid: "uid-set".into(),
+    };
+    let desired = Desired {
+        version: "11.0.0-9fc46aca439d".into(),
+        payload: "11.0.0".into(),
+    };
     State {
         phase,
         machine: Some(MachineFact {
@@ -81,42 +88,70 @@ fn standing(phase: Phase) -> State {
             desired: [("*".to_owned(), desired)].into(),
             ..PoolSettings::default()
         }),
-        host: Host { node_name: Some("win-a.ec2.internal".into()), ..Host::default() },
+        host: Host {
+            node_name: Some("win-a.ec2.internal".into()),
+            ..Host::default()
+        },
         ..State::default()
     }
 }
 
 /// One that served with the version before, and is being replaced.
 fn serving(phase: Phase) -> State {
-    let node = NodeFact { name: "win-a.ec2.internal".into(), ready: true, ..NodeFact::default() };
+    let node = NodeFact {
+        name: "win-a.ec2.internal".into(),
+        ready: true,
+        ..NodeFact::default()
+    };
     let mut state = standing(phase);
     if let Some(machine) = &mut state.machine {
         machine.phase = Some("Running".into());
     }
     let version = Some("10.9.0-37cb91f94d5f".into());
-    State { node: Some(node), version, served: true, lease: Lease::Wanted, ..state }
+    State {
+        node: Some(node),
+        version,
+        served: true,
+        lease: Lease::Wanted,
+        ..state
+    }
 }
 
 fn failed(from: Phase, code: &str, message: &str) -> Trouble {
     let failure = Failure::lasting(code, message);
-    shown_as(&standing(Phase::Failed { from: Box::new(from), failure }), Vec::new())
+    shown_as(
+        &standing(Phase::Failed {
+            from: Box::new(from),
+            failure,
+        }),
+        Vec::new(),
+    )
 }
 
 /// A task that failed, and is tried again in ten seconds.
 fn waits(phase: Phase, task: Task, attempt: u64, code: &str, message: &str) -> Trouble {
     let failure = Failure::transient(code, message);
-    let phase_of = TaskPhase::Waiting { until: NOW.plus_ms(10_000), failure };
+    let phase_of = TaskPhase::Waiting {
+        until: NOW.plus_ms(10_000),
+        failure,
+    };
     shown_as(&standing(phase), vec![(task, attempt, phase_of)])
 }
 
 fn shown_as(state: &State, tasks: Vec<(Task, u64, TaskPhase)>) -> Trouble {
     let live = Live::default();
-    Trouble { machine: machine(state, tasks, &live), rollout: None }
+    Trouble {
+        machine: machine(state, tasks, &live),
+        rollout: None,
+    }
 }
 
 fn machine(state: &State, tasks: Vec<(Task, u64, TaskPhase)>, live: &Live) -> Value {
     let open = |(body, attempt, phase)| OpenTask {
-        key: TaskKey { seq: Seq(7), ordinal: 0 },
+        key: TaskKey {
+            seq: Seq(7),
+            ordinal: 0,
+        },
         body,
         policy: RetryPolicy::PATIENT,
         first_at: ENTERED,
@@ -129,7 +164,10 @@ fn machine(state: &State, tasks: Vec<(Task, u64, TaskPhase)>, live: &Live) -> Va
         seq: Seq(7),
         began: ENTERED,
         state: state.clone().into(),
-        entered: Entered { seq: Seq(7), at: ENTERED },
+        entered: Entered {
+            seq: Seq(7),
+            at: ENTERED,
+        },
         tasks: tasks.into_iter().map(open).collect(),
         timers: BTreeMap::new(),
         outbox: Vec::new(),
@@ -144,12 +182,26 @@ fn machine(state: &State, tasks: Vec<(Task, u64, TaskPhase)>, live: &Live) -> Va
 }
 
 fn probe() -> Task {
-    Task::Probe { host: HostRef { address: "10.0.0.9".into(), ..HostRef::default() } }
+    Task::Probe {
+        host: HostRef {
+            address: "10.0.0.9".into(),
+            ..HostRef::default()
+        },
+    }
 }
 
 fn converge(section: Section) -> Task {
-    let host = HostRef { address: "10.0.0.9".into(), ..HostRef::default() };
-    Task::Converge { host, section, desired: Desired::default(), generation: 1, node_name: None }
+    let host = HostRef {
+        address: "10.0.0.9".into(),
+        ..HostRef::default()
+    };
+    Task::Converge {
+        host,
+        section,
+        desired: Desired::default(),
+        generation: 1,
+        node_name: None,
+    }
 }
 
 fn converging(attempt: u64, code: &str, message: &str) -> Trouble {
@@ -158,16 +210,30 @@ fn converging(attempt: u64, code: &str, message: &str) -> Trouble {
 }
 
 fn change() -> Change {
-    let differs =
-        ["kubelet.exe (not uploaded)", "containerd.exe (not uploaded)", "kubelet (other)"];
+    let differs = [
+        "kubelet.exe (not uploaded)",
+        "containerd.exe (not uploaded)",
+        "kubelet (other)",
+    ];
     let differs = differs.iter().chain(&["csi-proxy.exe (not uploaded)"]);
-    Change { how: How::Recreate, differs: differs.map(|it| (*it).to_owned()).collect() }
+    Change {
+        how: How::Recreate,
+        differs: differs.map(|it| (*it).to_owned()).collect(),
+    }
 }
 
 /// A drain that one pod holds.
 fn evicting(pod: &str, why: &str) -> Trouble {
-    let blockers = vec![Blocker { pod: pod.into(), why: why.into() }];
-    let drain = Drain { evicted: 4, left: 1, blockers, force: false };
+    let blockers = vec![Blocker {
+        pod: pod.into(),
+        why: why.into(),
+    }];
+    let drain = Drain {
+        evicted: 4,
+        left: 1,
+        blockers,
+        force: false,
+    };
     shown_as(&serving(Phase::Evicting(change(), drain)), Vec::new())
 }
 
@@ -175,7 +241,11 @@ fn upload() -> Trouble {
     let live = Live::default();
     let run = RunId::new("machine", "uid-a").unwrap();
     live.beat(Heartbeat {
-        task: dormer_proto::id::TaskId { run, seq: Seq(7), ordinal: 0 },
+        task: dormer_proto::id::TaskId {
+            run,
+            seq: Seq(7),
+            ordinal: 0,
+        },
         attempt: Attempt(1),
         worker: "worker-1".into(),
         step: "upload".into(),
@@ -185,9 +255,15 @@ fn upload() -> Trouble {
         lacks: None,
     });
     let state = standing(Phase::ConvergingHost { rebooted: false });
-    let phase = TaskPhase::InFlight { at: ENTERED, issued: None };
+    let phase = TaskPhase::InFlight {
+        at: ENTERED,
+        issued: None,
+    };
     let tasks = vec![(converge(Section::Host), 1, phase)];
-    Trouble { machine: machine(&state, tasks, &live), rollout: None }
+    Trouble {
+        machine: machine(&state, tasks, &live),
+        rollout: None,
+    }
 }
 
 /// Its Machine as the cloud has it.
@@ -212,16 +288,21 @@ fn refused(phase: &str, error: Option<&str>, condition: Option<(&str, &str, &str
     let mut state = with_cloud(standing(Phase::Address), phase, error);
     if let Some(machine) = &mut state.machine {
         machine.addresses.clear();
-        let told = condition.into_iter().map(|(kind, reason, message)| ConditionFact {
-            kind: kind.into(),
-            status: "False".into(),
-            reason: reason.into(),
-            message: message.into(),
-        });
+        let told = condition
+            .into_iter()
+            .map(|(kind, reason, message)| ConditionFact {
+                kind: kind.into(),
+                status: "False".into(),
+                reason: reason.into(),
+                message: message.into(),
+            });
         machine.conditions = told.collect();
     }
     let set = json!({"name": "windows", "replicas": 3, "machines": 3, "ready": 2, "available": 2});
-    Trouble { rollout: Some(json!({"machineSets": [set]})), ..shown_as(&state, Vec::new()) }
+    Trouble {
+        rollout: Some(json!({"machineSets": [set]})),
+        ..shown_as(&state, Vec::new())
+    }
 }
 
 /// No fault of the simulated world: what the Machine API says of a cloud that refuses.
@@ -239,7 +320,10 @@ fn clouds() -> Vec<(&'static str, Trouble)> {
 
 fn behind(rollout: Value) -> Trouble {
     let trouble = shown_as(&serving(Phase::LeaseWait(change())), Vec::new());
-    Trouble { rollout: Some(rollout), ..trouble }
+    Trouble {
+        rollout: Some(rollout),
+        ..trouble
+    }
 }
 
 /// What the host does in each phase, by the fault that brings it there.
@@ -329,7 +413,10 @@ fn every_fault_has_its_true_cause_and_a_next_step_with_a_command() {
     text += "\n# And of what the Machine API says without any fault of ours:\n";
     for (what, trouble) in clouds() {
         let why = paragraph(&trouble.machine, None, trouble.rollout.as_ref());
-        assert!(why.contains("windows has 3 of 3 Machines, 2 ready, 2 available"), "{what}: {why}");
+        assert!(
+            why.contains("windows has 3 of 3 Machines, 2 ready, 2 available"),
+            "{what}: {why}"
+        );
         text += &format!("\n{what}\n  {}\n", why.replace(". ", ".\n  "));
     }
     text += "\n# dormer gets over these by itself:\n";
@@ -338,7 +425,10 @@ fn every_fault_has_its_true_cause_and_a_next_step_with_a_command() {
     }
     for fault in Fault::ALL {
         let name = fault.name();
-        assert!(told.contains(&name) != GOT_OVER.contains(&name), "{name} is told of once");
+        assert!(
+            told.contains(&name) != GOT_OVER.contains(&name),
+            "{name} is told of once"
+        );
     }
     expect_file!["../../tests/why.txt"].assert_eq(&text);
 }

@@ -104,17 +104,32 @@ pub(crate) struct Settings {
     pub(crate) store: Option<String>,
 
     /// What this process does, several with commas between them [default: all]; some of them only with NATS
-    #[arg(long = "role", env = "DORMER_ROLE", value_delimiter = ',', value_name = "ROLE")]
+    #[arg(
+        long = "role",
+        env = "DORMER_ROLE",
+        value_delimiter = ',',
+        value_name = "ROLE"
+    )]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) role: Vec<Role>,
 
     /// A folder with a payload, what is installed on hosts (may be given several times)
-    #[arg(long, env = "DORMER_PAYLOAD", value_delimiter = ',', value_name = "DIR")]
+    #[arg(
+        long,
+        env = "DORMER_PAYLOAD",
+        value_delimiter = ',',
+        value_name = "DIR"
+    )]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) payload: Vec<PathBuf>,
 
     /// A file that is laid over the built-in profile (may be given several times, later ones on top)
-    #[arg(long, env = "DORMER_PROFILE_LAYER", value_delimiter = ',', value_name = "FILE")]
+    #[arg(
+        long,
+        env = "DORMER_PROFILE_LAYER",
+        value_delimiter = ',',
+        value_name = "FILE"
+    )]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) profile_layer: Vec<PathBuf>,
 
@@ -173,7 +188,12 @@ pub(crate) struct Settings {
     pub(crate) review_seconds: Option<u64>,
     /// With --authentication token: the bearer token that programs send; better in the environment or the file than on
     /// the command line
-    #[arg(long, env = "DORMER_ACCESS_TOKEN", hide_env_values = true, value_name = "SECRET")]
+    #[arg(
+        long,
+        env = "DORMER_ACCESS_TOKEN",
+        hide_env_values = true,
+        value_name = "SECRET"
+    )]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) access_token: Option<Secret>,
     /// What browsers' sessions are sealed with, the same in every console, so that whichever is asked knows them and a
@@ -276,7 +296,11 @@ pub(crate) struct NatsSettings {
     pub(crate) prefix: Option<String>,
 
     /// Copies of each stream [default: 3 in a cluster, 1 on a single server]
-    #[arg(long = "nats-replicas", env = "DORMER_NATS_REPLICAS", value_name = "COUNT")]
+    #[arg(
+        long = "nats-replicas",
+        env = "DORMER_NATS_REPLICAS",
+        value_name = "COUNT"
+    )]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) replicas: Option<usize>,
 
@@ -319,7 +343,11 @@ pub(crate) struct NatsSettings {
     pub(crate) token: Option<Secret>,
 
     /// A credentials file (.creds) in place of user and password; in builds with the feature nats-creds
-    #[arg(long = "nats-credentials", env = "DORMER_NATS_CREDENTIALS", value_name = "FILE")]
+    #[arg(
+        long = "nats-credentials",
+        env = "DORMER_NATS_CREDENTIALS",
+        value_name = "FILE"
+    )]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) credentials: Option<PathBuf>,
 
@@ -329,7 +357,11 @@ pub(crate) struct NatsSettings {
     pub(crate) ca: Option<PathBuf>,
 
     /// Our certificate (PEM), where the server wants one
-    #[arg(long = "nats-certificate", env = "DORMER_NATS_CERTIFICATE", value_name = "FILE")]
+    #[arg(
+        long = "nats-certificate",
+        env = "DORMER_NATS_CERTIFICATE",
+        value_name = "FILE"
+    )]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) certificate: Option<PathBuf>,
 
@@ -441,7 +473,9 @@ fn pod_namespace() -> Option<String> {
 }
 
 fn process_name() -> String {
-    let host = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
+    let host = std::env::var("HOSTNAME")
+        .ok()
+        .filter(|name| !name.is_empty());
     let host = host.or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok());
     let host = host.unwrap_or_else(|| "dormer".into());
     format!("{}-{}", host.trim(), std::process::id())

@@ -11,7 +11,10 @@ use serde_json::Value;
 
 /// The section. `commands` are all that this process has in memory of the machine, task by task.
 pub(super) fn section(machine: &Value, commands: &[RemoteCommand], episodes: &[Episode]) -> Markup {
-    let last = commands.iter().max_by_key(|it| (it.at, &it.task)).map(|it| &it.task);
+    let last = commands
+        .iter()
+        .max_by_key(|it| (it.at, &it.task))
+        .map(|it| &it.task);
     let name = word(machine, "name");
     html! {
         h2 #commands { "Remote commands" }
@@ -35,13 +38,26 @@ pub(super) fn section(machine: &Value, commands: &[RemoteCommand], episodes: &[E
 /// `converge-host (12.0)`, as `dormer trace` and `dormer logs` call it.
 fn called(task: &TaskId, episodes: &[Episode]) -> String {
     let id = format!("{}.{}", task.seq, task.ordinal);
-    let mut tasks = episodes.iter().flat_map(|it| &it.phases).flat_map(|phase| &phase.tasks);
-    let name = tasks.find(|task| task.id == id).map_or("task", |task| task.name.as_str());
+    let mut tasks = episodes
+        .iter()
+        .flat_map(|it| &it.phases)
+        .flat_map(|phase| &phase.tasks);
+    let name = tasks
+        .find(|task| task.id == id)
+        .map_or("task", |task| task.name.as_str());
     format!("{name} ({id})")
 }
 
 fn one(command: &RemoteCommand) -> Markup {
-    let RemoteCommand { attempt, worker, number, head, tail, left_out, .. } = command;
+    let RemoteCommand {
+        attempt,
+        worker,
+        number,
+        head,
+        tail,
+        left_out,
+        ..
+    } = command;
     let (runs, bad) = (command.ended.is_empty(), command.ended != "exit 0");
     html! {
         details data-key=(format!("command-{}.{}-{attempt}-{worker}-{number}", command.task.seq, command.task.ordinal)) {
@@ -64,7 +80,8 @@ fn one(command: &RemoteCommand) -> Markup {
 
 /// A host's words without control characters.
 fn printable(text: &str) -> String {
-    text.replace("\r\n", "\n").replace(|c: char| c.is_control() && c != '\n', " ")
+    text.replace("\r\n", "\n")
+        .replace(|c: char| c.is_control() && c != '\n', " ")
 }
 
 #[cfg(test)]
@@ -75,7 +92,11 @@ mod tests {
 
     fn command(seq: u64, at: u64, ended: &str, head: &str) -> RemoteCommand {
         RemoteCommand {
-            task: TaskId { run: RunId::new("machine", "u").unwrap(), seq: Seq(seq), ordinal: 0 },
+            task: TaskId {
+                run: RunId::new("machine", "u").unwrap(),
+                seq: Seq(seq),
+                ordinal: 0,
+            },
             attempt: Attempt(1),
             worker: "w1".into(),
             number: 1,
@@ -98,15 +119,27 @@ mod tests {
             command(9, 2_000, "exit 1", "<b>\u{1b}[2J</b>"),
         ];
         let shown = section(&machine, &commands, &[]).into_string();
-        assert!(shown.contains("Of task (9.0)") && !shown.contains("before"), "{shown}");
-        assert!(shown.contains("<span class=\"bad\">exit 1</span> after 1.5s"), "{shown}");
+        assert!(
+            shown.contains("Of task (9.0)") && !shown.contains("before"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("<span class=\"bad\">exit 1</span> after 1.5s"),
+            "{shown}"
+        );
         assert!(
             shown.contains("&lt;b&gt; [2J&lt;/b&gt;\n… 7 bytes are left out …\nend"),
             "{shown}"
         );
         let running = section(&machine, &[command(9, 2_000, "", "")], &[]).into_string();
-        assert!(running.contains("is running</span> since <time>"), "{running}");
+        assert!(
+            running.contains("is running</span> since <time>"),
+            "{running}"
+        );
         let none = section(&machine, &[], &[]).into_string();
-        assert!(none.contains("heard of none") && none.contains("dormer logs win-a"), "{none}");
+        assert!(
+            none.contains("heard of none") && none.contains("dormer logs win-a"),
+            "{none}"
+        );
     }
 }

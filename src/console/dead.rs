@@ -24,7 +24,10 @@ pub(super) fn dead(letters: &[Value]) -> Content {
             }
         }
     };
-    Content { title: "Dead letters".into(), main }
+    Content {
+        title: "Dead letters".into(),
+        main,
+    }
 }
 
 fn row(letter: &Value) -> maud::Markup {

@@ -3,8 +3,14 @@
 use maud::{Markup, html};
 
 /// The way of a machine.
-const WAY: [&str; 6] =
-    ["Provisioned", "Reachable", "Configured", "Joined", "Draining", "Recreated"];
+const WAY: [&str; 6] = [
+    "Provisioned",
+    "Reachable",
+    "Configured",
+    "Joined",
+    "Draining",
+    "Recreated",
+];
 /// From one state to the next, and how large each is, in the picture's units.
 const STEP: usize = 152;
 const WIDE: usize = 116;
@@ -62,7 +68,10 @@ fn left(at: usize) -> usize {
 fn arc(from: usize, to: usize, y: usize, bow: i64) -> String {
     let (x, end) = (left(from) + WIDE / 2 - 20, left(to) + WIDE / 2 + 20);
     let far = y as i64 + bow;
-    format!("M{x} {y} C{x} {far} {end} {far} {end} {}", y as i64 + bow.signum() * 2)
+    format!(
+        "M{x} {y} C{x} {far} {end} {far} {end} {}",
+        y as i64 + bow.signum() * 2
+    )
 }
 
 fn spot(name: &str, x: usize, y: usize, here: bool, past: bool) -> Markup {

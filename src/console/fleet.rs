@@ -39,7 +39,9 @@ pub(super) struct Filter {
 /// An empty field of a form says nothing.
 fn said<'de, D: Deserializer<'de>>(field: D) -> Result<Option<String>, D::Error> {
     let text = Option::<String>::deserialize(field)?;
-    Ok(text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()))
+    Ok(text
+        .map(|text| text.trim().to_owned())
+        .filter(|text| !text.is_empty()))
 }
 
 /// Nor does what is no number.
@@ -55,7 +57,10 @@ impl Filter {
             Some(state) => item.view.state == state,
         };
         state
-            && self.pool.as_ref().is_none_or(|pool| item.view.pool == *pool)
+            && self
+                .pool
+                .as_ref()
+                .is_none_or(|pool| item.view.pool == *pool)
             && item.is_called(words)
     }
 
@@ -74,8 +79,11 @@ impl Filter {
 
 /// The page.
 pub(super) fn fleet(look: &Look, live: &Live, filter: &Filter) -> Content {
-    let mut all: Vec<Item<'_>> =
-        look.runs.iter().filter_map(|run| Item::of(run, look.now)).collect();
+    let mut all: Vec<Item<'_>> = look
+        .runs
+        .iter()
+        .filter_map(|run| Item::of(run, look.now))
+        .collect();
     all.sort_by(|one, other| one.place().cmp(&other.place()));
     let needy = all.iter().filter(|item| item.need.is_some()).count();
     let title = match needy {
@@ -83,7 +91,10 @@ pub(super) fn fleet(look: &Look, live: &Live, filter: &Filter) -> Content {
         needy => format!("({needy}) Windows nodes"),
     };
     let names = shown::names(&look.runs);
-    let rollouts = look.runs.iter().filter_map(|run| shown::rollout(run, &names, look.now));
+    let rollouts = look
+        .runs
+        .iter()
+        .filter_map(|run| shown::rollout(run, &names, look.now));
     let rollouts: Vec<Value> = rollouts.collect();
     let main = html! {
         h1 { "Windows nodes" }
@@ -187,7 +198,10 @@ fn list(all: &[Item<'_>], look: &Look, live: &Live, filter: &Filter) -> Markup {
         .split_whitespace()
         .map(str::to_owned)
         .collect();
-    let taken: Vec<&Item<'_>> = all.iter().filter(|item| filter.takes(item, &words)).collect();
+    let taken: Vec<&Item<'_>> = all
+        .iter()
+        .filter(|item| filter.takes(item, &words))
+        .collect();
     let pages = taken.len().div_ceil(ROWS).max(1);
     let page = filter.page.unwrap_or(1).clamp(1, pages);
     let part = taken.iter().skip((page - 1) * ROWS).take(ROWS);

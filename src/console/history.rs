@@ -28,23 +28,38 @@ pub(super) async fn read<P: Ports>(
     run: &Shown,
     part: Part,
 ) -> Result<Vec<Value>, ApiError> {
-    let last = part.before.map_or(run.seq.0, |before| before.saturating_sub(1).min(run.seq.0));
+    let last = part
+        .before
+        .map_or(run.seq.0, |before| before.saturating_sub(1).min(run.seq.0));
     let from = last.saturating_sub(ROWS - 1).max(1);
     let limit = usize::try_from((last + 1).saturating_sub(from).max(1)).unwrap_or(1);
     let page = api.part_of(&run.id, from, limit).await?;
     let records = super::items(&page).to_vec();
-    Ok(records.into_iter().filter(|record| record["seq"].as_u64() <= Some(last)).collect())
+    Ok(records
+        .into_iter()
+        .filter(|record| record["seq"].as_u64() <= Some(last))
+        .collect())
 }
 
 /// The table, with links to what came before and after. `reset` is the run's path, if it can go back to a record.
 pub(super) fn table(records: &[Value], run: &Shown, part: Part, reset: Option<&str>) -> Markup {
     let seq = |record: Option<&Value>| record.and_then(|record| record["seq"].as_u64());
-    let (first, last) = (seq(records.first()).unwrap_or(1), seq(records.last()).unwrap_or(0));
+    let (first, last) = (
+        seq(records.first()).unwrap_or(1),
+        seq(records.last()).unwrap_or(0),
+    );
     let address = |before: u64| {
         let before = (before <= run.seq.0).then(|| before.to_string());
         let episode = part.episode.map(|episode| episode.to_string());
-        let query = query(&[("before", before.as_deref()), ("episode", episode.as_deref())]);
-        if query.is_empty() { "?#history".to_owned() } else { format!("{query}#history") }
+        let query = query(&[
+            ("before", before.as_deref()),
+            ("episode", episode.as_deref()),
+        ]);
+        if query.is_empty() {
+            "?#history".to_owned()
+        } else {
+            format!("{query}#history")
+        }
     };
     html! {
         h2 #history { "What happened" }

@@ -6,8 +6,16 @@ use dormer_proto::id::Timestamp;
 use dormer_workflows::{State, machine::View};
 
 /// States in the order in which a machine passes through them; what needs a person comes first.
-pub(super) const STATES: [&str; 8] =
-    ["Failed", "Provisioned", "Reachable", "Configured", "Draining", "Recreated", "Joined", "Gone"];
+pub(super) const STATES: [&str; 8] = [
+    "Failed",
+    "Provisioned",
+    "Reachable",
+    "Configured",
+    "Draining",
+    "Recreated",
+    "Joined",
+    "Gone",
+];
 /// A machine that is on its way somewhere and has not moved for so long is stuck, in milliseconds: an hour, as the
 /// alert `DormerMachineStuck` has it.
 const STUCK_MS: u64 = 3_600_000;
@@ -38,7 +46,9 @@ pub(super) struct Item<'a> {
 impl<'a> Item<'a> {
     /// `None`: the run is no machine's, or has ended.
     pub(super) fn of(run: &'a Shown, now: Timestamp) -> Option<Self> {
-        let State::Machine(state) = &run.state else { return None };
+        let State::Machine(state) = &run.state else {
+            return None;
+        };
         if run.closed.is_some() {
             return None;
         }
@@ -50,7 +60,12 @@ impl<'a> Item<'a> {
     /// Where it stands in the list: who needs a person, then state by state, then by name.
     pub(super) fn place(&self) -> (bool, Option<Need>, usize, &str) {
         let state = STATES.iter().position(|state| *state == self.view.state);
-        (self.need.is_none(), self.need, state.unwrap_or(STATES.len()), &self.view.name)
+        (
+            self.need.is_none(),
+            self.need,
+            state.unwrap_or(STATES.len()),
+            &self.view.name,
+        )
     }
 
     /// Whether the words of a search are in what people call it.
@@ -66,9 +81,15 @@ impl<'a> Item<'a> {
             view.reason.as_ref(),
         ];
         let fixed = [view.state.to_lowercase(), view.phase.to_lowercase()];
-        let texts: Vec<String> =
-            texts.into_iter().flatten().map(|it| it.to_lowercase()).chain(fixed).collect();
-        words.iter().all(|word| texts.iter().any(|text| text.contains(word)))
+        let texts: Vec<String> = texts
+            .into_iter()
+            .flatten()
+            .map(|it| it.to_lowercase())
+            .chain(fixed)
+            .collect();
+        words
+            .iter()
+            .all(|word| texts.iter().any(|text| text.contains(word)))
     }
 
     /// What is to be said of it in one line: why it failed, or what it waits for.
@@ -77,7 +98,10 @@ impl<'a> Item<'a> {
         if view.state == "Failed" {
             return view.reason.clone().unwrap_or_default();
         }
-        let waits = view.waiting_for.as_ref().map(|what| format!("waits for {what}"));
+        let waits = view
+            .waiting_for
+            .as_ref()
+            .map(|what| format!("waits for {what}"));
         let failure = self.run.tasks.iter().find_map(|task| match &task.phase {
             TaskPhase::Waiting { failure, .. } => Some(format!(
                 "{} failed at attempt {}: {}",
@@ -115,27 +139,50 @@ mod tests {
     use super::*;
 
     fn view(state: &'static str, phase: &'static str) -> View {
-        View { state, phase, ..dormer_workflows::machine::State::default().view() }
+        View {
+            state,
+            phase,
+            ..dormer_workflows::machine::State::default().view()
+        }
     }
 
     #[test]
     fn who_needs_a_person_is_who_failed_was_given_up_is_down_or_does_not_move() {
         assert_eq!(need(&view("Failed", "failed"), 0), Some(Need::Failed));
-        let given_up =
-            View { machine_phase: Some("Failed".into()), ..view("Provisioned", "probing") };
+        let given_up = View {
+            machine_phase: Some("Failed".into()),
+            ..view("Provisioned", "probing")
+        };
         assert_eq!(need(&given_up, 0), Some(Need::GivenUp));
-        let down = View { waiting_for: Some("the Node".into()), ..view("Joined", "serving") };
+        let down = View {
+            waiting_for: Some("the Node".into()),
+            ..view("Joined", "serving")
+        };
         assert_eq!(need(&down, 0), Some(Need::Down));
-        assert_eq!(need(&view("Joined", "waiting for the lease"), STUCK_MS), None);
-        assert_eq!(need(&view("Reachable", "converging the host"), STUCK_MS - 1), None);
-        assert_eq!(need(&view("Reachable", "converging the host"), STUCK_MS), Some(Need::Stuck));
-        let drain =
-            View { reason: Some("a/pod (a budget)".into()), ..view("Draining", "evicting") };
+        assert_eq!(
+            need(&view("Joined", "waiting for the lease"), STUCK_MS),
+            None
+        );
+        assert_eq!(
+            need(&view("Reachable", "converging the host"), STUCK_MS - 1),
+            None
+        );
+        assert_eq!(
+            need(&view("Reachable", "converging the host"), STUCK_MS),
+            Some(Need::Stuck)
+        );
+        let drain = View {
+            reason: Some("a/pod (a budget)".into()),
+            ..view("Draining", "evicting")
+        };
         assert_eq!(
             (need(&drain, HELD_UP_MS - 1), need(&drain, HELD_UP_MS)),
             (None, Some(Need::Stuck))
         );
-        let held = View { halted: Some("held by ann".into()), ..view("Failed", "failed") };
+        let held = View {
+            halted: Some("held by ann".into()),
+            ..view("Failed", "failed")
+        };
         assert_eq!(need(&held, STUCK_MS), None, "somebody has it in hand");
     }
 }

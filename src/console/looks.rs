@@ -40,7 +40,14 @@ impl Look {
     /// Looks at the store now.
     pub(super) async fn at<P: Ports>(api: &Api<P>) -> Result<Self, crate::api::ApiError> {
         let (runs, dead, now) = api.standing().await?;
-        Ok(Self { number: 0, tick: 0, runs: Arc::new(runs), dead, now, trouble: None })
+        Ok(Self {
+            number: 0,
+            tick: 0,
+            runs: Arc::new(runs),
+            dead,
+            now,
+            trouble: None,
+        })
     }
 
     /// How many records there are in all: it grows with each, so it says how fresh a page is.
@@ -88,7 +95,9 @@ impl Looks {
     /// How many are told.
     pub(super) fn followers(&self) -> usize {
         let telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        telling.upgrade().map_or(0, |sender| sender.receiver_count())
+        telling
+            .upgrade()
+            .map_or(0, |sender| sender.receiver_count())
     }
 
     /// Ends the telling if nobody listens, under the lock under which listeners come.
@@ -107,7 +116,9 @@ async fn look_on<P: Ports>(looks: Arc<Looks>, api: Arc<Api<P>>, sender: Arc<Send
     while !looks.nobody_listens(&sender) {
         if let Some(mut look) = next(&api, last.as_ref()).await {
             let due = told.elapsed() >= TELL_EVERY;
-            let before = last.as_ref().map_or((0, 0), |before| (before.number, before.tick));
+            let before = last
+                .as_ref()
+                .map_or((0, 0), |before| (before.number, before.tick));
             if due || last.as_ref().is_none_or(|before| !before.same(&look)) {
                 (look.number, look.tick) = (before.0 + 1, before.1 + u64::from(due));
                 if due {
@@ -135,7 +146,10 @@ async fn next<P: Ports>(api: &Api<P>, last: Option<&Look>) -> Option<Look> {
                 now: Timestamp(0),
                 trouble: None,
             };
-            Some(Look { trouble, ..last.cloned().unwrap_or_else(nothing) })
+            Some(Look {
+                trouble,
+                ..last.cloned().unwrap_or_else(nothing)
+            })
         }
     }
 }
@@ -147,7 +161,9 @@ pub(super) struct Drawn<K> {
 
 impl<K> Default for Drawn<K> {
     fn default() -> Self {
-        Self { pages: HashMap::new() }
+        Self {
+            pages: HashMap::new(),
+        }
     }
 }
 
@@ -157,7 +173,10 @@ const DRAWN_MAX: usize = 64;
 impl<K: std::hash::Hash + Eq + Clone> Drawn<K> {
     /// The page as it was drawn at that mark.
     pub(super) fn at(&self, page: &K, mark: u64) -> Option<bytes::Bytes> {
-        self.pages.get(page).filter(|drawn| drawn.0 == mark).map(|drawn| drawn.1.clone())
+        self.pages
+            .get(page)
+            .filter(|drawn| drawn.0 == mark)
+            .map(|drawn| drawn.1.clone())
     }
 
     /// Keeps it.

@@ -40,8 +40,11 @@ const FIELDS: [(&str, &str); 9] = [
     ("Run", "run"),
 ];
 /// Moments worth a line.
-const MOMENTS: [(&str, &str); 3] =
-    [("Created", "created"), ("In this state since", "since"), ("Ended", "closed")];
+const MOMENTS: [(&str, &str); 3] = [
+    ("Created", "created"),
+    ("In this state since", "since"),
+    ("Ended", "closed"),
+];
 /// Episodes that are named as links, the newest.
 const EPISODES: usize = 12;
 
@@ -66,7 +69,9 @@ pub(super) async fn read<P: Ports>(
     called: &str,
     part: Part,
 ) -> Result<Content, ApiError> {
-    let machine = reads::machine(Of(Arc::clone(api)), Path(called.to_owned())).await?.0;
+    let machine = reads::machine(Of(Arc::clone(api)), Path(called.to_owned()))
+        .await?
+        .0;
     let uid = word(&machine, "uid");
     let run = machine_run(uid).ok().and_then(|id| look.run(&id));
     let run = run.ok_or_else(|| ApiError::absent("machine", called, "dormer get machines"))?;
@@ -75,11 +80,17 @@ pub(super) async fn read<P: Ports>(
     let commands = api.live().commands(&run.id);
     let rollout = rollout_of(&machine, look);
     let from = run.seq.0.saturating_sub(reason::LOOK_BACK).max(1);
-    let latest = api.part_of(&run.id, from, reason::LOOK_BACK as usize + 1).await?;
+    let latest = api
+        .part_of(&run.id, from, reason::LOOK_BACK as usize + 1)
+        .await?;
     let last = reason::failure_in(super::items(&latest), &machine);
     let why = reason::paragraph(&machine, last.as_deref(), rollout.as_ref());
     let next = advice::next_step(&machine, rollout.as_ref());
-    let why = why.strip_suffix(&next).unwrap_or(&why).trim_end().to_owned();
+    let why = why
+        .strip_suffix(&next)
+        .unwrap_or(&why)
+        .trim_end()
+        .to_owned();
     let told = Told {
         machine: &machine,
         run,
@@ -182,7 +193,12 @@ fn life(told: &Told<'_>) -> Markup {
     let named = |episode: &&Episode| episode.kind != "serving";
     let chosen = match told.part.episode {
         Some(seq) => told.episodes.iter().find(|episode| episode.seq == seq),
-        None => told.episodes.iter().rev().find(named).or(told.episodes.last()),
+        None => told
+            .episodes
+            .iter()
+            .rev()
+            .find(named)
+            .or(told.episodes.last()),
     };
     html! {
         h2 #life { "Its life" }
@@ -213,7 +229,11 @@ fn headline(episode: &Episode, now: u64) -> String {
         (Some(_), result) => result,
     };
     let to = episode.to.map_or_else(|| "now".to_owned(), moment);
-    format!("{}, {} to {to}, {long}: {how}.", episode.kind, moment(episode.from))
+    format!(
+        "{}, {} to {to}, {long}: {how}.",
+        episode.kind,
+        moment(episode.from)
+    )
 }
 
 fn known(machine: &Value, rollout: Option<&Value>) -> Markup {
@@ -242,22 +262,38 @@ mod tests {
     use serde_json::json;
 
     fn offered(machine: &Value) -> Vec<&'static str> {
-        ACTIONS.iter().filter(|action| fits(action, machine)).map(|action| action.name).collect()
+        ACTIONS
+            .iter()
+            .filter(|action| fits(action, machine))
+            .map(|action| action.name)
+            .collect()
     }
 
     #[test]
     fn only_what_does_something_is_a_button() {
         let failed = json!({"state": "Failed", "phase": "failed", "enteredSeq": 7});
-        assert_eq!(offered(&failed), ["retry", "pause", "hold", "drain", "recreate", "remove"]);
+        assert_eq!(
+            offered(&failed),
+            ["retry", "pause", "hold", "drain", "recreate", "remove"]
+        );
         let paused = json!({"state": "Joined", "phase": "serving", "halted": "paused by ann"});
         assert_eq!(offered(&paused), ["resume", "drain", "recreate", "remove"]);
         let draining = json!({"state": "Draining", "phase": "evicting", "token": 4});
-        assert_eq!(offered(&draining), ["pause", "hold", "drain", "recreate", "abort"]);
+        assert_eq!(
+            offered(&draining),
+            ["pause", "hold", "drain", "recreate", "abort"]
+        );
         let waits = json!({"state": "Joined", "phase": "waiting for approval"});
         assert!(offered(&waits).contains(&"approve"));
         let by = |name: &str| {
-            against(dormer_workflows::actions::action(On::Machine, name).unwrap(), &failed)
+            against(
+                dormer_workflows::actions::action(On::Machine, name).unwrap(),
+                &failed,
+            )
         };
-        assert_eq!((by("retry"), by("recreate"), by("pause")), (Some(7), Some(7), None));
+        assert_eq!(
+            (by("retry"), by("recreate"), by("pause")),
+            (Some(7), Some(7), None)
+        );
     }
 }

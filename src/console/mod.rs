@@ -81,10 +81,23 @@ fn router<P: Ports>(api: Arc<Api<P>>) -> Router {
         .route("/machines/{machine}", get(machine_page))
         .route("/rollouts/{pool}", get(rollout_page))
         .route("/dead", get(dead_page))
-        .route("/console.css", get(|| async { asset("text/css", page::STYLE) }))
-        .route("/console.js", get(|| async { asset("text/javascript", page::SCRIPT) }))
-        .route("/icon.svg", get(|| async { asset("image/svg+xml", page::ICON) }))
-        .with_state(Arc::new(Console { api, looks: Arc::default(), drawn }))
+        .route(
+            "/console.css",
+            get(|| async { asset("text/css", page::STYLE) }),
+        )
+        .route(
+            "/console.js",
+            get(|| async { asset("text/javascript", page::SCRIPT) }),
+        )
+        .route(
+            "/icon.svg",
+            get(|| async { asset("image/svg+xml", page::ICON) }),
+        )
+        .with_state(Arc::new(Console {
+            api,
+            looks: Arc::default(),
+            drawn,
+        }))
 }
 
 async fn fleet_page<P: Ports>(
@@ -164,7 +177,9 @@ fn guarded(
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
+    headers
+        .entry(CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-cache"));
     headers.insert(VARY, HeaderValue::from_static("accept"));
     response
 }
@@ -184,7 +199,10 @@ mod tests {
         let (status, policy, fleet) = site.page("/").await;
         assert_eq!(status, 200);
         assert!(policy.contains("default-src 'none'"), "{policy}");
-        assert!(fleet.contains("<a href=\"/machines/u1\">win-u1</a>"), "{fleet}");
+        assert!(
+            fleet.contains("<a href=\"/machines/u1\">win-u1</a>"),
+            "{fleet}"
+        );
         assert!(fleet.contains("data-state=\"Provisioned\""), "{fleet}");
         let (status, _, machine) = site.page("/machines/win-u1").await;
         assert_eq!(status, 200);
@@ -200,12 +218,18 @@ mod tests {
             assert!(machine.contains(expected), "{expected}: {machine}");
         }
         let (status, _, rollout) = site.page("/rollouts/windows").await;
-        assert!(status == 404 || rollout.contains("rollouts/windows/actions/pause"), "{rollout}");
+        assert!(
+            status == 404 || rollout.contains("rollouts/windows/actions/pause"),
+            "{rollout}"
+        );
         for asset in ["/console.js", "/console.css", "/icon.svg"] {
             assert_eq!(site.page(asset).await.0, 200);
         }
         let (status, _, nobody) = site.page("/machines/nobody").await;
-        assert!(status == 404 && nobody.contains("there is no machine"), "{nobody}");
+        assert!(
+            status == 404 && nobody.contains("there is no machine"),
+            "{nobody}"
+        );
         assert!(site.page("/dead").await.2.contains("There are none."));
         site.end().await;
     }
@@ -224,7 +248,11 @@ mod tests {
         ] {
             let (status, _, page) = site.page(&format!("/{query}")).await;
             assert_eq!(status, 200, "{query}");
-            assert_eq!(page.contains("<tr data-key=\"u1\">"), found, "{query}: {page}");
+            assert_eq!(
+                page.contains("<tr data-key=\"u1\">"),
+                found,
+                "{query}: {page}"
+            );
         }
         let (_, _, page) = site.page("/?q=%22%3E%3Cb%3E").await;
         assert!(page.contains("value=\"&quot;&gt;&lt;b&gt;\""), "{page}");
@@ -238,7 +266,10 @@ mod tests {
         site.post("/machines/u1/actions/pause", &why).await;
         let (_, _, page) = site.page("/machines/u1").await;
         assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
-        assert!(!page.contains("<script>alert") && !page.contains("<b>ann"), "{page}");
+        assert!(
+            !page.contains("<script>alert") && !page.contains("<b>ann"),
+            "{page}"
+        );
         assert!(page.contains("machines/u1/actions/resume"), "{page}");
         site.end().await;
     }

@@ -75,12 +75,18 @@ fn sure() -> Markup {
 pub(super) fn failed(error: &ApiError) -> Content {
     let (what, advice) = error.told();
     let main = html! { h1 { (what) } p { (advice) } p { a href="/" { "All machines" } } };
-    Content { title: "Not shown".into(), main }
+    Content {
+        title: "Not shown".into(),
+        main,
+    }
 }
 
 /// A text field of a thing; nothing is a dash.
 pub(super) fn word<'a>(thing: &'a Value, key: &str) -> &'a str {
-    thing[key].as_str().filter(|text| !text.is_empty()).unwrap_or("–")
+    thing[key]
+        .as_str()
+        .filter(|text| !text.is_empty())
+        .unwrap_or("–")
 }
 
 /// How long ago something was, for people: `12 s`, `5 min`, `3 h`, `2 d`.
@@ -101,7 +107,8 @@ pub(super) fn since(thing: &Value) -> Markup {
 
 /// `2026-11-21 07:00:00` of an RFC 3339 time.
 pub(super) fn clock(at: &str) -> String {
-    at.get(..19).map_or_else(|| at.to_owned(), |at| at.replace('T', " "))
+    at.get(..19)
+        .map_or_else(|| at.to_owned(), |at| at.replace('T', " "))
 }
 
 /// A state, in its colour.
@@ -111,7 +118,10 @@ pub(super) fn state(name: &str) -> Markup {
 
 /// What a machine's node carries, and what it should.
 pub(super) fn version(machine: &Value) -> Markup {
-    let (has, wants) = (machine["version"].as_str(), machine["desiredVersion"].as_str());
+    let (has, wants) = (
+        machine["version"].as_str(),
+        machine["desiredVersion"].as_str(),
+    );
     html! {
         code { (has.unwrap_or("–")) }
         @if let Some(wants) = wants.filter(|wants| Some(*wants) != has) { " → " code { (wants) } }
@@ -121,7 +131,10 @@ pub(super) fn version(machine: &Value) -> Markup {
 /// A task under way.
 pub(super) fn busy(task: &Value) -> Markup {
     let beat = &task["heartbeat"];
-    let (done, of) = (beat["done"].as_u64().unwrap_or(0), beat["of"].as_u64().unwrap_or(0));
+    let (done, of) = (
+        beat["done"].as_u64().unwrap_or(0),
+        beat["of"].as_u64().unwrap_or(0),
+    );
     let unit = beat["unit"].as_str().unwrap_or_default();
     html! {
         div.busy data-key=(word(task, "task")) {
@@ -186,17 +199,28 @@ pub(super) fn pager(
 
 /// `?a=b&c=d` of the fields that say something.
 pub(super) fn query(fields: &[(&str, Option<&str>)]) -> String {
-    let said = fields.iter().filter_map(|(name, value)| Some((name, (*value)?)));
-    let said: Vec<String> =
-        said.map(|(name, value)| format!("{name}={}", escaped(value))).collect();
-    if said.is_empty() { String::new() } else { format!("?{}", said.join("&")) }
+    let said = fields
+        .iter()
+        .filter_map(|(name, value)| Some((name, (*value)?)));
+    let said: Vec<String> = said
+        .map(|(name, value)| format!("{name}={}", escaped(value)))
+        .collect();
+    if said.is_empty() {
+        String::new()
+    } else {
+        format!("?{}", said.join("&"))
+    }
 }
 
 /// A value as an address has it.
 fn escaped(value: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
     let one = |byte: u8| {
-        if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+        if plain(&byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
     };
     value.bytes().map(one).collect()
 }
@@ -226,12 +250,20 @@ pub(super) fn why() -> Markup {
 
 fn capital(word: &str) -> String {
     let mut letters = word.chars();
-    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
+    letters
+        .next()
+        .into_iter()
+        .flat_map(char::to_uppercase)
+        .chain(letters)
+        .collect()
 }
 
 /// The texts of a list.
 pub(super) fn texts(list: &Value) -> impl Iterator<Item = &str> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str)
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
 }
 
 #[cfg(test)]
@@ -240,7 +272,10 @@ mod tests {
 
     #[test]
     fn addresses_and_amounts_are_as_they_should_be() {
-        assert_eq!(query(&[("q", Some("a b&c/é")), ("page", None)]), "?q=a%20b%26c%2F%C3%A9");
+        assert_eq!(
+            query(&[("q", Some("a b&c/é")), ("page", None)]),
+            "?q=a%20b%26c%2F%C3%A9"
+        );
         assert_eq!(query(&[("q", None)]), "");
         assert_eq!(amount(1_234, "bytes"), "1.2 kB");
         assert_eq!(amount(45_600_000, "bytes"), "45.6 MB");

@@ -41,8 +41,14 @@ const SHAPES: [(&str, &str); 9] = [
 
 /// The variables of the first `:root` block after `from`.
 fn variables(from: &str) -> BTreeMap<&str, &str> {
-    let block = from.split(":root {").nth(1).and_then(|rest| rest.split('}').next()).unwrap();
-    let lines = block.split(';').filter_map(|line| line.trim().strip_prefix("--"));
+    let block = from
+        .split(":root {")
+        .nth(1)
+        .and_then(|rest| rest.split('}').next())
+        .unwrap();
+    let lines = block
+        .split(';')
+        .filter_map(|line| line.trim().strip_prefix("--"));
     lines
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name, value.trim()))
@@ -53,9 +59,16 @@ fn variables(from: &str) -> BTreeMap<&str, &str> {
 fn luminance(colour: &str) -> f64 {
     let part = |at: usize| {
         let value = f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap()) / 255.0;
-        if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+        if value <= 0.04045 {
+            value / 12.92
+        } else {
+            ((value + 0.055) / 1.055).powf(2.4)
+        }
     };
-    assert!(colour.len() == 7 && colour.starts_with('#'), "{colour} is not #rrggbb");
+    assert!(
+        colour.len() == 7 && colour.starts_with('#'),
+        "{colour} is not #rrggbb"
+    );
     0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5)
 }
 
@@ -67,11 +80,17 @@ fn contrast(one: &str, other: &str) -> f64 {
 #[test]
 fn every_colour_is_readable_in_light_and_in_dark() {
     assert!((contrast("#000000", "#ffffff") - 21.0).abs() < 1e-9);
-    let dark = STYLE.split("prefers-color-scheme: dark").nth(1).expect("a dark scheme");
+    let dark = STYLE
+        .split("prefers-color-scheme: dark")
+        .nth(1)
+        .expect("a dark scheme");
     let mut poor = Vec::new();
     for (scheme, text) in [("light", STYLE), ("dark", dark)] {
         let colours = variables(text);
-        let pairs = TEXT.iter().map(|it| (it, 4.5)).chain(SHAPES.iter().map(|it| (it, 3.0)));
+        let pairs = TEXT
+            .iter()
+            .map(|it| (it, 4.5))
+            .chain(SHAPES.iter().map(|it| (it, 3.0)));
         for ((one, other), least) in pairs {
             let found = contrast(colours[one], colours[other]);
             if found < least {
@@ -89,7 +108,10 @@ fn every_colour_is_readable_in_light_and_in_dark() {
 fn there_are_no_colours_beside_the_variables() {
     let outside = STYLE.split("box-sizing").nth(1).expect("the rules");
     let hex = outside.match_indices('#').filter(|(at, _)| {
-        let digits = outside[at + 1..].chars().take_while(char::is_ascii_hexdigit).count();
+        let digits = outside[at + 1..]
+            .chars()
+            .take_while(char::is_ascii_hexdigit)
+            .count();
         let end = outside[at + 1 + digits..].starts_with([';', ' ', '}']);
         digits >= 3 && end && !outside[at + 1..].starts_with("0008")
     });

@@ -150,7 +150,10 @@ fn place(at: u64, (from, to): (u64, u64)) -> f64 {
 
 fn axis(from: u64, to: u64, height: usize) -> Markup {
     let whole = to.saturating_sub(from).max(1);
-    let apart = DISTANCES.into_iter().find(|it| whole / it <= MARKS).unwrap_or(whole);
+    let apart = DISTANCES
+        .into_iter()
+        .find(|it| whole / it <= MARKS)
+        .unwrap_or(whole);
     html! {
         @for mark in (0..=whole / apart).map(|mark| mark * apart) {
             @let x = percent(place(from + mark, (from, to)));
@@ -191,8 +194,19 @@ fn phase(phase: &Phase, end: u64) -> Vec<Row> {
     };
     let to = phase.to.unwrap_or(end);
     let told = format!("{label}, {}", lasted(phase.from, to));
-    let bar = Bar { kind: Kind::Phase, from: phase.from, to, told };
-    let mut rows = vec![Row { label, below: false, from: phase.from, to, bars: vec![bar] }];
+    let bar = Bar {
+        kind: Kind::Phase,
+        from: phase.from,
+        to,
+        told,
+    };
+    let mut rows = vec![Row {
+        label,
+        below: false,
+        from: phase.from,
+        to,
+        bars: vec![bar],
+    }];
     for alike in phase.tasks.chunk_by(|one, other| one.name == other.name) {
         if alike.len() <= ALIKE_MAX {
             rows.extend(alike.iter().map(|it| tasks(std::slice::from_ref(it), end)));
@@ -215,7 +229,13 @@ fn tasks(alike: &[Task], end: u64) -> Row {
     let from = alike.first().map_or(end, |task| task.from);
     let to = alike.last().and_then(|task| task.to).unwrap_or(end);
     let bars = alike.iter().flat_map(|task| tried(task, end)).collect();
-    Row { label, below: true, from, to, bars }
+    Row {
+        label,
+        below: true,
+        from,
+        to,
+        bars,
+    }
 }
 
 /// A task's attempts, and the waits between them.
@@ -224,21 +244,41 @@ fn tried(task: &Task, end: u64) -> Vec<Bar> {
     let mut bars = Vec::new();
     for (at, it) in task.attempts.iter().enumerate() {
         let to = it.to.unwrap_or(end);
-        bars.push(Bar { kind: Kind::of(&it.result), from: it.from, to, told: told(task, it, to) });
+        bars.push(Bar {
+            kind: Kind::of(&it.result),
+            from: it.from,
+            to,
+            told: told(task, it, to),
+        });
         if let (Some(from), Some(due)) = (it.to, it.wait) {
             let next = task.attempts.get(at + 1).map(|next| next.from);
             let to = next.unwrap_or_else(|| due.min(ends)).max(from);
             let told = format!("waits {}", lasted(from, to));
-            bars.push(Bar { kind: Kind::Wait, from, to, told });
+            bars.push(Bar {
+                kind: Kind::Wait,
+                from,
+                to,
+                told,
+            });
         }
     }
     bars
 }
 
 fn told(task: &Task, it: &Attempt, to: u64) -> String {
-    let result = if it.result.is_empty() { "under way" } else { &it.result };
-    let at = it.worker.as_ref().map_or_else(String::new, |worker| format!(" at {worker}"));
-    let why = it.told.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    let result = if it.result.is_empty() {
+        "under way"
+    } else {
+        &it.result
+    };
+    let at = it
+        .worker
+        .as_ref()
+        .map_or_else(String::new, |worker| format!(" at {worker}"));
+    let why = it
+        .told
+        .as_ref()
+        .map_or_else(String::new, |why| format!(": {why}"));
     format!(
         "{} {}, attempt {}, {}: {result}{at}{why}",
         task.name,
@@ -259,12 +299,29 @@ mod tests {
         result: &str,
         wait: Option<u64>,
     ) -> Attempt {
-        let (worker, told) = (Some("w1".into()), (result == "failed").then(|| "nobody".to_owned()));
-        Attempt { attempt, from, to, result: result.into(), worker, told, wait }
+        let (worker, told) = (
+            Some("w1".into()),
+            (result == "failed").then(|| "nobody".to_owned()),
+        );
+        Attempt {
+            attempt,
+            from,
+            to,
+            result: result.into(),
+            worker,
+            told,
+            wait,
+        }
     }
 
     fn task(name: &str, from: u64, to: Option<u64>, attempts: Vec<Attempt>) -> Task {
-        Task { id: format!("{from}.0"), name: name.into(), from, to, attempts }
+        Task {
+            id: format!("{from}.0"),
+            name: name.into(),
+            from,
+            to,
+            attempts,
+        }
     }
 
     fn episode() -> Episode {
@@ -316,15 +373,24 @@ mod tests {
         ] {
             assert!(drawn.contains(bar), "{bar} in {drawn}");
         }
-        assert_eq!(drawn.matches("class=\"mark\"").count(), 2 * 3, "0, 30 s and 1 min: {drawn}");
+        assert_eq!(
+            drawn.matches("class=\"mark\"").count(),
+            2 * 3,
+            "0, 30 s and 1 min: {drawn}"
+        );
     }
 
     #[test]
     fn many_tasks_alike_share_a_row() {
         let mut episode = episode();
-        episode.phases[1].tasks =
-            (0..300).map(|at| task("evict", 40_000 + at, Some(40_001 + at), vec![])).collect();
+        episode.phases[1].tasks = (0..300)
+            .map(|at| task("evict", 40_000 + at, Some(40_001 + at), vec![]))
+            .collect();
         let drawn = picture(&episode, 80_000).into_string();
-        assert!(drawn.contains("evict, 300 times") && drawn.len() < 10_000, "{}", drawn.len());
+        assert!(
+            drawn.contains("evict, 300 times") && drawn.len() < 10_000,
+            "{}",
+            drawn.len()
+        );
     }
 }

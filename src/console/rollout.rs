@@ -36,7 +36,9 @@ pub(super) async fn read<P: Ports>(
     pool: &str,
     part: Part,
 ) -> Result<Content, ApiError> {
-    let rollout = reads::rollout(Of(Arc::clone(api)), Path(pool.to_owned())).await?.0;
+    let rollout = reads::rollout(Of(Arc::clone(api)), Path(pool.to_owned()))
+        .await?
+        .0;
     let run = rollout_run(pool).ok().and_then(|id| look.run(&id));
     let run = run.ok_or_else(|| ApiError::absent("rollout", pool, "dormer get rollouts"))?;
     let turns = api.turns_of(&run.id).await?;
@@ -56,12 +58,17 @@ pub(super) async fn read<P: Ports>(
         (turns_picture(&turns, &names, look.now.0))
         (history::table(&records, run, part, Some(&format!("runs/{}", run.id.as_str()))))
     };
-    Ok(Content { title: format!("Rollout {pool} is {}", word(&rollout, "state")), main })
+    Ok(Content {
+        title: format!("Rollout {pool} is {}", word(&rollout, "state")),
+        main,
+    })
 }
 
 /// How many may be away at once.
 pub(super) fn limit(rollout: &Value) -> String {
-    rollout["maxUnavailable"].as_u64().map_or_else(|| "?".to_owned(), |max| max.to_string())
+    rollout["maxUnavailable"]
+        .as_u64()
+        .map_or_else(|| "?".to_owned(), |max| max.to_string())
 }
 
 fn standing(rollout: &Value) -> Markup {
@@ -82,10 +89,16 @@ fn standing(rollout: &Value) -> Markup {
 fn progress(rollout: &Value, look: &Look, pool: &str, turns: &[Turn]) -> Markup {
     let (mut right, mut other) = (0, 0);
     for run in look.runs.iter().filter(|run| run.closed.is_none()) {
-        let State::Machine(state) = &run.state else { continue };
+        let State::Machine(state) = &run.state else {
+            continue;
+        };
         let view = state.view();
         if view.pool == pool && view.desired_version.is_some() {
-            if view.version == view.desired_version { right += 1 } else { other += 1 }
+            if view.version == view.desired_version {
+                right += 1
+            } else {
+                other += 1
+            }
         }
     }
     let at_once = rollout["maxUnavailable"].as_u64().unwrap_or(1).max(1);
@@ -117,14 +130,19 @@ fn late<'a>(rollout: &'a Value, turns: &[Turn], now: u64) -> Option<(&'a str, u6
     let typical = typical(turns)?;
     let turn = turns.iter().find(|turn| turn.to.is_none())?;
     let took = now.saturating_sub(turn.from);
-    let slot = rollout["slots"].as_array()?.iter().find(|slot| slot["token"] == turn.token)?;
+    let slot = rollout["slots"]
+        .as_array()?
+        .iter()
+        .find(|slot| slot["token"] == turn.token)?;
     (took > LATE * typical).then(|| (word(slot, "name"), took, typical))
 }
 
 /// How long the middle one of the turns that have ended took, in milliseconds.
 fn typical(turns: &[Turn]) -> Option<u64> {
-    let mut took: Vec<u64> =
-        turns.iter().filter_map(|turn| turn.to.map(|to| to.saturating_sub(turn.from))).collect();
+    let mut took: Vec<u64> = turns
+        .iter()
+        .filter_map(|turn| turn.to.map(|to| to.saturating_sub(turn.from)))
+        .collect();
     took.sort_unstable();
     took.get(took.len() / 2).copied()
 }
@@ -181,7 +199,12 @@ fn named(title: &str, list: &Value) -> Markup {
 fn turns_picture(turns: &[Turn], names: &BTreeMap<String, String>, now: u64) -> Markup {
     let shown = &turns[turns.len().saturating_sub(TURNS)..];
     let from = shown.iter().map(|turn| turn.from).min().unwrap_or(now);
-    let to = shown.iter().map(|turn| turn.to.unwrap_or(now)).max().unwrap_or(now).max(from + 1);
+    let to = shown
+        .iter()
+        .map(|turn| turn.to.unwrap_or(now))
+        .max()
+        .unwrap_or(now)
+        .max(from + 1);
     let place = |at: u64| at.saturating_sub(from) as f64 * 58.0 / (to - from) as f64;
     html! {
         @if !shown.is_empty() {
@@ -206,7 +229,10 @@ fn turns_picture(turns: &[Turn], names: &BTreeMap<String, String>, now: u64) -> 
 }
 
 fn uid(item: &Value) -> &str {
-    item["uid"].as_str().or_else(|| item["holder"].as_str()).unwrap_or_default()
+    item["uid"]
+        .as_str()
+        .or_else(|| item["holder"].as_str())
+        .unwrap_or_default()
 }
 
 fn plain(value: &Value) -> String {
@@ -228,18 +254,35 @@ mod tests {
     use super::*;
 
     fn turn(token: u64, from: u64, to: Option<u64>) -> Turn {
-        Turn { token, holder: format!("u{token}"), from, to }
+        Turn {
+            token,
+            holder: format!("u{token}"),
+            from,
+            to,
+        }
     }
 
     #[test]
     fn what_is_left_follows_from_what_was_taken() {
-        let turns = [turn(1, 0, Some(100)), turn(2, 100, Some(220)), turn(3, 220, None)];
-        assert_eq!(left(&turns[2..], 4, 1, 250), None, "nobody has had a whole turn");
+        let turns = [
+            turn(1, 0, Some(100)),
+            turn(2, 100, Some(220)),
+            turn(3, 220, None),
+        ];
+        assert_eq!(
+            left(&turns[2..], 4, 1, 250),
+            None,
+            "nobody has had a whole turn"
+        );
         assert_eq!(left(&turns, 4, 1, 250), Some(4 * 120 - 30));
         assert_eq!(left(&turns, 4, 2, 250), Some(225));
         let rollout = serde_json::json!({"slots": [{"token": 3, "name": "win-3"}]});
         assert_eq!(late(&rollout, &turns, 220 + 360), None);
         assert_eq!(late(&rollout, &turns, 220 + 361), Some(("win-3", 361, 120)));
-        assert_eq!(left(&turns, 1, 1, 9_999), Some(0), "it is late, and may end at any moment");
+        assert_eq!(
+            left(&turns, 1, 1, 9_999),
+            Some(0),
+            "it is late, and may end at any moment"
+        );
     }
 }

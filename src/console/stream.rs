@@ -27,7 +27,13 @@ const READERS_MAX: usize = 200;
 /// The stream, unless there are too many.
 pub(super) fn answer<P: Ports>(console: Arc<Console<P>>, page: Page) -> Response {
     if console.looks.followers() >= READERS_MAX {
-        return guarded([], (StatusCode::SERVICE_UNAVAILABLE, "too many open pages: close some"));
+        return guarded(
+            [],
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many open pages: close some",
+            ),
+        );
     }
     let kind = (CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     let fresh = (CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -58,7 +64,13 @@ fn events<P: Ports>(
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
     let looks = console.looks.follow(&console.api);
     let heard = console.api.live().heard();
-    let reader = Reader { console, page, looks, heard, told: Told::default() };
+    let reader = Reader {
+        console,
+        page,
+        looks,
+        heard,
+        told: Told::default(),
+    };
     stream::unfold(reader, |mut reader| async move {
         let event = reader.next().await?;
         Some((Ok(event), reader))
@@ -109,7 +121,10 @@ impl<P: Ports> Reader<P> {
             "trouble": look.trouble,
         });
         // Serialised JSON has no line breaks, so one line of data is enough.
-        let event = Bytes::from(format!("id: {}\nevent: page\ndata: {told}\n\n", look.records()));
+        let event = Bytes::from(format!(
+            "id: {}\nevent: page\ndata: {told}\n\n",
+            look.records()
+        ));
         drawn.keep(&self.page, mark, event.clone());
         event
     }

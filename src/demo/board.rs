@@ -32,7 +32,10 @@ pub(crate) struct Board<P> {
 
 impl<P: Ports> Board<P> {
     pub(crate) fn new(ports: Arc<P>) -> Self {
-        Self { ports, runs: BTreeMap::new() }
+        Self {
+            ports,
+            runs: BTreeMap::new(),
+        }
     }
 
     /// Reads what has changed since the last look.
@@ -40,7 +43,9 @@ impl<P: Ports> Board<P> {
         let mut after: Option<RunId> = None;
         loop {
             let heads = self.ports.reader().heads(after.as_ref(), PAGE).await?;
-            let Some(last) = heads.last() else { return Ok(()) };
+            let Some(last) = heads.last() else {
+                return Ok(());
+            };
             after = Some(last.run.clone());
             let known = |run: &RunId| self.runs.get(run).map(|(revision, _)| *revision);
             let changed: Vec<RunId> = heads

@@ -17,7 +17,11 @@ pub(crate) struct PacedClock {
 impl PacedClock {
     /// A clock that says the system's time now.
     pub(crate) fn times_faster(factor: f64) -> Self {
-        Self { base: SystemClock.now(), start: Instant::now(), factor }
+        Self {
+            base: SystemClock.now(),
+            start: Instant::now(),
+            factor,
+        }
     }
 }
 
@@ -28,7 +32,8 @@ impl Clock for PacedClock {
         reason = "milliseconds of a demonstration; the cast saturates"
     )]
     fn now(&self) -> Timestamp {
-        self.base.plus_ms((self.start.elapsed().as_secs_f64() * self.factor * 1_000.0) as u64)
+        self.base
+            .plus_ms((self.start.elapsed().as_secs_f64() * self.factor * 1_000.0) as u64)
     }
 
     fn wait(&self, ms: u64) -> Duration {

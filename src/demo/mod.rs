@@ -142,8 +142,14 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
 }
 
 fn check(options: &Options) -> anyhow::Result<()> {
-    anyhow::ensure!(options.machines != Some(0), "--machines 0: at least one is needed");
-    anyhow::ensure!(options.max_unavailable > 0, "--max-unavailable 0: at least one is needed");
+    anyhow::ensure!(
+        options.machines != Some(0),
+        "--machines 0: at least one is needed"
+    );
+    anyhow::ensure!(
+        options.max_unavailable > 0,
+        "--max-unavailable 0: at least one is needed"
+    );
     anyhow::ensure!(
         options.speed.is_finite() && options.speed > 0.0,
         "--speed {}: it must be a number above 0",
@@ -165,5 +171,9 @@ fn finish(
         println!("{}", serde_json::to_string(&outcome)?);
     }
     let good = outcome.good(options.max_unavailable);
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

@@ -72,7 +72,14 @@ impl Outcome {
 pub(crate) fn table<'a>(machines: impl Iterator<Item = &'a Seen>) -> String {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
-    table.set_header(["MACHINE", "STATE", "NODE", "VERSION", "ADDRESS", "WAITING FOR"]);
+    table.set_header([
+        "MACHINE",
+        "STATE",
+        "NODE",
+        "VERSION",
+        "ADDRESS",
+        "WAITING FOR",
+    ]);
     let mut rows: Vec<&Seen> = machines.collect();
     rows.sort_by(|a, b| a.view.name.cmp(&b.view.name));
     let dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());

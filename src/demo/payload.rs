@@ -16,7 +16,11 @@ const VERSIONS: [(&str, &str); 2] = [("11.0.0", "v1.33.4"), ("11.1.0", "v1.33.6"
 /// Name, place on the host, and size in MiB: 300 MB in all, as field.md measures a Windows payload.
 const FILES: [(&str, &str, u64); 10] = [
     ("containerd.exe", r"containerd\containerd.exe", 48),
-    ("containerd-shim-runhcs-v1.exe", r"containerd\containerd-shim-runhcs-v1.exe", 22),
+    (
+        "containerd-shim-runhcs-v1.exe",
+        r"containerd\containerd-shim-runhcs-v1.exe",
+        22,
+    ),
     ("kubelet.exe", "kubelet.exe", 78),
     ("kube-log-runner.exe", "kube-log-runner.exe", 4),
     ("win-overlay.exe", r"cni\win-overlay.exe", 6),
@@ -24,7 +28,11 @@ const FILES: [(&str, &str, u64); 10] = [
     ("csi-proxy.exe", "csi-proxy.exe", 12),
     ("hybrid-overlay-node.exe", "hybrid-overlay-node.exe", 52),
     ("kube-proxy.exe", "kube-proxy.exe", 46),
-    ("azure-cloud-node-manager.exe", "azure-cloud-node-manager.exe", 28),
+    (
+        "azure-cloud-node-manager.exe",
+        "azure-cloud-node-manager.exe",
+        28,
+    ),
 ];
 
 /// Payload number `n`, counted from 0.
@@ -45,8 +53,13 @@ pub(crate) fn payload(n: usize) -> Payload {
     let manifest = Manifest {
         version: version.into(),
         kubelet: "1.33".into(),
-        windows_builds: ["10.0.17763", "10.0.20348", "10.0.26100"].map(str::to_owned).to_vec(),
-        may_follow: VERSIONS[..n.min(VERSIONS.len())].iter().map(|it| it.0.to_owned()).collect(),
+        windows_builds: ["10.0.17763", "10.0.20348", "10.0.26100"]
+            .map(str::to_owned)
+            .to_vec(),
+        may_follow: VERSIONS[..n.min(VERSIONS.len())]
+            .iter()
+            .map(|it| it.0.to_owned())
+            .collect(),
         files: listed,
         ..Manifest::default()
     };

@@ -68,14 +68,23 @@ impl<'a> Script<'a> {
     /// Plays it.
     pub(crate) async fn play(&mut self) -> anyhow::Result<Outcome> {
         let machines = self.stage.machines();
-        self.say(&format!("{machines} Windows machines are being made; dormer configures them."));
+        self.say(&format!(
+            "{machines} Windows machines are being made; dormer configures them."
+        ));
         let address = self.stage.address();
-        self.say(&format!("Look on meanwhile: dormer get machines --server http://{address}"));
-        self.say(&format!("                   or in a browser: http://{address}/"));
+        self.say(&format!(
+            "Look on meanwhile: dormer get machines --server http://{address}"
+        ));
+        self.say(&format!(
+            "                   or in a browser: http://{address}/"
+        ));
         let first = self.stage.version(0).to_owned();
         self.until(&first, "come up").await?;
         self.say("All serve. A new payload is installed: the rollout upgrades one machine after another.");
-        self.stage.install(1).await.context("the new payload cannot be installed")?;
+        self.stage
+            .install(1)
+            .await
+            .context("the new payload cannot be installed")?;
         let second = self.stage.version(1).to_owned();
         self.until(&second, "be upgraded").await?;
         Ok(self.outcome(&second))
@@ -105,13 +114,23 @@ impl<'a> Script<'a> {
 
     fn progress(&mut self, version: &str) {
         let states = self.board.states();
-        let now =
-            states.iter().map(|(state, n)| format!("{n} {state}")).collect::<Vec<_>>().join(", ");
-        let upgraded =
-            if version == self.stage.version(0) { 0 } else { self.board.serving(version) };
+        let now = states
+            .iter()
+            .map(|(state, n)| format!("{n} {state}"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let upgraded = if version == self.stage.version(0) {
+            0
+        } else {
+            self.board.serving(version)
+        };
         let joined = self.board.live().filter(|seen| seen.served).count();
         self.show.at(joined, upgraded, &now);
-        let all: Vec<_> = self.board.live().map(|s| (s.view.name.as_str(), s.view.phase)).collect();
+        let all: Vec<_> = self
+            .board
+            .live()
+            .map(|s| (s.view.name.as_str(), s.view.phase))
+            .collect();
         let marks = format!("{all:?}");
         if marks != self.last {
             self.last = marks;
@@ -121,27 +140,38 @@ impl<'a> Script<'a> {
 
     /// What fails is named, and retried from the step that failed.
     async fn retry_failed(&mut self) -> anyhow::Result<()> {
-        let failed: Vec<Seen> =
-            self.board.live().filter(|seen| seen.view.state == "Failed").cloned().collect();
+        let failed: Vec<Seen> = self
+            .board
+            .live()
+            .filter(|seen| seen.view.state == "Failed")
+            .cloned()
+            .collect();
         for seen in failed {
             let name = &seen.view.name;
             let (tries, since) = *self.failed.entry(seen.run.clone()).or_insert_with(|| {
                 let why = seen.view.reason.clone().unwrap_or_default();
                 self.show.say(&format!("{name} failed: {why}"));
                 if self.leave_failed {
-                    self.show
-                        .say(&format!("It is left to you: dormer why {name}; dormer retry {name}"));
+                    self.show.say(&format!(
+                        "It is left to you: dormer why {name}; dormer retry {name}"
+                    ));
                 }
                 (0, Instant::now())
             });
             if !self.leave_failed && tries < RETRIES_MAX && since.elapsed() >= FAILURE_SHOWN {
-                self.show.say(&format!("{name} is retried from the step that failed."));
+                self.show
+                    .say(&format!("{name} is retried from the step that failed."));
                 self.retry(&seen.run, tries).await?;
-                self.failed.insert(seen.run.clone(), (tries + 1, Instant::now()));
+                self.failed
+                    .insert(seen.run.clone(), (tries + 1, Instant::now()));
             }
         }
         for run in self.failed.keys() {
-            if self.board.live().any(|seen| seen.run == *run && seen.served) {
+            if self
+                .board
+                .live()
+                .any(|seen| seen.run == *run && seen.served)
+            {
                 self.mended.insert(run.clone());
             }
         }
@@ -161,7 +191,11 @@ impl<'a> Script<'a> {
             }),
         };
         let (bytes, _) = envelope::encode(&letter, SCHEMA)?;
-        self.stage.ports().inbox.put(vec![(run.clone(), bytes)]).await?;
+        self.stage
+            .ports()
+            .inbox
+            .put(vec![(run.clone(), bytes)])
+            .await?;
         Ok(())
     }
 
@@ -172,8 +206,16 @@ impl<'a> Script<'a> {
         let per = |count: u64| count as f64 / bring_ups.max(1) as f64;
         Outcome {
             machines: self.stage.machines(),
-            joined: self.board.live().filter(|seen| seen.view.phase == "serving").count(),
-            upgraded: self.board.live().filter(|seen| serves(seen, version)).count(),
+            joined: self
+                .board
+                .live()
+                .filter(|seen| seen.view.phase == "serving")
+                .count(),
+            upgraded: self
+                .board
+                .live()
+                .filter(|seen| serves(seen, version))
+                .count(),
             failed_then_retried: self.mended.len(),
             max_unavailable_observed: world.max_unavailable_observed(),
             bring_ups,
@@ -204,10 +246,21 @@ impl<'a> Script<'a> {
     /// For an error: who stands where, and why.
     pub(crate) fn where_it_stands(&self) -> String {
         let mut lines = vec!["the demonstration did not come to its end".to_owned()];
-        for seen in self.board.live().filter(|seen| seen.view.phase != "serving") {
+        for seen in self
+            .board
+            .live()
+            .filter(|seen| seen.view.phase != "serving")
+        {
             let view = &seen.view;
-            let why = view.reason.clone().or_else(|| view.waiting_for.clone()).unwrap_or_default();
-            lines.push(format!("  {}: {} ({}): {why}", view.name, view.state, view.phase));
+            let why = view
+                .reason
+                .clone()
+                .or_else(|| view.waiting_for.clone())
+                .unwrap_or_default();
+            lines.push(format!(
+                "  {}: {} ({}): {why}",
+                view.name, view.state, view.phase
+            ));
         }
         lines.join("\n")
     }

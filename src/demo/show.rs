@@ -18,8 +18,11 @@ impl Show {
     pub(crate) fn new(machines: u64, quiet: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let hidden = quiet || !terminal;
-        let target =
-            if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let target = if hidden {
+            ProgressDrawTarget::hidden()
+        } else {
+            ProgressDrawTarget::stderr()
+        };
         let bars = MultiProgress::with_draw_target(target);
         let bar = |name: &'static str| {
             let bar = bars.add(ProgressBar::new(machines));
@@ -30,7 +33,14 @@ impl Show {
         let (joined, upgraded) = (bar("joined"), bar("upgraded"));
         let now = bars.add(ProgressBar::new_spinner());
         now.set_style(style("          {msg}"));
-        Self { bars, joined, upgraded, now, plain: !quiet && !terminal, said: Default::default() }
+        Self {
+            bars,
+            joined,
+            upgraded,
+            now,
+            plain: !quiet && !terminal,
+            said: Default::default(),
+        }
     }
 
     /// Something happened that a person wants to know.
@@ -47,7 +57,10 @@ impl Show {
     pub(crate) fn at(&self, joined: usize, upgraded: usize, now: &str) {
         self.joined.set_position(joined as u64);
         self.upgraded.set_position(upgraded as u64);
-        let mut said = self.said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut said = self
+            .said
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         if *said != now {
             now.clone_into(&mut said);
             self.now.set_message(now.to_owned());

@@ -131,7 +131,9 @@ impl Stage {
 
     fn start_roles(&self, live: &Arc<Live>) -> anyhow::Result<Running> {
         let key = Key::read(&self.world.ssh_key.private_pem)?;
-        let dialer = Arc::new(TcpDial { port: dormer_fleet::world::SSH_PORT });
+        let dialer = Arc::new(TcpDial {
+            port: dormer_fleet::world::SSH_PORT,
+        });
         let kubernetes = KubernetesHands::new(self.client.clone(), Settings::default());
         let host = HostHands::new(
             dialer,
@@ -148,25 +150,38 @@ impl Stage {
             hands,
             live: Arc::clone(live),
             engine: engine::Options::default(),
-            worker: worker::Options { time_factor: self.speed, ..worker::Options::named("demo") },
+            worker: worker::Options {
+                time_factor: self.speed,
+                ..worker::Options::named("demo")
+            },
         };
         let mut running = roles::start_seen(parts, Arc::new(telemetry));
         let options = watcher::Options {
             namespace: NAMESPACE.into(),
             pool: POOL.into(),
             // In a world that runs faster, what is lost is found again sooner, too.
-            repeat: Duration::from_secs(60).div_f64(self.speed).max(Duration::from_secs(2)),
+            repeat: Duration::from_secs(60)
+                .div_f64(self.speed)
+                .max(Duration::from_secs(2)),
             ..watcher::Options::default()
         };
         let catalog = Arc::new(self.catalog.clone());
-        running.watcher(self.client.clone(), roles::facts(&self.ports), catalog, options);
+        running.watcher(
+            self.client.clone(),
+            roles::facts(&self.ports),
+            catalog,
+            options,
+        );
         Ok(running)
     }
 
     async fn make_pool(&self, options: &Options) -> anyhow::Result<()> {
         use k8s_openapi::api::core::v1::ConfigMap;
         let post = kube::api::PostParams::default();
-        let named = |name: &str| ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+        let named = |name: &str| ObjectMeta {
+            name: Some(name.into()),
+            ..ObjectMeta::default()
+        };
         let settings = [
             ("profile", PROFILE.to_owned()),
             ("payload", "installed".to_owned()),
@@ -174,14 +189,19 @@ impl Stage {
             ("maxUnavailable", options.max_unavailable.to_string()),
             ("soakSeconds", SOAK_S.to_string()),
         ];
-        let data = settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let data = settings
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect();
         let map = ConfigMap {
             metadata: named(&config_map(POOL)),
             data: Some(data),
             ..ConfigMap::default()
         };
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
-        api.create(&post, &map).await.context("the pool's ConfigMap cannot be made")?;
+        api.create(&post, &map)
+            .await
+            .context("the pool's ConfigMap cannot be made")?;
         Ok(())
     }
 
@@ -193,7 +213,12 @@ impl Stage {
         let map = json!({"metadata": {"annotations": {"dormer.io/demo": n.to_string()}}});
         let api: Api<k8s_openapi::api::core::v1::ConfigMap> =
             Api::namespaced(self.client.clone(), NAMESPACE);
-        api.patch(&config_map(POOL), &PatchParams::default(), &Patch::Merge(&map)).await?;
+        api.patch(
+            &config_map(POOL),
+            &PatchParams::default(),
+            &Patch::Merge(&map),
+        )
+        .await?;
         Ok(())
     }
 
@@ -250,13 +275,15 @@ impl Stage {
     pub(super) fn lay(&mut self, layer: &str) {
         let layer = dormer_profile::layers::Layer::parse("user", layer).expect("a layer");
         self.catalog.set_layers(&[layer]).expect("it is taken");
-        self.versions.push(version(&self.catalog).expect("a version"));
+        self.versions
+            .push(version(&self.catalog).expect("a version"));
     }
 
     /// What the cluster says of its nodes made another version: it is the next number.
     #[cfg(test)]
     pub(super) fn note_version(&mut self) {
-        self.versions.push(version(&self.catalog).expect("a version"));
+        self.versions
+            .push(version(&self.catalog).expect("a version"));
     }
 
     /// What dormer has at hand to install.
@@ -302,7 +329,9 @@ impl Stage {
     /// Waits for `pause`; ends early, with the reason, if a role of dormer does.
     pub(crate) async fn pause(&self, pause: Duration) -> anyhow::Result<()> {
         let mut running = self.running.lock().await;
-        let Some(running) = running.as_mut() else { return Ok(()) };
+        let Some(running) = running.as_mut() else {
+            return Ok(());
+        };
         match tokio::time::timeout(pause, running.ended()).await {
             Ok(error) => Err(error),
             Err(_) => Ok(()),
@@ -342,7 +371,9 @@ impl Stage {
 fn config(options: &Options, sets: Sets) -> WorldConfig {
     let pace = Pace::times_faster(options.speed);
     // The manifests say how many there are, unless they are told.
-    let machines = options.machines.or(options.manifest.is_empty().then_some(super::MACHINES));
+    let machines = options
+        .machines
+        .or(options.manifest.is_empty().then_some(super::MACHINES));
     WorldConfig {
         machines,
         manifests: options.manifest.clone(),
@@ -386,8 +417,11 @@ fn folder(options: &Options) -> anyhow::Result<(PathBuf, bool)> {
 
 /// The version of the newest payload.
 fn version(catalog: &Catalog) -> anyhow::Result<String> {
-    let desired: BTreeMap<_, _> =
-        catalog.desired(PROFILE, None).map_err(|why| anyhow::anyhow!(why))?;
+    let desired: BTreeMap<_, _> = catalog
+        .desired(PROFILE, None)
+        .map_err(|why| anyhow::anyhow!(why))?;
     let first = desired.into_values().next();
-    Ok(first.context("the demonstration's payload is for no Windows build")?.version)
+    Ok(first
+        .context("the demonstration's payload is for no Windows build")?
+        .version)
 }

@@ -12,7 +12,12 @@ pub(crate) struct Certificates(Level<1>);
 impl Certificates {
     pub(super) fn new(book: &mut Book) -> Self {
         let help = "When a certificate that this process uses lapses, in seconds since 1970: that of listen or nats";
-        Self(book.level("certificate_expiry_timestamp", ["certificate"], Some(Unit::Seconds), help))
+        Self(book.level(
+            "certificate_expiry_timestamp",
+            ["certificate"],
+            Some(Unit::Seconds),
+            help,
+        ))
     }
 
     /// The certificate in this file is used as `name`. What cannot be read says nothing: its user refuses it.
@@ -38,15 +43,21 @@ mod tests {
     #[test]
     fn a_certificate_says_until_when_it_is_valid_and_what_is_none_says_nothing() {
         let folder = dormer_testkit::test_dir("certificates");
-        let (key, file) = (rcgen::KeyPair::generate().unwrap(), folder.path().join("tls.crt"));
+        let (key, file) = (
+            rcgen::KeyPair::generate().unwrap(),
+            folder.path().join("tls.crt"),
+        );
         let mut parameters = rcgen::CertificateParams::new(vec!["dormer".to_owned()]).unwrap();
         parameters.not_after = rcgen::date_time_ymd(2027, 1, 2);
         let pem = parameters.self_signed(&key).unwrap().pem();
         std::fs::write(&file, pem).unwrap();
         assert_eq!(until(&file), Some(1_798_848_000.0));
         assert_eq!(until(&folder.path().join("nothing")), None);
-        std::fs::write(&file, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-            .unwrap();
+        std::fs::write(
+            &file,
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+        )
+        .unwrap();
         assert_eq!(until(&file), None);
     }
 }

@@ -14,13 +14,17 @@ use std::{
 const CODES_MAX: usize = 64;
 
 /// Seconds of a state or an episode: from moments to a week.
-const LONG: &[f64] =
-    &[1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1_800.0, 3_600.0, 14_400.0, 86_400.0, 604_800.0];
+const LONG: &[f64] = &[
+    1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1_800.0, 3_600.0, 14_400.0, 86_400.0, 604_800.0,
+];
 /// Seconds of a task or an attempt: from an API call to an upload over a thin line.
-const WORK: &[f64] =
-    &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 180.0, 600.0, 1_800.0, 3_600.0];
+const WORK: &[f64] = &[
+    0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 180.0, 600.0, 1_800.0, 3_600.0,
+];
 /// Seconds of a store's answer.
-const STORE: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+const STORE: &[f64] = &[
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
+];
 
 /// What an engine did.
 pub(crate) struct EngineDeeds {
@@ -127,11 +131,13 @@ impl EngineDeeds {
     }
 
     pub(crate) fn transition(&self, workflow: &str, state: &'static str) {
-        self.transitions.add([workflow.to_owned().into(), state.into()], 1);
+        self.transitions
+            .add([workflow.to_owned().into(), state.into()], 1);
     }
 
     pub(crate) fn left(&self, workflow: &str, state: &'static str, after: Duration) {
-        self.state_duration.observe([workflow.to_owned().into(), state.into()], after);
+        self.state_duration
+            .observe([workflow.to_owned().into(), state.into()], after);
     }
 
     pub(crate) fn attempt(&self, task: &'static str, outcome: &'static str) {
@@ -139,11 +145,13 @@ impl EngineDeeds {
     }
 
     pub(crate) fn failure(&self, task: &'static str, code: &str) {
-        self.failures.add([task.into(), self.codes.bounded(code)], 1);
+        self.failures
+            .add([task.into(), self.codes.bounded(code)], 1);
     }
 
     pub(crate) fn task(&self, task: &'static str, outcome: &'static str, took: Duration) {
-        self.task_duration.observe([task.into(), outcome.into()], took);
+        self.task_duration
+            .observe([task.into(), outcome.into()], took);
     }
 
     pub(crate) fn episode(&self, kind: &str, result: &str, took: Duration) {
@@ -173,7 +181,8 @@ impl EngineDeeds {
     }
 
     pub(crate) fn dropped(&self, letters: u64, unknown: u64) {
-        self.dropped.add(["late".into()], letters.saturating_sub(unknown));
+        self.dropped
+            .add(["late".into()], letters.saturating_sub(unknown));
         self.dropped.add(["unknown".into()], unknown);
     }
 
@@ -262,7 +271,8 @@ impl WorkerDeeds {
 
     pub(crate) fn ended(&self, task: &'static str, outcome: &'static str, took: Duration) {
         self.running.add([], -1.0);
-        self.attempt_duration.observe([task.into(), outcome.into()], took);
+        self.attempt_duration
+            .observe([task.into(), outcome.into()], took);
     }
 
     pub(crate) fn did(&self, deed: Deed, took: Duration, end: End) {

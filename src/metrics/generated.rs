@@ -188,12 +188,18 @@ const PANELS: &[Panel] = &[
     Panel {
         title: "Machines by state",
         unit: "short",
-        lines: &[("sum by (state) (max by (state, reason) (dormer_machines))", "{{state}}")],
+        lines: &[(
+            "sum by (state) (max by (state, reason) (dormer_machines))",
+            "{{state}}",
+        )],
     },
     Panel {
         title: "Failed machines by reason",
         unit: "short",
-        lines: &[(r#"max by (reason) (dormer_machines{state="Failed"})"#, "{{reason}}")],
+        lines: &[(
+            r#"max by (reason) (dormer_machines{state="Failed"})"#,
+            "{{reason}}",
+        )],
     },
     Panel {
         title: "Longest in a state now",
@@ -222,12 +228,18 @@ const PANELS: &[Panel] = &[
     Panel {
         title: "Transitions",
         unit: "ops",
-        lines: &[("sum by (state) (rate(dormer_transitions_total[5m]))", "{{state}}")],
+        lines: &[(
+            "sum by (state) (rate(dormer_transitions_total[5m]))",
+            "{{state}}",
+        )],
     },
     Panel {
         title: "Attempts by outcome",
         unit: "ops",
-        lines: &[("sum by (outcome) (rate(dormer_task_attempts_total[5m]))", "{{outcome}}")],
+        lines: &[(
+            "sum by (outcome) (rate(dormer_task_attempts_total[5m]))",
+            "{{outcome}}",
+        )],
     },
     Panel {
         title: "Failures by code",
@@ -265,7 +277,10 @@ const PANELS: &[Panel] = &[
         title: "Wait for a worker",
         unit: "s",
         lines: &[
-            ("max by (class) (dormer_task_queue_oldest_seconds)", "oldest {{class}}"),
+            (
+                "max by (class) (dormer_task_queue_oldest_seconds)",
+                "oldest {{class}}",
+            ),
             (
                 "histogram_quantile(0.9, sum by (le) (rate(dormer_task_queue_wait_seconds_bucket[15m])))",
                 "p90",
@@ -275,25 +290,49 @@ const PANELS: &[Panel] = &[
     Panel {
         title: "Tasks under way",
         unit: "short",
-        lines: &[("sum by (phase) (max by (task, phase) (dormer_tasks))", "{{phase}}")],
+        lines: &[(
+            "sum by (phase) (max by (task, phase) (dormer_tasks))",
+            "{{phase}}",
+        )],
     },
     Panel {
         title: "Rollouts",
         unit: "short",
         lines: &[
-            ("max by (pool) (dormer_rollout_members)", "{{pool}}: members"),
-            ("max by (pool) (dormer_rollout_unavailable)", "{{pool}}: unavailable"),
-            ("max by (pool) (dormer_rollout_max_unavailable)", "{{pool}}: at most"),
-            ("max by (pool) (dormer_rollout_slots)", "{{pool}}: leases held"),
-            ("max by (pool) (dormer_rollout_waiting)", "{{pool}}: waiting"),
+            (
+                "max by (pool) (dormer_rollout_members)",
+                "{{pool}}: members",
+            ),
+            (
+                "max by (pool) (dormer_rollout_unavailable)",
+                "{{pool}}: unavailable",
+            ),
+            (
+                "max by (pool) (dormer_rollout_max_unavailable)",
+                "{{pool}}: at most",
+            ),
+            (
+                "max by (pool) (dormer_rollout_slots)",
+                "{{pool}}: leases held",
+            ),
+            (
+                "max by (pool) (dormer_rollout_waiting)",
+                "{{pool}}: waiting",
+            ),
         ],
     },
     Panel {
         title: "The lease",
         unit: "s",
         lines: &[
-            ("max by (pool) (dormer_rollout_lease_held_seconds)", "{{pool}}: held for"),
-            ("max by (pool) (dormer_rollout_wait_oldest_seconds)", "{{pool}}: waited for"),
+            (
+                "max by (pool) (dormer_rollout_lease_held_seconds)",
+                "{{pool}}: held for",
+            ),
+            (
+                "max by (pool) (dormer_rollout_wait_oldest_seconds)",
+                "{{pool}}: waited for",
+            ),
             (
                 "histogram_quantile(0.9, sum by (le) (rate(dormer_lease_hold_duration_seconds_bucket[6h])))",
                 "held in all, p90",
@@ -305,8 +344,14 @@ const PANELS: &[Panel] = &[
         unit: "short",
         lines: &[
             ("sum(dormer_ssh_connections)", "connections"),
-            ("sum by (result) (rate(dormer_ssh_logins_total[5m]))", "logins {{result}}/s"),
-            ("sum by (result) (rate(dormer_remote_commands_total[5m]))", "commands {{result}}/s"),
+            (
+                "sum by (result) (rate(dormer_ssh_logins_total[5m]))",
+                "logins {{result}}/s",
+            ),
+            (
+                "sum by (result) (rate(dormer_remote_commands_total[5m]))",
+                "commands {{result}}/s",
+            ),
         ],
     },
     Panel {
@@ -335,14 +380,23 @@ const PANELS: &[Panel] = &[
     Panel {
         title: "Upload results",
         unit: "ops",
-        lines: &[("sum by (result) (rate(dormer_uploads_total[5m]))", "{{result}}")],
+        lines: &[(
+            "sum by (result) (rate(dormer_uploads_total[5m]))",
+            "{{result}}",
+        )],
     },
     Panel {
         title: "Store: appends",
         unit: "ops",
         lines: &[
-            ("sum by (result) (rate(dormer_store_appends_total[5m]))", "{{result}}"),
-            ("sum by (workflow) (dormer_runs_refused_total)", "{{workflow}} runs that stand still"),
+            (
+                "sum by (result) (rate(dormer_store_appends_total[5m]))",
+                "{{result}}",
+            ),
+            (
+                "sum by (workflow) (dormer_runs_refused_total)",
+                "{{workflow}} runs that stand still",
+            ),
         ],
     },
     Panel {
@@ -365,7 +419,10 @@ const PANELS: &[Panel] = &[
         lines: &[
             ("max(dormer_dead_letters)", "dead"),
             ("sum(rate(dormer_letters_buried_total[5m]))", "buried/s"),
-            ("sum by (reason) (rate(dormer_letters_dropped_total[5m]))", "{{reason}}/s"),
+            (
+                "sum by (reason) (rate(dormer_letters_dropped_total[5m]))",
+                "{{reason}}/s",
+            ),
         ],
     },
     Panel {
@@ -385,7 +442,10 @@ const PANELS: &[Panel] = &[
             ("count by (version) (dormer_build_info)", "{{version}}"),
             ("min by (role) (dormer_role_up)", "{{role}} up"),
             ("min(dormer_store_up)", "store up"),
-            ("sum by (result) (rate(dormer_spans_total[5m]))", "spans {{result}}/s"),
+            (
+                "sum by (result) (rate(dormer_spans_total[5m]))",
+                "spans {{result}}/s",
+            ),
         ],
     },
 ];
@@ -423,14 +483,38 @@ const NODE_RULES: &[(&str, &str)] = &[
         "instance:node_cpu_utilisation:rate1m",
         r#"1 - avg by (instance) (rate(windows_cpu_time_total{mode="idle"}[1m]))"#,
     ),
-    ("instance:node_num_cpu:sum", r#"count by (instance) (windows_cpu_time_total{mode="idle"})"#),
-    ("node_memory_MemTotal_bytes", "windows_memory_physical_total_bytes"),
-    ("node_memory_MemAvailable_bytes", "windows_memory_available_bytes"),
-    ("node_filesystem_size_bytes", "windows_logical_disk_size_bytes"),
-    ("node_filesystem_avail_bytes", "windows_logical_disk_free_bytes"),
-    ("node_filesystem_free_bytes", "windows_logical_disk_free_bytes"),
-    ("node_network_receive_bytes_total", "windows_net_bytes_received_total"),
-    ("node_network_transmit_bytes_total", "windows_net_bytes_sent_total"),
+    (
+        "instance:node_num_cpu:sum",
+        r#"count by (instance) (windows_cpu_time_total{mode="idle"})"#,
+    ),
+    (
+        "node_memory_MemTotal_bytes",
+        "windows_memory_physical_total_bytes",
+    ),
+    (
+        "node_memory_MemAvailable_bytes",
+        "windows_memory_available_bytes",
+    ),
+    (
+        "node_filesystem_size_bytes",
+        "windows_logical_disk_size_bytes",
+    ),
+    (
+        "node_filesystem_avail_bytes",
+        "windows_logical_disk_free_bytes",
+    ),
+    (
+        "node_filesystem_free_bytes",
+        "windows_logical_disk_free_bytes",
+    ),
+    (
+        "node_network_receive_bytes_total",
+        "windows_net_bytes_received_total",
+    ),
+    (
+        "node_network_transmit_bytes_total",
+        "windows_net_bytes_sent_total",
+    ),
     (
         "pod:container_cpu_usage:sum",
         r#"sum by (pod, namespace) (rate(windows_container_cpu_usage_seconds_total[5m]) * on (container_id) group_left (namespace, pod) kube_pod_container_info{container_id!=""})"#,
@@ -483,8 +567,10 @@ fn exporter() -> Vec<Value> {
     let mut service = metadata(EXPORTER);
     service["annotations"] =
         json!({"service.beta.openshift.io/serving-cert-secret-name": EXPORTER_TLS});
-    let rules: Vec<Value> =
-        NODE_RULES.iter().map(|(record, expr)| json!({"record": record, "expr": expr})).collect();
+    let rules: Vec<Value> = NODE_RULES
+        .iter()
+        .map(|(record, expr)| json!({"record": record, "expr": expr}))
+        .collect();
     let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "Service", "metadata": service,
             "spec": {"clusterIP": "None", "ports": [{"name": "metrics", "port": 9182}]}}),
@@ -563,7 +649,9 @@ fn list(listed: &[Listed]) -> String {
             Kind::Histogram => "histogram",
         };
         let (name, labels, role, help) = (&one.name, one.labels.join(", "), one.role, one.help);
-        text.push_str(&format!("| `{name}` | {kind} | {labels} | {role} | {help} |\n"));
+        text.push_str(&format!(
+            "| `{name}` | {kind} | {labels} | {role} | {help} |\n"
+        ));
     }
     text
 }
@@ -579,21 +667,29 @@ fn held(path: &str, made: &str) {
         fs::write(&path, made).expect("written");
     }
     let committed = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(committed, made, "{}: run this test with UPDATE_EXPECT=1", path.display());
+    assert_eq!(
+        committed,
+        made,
+        "{}: run this test with UPDATE_EXPECT=1",
+        path.display()
+    );
 }
 
 /// Names of metrics in an expression.
 fn named(expr: &str) -> BTreeSet<String> {
     let words = expr.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-    words.filter(|word| word.starts_with("dormer_")).map(str::to_owned).collect()
+    words
+        .filter(|word| word.starts_with("dormer_"))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Every name that a scrape of `listed` may have.
 fn scraped(listed: &[Listed]) -> BTreeSet<String> {
     let names = listed.iter().flat_map(|one| match one.kind {
-        Kind::Histogram => {
-            ["_bucket", "_sum", "_count"].map(|end| format!("{}{end}", one.name)).to_vec()
-        }
+        Kind::Histogram => ["_bucket", "_sum", "_count"]
+            .map(|end| format!("{}{end}", one.name))
+            .to_vec(),
         _ => vec![one.name.clone()],
     });
     names.collect()
@@ -603,19 +699,33 @@ fn scraped(listed: &[Listed]) -> BTreeSet<String> {
 fn the_committed_files_are_what_the_tables_make() {
     let metrics = Metrics::default();
     let rules = serde_yaml_ng::to_string(&rules()).expect("YAML");
-    held("deploy/monitoring/alerts.yaml", &format!("{}{rules}", alerts_head()));
+    held(
+        "deploy/monitoring/alerts.yaml",
+        &format!("{}{rules}", alerts_head()),
+    );
     let documents = |objects: Vec<Value>| {
-        let all = objects.iter().map(|one| serde_yaml_ng::to_string(one).expect("YAML"));
+        let all = objects
+            .iter()
+            .map(|one| serde_yaml_ng::to_string(one).expect("YAML"));
         all.collect::<Vec<_>>().join("---\n")
     };
     held(
         "deploy/monitoring/windows-exporter.yaml",
         &format!("{EXPORTER_HEAD}{}", documents(exporter())),
     );
-    held("deploy/monitoring/dormer.yaml", &format!("{DORMER_HEAD}{}", documents(own_pods())));
+    held(
+        "deploy/monitoring/dormer.yaml",
+        &format!("{DORMER_HEAD}{}", documents(own_pods())),
+    );
     let dashboard = serde_json::to_string_pretty(&dashboard()).expect("JSON");
-    held("deploy/monitoring/dashboard.json", &format!("{dashboard}\n"));
-    held("deploy/monitoring/metrics.md", &list(metrics.book().listed()));
+    held(
+        "deploy/monitoring/dashboard.json",
+        &format!("{dashboard}\n"),
+    );
+    held(
+        "deploy/monitoring/metrics.md",
+        &list(metrics.book().listed()),
+    );
 }
 
 /// Prometheus' own tool reads the rules, where it is there (Debian's package `prometheus`).
@@ -626,8 +736,10 @@ fn promtool_takes_the_rules() {
     for (number, rules) in rules.iter().enumerate() {
         let file = folder.path().join(format!("{number}.yaml"));
         fs::write(&file, rules["spec"].to_string()).expect("written");
-        let checked =
-            std::process::Command::new("promtool").args(["check", "rules"]).arg(&file).output();
+        let checked = std::process::Command::new("promtool")
+            .args(["check", "rules"])
+            .arg(&file)
+            .output();
         let checked = match checked {
             Ok(checked) => checked,
             Err(error) => {
@@ -637,7 +749,10 @@ fn promtool_takes_the_rules() {
         };
         let said = String::from_utf8_lossy(&checked.stderr);
         assert!(checked.status.success(), "{said}");
-        assert!(String::from_utf8_lossy(&checked.stdout).contains("SUCCESS"), "{said}");
+        assert!(
+            String::from_utf8_lossy(&checked.stdout).contains("SUCCESS"),
+            "{said}"
+        );
     }
 }
 
@@ -645,22 +760,39 @@ fn promtool_takes_the_rules() {
 fn alerts_and_dashboard_name_only_metrics_that_exist_and_the_dashboard_names_all() {
     let metrics = Metrics::default();
     let exist = scraped(metrics.book().listed());
-    let shown = PANELS.iter().flat_map(|panel| panel.lines.iter().map(|(expr, _)| *expr));
+    let shown = PANELS
+        .iter()
+        .flat_map(|panel| panel.lines.iter().map(|(expr, _)| *expr));
     let shown: Vec<&str> = shown.collect();
-    for expr in ALERTS.iter().map(|alert| alert.expr).chain(shown.iter().copied()) {
+    for expr in ALERTS
+        .iter()
+        .map(|alert| alert.expr)
+        .chain(shown.iter().copied())
+    {
         assert!(!named(expr).is_empty(), "{expr}");
         for name in named(expr) {
             assert!(exist.contains(&name), "{name} of {expr} does not exist");
         }
         for (open, close) in [('(', ')'), ('{', '}'), ('[', ']')] {
-            assert_eq!(expr.matches(open).count(), expr.matches(close).count(), "{expr}");
+            assert_eq!(
+                expr.matches(open).count(),
+                expr.matches(close).count(),
+                "{expr}"
+            );
         }
     }
     let all: BTreeSet<String> = shown.iter().flat_map(|expr| named(expr)).collect();
     let alerted: BTreeSet<String> = ALERTS.iter().flat_map(|alert| named(alert.expr)).collect();
-    for one in metrics.book().listed().iter().filter(|one| one.name != "dormer_start_time_seconds")
+    for one in metrics
+        .book()
+        .listed()
+        .iter()
+        .filter(|one| one.name != "dormer_start_time_seconds")
     {
-        let shown = all.iter().chain(&alerted).any(|name| name.starts_with(&one.name));
+        let shown = all
+            .iter()
+            .chain(&alerted)
+            .any(|name| name.starts_with(&one.name));
         assert!(shown, "nobody looks at {}", one.name);
     }
 }
@@ -668,14 +800,28 @@ fn alerts_and_dashboard_name_only_metrics_that_exist_and_the_dashboard_names_all
 #[test]
 fn every_alert_has_a_section_in_the_runbook_and_every_section_an_alert() {
     let runbook = fs::read_to_string(in_repository(RUNBOOK)).expect("a runbook");
-    let sections: Vec<&str> = runbook.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let sections: Vec<&str> = runbook
+        .lines()
+        .filter_map(|line| line.strip_prefix("## "))
+        .collect();
     let alerts: Vec<&str> = ALERTS.iter().map(|alert| alert.name).collect();
     assert_eq!(sections, alerts);
-    for rule in rules()["spec"]["groups"][0]["rules"].as_array().expect("rules") {
-        let url = rule["annotations"]["runbook_url"].as_str().expect("an address");
+    for rule in rules()["spec"]["groups"][0]["rules"]
+        .as_array()
+        .expect("rules")
+    {
+        let url = rule["annotations"]["runbook_url"]
+            .as_str()
+            .expect("an address");
         let (page, section) = url.rsplit_once('#').expect("a section");
-        assert!(page.starts_with("https://") && page == runbook_url(), "{url}");
-        assert!(alerts.iter().any(|alert| alert.to_lowercase() == section), "{url}");
+        assert!(
+            page.starts_with("https://") && page == runbook_url(),
+            "{url}"
+        );
+        assert!(
+            alerts.iter().any(|alert| alert.to_lowercase() == section),
+            "{url}"
+        );
     }
     for part in ["**Means.**", "**Look.**", "**Do.**"] {
         assert_eq!(runbook.matches(part).count(), ALERTS.len(), "{part}");
@@ -685,14 +831,27 @@ fn every_alert_has_a_section_in_the_runbook_and_every_section_an_alert() {
 #[test]
 fn names_units_and_labels_follow_the_conventions_and_name_no_machine() {
     let metrics = Metrics::default();
-    let unbounded =
-        ["machine", "node", "run", "uid", "host", "address", "worker", "token", "pod", "attempt"];
+    let unbounded = [
+        "machine", "node", "run", "uid", "host", "address", "worker", "token", "pod", "attempt",
+    ];
     for one in metrics.book().listed() {
         let name = &one.name;
-        assert!(name.starts_with("dormer_") && !name.contains("__"), "{name}");
-        assert_eq!(name.ends_with("_total"), one.kind == Kind::Counter, "{name}");
-        assert!(one.kind != Kind::Histogram || name.ends_with("_seconds"), "{name}");
-        for wrong in ["_ms", "_millis", "_minutes", "_count", "_sum", "_bucket", "_kb"] {
+        assert!(
+            name.starts_with("dormer_") && !name.contains("__"),
+            "{name}"
+        );
+        assert_eq!(
+            name.ends_with("_total"),
+            one.kind == Kind::Counter,
+            "{name}"
+        );
+        assert!(
+            one.kind != Kind::Histogram || name.ends_with("_seconds"),
+            "{name}"
+        );
+        for wrong in [
+            "_ms", "_millis", "_minutes", "_count", "_sum", "_bucket", "_kb",
+        ] {
             assert!(!name.ends_with(wrong), "{name}");
         }
         assert!(

@@ -52,15 +52,28 @@ impl Default for Metrics {
         let (watcher, standing) = (Watcher::new(&mut book), Standing::new(&mut book));
         book.role("every");
         let spans = Arc::new(SpanDeeds::new(&mut book));
-        let role_up =
-            book.level("role_up", ["role"], None, "Whether a role of this process works: 1 or 0");
+        let role_up = book.level(
+            "role_up",
+            ["role"],
+            None,
+            "Whether a role of this process works: 1 or 0",
+        );
         let certificates = Certificates::new(&mut book);
         let build = book.level("build_info", ["version"], None, "The build; always 1");
         build.set([env!("CARGO_PKG_VERSION").into()], 1.0);
         let help = "When this process began, in seconds since 1970";
         let started = book.level("start_time", [], Some(Unit::Seconds), help);
         started.set([], jiff::Timestamp::now().as_millisecond() as f64 / 1_000.0);
-        Self { book, engine, worker, spans, standing, watcher, role_up, certificates }
+        Self {
+            book,
+            engine,
+            worker,
+            spans,
+            standing,
+            watcher,
+            role_up,
+            certificates,
+        }
     }
 }
 
@@ -109,13 +122,21 @@ impl Watcher {
         book.role("watcher");
         let mut level = |name, unit, help| book.level(name, [], unit, help);
         Self {
-            elected: level("watcher_elected", None, "Whether this watcher publishes: 1 or 0"),
+            elected: level(
+                "watcher_elected",
+                None,
+                "Whether this watcher publishes: 1 or 0",
+            ),
             listed: level(
                 "watcher_last_list_timestamp",
                 Some(Unit::Seconds),
                 "When the last full list was published, in seconds since 1970; 0: never",
             ),
-            machines: level("watcher_machines", None, "Windows Machines that the watcher sees"),
+            machines: level(
+                "watcher_machines",
+                None,
+                "Windows Machines that the watcher sees",
+            ),
             foreign_csrs: level(
                 "watcher_foreign_csrs",
                 None,
@@ -137,24 +158,32 @@ impl Watcher {
     fn tell(&self, status: &Status) {
         let flag = |flag: bool| f64::from(u8::from(flag));
         self.elected.set([], flag(status.elected));
-        let listed = status.listed.map_or(0.0, |at| at.as_millisecond() as f64 / 1_000.0);
+        let listed = status
+            .listed
+            .map_or(0.0, |at| at.as_millisecond() as f64 / 1_000.0);
         self.listed.set([], listed);
         self.machines.set([], status.machines as f64);
         self.foreign_csrs.set([], status.foreign_csrs as f64);
         self.unreadable.set([], status.unreadable as f64);
-        self.pool_refused.set([], flag(status.pool_refused.is_some()));
+        self.pool_refused
+            .set([], flag(status.pool_refused.is_some()));
     }
 }
 
 /// `GET /metrics`.
 pub(crate) fn router(telemetry: Arc<Telemetry>, health: Arc<Health>) -> Router {
-    Router::new().route("/metrics", get(page)).with_state((telemetry, health))
+    Router::new()
+        .route("/metrics", get(page))
+        .with_state((telemetry, health))
 }
 
 async fn page(
     State((telemetry, health)): State<(Arc<Telemetry>, Arc<Health>)>,
 ) -> impl IntoResponse {
-    ([(CONTENT_TYPE, OPEN_METRICS)], whole(&telemetry, &health).await)
+    (
+        [(CONTENT_TYPE, OPEN_METRICS)],
+        whole(&telemetry, &health).await,
+    )
 }
 
 /// Everything as it stands now, as OpenMetrics has it.
@@ -163,7 +192,9 @@ async fn whole(telemetry: &Telemetry, health: &Health) -> String {
     metrics.role_up.clear();
     for (role, standing) in health.all() {
         let works = matches!(standing, RoleStanding::Up | RoleStanding::Hindered(_));
-        metrics.role_up.set([role.into()], f64::from(u8::from(works)));
+        metrics
+            .role_up
+            .set([role.into()], f64::from(u8::from(works)));
     }
     if let Some(status) = telemetry.watcher() {
         metrics.watcher.tell(&status);

@@ -33,7 +33,12 @@ pub(crate) struct Pushing {
 impl Pushing {
     /// Metrics of this process for `meter`.
     pub(crate) fn new(telemetry: Arc<Telemetry>, health: Arc<Health>, meter: Meter) -> Arc<Self> {
-        Arc::new(Self { telemetry, health, meter, since: nanos() })
+        Arc::new(Self {
+            telemetry,
+            health,
+            meter,
+            since: nanos(),
+        })
     }
 
     /// Sends everything once a minute.
@@ -62,7 +67,9 @@ impl Pushing {
 }
 
 fn nanos() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -75,9 +82,14 @@ fn metrics(page: &str, since: u64, now: u64) -> Vec<Value> {
             let (what, name, rest) = (words.next(), words.next(), words.next().unwrap_or_default());
             let Some(name) = name else { continue };
             if all.last().is_none_or(|family| family.name != name) {
-                all.push(Family { name: name.to_owned(), ..Family::default() });
+                all.push(Family {
+                    name: name.to_owned(),
+                    ..Family::default()
+                });
             }
-            let Some(family) = all.last_mut() else { continue };
+            let Some(family) = all.last_mut() else {
+                continue;
+            };
             match what {
                 Some("TYPE") => rest.clone_into(&mut family.kind),
                 Some("UNIT") => rest.clone_into(&mut family.unit),
@@ -88,7 +100,9 @@ fn metrics(page: &str, since: u64, now: u64) -> Vec<Value> {
             family.samples.push(sample);
         }
     }
-    all.iter().filter_map(|family| family.otlp(since, now)).collect()
+    all.iter()
+        .filter_map(|family| family.otlp(since, now))
+        .collect()
 }
 
 /// Metrics of one name.
@@ -117,7 +131,11 @@ impl Sample {
             Some((name, rest)) => (name, labels(rest.strip_suffix('}')?)),
             None => (head, Vec::new()),
         };
-        Some(Self { name: name.to_owned(), labels, value: value.parse().ok()? })
+        Some(Self {
+            name: name.to_owned(),
+            labels,
+            value: value.parse().ok()?,
+        })
     }
 
     fn label(&self, key: &str) -> Option<&str> {
@@ -163,7 +181,12 @@ impl Family {
         let mut metric = json!({"name": self.name, "description": self.help});
         if !self.unit.is_empty() {
             // UCUM's words, as OpenTelemetry's conventions have them.
-            metric["unit"] = if self.unit == "seconds" { "s" } else { &*self.unit }.into();
+            metric["unit"] = if self.unit == "seconds" {
+                "s"
+            } else {
+                &*self.unit
+            }
+            .into();
         }
         let (key, data) = match self.kind.as_str() {
             _ if self.samples.is_empty() => return None,
@@ -190,9 +213,17 @@ impl Family {
     /// Points of a histogram: the page counts up to each bound, OTLP between two.
     fn spreads(&self, since: &str, now: &str) -> Vec<Value> {
         let without = |sample: &Sample| -> Vec<(String, String)> {
-            sample.labels.iter().filter(|(key, _)| key != "le").cloned().collect()
+            sample
+                .labels
+                .iter()
+                .filter(|(key, _)| key != "le")
+                .cloned()
+                .collect()
         };
-        let sums = self.samples.iter().filter(|sample| sample.name.ends_with("_sum"));
+        let sums = self
+            .samples
+            .iter()
+            .filter(|sample| sample.name.ends_with("_sum"));
         let point = |sum: &Sample| {
             let own =
                 |sample: &&Sample| sample.label("le").is_some() && without(sample) == sum.labels;
@@ -214,7 +245,10 @@ impl Family {
 }
 
 fn attributes(labels: &[(String, String)]) -> Vec<Value> {
-    labels.iter().map(|(key, value)| attribute(key, value)).collect()
+    labels
+        .iter()
+        .map(|(key, value)| attribute(key, value))
+        .collect()
 }
 
 #[cfg(test)]
@@ -233,14 +267,20 @@ mod tests {
         assert_eq!(told.len(), 3, "{told:#?}");
         assert_eq!(told[0]["name"], "dormer_a");
         let point = &told[0]["sum"]["dataPoints"][0];
-        assert_eq!((point["asDouble"].as_f64(), &point["timeUnixNano"]), (Some(3.0), &json!("2")));
+        assert_eq!(
+            (point["asDouble"].as_f64(), &point["timeUnixNano"]),
+            (Some(3.0), &json!("2"))
+        );
         assert_eq!(point["attributes"][0], attribute("role", "x\"y"));
         let spread = &told[1]["histogram"]["dataPoints"][0];
         assert_eq!(told[1]["unit"], "s");
         assert_eq!(spread["bucketCounts"], json!(["1", "3"]));
         assert_eq!(spread["explicitBounds"], json!([0.5]));
         assert_eq!(
-            (&spread["count"], spread["attributes"].as_array().map(Vec::len)),
+            (
+                &spread["count"],
+                spread["attributes"].as_array().map(Vec::len)
+            ),
             (&json!("4"), Some(1))
         );
         assert_eq!(told[2]["gauge"]["dataPoints"][0]["asDouble"], 0.5);

@@ -168,8 +168,10 @@ impl Standing {
         of.lease_held.set(pool(), seconds(held.unwrap_or(0)));
         of.waiting.set(pool(), queue.len() as f64);
         let uids: Vec<String> = queue.into_iter().map(ToString::to_string).collect();
-        of.wait_oldest.set(pool(), seconds(self.waited(run.id.key(), &uids, now)));
-        of.halted.set(pool(), f64::from(u8::from(!state.failures().is_empty())));
+        of.wait_oldest
+            .set(pool(), seconds(self.waited(run.id.key(), &uids, now)));
+        of.halted
+            .set(pool(), f64::from(u8::from(!state.failures().is_empty())));
         of.paused.set(pool(), f64::from(u8::from(state.paused())));
     }
 
@@ -181,7 +183,9 @@ impl Standing {
             waiting.entry((pool.to_owned(), uid.clone())).or_insert(now);
         }
         let ours = waiting.iter().filter(|((of, _), _)| of == pool);
-        ours.map(|(_, since)| now.since_ms(*since)).max().unwrap_or(0)
+        ours.map(|(_, since)| now.since_ms(*since))
+            .max()
+            .unwrap_or(0)
     }
 }
 
@@ -190,8 +194,16 @@ impl Rollout {
         let mut level = |name, unit, help| book.level(name, ["pool"], unit, help);
         Self {
             members: level("rollout_members", None, "Machines enrolled with a rollout"),
-            unavailable: level("rollout_unavailable", None, "Machines that count as unavailable"),
-            max_unavailable: level("rollout_max_unavailable", None, "How many may be unavailable"),
+            unavailable: level(
+                "rollout_unavailable",
+                None,
+                "Machines that count as unavailable",
+            ),
+            max_unavailable: level(
+                "rollout_max_unavailable",
+                None,
+                "How many may be unavailable",
+            ),
             slots: level("rollout_slots", None, "Leases that are held"),
             lease_held: level(
                 "rollout_lease_held",
@@ -204,8 +216,16 @@ impl Rollout {
                 Some(Unit::Seconds),
                 "How long this process has seen a machine wait for the lease that waits longest",
             ),
-            halted: level("rollout_halted", None, "Whether a failure stops new grants: 1 or 0"),
-            paused: level("rollout_paused", None, "Whether somebody paused new grants: 1 or 0"),
+            halted: level(
+                "rollout_halted",
+                None,
+                "Whether a failure stops new grants: 1 or 0",
+            ),
+            paused: level(
+                "rollout_paused",
+                None,
+                "Whether somebody paused new grants: 1 or 0",
+            ),
         }
     }
 

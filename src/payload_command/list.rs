@@ -15,7 +15,12 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// Folders with a payload, or with payloads in them
-    #[arg(required = true, env = "DORMER_PAYLOAD", value_delimiter = ',', value_name = "DIR")]
+    #[arg(
+        required = true,
+        env = "DORMER_PAYLOAD",
+        value_delimiter = ',',
+        value_name = "DIR"
+    )]
     folders: Vec<PathBuf>,
     #[command(flatten)]
     form: Form,
@@ -55,7 +60,9 @@ impl List {
 fn sent(folder: &Path, manifest: &Manifest) -> u64 {
     let one = |file: &PayloadFile| {
         let opened = std::fs::File::open(folder.join(&file.name));
-        opened.and_then(|mut from| estimate(&mut from, file.size)).unwrap_or(file.size)
+        opened
+            .and_then(|mut from| estimate(&mut from, file.size))
+            .unwrap_or(file.size)
     };
     manifest.files.iter().map(one).sum()
 }

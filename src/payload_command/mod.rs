@@ -33,7 +33,10 @@ pub(crate) async fn run(asked: Payload) -> ExitCode {
         Payload::Verify(verify) => verify.run(),
         Payload::List(list) => list.run().map(|text| (text, true)),
     });
-    finish(done.await.unwrap_or_else(|error| Err(Failure::refused(error.to_string(), ""))))
+    finish(
+        done.await
+            .unwrap_or_else(|error| Err(Failure::refused(error.to_string(), ""))),
+    )
 }
 
 /// The payload folders at `folder`: itself, or those in it.
@@ -45,7 +48,9 @@ fn folders(folder: &std::path::Path) -> Result<Vec<PathBuf>, Failure> {
     let found = crate::run::payloads::manifests(folder).map_err(|e| failed(e.to_string()))?;
     if found.is_empty() {
         let file = dormer_profile::payload::MANIFEST_FILE;
-        return Err(failed(format!("neither it nor a folder in it has a {file}")));
+        return Err(failed(format!(
+            "neither it nor a folder in it has a {file}"
+        )));
     }
     let mut found: Vec<PathBuf> = found.into_iter().map(|(folder, _)| folder).collect();
     found.sort();

@@ -60,11 +60,16 @@ impl Verify {
 
     /// Files that the profile asks for under no condition and that the manifest lacks.
     fn lacking(&self, manifest: &Manifest) -> Result<Vec<String>, Failure> {
-        let Some(name) = &self.profile else { return Ok(Vec::new()) };
+        let Some(name) = &self.profile else {
+            return Ok(Vec::new());
+        };
         let layer = builtin::layer(name).map_err(|e| Failure::Usage(e.to_string()))?;
         let profile = dormer_profile::layers::stack(&[layer])
             .map_err(|e| Failure::refused(e.to_string(), ""))?;
-        Ok(asked(&profile).into_iter().filter(|name| manifest.file(name).is_none()).collect())
+        Ok(asked(&profile)
+            .into_iter()
+            .filter(|name| manifest.file(name).is_none())
+            .collect())
     }
 }
 
@@ -75,7 +80,10 @@ fn asked(profile: &Profile) -> Vec<String> {
 }
 
 fn unreadable(error: CatalogError) -> Failure {
-    Failure::refused(error.to_string(), "`dormer profile schema payload` says what a manifest is")
+    Failure::refused(
+        error.to_string(),
+        "`dormer profile schema payload` says what a manifest is",
+    )
 }
 
 fn report(folder: &std::path::Path, manifest: &Manifest, rows: Vec<Value>, wrong: usize) -> Value {
@@ -94,7 +102,11 @@ fn report(folder: &std::path::Path, manifest: &Manifest, rows: Vec<Value>, wrong
 
 fn for_people(manifest: &Manifest, report: &Value, wrong: usize, wide: bool) -> String {
     let all = |list: &[String], none: &str| {
-        if list.is_empty() { none.to_owned() } else { list.join(", ") }
+        if list.is_empty() {
+            none.to_owned()
+        } else {
+            list.join(", ")
+        }
     };
     let total = manifest.files.iter().map(|file| file.size).sum();
     let head = format!(
@@ -103,7 +115,10 @@ fn for_people(manifest: &Manifest, report: &Value, wrong: usize, wide: bool) -> 
         manifest.kubelet,
         all(&manifest.windows_builds, "none"),
         all(&manifest.platforms, "every platform"),
-        all(&manifest.may_follow, "no version: no rollout leads to it, only fresh nodes get it"),
+        all(
+            &manifest.may_follow,
+            "no version: no rollout leads to it, only fresh nodes get it"
+        ),
         manifest.files.len(),
         size(total),
         manifest.folder(),
@@ -112,9 +127,15 @@ fn for_people(manifest: &Manifest, report: &Value, wrong: usize, wide: bool) -> 
         return format!("{head}\nAll is as the manifest says.");
     }
     let rows = report["files"].as_array().cloned().unwrap_or_default();
-    let shown: Vec<Value> =
-        rows.into_iter().filter(|row| wide || row["state"] != "right").collect();
-    let columns = [("FILE", "file", false), ("STATE", "state", false), ("WHY", "why", false)];
+    let shown: Vec<Value> = rows
+        .into_iter()
+        .filter(|row| wide || row["state"] != "right")
+        .collect();
+    let columns = [
+        ("FILE", "file", false),
+        ("STATE", "state", false),
+        ("WHY", "why", false),
+    ];
     format!(
         "{head}\n\n{}\n\n{wrong} of them are not as they should be.",
         table(&shown, &columns, wide)

@@ -42,7 +42,11 @@ impl Plan {
             body["layer"] = read(path, LAYER_BYTES_MAX as u64)?.into();
         }
         let tried = body.as_object().is_some_and(|it| !it.is_empty());
-        let plan = if tried { server.post(&path, &body).await? } else { server.get(&path).await? };
+        let plan = if tried {
+            server.post(&path, &body).await?
+        } else {
+            server.get(&path).await?
+        };
         match self.to.programs(&plan)? {
             Some(text) => Ok(text),
             None => Ok(told(&plan, self.to.wide())),
@@ -54,7 +58,9 @@ impl Plan {
 fn with_expectation(machine: &Value) -> Value {
     let mut row = machine.clone();
     if let Some(ms) = machine["expectedMs"].as_u64() {
-        let least = machine["unknownSteps"].as_u64().is_some_and(|unknown| unknown > 0);
+        let least = machine["unknownSteps"]
+            .as_u64()
+            .is_some_and(|unknown| unknown > 0);
         let least = if least { "at least " } else { "" };
         row["expected"] = format!("{least}{}", lasted(0, ms)).into();
     }
@@ -66,10 +72,15 @@ fn with_expectation(machine: &Value) -> Value {
 fn steps(machines: &[&Value]) -> String {
     let names = |machine: &Value| -> Vec<String> {
         let steps = machine["steps"].as_array().into_iter().flatten();
-        steps.filter_map(|step| Some(step["step"].as_str()?.to_owned())).collect()
+        steps
+            .filter_map(|step| Some(step["step"].as_str()?.to_owned()))
+            .collect()
     };
     let mut groups: Vec<(Vec<String>, Vec<&Value>)> = Vec::new();
-    for machine in machines.iter().filter(|machine| machine["steps"].is_array()) {
+    for machine in machines
+        .iter()
+        .filter(|machine| machine["steps"].is_array())
+    {
         let named = names(machine);
         match groups.iter_mut().find(|(known, _)| *known == named) {
             Some((_, group)) => group.push(machine),
@@ -81,7 +92,9 @@ fn steps(machines: &[&Value]) -> String {
         let how = group[0]["how"].as_str().unwrap_or_default();
         let _ = write!(text, "\n\nThe last time, {how} ({} machines):", group.len());
         for (place, name) in names.iter().enumerate() {
-            let took = group.iter().filter_map(|it| it["steps"][place]["tookMs"].as_u64());
+            let took = group
+                .iter()
+                .filter_map(|it| it["steps"][place]["tookMs"].as_u64());
             let took: Vec<u64> = took.collect();
             let said = match (took.iter().min(), took.iter().max()) {
                 (Some(least), Some(most)) if lasted(0, *least) == lasted(0, *most) => {
@@ -100,7 +113,10 @@ fn steps(machines: &[&Value]) -> String {
 
 /// A plan for people: a line for each machine, and what differs, once for all that change alike.
 fn told(plan: &Value, wide: bool) -> String {
-    let machines = plan["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let machines = plan["items"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let changes = |machine: &Value| machine["changesInAll"].as_u64().unwrap_or(0) > 0;
     let stay = |machine: &&Value| machine["unknown"].is_null() && machine["class"].is_null();
     let (staying, rest): (Vec<&Value>, Vec<&Value>) = machines.iter().partition(stay);
@@ -118,12 +134,18 @@ fn told(plan: &Value, wide: bool) -> String {
         ("NOT ALLOWED", "notAllowed", false),
         ("UNKNOWN", "unknown", false),
     ];
-    let rows: Vec<Value> = rest.iter().map(|machine| with_expectation(machine)).collect();
+    let rows: Vec<Value> = rest
+        .iter()
+        .map(|machine| with_expectation(machine))
+        .collect();
     let mut text = table(&rows, &columns, wide);
     let mut groups: Vec<(&Value, Vec<&str>)> = Vec::new();
     for machine in rest.iter().filter(|machine| changes(machine)) {
         let name = machine["name"].as_str().unwrap_or_default();
-        match groups.iter_mut().find(|(known, _)| **known == machine["changes"]) {
+        match groups
+            .iter_mut()
+            .find(|(known, _)| **known == machine["changes"])
+        {
             Some((_, names)) => names.push(name),
             None => groups.push((&machine["changes"], vec![name])),
         }
@@ -134,7 +156,13 @@ fn told(plan: &Value, wide: bool) -> String {
         let shown = if wide { changes.len() } else { TOLD };
         for change in changes.iter().take(shown) {
             let word = |key: &str| change[key].as_str().unwrap_or_default();
-            let _ = write!(text, "\n  {:8} {}: {}", word("class"), word("item"), word("detail"));
+            let _ = write!(
+                text,
+                "\n  {:8} {}: {}",
+                word("class"),
+                word("item"),
+                word("detail")
+            );
         }
         if changes.len() > shown {
             let _ = write!(text, "\n  … and {} more (-o wide)", changes.len() - shown);
@@ -172,6 +200,9 @@ mod tests {
         assert!(said.contains(steps), "{said}");
         let said = told(&json!({"items": [machine("a", [None, Some(5)])]}), false);
         assert!(said.contains("at least 5ms"), "{said}");
-        assert!(said.contains("opening the fence: nobody knows yet"), "{said}");
+        assert!(
+            said.contains("opening the fence: nobody knows yet"),
+            "{said}"
+        );
     }
 }

@@ -32,7 +32,10 @@ pub(crate) struct Candidate {
 impl Candidate {
     /// The profile and payload that a machine would get, and their version.
     fn over(&self, found: &Found) -> Result<(Profile, Manifest, String), Problems> {
-        let manifest = self.payload.clone().unwrap_or_else(|| found.payload.manifest.clone());
+        let manifest = self
+            .payload
+            .clone()
+            .unwrap_or_else(|| found.payload.manifest.clone());
         let profile = match &self.layer {
             Some(layer) if layer.fits(&found.profile.name) => {
                 stack(&[Layer::of(&found.profile), layer.clone()])?
@@ -96,7 +99,11 @@ pub(crate) fn compare(
         }
     };
     let present = state.version.as_deref().unwrap_or_default();
-    let parts = (before.profile.as_ref(), &before.payload.manifest, before.around.as_ref());
+    let parts = (
+        before.profile.as_ref(),
+        &before.payload.manifest,
+        before.around.as_ref(),
+    );
     let before = desk.documents(bootstrap, state, parts, present)?;
     let mut found = Vec::new();
     for (from, to) in before.iter().zip(&after) {
@@ -115,9 +122,11 @@ fn carried(desk: &Desk, state: &State) -> Result<Found, String> {
         });
     };
     let payload = payload_of(&version).unwrap_or_default().to_owned();
-    desk.catalog.find(&Desired { version, payload }).map_err(|_| {
-        "the version that it carries is not at hand here: its host will be compared".to_owned()
-    })
+    desk.catalog
+        .find(&Desired { version, payload })
+        .map_err(|_| {
+            "the version that it carries is not at hand here: its host will be compared".to_owned()
+        })
 }
 
 /// Why a machine may not go there now.
@@ -128,9 +137,16 @@ fn bar(desk: &Desk, state: &State, manifest: &Manifest, candidate: &Candidate) -
     let from = payload_of(state.version.as_deref()?)?;
     let may_follow = manifest.may_follow.clone();
     let installed = desk.catalog.edges(&manifest.version).is_some();
-    let terms = Terms { may_follow, ..Terms::default() };
+    let terms = Terms {
+        may_follow,
+        ..Terms::default()
+    };
     let bars = terms.bars(&manifest.version, from);
-    if installed { bars.or_else(|| state.barred()) } else { bars }
+    if installed {
+        bars.or_else(|| state.barred())
+    } else {
+        bars
+    }
 }
 
 fn tell(shown: &mut Value, state: &State, found: &[Difference]) -> Way {

@@ -71,8 +71,11 @@ impl Desk {
         version: &str,
     ) -> Result<Vec<Document>, String> {
         let (host, node) = (host(state), state.node_name());
-        let sections: &[Section] =
-            if node.is_some() { &[Section::Host, Section::Node] } else { &[Section::Host] };
+        let sections: &[Section] = if node.is_some() {
+            &[Section::Host, Section::Node]
+        } else {
+            &[Section::Host]
+        };
         let exporter = bootstrap.exporter_tls.is_some();
         let mut secrets = named_secrets(profile, |name| {
             JOIN_SECRETS.contains(&name) || (exporter && name.starts_with("exporter-tls-"))
@@ -88,14 +91,21 @@ impl Desk {
             let mut values = values(bootstrap, &host, *section, known, payload);
             around.fill(&mut values);
             let variables = values.variables();
-            let inputs =
-                Inputs { profile, payload, variables: &variables, secrets: &secrets, keep: &keep };
+            let inputs = Inputs {
+                profile,
+                payload,
+                variables: &variables,
+                secrets: &secrets,
+                keep: &keep,
+            };
             let section = match section {
                 Section::Host => dormer_profile::document::Section::Host,
                 Section::Node => dormer_profile::document::Section::Node,
             };
             let rendered = render(&inputs, section, version);
-            rendered.map(|rendered| rendered.document).map_err(|problems| problems.to_string())
+            rendered
+                .map(|rendered| rendered.document)
+                .map_err(|problems| problems.to_string())
         };
         sections.iter().map(one).collect()
     }
@@ -106,7 +116,11 @@ fn host(state: &State) -> HostRef {
     HostRef {
         machine: state.machine_ref(),
         address: state.address().unwrap_or_default().to_owned(),
-        platform: state.machine.as_ref().map(|it| it.platform.clone()).unwrap_or_default(),
+        platform: state
+            .machine
+            .as_ref()
+            .map(|it| it.platform.clone())
+            .unwrap_or_default(),
         ..HostRef::default()
     }
 }

@@ -20,7 +20,10 @@ const REPLACE: &[Step] = &[
     ("waiting for the key to be accepted", true),
 ];
 /// The host is emptied.
-const EMPTY: &[Step] = &[("tearing down", false), ("probing the torn-down host", false)];
+const EMPTY: &[Step] = &[
+    ("tearing down", false),
+    ("probing the torn-down host", false),
+];
 /// The host becomes a node.
 const CONFIGURE: &[Step] = &[
     ("converging the host", false),
@@ -32,8 +35,11 @@ const CONFIGURE: &[Step] = &[
     ("marking the Node", false),
 ];
 const CLOSE: &[Step] = &[("closing the fence", false)];
-const LIVE: &[Step] =
-    &[("checking", false), ("applying in place", false), ("marking the Node", false)];
+const LIVE: &[Step] = &[
+    ("checking", false),
+    ("applying in place", false),
+    ("marking the Node", false),
+];
 const MARK: &[Step] = &[("checking", false), ("marking the Node", false)];
 const OPEN: &[Step] = &[("opening the fence", false)];
 
@@ -80,14 +86,28 @@ pub(crate) fn times(episodes: &[Episode], machine: &str) -> Times {
     for (place, (episode, phase)) in lives.iter().enumerate() {
         let next = lives.get(place + 1).map(|(_, next)| next.phase.as_str());
         let failed = next.is_some_and(|next| FAILURES.contains(&next));
-        let Some(to) = phase.to.filter(|_| !failed) else { continue };
-        let again = before.insert(&phase.phase, (*episode, place)).is_some_and(|(was, last)| {
-            let named = episodes[*episode].kind != crate::api::timeline::BETWEEN;
-            was == *episode && (named || last + 1 == place)
-        });
-        let took = times.get(&phase.phase).filter(|_| again).map_or(0, |took| took.ms);
+        let Some(to) = phase.to.filter(|_| !failed) else {
+            continue;
+        };
+        let again = before
+            .insert(&phase.phase, (*episode, place))
+            .is_some_and(|(was, last)| {
+                let named = episodes[*episode].kind != crate::api::timeline::BETWEEN;
+                was == *episode && (named || last + 1 == place)
+            });
+        let took = times
+            .get(&phase.phase)
+            .filter(|_| again)
+            .map_or(0, |took| took.ms);
         let ms = took + to.saturating_sub(phase.from);
-        times.insert(phase.phase.clone(), Took { ms, at: to, machine: machine.to_owned() });
+        times.insert(
+            phase.phase.clone(),
+            Took {
+                ms,
+                at: to,
+                machine: machine.to_owned(),
+            },
+        );
     }
     times
 }
@@ -115,8 +135,13 @@ pub(crate) fn tell(shown: &mut Value, way: Way, own: &Times, pool: &Times) {
             }));
         }
     }
-    let known: Vec<u64> = told.iter().filter_map(|step| step["tookMs"].as_u64()).collect();
-    shown["expectedMs"] = (!known.is_empty()).then(|| known.iter().sum::<u64>()).into();
+    let known: Vec<u64> = told
+        .iter()
+        .filter_map(|step| step["tookMs"].as_u64())
+        .collect();
+    shown["expectedMs"] = (!known.is_empty())
+        .then(|| known.iter().sum::<u64>())
+        .into();
     shown["unknownSteps"] = (told.len() - known.len()).into();
     shown["steps"] = told.into();
 }
@@ -127,12 +152,25 @@ mod tests {
 
     fn phase(name: &str, from: u64, to: Option<u64>) -> Phase {
         let (state, phase) = (String::new(), name.to_owned());
-        Phase { state, phase, from, to, tasks: Vec::new() }
+        Phase {
+            state,
+            phase,
+            from,
+            to,
+            tasks: Vec::new(),
+        }
     }
 
     fn episode(kind: &str, phases: Vec<Phase>) -> Episode {
         let (from, to) = (phases[0].from, phases.last().and_then(|last| last.to));
-        Episode { kind: kind.into(), seq: from, from, to, result: String::new(), phases }
+        Episode {
+            kind: kind.into(),
+            seq: from,
+            from,
+            to,
+            result: String::new(),
+            phases,
+        }
     }
 
     fn ms(times: &Times, step: &str) -> Option<u64> {
@@ -171,35 +209,66 @@ mod tests {
             ],
         );
         let times = times(&[bring_up(0, 10), bring_up(50, 7), serving, broken], "a");
-        let told = ["converging the host", "rebooting", "soaking", "checking", "applying in place"];
+        let told = [
+            "converging the host",
+            "rebooting",
+            "soaking",
+            "checking",
+            "applying in place",
+        ];
         let told = told.map(|step| ms(&times, step));
         assert_eq!(told, [Some(14), Some(7), Some(5), Some(3), Some(7)]);
     }
 
     #[test]
     fn each_way_is_told_with_its_own_steps_and_the_pools_where_it_has_none() {
-        let took = |ms, at, machine: &str| Took { ms, at, machine: machine.into() };
+        let took = |ms, at, machine: &str| Took {
+            ms,
+            at,
+            machine: machine.into(),
+        };
         let own = Times::from([("evicting".to_owned(), took(5, 1, "a"))]);
         let mut pool = own.clone();
-        merge(&mut pool, &Times::from([("evicting".to_owned(), took(9, 2, "b"))]));
-        merge(&mut pool, &Times::from([("opening the fence".to_owned(), took(2, 2, "b"))]));
-        merge(&mut pool, &Times::from([("evicting".to_owned(), took(7, 1, "c"))]));
+        merge(
+            &mut pool,
+            &Times::from([("evicting".to_owned(), took(9, 2, "b"))]),
+        );
+        merge(
+            &mut pool,
+            &Times::from([("opening the fence".to_owned(), took(2, 2, "b"))]),
+        );
+        merge(
+            &mut pool,
+            &Times::from([("evicting".to_owned(), took(7, 1, "c"))]),
+        );
         assert_eq!(ms(&pool, "evicting"), Some(9));
         let mut shown = json!({});
         tell(&mut shown, Way::Leased(How::Drain), &own, &pool);
-        assert_eq!((&shown["expectedMs"], &shown["unknownSteps"]), (&json!(7), &json!(0)));
+        assert_eq!(
+            (&shown["expectedMs"], &shown["unknownSteps"]),
+            (&json!(7), &json!(0))
+        );
         assert_eq!(shown["steps"][1]["machine"], "a");
         tell(&mut shown, Way::Leased(How::Recreate), &own, &pool);
-        assert_eq!((&shown["expectedMs"], &shown["unknownSteps"]), (&json!(7), &json!(8)));
+        assert_eq!(
+            (&shown["expectedMs"], &shown["unknownSteps"]),
+            (&json!(7), &json!(8))
+        );
         tell(&mut shown, Way::Mark, &Times::new(), &Times::new());
-        assert_eq!((&shown["expectedMs"], &shown["unknownSteps"]), (&Value::Null, &json!(2)));
+        assert_eq!(
+            (&shown["expectedMs"], &shown["unknownSteps"]),
+            (&Value::Null, &json!(2))
+        );
     }
 
     #[test]
     fn every_step_is_a_phase() {
         use dormer_proto::machine::Section;
         use dormer_workflows::machine::{Change, Drain, Phase};
-        let change = || Change { how: How::Drain, differs: Vec::new() };
+        let change = || Change {
+            how: How::Drain,
+            differs: Vec::new(),
+        };
         let (boot_id, since, section) = (String::new(), Default::default(), Section::Host);
         let phases = [
             Phase::Checking,
@@ -214,7 +283,10 @@ mod tests {
             Phase::TearingDown,
             Phase::Reprobing,
             Phase::ConvergingHost { rebooted: false },
-            Phase::Rebooting { boot_id, asked: true },
+            Phase::Rebooting {
+                boot_id,
+                asked: true,
+            },
             Phase::NodeWait,
             Phase::ConvergingNode,
             Phase::ReadyWait,

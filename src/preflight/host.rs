@@ -112,20 +112,30 @@ impl Look {
         known: impl Fn(&str) -> Result<(), String>,
     ) -> Result<(), Failed> {
         let pin = self.step("see the host's key", host_key(place)).await?;
-        self.step("know the host's key", async { confirmed(&pin, &known) }).await?;
+        self.step("know the host's key", async { confirmed(&pin, &known) })
+            .await?;
         let session = self.step("log in", log_in(place, &pin)).await?;
         let language = self.step("ask for Windows", language(&session)).await?;
-        let shell = self.step("ask for the default shell", default_shell(&session)).await?;
-        let there = self.step("look for dormer's folder", folder(&session)).await?;
+        let shell = self
+            .step("ask for the default shell", default_shell(&session))
+            .await?;
+        let there = self
+            .step("look for dormer's folder", folder(&session))
+            .await?;
         let facts = self.step("run the probe", probe(&session)).await;
         let planned = match facts {
             Ok(answer) => {
                 let names = [Some(&answer.facts.hostname), answer.facts.fqdn.as_ref()];
-                self.report.private.extend(names.into_iter().flatten().cloned());
+                self.report
+                    .private
+                    .extend(names.into_iter().flatten().cloned());
                 let addresses = answer.facts.addresses.iter().map(|it| it.ipv4.clone());
                 self.report.private.extend(addresses);
-                let found =
-                    Windows { language, default_shell: shell, ..Windows::of(&answer.facts) };
+                let found = Windows {
+                    language,
+                    default_shell: shell,
+                    ..Windows::of(&answer.facts)
+                };
                 self.report.windows = Some(found);
                 self.planned(&session, wanted, &answer).await
             }
@@ -142,15 +152,26 @@ impl Look {
         wanted: &Wanted<'_>,
         probed: &Answer,
     ) -> Result<(), Failed> {
-        let desired = self.step("render the profile", async { desired(wanted, probed) }).await?;
+        let desired = self
+            .step("render the profile", async { desired(wanted, probed) })
+            .await?;
         let path = script_path(script::hash());
-        self.send("send the script", session, path, script::CONVERGE.as_bytes()).await?;
+        self.send(
+            "send the script",
+            session,
+            path,
+            script::CONVERGE.as_bytes(),
+        )
+        .await?;
         let how = document_ref(Section::Host, &desired.document);
         if let DocumentRef::Uploaded { section, sha256 } = &how {
             let path = document_path(*section, sha256);
-            self.send("send the document", session, path, &desired.document).await?;
+            self.send("send the document", session, path, &desired.document)
+                .await?;
         }
-        let answer = self.step("run the script, mode plan", plan(session, probed, how)).await?;
+        let answer = self
+            .step("run the script, mode plan", plan(session, probed, how))
+            .await?;
         self.report.plan = Some(Plan::of(&answer));
         Ok(())
     }
@@ -168,13 +189,21 @@ impl Look {
             let before = sftp.size(&path).await?.is_some();
             let (size, sha256) = (bytes.len() as u64, sha256_hex(bytes));
             let part = format!("{path}.1-0-1.part");
-            let what = Upload { path: &path, part: &part, size, sha256: &sha256 };
+            let what = Upload {
+                path: &path,
+                part: &part,
+                size,
+                sha256: &sha256,
+            };
             sftp.upload(what, bytes, |_| {}).await?;
             Ok((before, format!("{size} bytes")))
         };
         let before = self.step(name, sending).await?;
         if !before {
-            self.report.written.push(Written { path, removed: false });
+            self.report.written.push(Written {
+                path,
+                removed: false,
+            });
         }
         Ok(())
     }
@@ -187,7 +216,10 @@ impl Look {
             // The script's own note of its last call.
             let path = format!(r"{HOST_ROOT}\last.json");
             if !there && sftp.size(&path).await?.is_some() {
-                written.push(Written { path, removed: false });
+                written.push(Written {
+                    path,
+                    removed: false,
+                });
             }
             for file in &mut written {
                 if sftp.size(&file.path).await?.is_some() {
@@ -202,7 +234,11 @@ impl Look {
                     }
                 }
             }
-            let folder = if there { "the folder was there before" } else { "its folder, too" };
+            let folder = if there {
+                "the folder was there before"
+            } else {
+                "its folder, too"
+            };
             Ok(((), format!("{} files; {folder}", written.len())))
         };
         let done = self.step("remove what was written", removing).await;
@@ -217,7 +253,9 @@ fn dialer(place: &Place) -> Dialer {
 
 /// The key that the host shows, before any login.
 async fn host_key(place: &Place) -> Result<(String, String), Failure> {
-    let Place { address, user, key, .. } = place;
+    let Place {
+        address, user, key, ..
+    } = place;
     let limits = Limits::default();
     match Session::open(&dialer(place), address, user, Some(NO_PIN), key, limits).await {
         Err(SshError::HostKey { shown, .. }) => {
@@ -238,7 +276,9 @@ fn confirmed(
 }
 
 async fn log_in(place: &Place, pin: &str) -> Result<(Session, String), Failure> {
-    let Place { address, user, key, .. } = place;
+    let Place {
+        address, user, key, ..
+    } = place;
     let limits = Limits::default();
     let session = Session::open(&dialer(place), address, user, Some(pin), key, limits).await?;
     Ok((session, "the key is accepted".into()))
@@ -258,7 +298,9 @@ async fn language(session: &Session) -> Result<(Option<String>, String), Failure
 async fn default_shell(session: &Session) -> Result<(Option<String>, String), Failure> {
     let output = session.exec(ASK_SHELL, |_| {}).await?;
     let found = registry_text(&output, "DefaultShell");
-    let told = found.clone().unwrap_or_else(|| "cmd.exe, which is sshd's own default".into());
+    let told = found
+        .clone()
+        .unwrap_or_else(|| "cmd.exe, which is sshd's own default".into());
     Ok((found, told))
 }
 
@@ -275,7 +317,11 @@ fn registry_text(output: &Output, name: &str) -> Option<String> {
 /// Whether dormer's folder is there already.
 async fn folder(session: &Session) -> Result<(bool, String), Failure> {
     let there = session.sftp().await?.size(HOST_ROOT).await?.is_some();
-    let told = if there { "it is there: dormer was here before" } else { "it is not there" };
+    let told = if there {
+        "it is there: dormer was here before"
+    } else {
+        "it is not there"
+    };
     Ok((there, told.into()))
 }
 
@@ -283,22 +329,38 @@ async fn probe(session: &Session) -> Result<(Answer, String), Failure> {
     let line = script::bootstrap_line(TASK, 1).map_err(unusable)?;
     let output = session.exec(&line, |_| {}).await?;
     let answer = answered(&output, 1)?;
-    let told = format!("Windows {}, PowerShell {}", answer.facts.os_build, answer.facts.shell);
+    let told = format!(
+        "Windows {}, PowerShell {}",
+        answer.facts.os_build, answer.facts.shell
+    );
     Ok((answer, told))
 }
 
 /// The example's machine on this host's Windows, with names in the place of secrets.
 fn desired(wanted: &Wanted<'_>, probed: &Answer) -> Result<(Desired, String), Failure> {
     let Wanted { profile, payload } = wanted;
-    let values = Values { windows_build: probed.facts.os_build.clone(), ..Values::example("none") };
+    let values = Values {
+        windows_build: probed.facts.os_build.clone(),
+        ..Values::example("none")
+    };
     let secrets = named_secrets(profile, |name| JOIN_SECRETS.contains(&name));
     let variables = values.variables();
-    let inputs = Inputs { profile, payload, variables: &variables, secrets: &secrets, keep: &[] };
+    let inputs = Inputs {
+        profile,
+        payload,
+        variables: &variables,
+        secrets: &secrets,
+        keep: &[],
+    };
     let made = version(profile, payload, script::hash());
     let rendered = render(&inputs, Section::Host, &made)
         .map_err(|problems| Failure::lasting("ProfileUnusable", problems.to_string()))?;
     let document = rendered.document.to_bytes().map_err(unusable)?;
-    let told = format!("{} items, {} bytes", rendered.document.items.len(), document.len());
+    let told = format!(
+        "{} items, {} bytes",
+        rendered.document.items.len(),
+        document.len()
+    );
     Ok((Desired { document }, told))
 }
 
@@ -325,7 +387,9 @@ async fn plan(
 }
 
 fn answered(output: &Output, attempt: u32) -> Result<Answer, Failure> {
-    let absent = output.status.is_some_and(|status| NO_COMMAND.contains(&status));
+    let absent = output
+        .status
+        .is_some_and(|status| NO_COMMAND.contains(&status));
     let answer = frame::extract(&output.stdout, TASK, attempt).map_err(|error| {
         let message = format!("{error}{}", said(output));
         let code = if absent { "NoPowerShell" } else { "NoFrame" };
@@ -334,18 +398,36 @@ fn answered(output: &Output, attempt: u32) -> Result<Answer, Failure> {
     match &answer.failure {
         None => Ok(answer),
         Some(failure) => {
-            let item = failure.item.as_ref().map(|item| format!("{item}: ")).unwrap_or_default();
-            Err(Failure::lasting(failure.code.as_str(), format!("{item}{}", failure.message)))
+            let item = failure
+                .item
+                .as_ref()
+                .map(|item| format!("{item}: "))
+                .unwrap_or_default();
+            Err(Failure::lasting(
+                failure.code.as_str(),
+                format!("{item}{}", failure.message),
+            ))
         }
     }
 }
 
 fn said(output: &Output) -> String {
-    let text = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
+    let text = if output.stderr.is_empty() {
+        &output.stdout
+    } else {
+        &output.stderr
+    };
     let text = dormer_profile::clixml::readable(text);
     let text: String = text.trim().chars().take(SAID_CHARS_MAX).collect();
-    let status = output.status.map(|status| format!(" (exit {status})")).unwrap_or_default();
-    if text.is_empty() { status } else { format!("{status}; it said: {text}") }
+    let status = output
+        .status
+        .map(|status| format!(" (exit {status})"))
+        .unwrap_or_default();
+    if text.is_empty() {
+        status
+    } else {
+        format!("{status}; it said: {text}")
+    }
 }
 
 fn unusable(error: impl std::fmt::Display) -> Failure {

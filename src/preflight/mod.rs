@@ -75,7 +75,10 @@ impl Options {
             user: self.user.clone(),
             key,
         };
-        let wanted = Wanted { profile: &profile, payload: &payload };
+        let wanted = Wanted {
+            profile: &profile,
+            payload: &payload,
+        };
         let report = host::look(&place, &wanted, |shown| self.known(shown)).await;
         if let Some(path) = &self.out {
             let text = report.json();
@@ -83,7 +86,11 @@ impl Options {
                 Failure::refused(format!("cannot write {}: {error}", path.display()), "")
             })?;
         }
-        let text = if self.json { report.json() } else { report.text() };
+        let text = if self.json {
+            report.json()
+        } else {
+            report.text()
+        };
         Ok((text, report.good()))
     }
 
@@ -102,7 +109,10 @@ impl Options {
         let sum = print.rsplit(' ').next().unwrap_or_default();
         match &self.host_key {
             Some(said) if said.trim() == sum => Ok(()),
-            Some(said) => Err(format!("the host shows the key {print}, not {}", said.trim())),
+            Some(said) => Err(format!(
+                "the host shows the key {print}, not {}",
+                said.trim()
+            )),
             None if std::io::stdin().is_terminal() => asked(&print),
             None => Err(format!(
                 "the host shows the key {print}: compare it with what ssh-keygen -lf says on the host, and name it: \

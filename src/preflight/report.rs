@@ -102,15 +102,25 @@ struct Change {
 
 impl Plan {
     pub(super) fn of(answer: &Answer) -> Self {
-        let right = answer.items.iter().filter(|item| item.state == ItemState::Ok).count();
-        let others = answer.items.iter().filter(|item| item.state != ItemState::Ok);
+        let right = answer
+            .items
+            .iter()
+            .filter(|item| item.state == ItemState::Ok)
+            .count();
+        let others = answer
+            .items
+            .iter()
+            .filter(|item| item.state != ItemState::Ok);
         let change = |item: &dormer_profile::answer::ItemOutcome| {
             let state = match item.state {
                 ItemState::Failed => "failed: ",
                 ItemState::Skipped => "not looked at",
                 _ => "",
             };
-            Change { id: item.id.clone(), detail: format!("{state}{}", item.detail) }
+            Change {
+                id: item.id.clone(),
+                detail: format!("{state}{}", item.detail),
+            }
         };
         Self {
             items: answer.items.len(),
@@ -126,10 +136,20 @@ impl Report {
     /// Puts a step in.
     pub(super) fn step(&mut self, name: &'static str, ms: u64, done: Result<String, Failure>) {
         self.steps.push(match done {
-            Ok(said) => Step { name, ok: true, code: None, said, ms },
-            Err(Failure { code, message, .. }) => {
-                Step { name, ok: false, code: Some(code), said: message, ms }
-            }
+            Ok(said) => Step {
+                name,
+                ok: true,
+                code: None,
+                said,
+                ms,
+            },
+            Err(Failure { code, message, .. }) => Step {
+                name,
+                ok: false,
+                code: Some(code),
+                said: message,
+                ms,
+            },
         });
     }
 
@@ -160,9 +180,19 @@ impl Report {
             &self.script[..self.script.len().min(16)],
             self.profile
         )];
-        for Step { name, ok, code, said, ms } in &self.steps {
+        for Step {
+            name,
+            ok,
+            code,
+            said,
+            ms,
+        } in &self.steps
+        {
             let state = if *ok { "ok    " } else { "FAILED" };
-            let code = code.as_ref().map(|code| format!("{code}: ")).unwrap_or_default();
+            let code = code
+                .as_ref()
+                .map(|code| format!("{code}: "))
+                .unwrap_or_default();
             lines.push(format!("{state} {name:<28} {ms:>6} ms  {code}{said}"));
         }
         if let Some(it) = &self.windows {
@@ -178,7 +208,11 @@ impl Report {
             lines.push(format!(
                 "feature Containers {}, {}, {} MiB free on C:, Defender {}",
                 it.containers,
-                if it.reboot_pending { "a reboot is pending" } else { "no reboot is pending" },
+                if it.reboot_pending {
+                    "a reboot is pending"
+                } else {
+                    "no reboot is pending"
+                },
                 it.free_bytes >> 20,
                 if it.defender { "runs" } else { "does not run" },
             ));
@@ -190,10 +224,18 @@ impl Report {
                 plan.right,
                 plan.missing_files.len()
             ));
-            lines.extend(plan.would_change.iter().map(|it| format!("  {} {}", it.id, it.detail)));
+            lines.extend(
+                plan.would_change
+                    .iter()
+                    .map(|it| format!("  {} {}", it.id, it.detail)),
+            );
         }
         for Written { path, removed } in &self.written {
-            let fate = if *removed { "written and removed" } else { "WRITTEN AND STILL THERE" };
+            let fate = if *removed {
+                "written and removed"
+            } else {
+                "WRITTEN AND STILL THERE"
+            };
             lines.push(format!("{fate}: {path}"));
         }
         lines.push(

@@ -91,9 +91,13 @@ pub(crate) async fn run(asked: Profile) -> ExitCode {
 /// It cannot be read, or is longer than `bytes_max`.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> Result<String, Failure> {
     let failed = |why: String| Failure::refused(format!("{}: {why}", path.display()), "");
-    let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
+    let size = std::fs::metadata(path)
+        .map_err(|error| failed(error.to_string()))?
+        .len();
     if size > bytes_max {
-        return Err(failed(format!("{size} bytes, at most {bytes_max} are read")));
+        return Err(failed(format!(
+            "{size} bytes, at most {bytes_max} are read"
+        )));
     }
     std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))
 }

@@ -43,7 +43,9 @@ pub(crate) fn layered(name: &str, layers: &[PathBuf]) -> Result<Profile, Failure
 /// # Errors
 /// There is none, or it has mistakes.
 pub(crate) fn payload(folder: Option<&Path>) -> Result<Manifest, Failure> {
-    let Some(folder) = folder else { return Manifest::parse(EXAMPLE_PAYLOAD).map_err(wrong) };
+    let Some(folder) = folder else {
+        return Manifest::parse(EXAMPLE_PAYLOAD).map_err(wrong);
+    };
     let path = folder.join(MANIFEST_FILE);
     let text = read(&path, MANIFEST_BYTES_MAX)?;
     Manifest::parse(&text).map_err(|e| wrong(e.below(&path.display().to_string())))
@@ -62,7 +64,13 @@ pub(super) fn rendered(
 ) -> Result<Value, Failure> {
     let version = version(profile, payload, script::hash());
     let (variables, secrets) = (values.variables(), known(profile, secrets));
-    let inputs = Inputs { profile, payload, variables: &variables, secrets: &secrets, keep: &[] };
+    let inputs = Inputs {
+        profile,
+        payload,
+        variables: &variables,
+        secrets: &secrets,
+        keep: &[],
+    };
     let mut whole =
         json!({"profile": profile.name, "payload": payload.version, "version": version});
     for section in sections {
@@ -79,7 +87,9 @@ fn known(profile: &Profile, said: &[(String, Option<String>)]) -> Secrets {
     let mut secrets = named_secrets(profile, named);
     for (name, text) in said {
         // A condition may ask for one that no text names.
-        let text = text.clone().unwrap_or_else(|| format!("${{secret:{name}}}"));
+        let text = text
+            .clone()
+            .unwrap_or_else(|| format!("${{secret:{name}}}"));
         secrets.set(name, text);
     }
     secrets

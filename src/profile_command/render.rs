@@ -102,7 +102,9 @@ impl Render {
 
     async fn of_machine(&self, machine: &str) -> Result<Value, Failure> {
         let server = self.address.server();
-        let mut value = server.get(&format!("/machines/{}/desired", segment(machine))).await?;
+        let mut value = server
+            .get(&format!("/machines/{}/desired", segment(machine)))
+            .await?;
         for section in [Section::Host, Section::Node] {
             if self.section.is_some_and(|only| only.section() != section)
                 && let Some(whole) = value.as_object_mut()
@@ -122,9 +124,10 @@ impl Render {
         let mut secrets = Vec::with_capacity(self.secret.len());
         for said in &self.secret {
             secrets.push(match said.split_once('=') {
-                Some((name, path)) => {
-                    (name.to_owned(), Some(read(path.as_ref(), LAYER_BYTES_MAX as u64)?))
-                }
+                Some((name, path)) => (
+                    name.to_owned(),
+                    Some(read(path.as_ref(), LAYER_BYTES_MAX as u64)?),
+                ),
                 None => (said.clone(), None),
             });
         }
@@ -133,7 +136,9 @@ impl Render {
 
     fn values(&self) -> Result<Values, Failure> {
         let example = Values::example(self.platform.word());
-        let Some(path) = &self.facts else { return Ok(example) };
+        let Some(path) = &self.facts else {
+            return Ok(example);
+        };
         let text = read(path, LAYER_BYTES_MAX as u64)?;
         Values::parse_over(&example, &text)
             .map_err(|e| Failure::refused(e.below(&path.display().to_string()).to_string(), ""))

@@ -50,13 +50,20 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn new(client: Client, settings: &Settings) -> Self {
-        Self { client, namespace: settings.namespace.clone(), name: settings.name.clone() }
+        Self {
+            client,
+            namespace: settings.namespace.clone(),
+            name: settings.name.clone(),
+        }
     }
 
     /// The API server's minor version.
     pub(super) async fn minor(&self) -> Option<u32> {
         let info = within(self.client.apiserver_version()).await.ok()?;
-        info.minor.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok()
+        info.minor
+            .trim_end_matches(|c: char| !c.is_ascii_digit())
+            .parse()
+            .ok()
     }
 
     /// The objects of ours that stand there, by their status.
@@ -72,8 +79,9 @@ impl Cluster {
             let label = format!("{}={},{INSTANCE}={}", OURS.0, OURS.1, self.namespace);
             let mut params = ListParams::default().labels(&label).limit(PAGE);
             loop {
-                let page =
-                    within(api.list(&params)).await.map_err(|e| sentence("list", kind, &e))?;
+                let page = within(api.list(&params))
+                    .await
+                    .map_err(|e| sentence("list", kind, &e))?;
                 for object in page.items {
                     let (namespace, name) = (object.metadata.namespace, object.metadata.name);
                     let place = Place {
@@ -112,9 +120,14 @@ impl Cluster {
 
     async fn patch_status(&self, api: &Api<DynamicObject>, object: &Object) -> Result<(), Failed> {
         let patch = json!({"status": object.status});
-        let params = PatchParams { field_manager: Some(MANAGER.into()), ..Default::default() };
+        let params = PatchParams {
+            field_manager: Some(MANAGER.into()),
+            ..Default::default()
+        };
         let name = &object.place.name;
-        within(api.patch_status(name, &params, &Patch::Merge(patch))).await.map(drop)
+        within(api.patch_status(name, &params, &Patch::Merge(patch)))
+            .await
+            .map(drop)
     }
 
     /// Takes an object away whose machine is gone.
@@ -131,7 +144,10 @@ impl Cluster {
     pub(super) async fn on_node(&self, node: &str, condition: &Condition) -> Result<(), Trouble> {
         let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
         let patch = json!({"status": {"conditions": [condition.json(None)]}});
-        let params = PatchParams { field_manager: Some(MANAGER.into()), ..Default::default() };
+        let params = PatchParams {
+            field_manager: Some(MANAGER.into()),
+            ..Default::default()
+        };
         match within(api.patch_status(node, &params, &Patch::Strategic(patch))).await {
             Ok(_) => Ok(()),
             Err(Failed::Kube(error)) if is(&error, 404) => Ok(()),
@@ -151,10 +167,14 @@ impl Cluster {
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
         let patch = json!({"spec": {"conditions": [condition.json(Some(now))]}});
-        let params = PatchParams { field_manager: Some(MANAGER.into()), ..Default::default() };
+        let params = PatchParams {
+            field_manager: Some(MANAGER.into()),
+            ..Default::default()
+        };
         let done = within(api.patch(name, &params, &Patch::Merge(patch))).await;
         let what = format!("the OperatorCondition {name}");
-        done.map(drop).map_err(|error| trouble("patch", &what, &error))
+        done.map(drop)
+            .map_err(|error| trouble("patch", &what, &error))
     }
 
     /// Writes an Event; one that is there already tells the same.
@@ -224,7 +244,11 @@ pub(super) fn object(mut value: Value) -> DynamicObject {
             fields.remove(known);
         }
     }
-    DynamicObject { types, metadata, data: value }
+    DynamicObject {
+        types,
+        metadata,
+        data: value,
+    }
 }
 
 fn resource(kind: Kind) -> ApiResource {

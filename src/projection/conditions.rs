@@ -33,7 +33,13 @@ impl Condition {
         if message.len() > MESSAGE_BYTES_MAX {
             message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
         }
-        Self { kind, status, reason: reason.to_owned(), message, since: None }
+        Self {
+            kind,
+            status,
+            reason: reason.to_owned(),
+            message,
+            since: None,
+        }
     }
 
     /// As the API has it; `since` for a condition whose history does not know when it came.
@@ -89,13 +95,27 @@ fn available(view: &rollout::View) -> Condition {
 
 fn progressing(view: &rollout::View, machines: &[machine::View]) -> Condition {
     let moving = |one: &&machine::View| !matches!(one.state, "Joined" | "Failed" | "Gone");
-    let moving: Vec<&str> = machines.iter().filter(moving).map(|one| one.name.as_str()).collect();
+    let moving: Vec<&str> = machines
+        .iter()
+        .filter(moving)
+        .map(|one| one.name.as_str())
+        .collect();
     if !moving.is_empty() {
-        let message = format!("{} of {} machines: {}", moving.len(), machines.len(), some(&moving));
+        let message = format!(
+            "{} of {} machines: {}",
+            moving.len(),
+            machines.len(),
+            some(&moving)
+        );
         return Condition::new("Progressing", true, "MachinesUnderWay", message);
     }
     match view.queue.len() {
-        0 => Condition::new("Progressing", false, "AsExpected", "every machine is at rest"),
+        0 => Condition::new(
+            "Progressing",
+            false,
+            "AsExpected",
+            "every machine is at rest",
+        ),
         waiting => {
             let why = view.waiting_for.as_deref().unwrap_or("the next decision");
             let message = format!("{waiting} machines wait for the lease: {why}");
@@ -108,7 +128,10 @@ fn degraded(view: &rollout::View, machines: &[machine::View], lacks: &[Lack]) ->
     if let Some(lack) = lacks.first() {
         return Condition::new("Degraded", true, "DormerLacks", lack.sentence());
     }
-    let failed: Vec<&machine::View> = machines.iter().filter(|one| one.state == "Failed").collect();
+    let failed: Vec<&machine::View> = machines
+        .iter()
+        .filter(|one| one.state == "Failed")
+        .collect();
     if let Some(first) = failed.first() {
         let names: Vec<&str> = failed.iter().map(|one| one.name.as_str()).collect();
         let why = first.reason.as_deref().unwrap_or("no reason is known");
@@ -125,20 +148,28 @@ fn degraded(view: &rollout::View, machines: &[machine::View], lacks: &[Lack]) ->
 /// next minor would leave a kubelet behind.
 pub(super) fn upgradeable(runs: &[Shown], server: Option<u32>) -> Condition {
     let names = crate::api::shown::names(runs);
-    let slots = runs.iter().filter(|run| run.closed.is_none()).flat_map(|run| match &run.state {
-        State::Rollout(state) => state.view().slots,
-        _ => Vec::new(),
-    });
+    let slots = runs
+        .iter()
+        .filter(|run| run.closed.is_none())
+        .flat_map(|run| match &run.state {
+            State::Rollout(state) => state.view().slots,
+            _ => Vec::new(),
+        });
     if let Some(slot) = slots.into_iter().next() {
         let holder = names.get(&slot.holder).unwrap_or(&slot.holder);
         let message = format!("{holder} holds the lease (token {})", slot.token.0);
         return Condition::new("Upgradeable", false, "LeaseHeld", message);
     }
-    let kubelets = runs.iter().filter(|run| run.closed.is_none()).filter_map(|run| {
-        let State::Machine(state) = &run.state else { return None };
-        let node = state.node.as_ref()?;
-        Some((minor(&node.kubelet_version)?, node.name.clone()))
-    });
+    let kubelets = runs
+        .iter()
+        .filter(|run| run.closed.is_none())
+        .filter_map(|run| {
+            let State::Machine(state) = &run.state else {
+                return None;
+            };
+            let node = state.node.as_ref()?;
+            Some((minor(&node.kubelet_version)?, node.name.clone()))
+        });
     let oldest = kubelets.min();
     if let (Some(server), Some((kubelet, node))) = (server, oldest)
         && server + 1 > kubelet + SKEW_MAX
@@ -150,20 +181,34 @@ pub(super) fn upgradeable(runs: &[Shown], server: Option<u32>) -> Condition {
         );
         return Condition::new("Upgradeable", false, "KubeletSkew", message);
     }
-    Condition::new("Upgradeable", true, "AsExpected", "no machine holds a lease")
+    Condition::new(
+        "Upgradeable",
+        true,
+        "AsExpected",
+        "no machine holds a lease",
+    )
 }
 
 /// `v1.33.4` is 33.
 fn minor(version: &str) -> Option<u32> {
-    version.trim_start_matches('v').split('.').nth(1)?.parse().ok()
+    version
+        .trim_start_matches('v')
+        .split('.')
+        .nth(1)?
+        .parse()
+        .ok()
 }
 
 /// What Nodes shall carry, by the Node's UID: its name, and the condition.
 pub(super) fn of_nodes(runs: &[Shown]) -> BTreeMap<String, (String, Condition)> {
     let mut all = BTreeMap::new();
     for run in runs.iter().filter(|run| run.closed.is_none()) {
-        let State::Machine(state) = &run.state else { continue };
-        let Some(node) = state.node.as_ref().filter(|node| !node.uid.is_empty()) else { continue };
+        let State::Machine(state) = &run.state else {
+            continue;
+        };
+        let Some(node) = state.node.as_ref().filter(|node| !node.uid.is_empty()) else {
+            continue;
+        };
         let view = state.view();
         let right = view.state == "Joined"
             && view.version.is_some()
@@ -175,7 +220,11 @@ pub(super) fn of_nodes(runs: &[Shown]) -> BTreeMap<String, (String, Condition)> 
             (None, Some(waits)) => format!("{}: waits for {waits}", view.phase),
             (None, None) => view.phase.to_owned(),
         };
-        let reason = if view.state == "Joined" && !right { "NotAsDesired" } else { view.state };
+        let reason = if view.state == "Joined" && !right {
+            "NotAsDesired"
+        } else {
+            view.state
+        };
         let mut condition = Condition::new(ON_NODES, right, reason, message);
         condition.since = Some(run.entered.at);
         all.insert(node.uid.clone(), (node.name.clone(), condition));
@@ -185,11 +234,17 @@ pub(super) fn of_nodes(runs: &[Shown]) -> BTreeMap<String, (String, Condition)> 
 
 /// A condition that goes on keeps its time; a new one has come `now`.
 pub(super) fn date(status: &mut Value, standing: Option<&Value>, now: Timestamp) {
-    let before = standing.and_then(|it| it["conditions"].as_array()).cloned().unwrap_or_default();
+    let before = standing
+        .and_then(|it| it["conditions"].as_array())
+        .cloned()
+        .unwrap_or_default();
     for condition in status["conditions"].as_array_mut().into_iter().flatten() {
         let same =
             |old: &&Value| old["type"] == condition["type"] && old["status"] == condition["status"];
-        let since = before.iter().find(same).map(|old| old["lastTransitionTime"].clone());
+        let since = before
+            .iter()
+            .find(same)
+            .map(|old| old["lastTransitionTime"].clone());
         let since = since.filter(Value::is_string);
         condition["lastTransitionTime"] = since.unwrap_or_else(|| time(now).into());
     }
@@ -199,20 +254,31 @@ pub(super) fn date(status: &mut Value, standing: Option<&Value>, now: Timestamp)
 pub(super) fn unavailable(status: &mut Value, why: &str, now: Timestamp) {
     let condition = Condition::new("Available", false, "StoreSilent", why);
     let all = status["conditions"].as_array_mut();
-    if let Some(old) = all.into_iter().flatten().find(|old| old["type"] == "Available") {
+    if let Some(old) = all
+        .into_iter()
+        .flatten()
+        .find(|old| old["type"] == "Available")
+    {
         *old = condition.json(Some(now));
     }
 }
 
 fn views(runs: &[Shown]) -> impl Iterator<Item = machine::View> {
-    runs.iter().filter(|run| run.closed.is_none()).filter_map(|run| match &run.state {
-        State::Machine(state) => Some(state.view()),
-        _ => None,
-    })
+    runs.iter()
+        .filter(|run| run.closed.is_none())
+        .filter_map(|run| match &run.state {
+            State::Machine(state) => Some(state.view()),
+            _ => None,
+        })
 }
 
 fn some(names: &[&str]) -> String {
-    let named = names.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
+    let named = names
+        .iter()
+        .take(NAMED_MAX)
+        .copied()
+        .collect::<Vec<_>>()
+        .join(", ");
     match names.len().saturating_sub(NAMED_MAX) {
         0 => named,
         more => format!("{named} and {more} more"),
@@ -235,7 +301,10 @@ mod tests {
         ]});
         date(&mut status, Some(&standing), Timestamp(0));
         assert_eq!(status["conditions"][0]["lastTransitionTime"], "then");
-        assert_eq!(status["conditions"][1]["lastTransitionTime"], "1970-01-01T00:00:00.000Z");
+        assert_eq!(
+            status["conditions"][1]["lastTransitionTime"],
+            "1970-01-01T00:00:00.000Z"
+        );
     }
 
     #[test]

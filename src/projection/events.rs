@@ -91,7 +91,8 @@ impl Told {
     ) -> Vec<Tale> {
         let slots = state.view().slots;
         let held: BTreeSet<LeaseToken> = slots.iter().map(|slot| slot.token).collect();
-        self.tokens.retain(|(of, token)| *of != run.id || held.contains(token));
+        self.tokens
+            .retain(|(of, token)| *of != run.id || held.contains(token));
         let fresh = slots.into_iter().filter(|slot| {
             let new = self.tokens.insert((run.id.clone(), slot.token));
             new && now.since_ms(slot.since) < NEWS_MS
@@ -139,8 +140,10 @@ fn of_machine(run: &Run<Dormer>, state: &machine::State) -> Vec<Tale> {
         name: view.name.clone(),
         uid: Some(view.uid.clone()),
     };
-    let node =
-        state.node.as_ref().filter(|_| matches!(view.state, "Joined" | "Draining" | "Failed"));
+    let node = state
+        .node
+        .as_ref()
+        .filter(|_| matches!(view.state, "Joined" | "Draining" | "Failed"));
     // Kubernetes' own components name a Node by its name where others have the UID; `kubectl describe node` looks so.
     let node = node.map(|node| About {
         api_version: "v1",
@@ -159,7 +162,9 @@ fn note(view: &machine::View) -> String {
         ("Joined", _, None) => format!(
             "serves as Node {} at {}",
             view.node.as_deref().unwrap_or("?"),
-            view.version.as_deref().unwrap_or("a version that is not known")
+            view.version
+                .as_deref()
+                .unwrap_or("a version that is not known")
         ),
         ("Failed", Some(why), _) => format!("{why}. What to do: dormer why {name}"),
         (_, Some(why), Some(waits)) => format!("{why}; waits for {waits}"),

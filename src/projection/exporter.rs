@@ -22,15 +22,20 @@ const SLICE_MAX: usize = 100;
 
 /// The slices' endpoints, by the slices' names. There is always one.
 pub(super) fn slices(runs: &[Shown]) -> BTreeMap<String, Value> {
-    let serving = runs.iter().filter(|run| run.closed.is_none()).filter_map(|run| {
-        let State::Machine(state) = &run.state else { return None };
-        let view = state.view();
-        let (node, address) = (view.node.filter(|_| view.state == "Joined")?, view.address?);
-        let ipv4 = address.parse::<std::net::Ipv4Addr>().is_ok();
-        ipv4.then(
-            || json!({"addresses": [address], "nodeName": node, "conditions": {"ready": true}}),
-        )
-    });
+    let serving = runs
+        .iter()
+        .filter(|run| run.closed.is_none())
+        .filter_map(|run| {
+            let State::Machine(state) = &run.state else {
+                return None;
+            };
+            let view = state.view();
+            let (node, address) = (view.node.filter(|_| view.state == "Joined")?, view.address?);
+            let ipv4 = address.parse::<std::net::Ipv4Addr>().is_ok();
+            ipv4.then(
+                || json!({"addresses": [address], "nodeName": node, "conditions": {"ready": true}}),
+            )
+        });
     let mut all: Vec<Value> = serving.collect();
     all.sort_by(|a, b| a["nodeName"].as_str().cmp(&b["nodeName"].as_str()));
     let mut slices: BTreeMap<String, Value> = BTreeMap::new();
@@ -44,7 +49,11 @@ pub(super) fn slices(runs: &[Shown]) -> BTreeMap<String, Value> {
 impl Cluster {
     fn slice_api(&self) -> Api<DynamicObject> {
         let gvk = GroupVersionKind::gvk("discovery.k8s.io", "v1", "EndpointSlice");
-        Api::namespaced_with(self.client.clone(), &self.namespace, &ApiResource::from_gvk(&gvk))
+        Api::namespaced_with(
+            self.client.clone(),
+            &self.namespace,
+            &ApiResource::from_gvk(&gvk),
+        )
     }
 
     /// The endpoints of our slices, by their names. `None`: there is no Service, so nobody scrapes.
@@ -61,7 +70,11 @@ impl Cluster {
         let found = found.map_err(|error| trouble("list", "EndpointSlices", &error))?;
         let slices = found.items.into_iter().map(|slice| {
             let endpoints = slice.data["endpoints"].clone();
-            let endpoints = if endpoints.is_null() { json!([]) } else { endpoints };
+            let endpoints = if endpoints.is_null() {
+                json!([])
+            } else {
+                endpoints
+            };
             (slice.metadata.name.unwrap_or_default(), endpoints)
         });
         Ok(Some(slices.collect()))
@@ -82,7 +95,8 @@ impl Cluster {
         }));
         let params = PatchParams::apply(MANAGER).force();
         let put = within(self.slice_api().patch(name, &params, &Patch::Apply(&slice))).await;
-        put.map(drop).map_err(|error| trouble("patch", "EndpointSlices", &error))
+        put.map(drop)
+            .map_err(|error| trouble("patch", "EndpointSlices", &error))
     }
 
     /// Takes a slice away that no node is in.

@@ -116,7 +116,10 @@ impl Projector {
         if Instant::now() >= self.read_again {
             self.read(&mut troubles).await;
         }
-        let beside = Beside { server: self.server, lacks };
+        let beside = Beside {
+            server: self.server,
+            lacks,
+        };
         let wanted = objects::of(runs, &self.settings.namespace, beside);
         self.write_objects(wanted, now, &mut troubles).await;
         self.write_nodes(runs, &mut troubles).await;
@@ -158,7 +161,9 @@ impl Projector {
         now: Timestamp,
         troubles: &mut BTreeSet<Trouble>,
     ) {
-        let Some(standing) = &mut self.standing else { return };
+        let Some(standing) = &mut self.standing else {
+            return;
+        };
         let mut due = Vec::new();
         let mut kept = BTreeSet::new();
         for mut object in wanted {
@@ -169,8 +174,11 @@ impl Projector {
                 due.push(object);
             }
         }
-        let stale: Vec<Place> =
-            standing.keys().filter(|place| !kept.contains(*place)).cloned().collect();
+        let stale: Vec<Place> = standing
+            .keys()
+            .filter(|place| !kept.contains(*place))
+            .cloned()
+            .collect();
         let cluster = &self.cluster;
         let put = stream::iter(due).map(|object| async move {
             let done = cluster.put(&object).await;
@@ -197,8 +205,10 @@ impl Projector {
     async fn write_nodes(&mut self, runs: &[Shown], troubles: &mut BTreeSet<Trouble>) {
         let wanted = conditions::of_nodes(runs);
         self.nodes.retain(|uid, _| wanted.contains_key(uid));
-        let due: Vec<_> =
-            wanted.into_iter().filter(|(uid, one)| self.nodes.get(uid) != Some(&one.1)).collect();
+        let due: Vec<_> = wanted
+            .into_iter()
+            .filter(|(uid, one)| self.nodes.get(uid) != Some(&one.1))
+            .collect();
         let cluster = &self.cluster;
         let put = stream::iter(due).map(|(uid, (node, condition))| async move {
             let done = cluster.on_node(&node, &condition).await;
@@ -215,10 +225,15 @@ impl Projector {
 
     /// Where the nodes' exporters are, if there is the Service that is scraped.
     async fn write_slices(&mut self, runs: &[Shown], troubles: &mut BTreeSet<Trouble>) {
-        let Some(standing) = &mut self.slices else { return };
+        let Some(standing) = &mut self.slices else {
+            return;
+        };
         let wanted = exporter::slices(runs);
-        let stale: Vec<String> =
-            standing.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
+        let stale: Vec<String> = standing
+            .keys()
+            .filter(|name| !wanted.contains_key(*name))
+            .cloned()
+            .collect();
         for (name, endpoints) in wanted {
             if standing.get(&name) == Some(&endpoints) {
                 continue;
@@ -243,7 +258,9 @@ impl Projector {
         now: Timestamp,
         troubles: &mut BTreeSet<Trouble>,
     ) {
-        let Some(name) = &self.settings.operator_condition else { return };
+        let Some(name) = &self.settings.operator_condition else {
+            return;
+        };
         let condition = conditions::upgradeable(runs, self.server);
         if self.upgradeable.as_ref() == Some(&condition) {
             return;
@@ -260,12 +277,20 @@ impl Projector {
         if self.silent != SILENT_LOOKS {
             return;
         }
-        let Some(standing) = &mut self.standing else { return };
+        let Some(standing) = &mut self.standing else {
+            return;
+        };
         let mut troubles = BTreeSet::new();
-        let pools = standing.iter_mut().filter(|(place, _)| place.kind == Kind::Pool);
+        let pools = standing
+            .iter_mut()
+            .filter(|(place, _)| place.kind == Kind::Pool);
         for (place, status) in pools {
             conditions::unavailable(status, error.told().0, now);
-            let object = Object { place: place.clone(), owner: None, status: status.clone() };
+            let object = Object {
+                place: place.clone(),
+                owner: None,
+                status: status.clone(),
+            };
             troubles.extend(self.cluster.put(&object).await.err());
         }
         self.say(troubles);

@@ -71,7 +71,9 @@ pub(super) fn of(runs: &[Shown], namespace: &str, beside: Beside<'_>) -> Vec<Obj
         match &run.state {
             State::Machine(state) => {
                 let object = machine(run, state);
-                let older = machines.get(&object.place).is_some_and(|(it, _)| it.began > run.began);
+                let older = machines
+                    .get(&object.place)
+                    .is_some_and(|(it, _)| it.began > run.began);
                 if !object.place.name.is_empty() && !older {
                     machines.insert(object.place.clone(), (run.as_ref(), object));
                 }
@@ -80,7 +82,11 @@ pub(super) fn of(runs: &[Shown], namespace: &str, beside: Beside<'_>) -> Vec<Obj
             State::None => {}
         }
     }
-    machines.into_values().map(|(_, object)| object).chain(pools).collect()
+    machines
+        .into_values()
+        .map(|(_, object)| object)
+        .chain(pools)
+        .collect()
 }
 
 fn machine(run: &Run<Dormer>, state: &machine::State) -> Object {
@@ -98,8 +104,19 @@ fn machine(run: &Run<Dormer>, state: &machine::State) -> Object {
         "pool": view.pool,
         "attempt": run.tasks.iter().map(|task| task.attempt.0).max(),
     });
-    let place = Place { kind: Kind::Machine, namespace: view.namespace, name: view.name.clone() };
-    Object { place, owner: Some(Owner { name: view.name, uid: view.uid }), status }
+    let place = Place {
+        kind: Kind::Machine,
+        namespace: view.namespace,
+        name: view.name.clone(),
+    };
+    Object {
+        place,
+        owner: Some(Owner {
+            name: view.name,
+            uid: view.uid,
+        }),
+        status,
+    }
 }
 
 fn pool(
@@ -128,5 +145,13 @@ fn pool(
         "conditions": conditions::of_pool(run.id.key(), &view, runs, beside),
     });
     let (namespace, name) = (namespace.to_owned(), run.id.key().to_owned());
-    Object { place: Place { kind: Kind::Pool, namespace, name }, owner: None, status }
+    Object {
+        place: Place {
+            kind: Kind::Pool,
+            namespace,
+            name,
+        },
+        owner: None,
+        status,
+    }
 }

@@ -83,7 +83,10 @@ impl Fold {
         let (record, sum) = match envelope::decode::<Record<Dormer>>(bytes, SCHEMA) {
             Ok(read) => read,
             Err(error) => {
-                *self = Self { broken: Some(run.clone()), ..Self::default() };
+                *self = Self {
+                    broken: Some(run.clone()),
+                    ..Self::default()
+                };
                 return Judgement::Fault(unreadable(&error));
             }
         };
@@ -104,7 +107,10 @@ impl Fold {
     fn stands_on(&self, run: &RunId, seq: Seq, record: &Record<Dormer>) -> Result<bool, String> {
         let says = &record.run;
         if says.id != *run || says.seq != seq {
-            return Err(format!("it says that it is record {} of {}", says.seq, says.id));
+            return Err(format!(
+                "it says that it is record {} of {}",
+                says.seq, says.id
+            ));
         }
         let Some(before) = &self.before else {
             let broken = self.broken.as_ref() == Some(run);
@@ -130,11 +136,16 @@ impl Fold {
         sum: Sum,
     ) -> (Judgement, Run<Dormer>) {
         let (ours, divergence) = replay_record(self.before.as_ref(), record, sum);
-        let Some(divergence) = divergence else { return (Judgement::Same, ours) };
+        let Some(divergence) = divergence else {
+            return (Judgement::Same, ours);
+        };
         if same_decision(&ours, &recorded) {
             return (Judgement::Remembers(differences(&recorded, &ours)), ours);
         }
-        (Judgement::Otherwise(Box::new(self.told(record, &divergence))), recorded)
+        (
+            Judgement::Otherwise(Box::new(self.told(record, &divergence))),
+            recorded,
+        )
     }
 
     fn told(&self, record: &Record<Dormer>, found: &Divergence<Dormer>) -> Otherwise {
@@ -164,8 +175,13 @@ fn unreadable(error: &DecodeError) -> String {
 /// Whether two runs stand at the same place and ask for the same, whatever else they remember.
 fn same_decision(ours: &Run<Dormer>, recorded: &Run<Dormer>) -> bool {
     phase(ours) == phase(recorded)
-        && Run { state: State::None, ..ours.clone() }
-            == Run { state: State::None, ..recorded.clone() }
+        && Run {
+            state: State::None,
+            ..ours.clone()
+        } == Run {
+            state: State::None,
+            ..recorded.clone()
+        }
 }
 
 /// State and phase.
@@ -221,9 +237,17 @@ fn differences(recorded: &Run<Dormer>, today: &Run<Dormer>) -> Vec<Difference> {
     part("timers", timers(recorded), timers(today));
     part("outbox", value(&recorded.outbox), value(&today.outbox));
     part("taken", value(&recorded.taken), value(&today.taken));
-    part("requests", value(&recorded.requests), value(&today.requests));
+    part(
+        "requests",
+        value(&recorded.requests),
+        value(&today.requests),
+    );
     part("facts", facts(recorded), facts(today));
-    part("episodes", value(&recorded.episodes), value(&today.episodes));
+    part(
+        "episodes",
+        value(&recorded.episodes),
+        value(&today.episodes),
+    );
     part("closed", value(&recorded.closed), value(&today.closed));
     found
 }
@@ -231,12 +255,16 @@ fn differences(recorded: &Run<Dormer>, today: &Run<Dormer>) -> Vec<Difference> {
 /// Keys that are no text do not go into JSON.
 fn timers(run: &Run<Dormer>) -> serde_json::Value {
     let timers = run.timers.iter();
-    timers.map(|(timer, at)| (format!("{timer:?}"), serde_json::json!(at))).collect()
+    timers
+        .map(|(timer, at)| (format!("{timer:?}"), serde_json::json!(at)))
+        .collect()
 }
 
 fn facts(run: &Run<Dormer>) -> serde_json::Value {
     let facts = run.facts.iter();
-    facts.map(|(object, mark)| (format!("{}/{}", object.kind, object.uid), value(mark))).collect()
+    facts
+        .map(|(object, mark)| (format!("{}/{}", object.kind, object.uid), value(mark)))
+        .collect()
 }
 
 fn value<T: Serialize + Debug>(of: &T) -> serde_json::Value {

@@ -23,7 +23,11 @@ pub(super) enum Line {
     /// Where the history comes from.
     Head,
     /// A record, as its store has it.
-    Record { run: RunId, seq: Seq, envelope: Vec<u8> },
+    Record {
+        run: RunId,
+        seq: Seq,
+        envelope: Vec<u8>,
+    },
     /// Something that is no part of a history: a dead letter.
     Beside,
 }
@@ -70,7 +74,11 @@ struct Store {
 #[serde(untagged)]
 enum RawRecord {
     Digits(String),
-    Whole { run: RunId, seq: Seq, envelope: String },
+    Whole {
+        run: RunId,
+        seq: Seq,
+        envelope: String,
+    },
 }
 
 /// Reads a line; the `first` one has to say what the file is.
@@ -83,14 +91,20 @@ pub(super) fn read(text: &str, first: bool) -> Result<Line, LineError> {
         serde_json::from_str(text).map_err(|error| LineError::Strange(error.to_string()))?;
     let format = raw.history.map(|head| head.format);
     if let Some(found) = format.or(raw.store.map(|head| head.layout)).or(raw.dump) {
-        return if found > FORMAT { Err(LineError::Newer { found }) } else { Ok(Line::Head) };
+        return if found > FORMAT {
+            Err(LineError::Newer { found })
+        } else {
+            Ok(Line::Head)
+        };
     }
     if first {
         return Err(LineError::Headless);
     }
     match (raw.record, raw.run, raw.seq) {
         (Some(RawRecord::Whole { run, seq, envelope }), ..) => {
-            let envelope = STANDARD.decode(envelope).map_err(|why| strange(&why.to_string()))?;
+            let envelope = STANDARD
+                .decode(envelope)
+                .map_err(|why| strange(&why.to_string()))?;
             Ok(Line::Record { run, seq, envelope })
         }
         (Some(RawRecord::Digits(digits)), Some(run), Some(seq)) => {
@@ -107,7 +121,9 @@ fn bytes(digits: &str) -> Option<Vec<u8>> {
     let pairs = digits.as_bytes().chunks(2);
     pairs
         .map(|pair| {
-            let text = std::str::from_utf8(pair).ok().filter(|text| text.len() == 2)?;
+            let text = std::str::from_utf8(pair)
+                .ok()
+                .filter(|text| text.len() == 2)?;
             u8::from_str_radix(text, 16).ok()
         })
         .collect()
@@ -119,14 +135,20 @@ mod tests {
 
     fn record(envelope: &[u8]) -> Line {
         let run = "machine/u".parse().unwrap();
-        Line::Record { run, seq: Seq(3), envelope: envelope.to_vec() }
+        Line::Record {
+            run,
+            seq: Seq(3),
+            envelope: envelope.to_vec(),
+        }
     }
 
     #[test]
     fn every_form_of_a_history_is_read() {
-        for head in
-            [r#"{"history":{"format":1,"x":2}}"#, r#"{"store":{"layout":1}}"#, r#"{"dump":1}"#]
-        {
+        for head in [
+            r#"{"history":{"format":1,"x":2}}"#,
+            r#"{"store":{"layout":1}}"#,
+            r#"{"dump":1}"#,
+        ] {
             assert_eq!(read(head, true), Ok(Line::Head));
         }
         let whole = r#"{"record":{"run":"machine/u","seq":3,"told":[1],"envelope":"AQI="}}"#;
@@ -138,11 +160,23 @@ mod tests {
 
     #[test]
     fn what_is_no_history_is_told_apart() {
-        assert_eq!(read(r#"{"history":{"format":2}}"#, true), Err(LineError::Newer { found: 2 }));
+        assert_eq!(
+            read(r#"{"history":{"format":2}}"#, true),
+            Err(LineError::Newer { found: 2 })
+        );
         let whole = r#"{"record":{"run":"machine/u","seq":3,"envelope":"AQI="}}"#;
         assert_eq!(read(whole, true), Err(LineError::Headless));
-        for nonsense in ["", "[]", "{}", r#"{"record":{"run":"u"}}"#, r#"{"record":"abc"}"#] {
-            assert!(matches!(read(nonsense, false), Err(LineError::Strange(_))), "{nonsense}");
+        for nonsense in [
+            "",
+            "[]",
+            "{}",
+            r#"{"record":{"run":"u"}}"#,
+            r#"{"record":"abc"}"#,
+        ] {
+            assert!(
+                matches!(read(nonsense, false), Err(LineError::Strange(_))),
+                "{nonsense}"
+            );
         }
     }
 }

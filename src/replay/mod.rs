@@ -42,7 +42,10 @@ pub(crate) fn run(options: Options) -> ExitCode {
     let mut report = Report::default();
     let read = match &options.store {
         Some(folder) => of_store(folder, &mut report),
-        None => options.files.iter().try_for_each(|file| of_file(file, &mut report)),
+        None => options
+            .files
+            .iter()
+            .try_for_each(|file| of_file(file, &mut report)),
     };
     if let Err(why) = read {
         eprintln!("dormer: {why}");
@@ -55,7 +58,11 @@ pub(crate) fn run(options: Options) -> ExitCode {
     };
     // A reader that has seen enough closes the pipe: no failure of ours.
     let _ = writeln!(io::stdout(), "{text}");
-    if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if report.is_good() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn of_file(path: &Path, report: &mut Report) -> Result<(), String> {
@@ -74,8 +81,10 @@ fn of_file(path: &Path, report: &mut Report) -> Result<(), String> {
 
 /// Reads the store as its dump has it, line by line: nothing is opened for writing, and nothing kept.
 fn of_store(folder: &Path, report: &mut Report) -> Result<(), String> {
-    let mut lines =
-        Lines { reading: Reading::new(folder.display().to_string(), report), part: Vec::new() };
+    let mut lines = Lines {
+        reading: Reading::new(folder.display().to_string(), report),
+        part: Vec::new(),
+    };
     let dumped = embedded::dump(folder, &mut lines);
     lines.reading.end();
     match dumped {
@@ -95,7 +104,12 @@ struct Reading<'a> {
 impl<'a> Reading<'a> {
     fn new(source: String, report: &'a mut Report) -> Self {
         report.next_source();
-        Self { source, at: 0, fold: Fold::default(), report }
+        Self {
+            source,
+            at: 0,
+            fold: Fold::default(),
+            report,
+        }
     }
 
     fn line(&mut self, bytes: &[u8]) {

@@ -74,7 +74,11 @@ impl Report {
 
     /// A line that is none of a history's.
     pub(super) fn strange(&mut self, source: &str, line: usize, what: &str) {
-        let at = if line == 0 { source.to_owned() } else { format!("{source} line {line}") };
+        let at = if line == 0 {
+            source.to_owned()
+        } else {
+            format!("{source} line {line}")
+        };
         self.fault(at, what.to_owned());
     }
 
@@ -120,28 +124,48 @@ impl fmt::Display for Report {
         } else {
             let (otherwise, faults) = (self.otherwise, self.faults);
             let same = self.same + self.remembers;
-            write!(f, "{same} as recorded, {otherwise} otherwise, {faults} not judged")?;
+            write!(
+                f,
+                "{same} as recorded, {otherwise} otherwise, {faults} not judged"
+            )?;
         }
         match self.begin {
             0 => write!(f, ".")?,
-            begin => write!(f, "; {begin} begin a history whose earlier records are not kept.")?,
+            begin => write!(
+                f,
+                "; {begin} begin a history whose earlier records are not kept."
+            )?,
         }
         if self.remembers > 0 {
             let fields: Vec<&str> = self.remembered.keys().map(String::as_str).collect();
             let (count, fields) = (counted(self.remembers, "record"), fields.join(", "));
-            write!(f, "\nIn {count} it remembers something else, and decides the same: {fields}.")?;
+            write!(
+                f,
+                "\nIn {count} it remembers something else, and decides the same: {fields}."
+            )?;
         }
         Ok(())
     }
 }
 
 fn counted(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+    if count == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{count} {what}s")
+    }
 }
 
 impl fmt::Display for Otherwise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { run, name, seq, at, build, .. } = self;
+        let Self {
+            run,
+            name,
+            seq,
+            at,
+            build,
+            ..
+        } = self;
         writeln!(f, "{run} ({name}) record {seq}, {at}, written by {build}")?;
         for event in &self.events {
             writeln!(f, "  happened  {event}")?;

@@ -16,7 +16,10 @@ pub(crate) type Both = Hands<Keyed<HostHands<KubernetesHands>>, KubernetesHands>
 
 /// The hands for the Kubernetes API.
 pub(crate) fn kubernetes(config: &Config, client: &kube::Client) -> KubernetesHands {
-    let settings = Settings { namespace: config.namespace.clone(), ..config.join.clone() };
+    let settings = Settings {
+        namespace: config.namespace.clone(),
+        ..config.join.clone()
+    };
     KubernetesHands::new(client.clone(), settings)
 }
 
@@ -35,10 +38,15 @@ pub(crate) async fn both(config: &Config, client: &kube::Client, catalog: &Catal
     let source = source(config, client);
     let kubernetes = kubernetes(config, client);
     let (cluster, catalog) = (Arc::new(kubernetes.clone()), catalog.clone());
-    let dialer: Dialer = Arc::new(TcpDial { port: config.ssh_port });
+    let dialer: Dialer = Arc::new(TcpDial {
+        port: config.ssh_port,
+    });
     let host = Keyed::follow(source, config.slots, move |key| {
         let (dialer, cluster) = (Arc::clone(&dialer), Arc::clone(&cluster));
         HostHands::new(dialer, key, Limits::default(), catalog.clone(), cluster)
     });
-    Hands { host: host.await, kubernetes }
+    Hands {
+        host: host.await,
+        kubernetes,
+    }
 }

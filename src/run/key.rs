@@ -75,11 +75,17 @@ impl Source {
                 };
                 let data = found.ok_or_else(absent)?.data.unwrap_or_default();
                 let bytes = data.into_iter().find(|(key, _)| key == SECRET_KEY);
-                bytes.ok_or_else(|| format!("{place} has no {SECRET_KEY}: put the key there"))?.1.0
+                bytes
+                    .ok_or_else(|| format!("{place} has no {SECRET_KEY}: put the key there"))?
+                    .1
+                    .0
             }
         };
         if bytes.len() > KEY_BYTES_MAX {
-            return Err(format!("{place} has {} bytes; at most {KEY_BYTES_MAX}", bytes.len()));
+            return Err(format!(
+                "{place} has {} bytes; at most {KEY_BYTES_MAX}",
+                bytes.len()
+            ));
         }
         String::from_utf8(bytes).map_err(|_| format!("{place} is no text: put the key there"))
     }
@@ -133,7 +139,11 @@ impl<H: Execute> Keyed<H> {
                 let _ = tell.send_replace(made(&source, &known, &make));
             }
         });
-        Self { hands, following, held: Semaphore::new(HELD_MAX.min(slots / 2)) }
+        Self {
+            hands,
+            following,
+            held: Semaphore::new(HELD_MAX.min(slots / 2)),
+        }
     }
 
     /// Tells `told` what is lacking, now and after each change, for as long as these hands live.
@@ -174,7 +184,10 @@ fn made<H>(
 ) -> Result<Arc<H>, String> {
     let key = source.parsed(text.clone());
     if let Err(why) = &key {
-        tracing::warn!(why, "no private key for Windows hosts: every machine waits for it");
+        tracing::warn!(
+            why,
+            "no private key for Windows hosts: every machine waits for it"
+        );
     }
     key.map(|key| Arc::new(make(key)))
 }
@@ -182,7 +195,11 @@ fn made<H>(
 /// What an attempt ends with for lack of a key: it is given back.
 fn lacking(why: String, after_ms: u64) -> Failure {
     let failure = Failure::transient(NO_KEY, why);
-    Failure { after_ms: Some(after_ms), uncounted: true, ..failure }
+    Failure {
+        after_ms: Some(after_ms),
+        uncounted: true,
+        ..failure
+    }
 }
 
 impl<H: Execute> Execute for Keyed<H> {
@@ -199,7 +216,14 @@ impl<H: Execute> Execute for Keyed<H> {
             (Err(_), Ok(_held)) => {
                 let max = Duration::from_millis(READY_MS_MAX).div_f64(time_factor.max(0.001));
                 let come = timeout(max, self.come(progress)).await;
-                let why = || self.hands.borrow().as_ref().err().cloned().unwrap_or_default();
+                let why = || {
+                    self.hands
+                        .borrow()
+                        .as_ref()
+                        .err()
+                        .cloned()
+                        .unwrap_or_default()
+                };
                 come.map_err(|_| lacking(why(), 0))
             }
         }
@@ -236,14 +260,20 @@ pub(crate) mod tests {
 
     fn order() -> Order {
         Order {
-            task: TaskId { run: machine_run("u").expect("a run"), seq: Seq(1), ordinal: 0 },
+            task: TaskId {
+                run: machine_run("u").expect("a run"),
+                seq: Seq(1),
+                ordinal: 0,
+            },
             attempt: Attempt(1),
             incarnation: Incarnation(1),
             issued: Sum(1),
             episode: Seq(1),
             at: Timestamp(0),
             limit_ms: 1_000,
-            body: Task::Probe { host: HostRef::default() },
+            body: Task::Probe {
+                host: HostRef::default(),
+            },
         }
     }
 
@@ -268,10 +298,19 @@ pub(crate) mod tests {
             look_every: LOOK_EVERY,
         };
         let keyed = Keyed::follow(source("cloud-private-key"), 8, |_| Idle).await;
-        keyed.execute(&order(), &Progress::default()).await.expect("hands with a key");
+        keyed
+            .execute(&order(), &Progress::default())
+            .await
+            .expect("hands with a key");
         let keyed = Keyed::follow(source("no-such-key"), 8, |_| Idle).await;
-        let failure = keyed.execute(&order(), &Progress::default()).await.expect_err("no key");
-        assert_eq!((failure.code.as_str(), failure.retry), ("NoPrivateKey", true));
+        let failure = keyed
+            .execute(&order(), &Progress::default())
+            .await
+            .expect_err("no key");
+        assert_eq!(
+            (failure.code.as_str(), failure.retry),
+            ("NoPrivateKey", true)
+        );
         assert!(failure.message.contains("no-such-key"), "{failure:?}");
     }
 
@@ -288,12 +327,21 @@ pub(crate) mod tests {
             look_every: Duration::from_millis(20),
         };
         let keyed = Keyed::follow(source, 8, |_| Idle).await;
-        let failure = keyed.execute(&order(), &Progress::default()).await.expect_err("no key");
+        let failure = keyed
+            .execute(&order(), &Progress::default())
+            .await
+            .expect_err("no key");
         assert!(!failure.message.contains("this is no key"), "{failure:?}");
         std::fs::write(&file, &world.ssh_key.private_pem).expect("written");
         let mut hands = keyed.hands.clone();
         let come = hands.wait_for(|hands| hands.is_ok());
-        tokio::time::timeout(Duration::from_secs(90), come).await.expect("in time").expect("hands");
-        keyed.execute(&order(), &Progress::default()).await.expect("hands with a key");
+        tokio::time::timeout(Duration::from_secs(90), come)
+            .await
+            .expect("in time")
+            .expect("hands");
+        keyed
+            .execute(&order(), &Progress::default())
+            .await
+            .expect("hands with a key");
     }
 }

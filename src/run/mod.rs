@@ -112,14 +112,22 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
 
 async fn start(config: &Config) -> anyhow::Result<Running> {
     let listener = serve::listen(config.listen).await?;
-    let tls = config.tls.as_ref().map(|(certificate, key)| tls::acceptor(certificate, key));
+    let tls = config
+        .tls
+        .as_ref()
+        .map(|(certificate, key)| tls::acceptor(certificate, key));
     let tls = tls.transpose()?;
     let address = listener.local_addr()?;
     let client = client(config).await?;
     let catalog = Arc::new(outside::catalog(config)?);
     let payloads = Payloads::load(&config.payloads, &catalog)?;
     let user_data_of = client.clone();
-    let cluster = Cluster { config, client, catalog: Arc::clone(&catalog), gate: OnceLock::new() };
+    let cluster = Cluster {
+        config,
+        client,
+        catalog: Arc::clone(&catalog),
+        gate: OnceLock::new(),
+    };
     let live = Arc::<Live>::default();
     let (mut running, people) = match &config.store {
         Store::Folder(folder) => cluster.on_folder(folder, &live).await?,
@@ -135,7 +143,10 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
         running.beside(WORKER, async move { match keeper.for_ever().await {} });
     }
     let ours = [
-        ("listen", config.tls.as_ref().map(|(certificate, _)| certificate)),
+        (
+            "listen",
+            config.tls.as_ref().map(|(certificate, _)| certificate),
+        ),
         ("nats", config.nats.certificate.as_ref()),
     ];
     for (name, file) in ours {
@@ -151,7 +162,11 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
         .merge(people);
     serve::serve(&mut running, listener, router, tls);
     if let Some(gate) = cluster.gate.get() {
-        let scheme = if config.tls.is_some() { "https" } else { "http" };
+        let scheme = if config.tls.is_some() {
+            "https"
+        } else {
+            "http"
+        };
         gate.announce(&format!("{scheme}://{address}"));
     }
     tracing::info!(%address, roles = ?config.roles, store = ?config.store, "dormer runs");
@@ -252,7 +267,10 @@ impl Cluster<'_> {
             tell_lack(&mut running, &hands);
         }
         if self.config.is(Role::Watcher) {
-            let election = Election { identity: self.config.name.clone(), duration: LEASE };
+            let election = Election {
+                identity: self.config.name.clone(),
+                duration: LEASE,
+            };
             let facts = Arc::new(NatsFacts::new(Arc::clone(&link)));
             self.watch(&mut running, facts, Some(election))?;
         }
@@ -314,17 +332,25 @@ impl Cluster<'_> {
             own: self.config.namespace.clone(),
         };
         let (secure, keys) = (self.config.tls.is_some(), &self.config.session_keys);
-        Ok(self.gate.get_or_init(|| Gate::new(by, homes, secure, keys)).clone())
+        Ok(self
+            .gate
+            .get_or_init(|| Gate::new(by, homes, secure, keys))
+            .clone())
     }
 
     /// Who is told what is done here.
     fn telemetry(&self) -> anyhow::Result<Arc<Telemetry>> {
         let (endpoint, name) = (self.config.otlp_endpoint.as_deref(), &self.config.name);
-        Ok(Arc::new(Telemetry::by(SystemClock).traced_to(endpoint, name)?))
+        Ok(Arc::new(
+            Telemetry::by(SystemClock).traced_to(endpoint, name)?,
+        ))
     }
 
     fn worker(&self) -> worker::Options {
-        worker::Options { slots: self.config.slots, ..worker::Options::named(&self.config.name) }
+        worker::Options {
+            slots: self.config.slots,
+            ..worker::Options::named(&self.config.name)
+        }
     }
 
     fn watch<F: Facts>(
@@ -340,7 +366,12 @@ impl Cluster<'_> {
             election,
             ..watcher::Options::default()
         };
-        running.watcher(self.client()?.clone(), facts, Arc::clone(&self.catalog), options);
+        running.watcher(
+            self.client()?.clone(),
+            facts,
+            Arc::clone(&self.catalog),
+            options,
+        );
         Ok(())
     }
 
@@ -351,10 +382,14 @@ impl Cluster<'_> {
     }
 
     async fn hands(&self) -> anyhow::Result<Arc<hands::Both>> {
-        Ok(Arc::new(hands::both(self.config, self.client()?, &self.catalog).await))
+        Ok(Arc::new(
+            hands::both(self.config, self.client()?, &self.catalog).await,
+        ))
     }
 
     fn client(&self) -> anyhow::Result<&kube::Client> {
-        self.client.as_ref().context("watcher and worker need a way to the cluster")
+        self.client
+            .as_ref()
+            .context("watcher and worker need a way to the cluster")
     }
 }

@@ -41,7 +41,11 @@ pub(crate) fn store_options(config: &Config, servers: &str) -> store::Options {
         servers: servers.to_owned(),
         prefix: nats.prefix.clone(),
         replicas: nats.replicas,
-        sync: if lazy { store::Sync::LazyAccepted } else { store::Sync::Always },
+        sync: if lazy {
+            store::Sync::LazyAccepted
+        } else {
+            store::Sync::Always
+        },
         monitor: nats.monitor.clone(),
         login: store_login(nats),
         tls: store::Tls {
@@ -92,7 +96,9 @@ async fn patiently<T, E: std::fmt::Display>(
 pub(crate) fn engine(running: &mut Running, store: &Arc<NatsStore>, options: engine::Options) {
     running.engine(Arc::clone(store), options);
     let rebuilt = Arc::clone(store);
-    running.beside(ENGINE, async move { Ok(rebuild_for_ever::<Dormer, _>(rebuilt).await?) });
+    running.beside(ENGINE, async move {
+        Ok(rebuild_for_ever::<Dormer, _>(rebuilt).await?)
+    });
     let closed = Arc::clone(store);
     running.at_end(async move { closed.close().await });
 }
@@ -123,7 +129,9 @@ pub(crate) fn tell_changes<P: Ports>(
     api: Arc<Api<P>>,
     changes: NatsChanges,
 ) {
-    running.beside(CONSOLE, async move { match publish_for_ever(api, changes).await {} });
+    running.beside(CONSOLE, async move {
+        match publish_for_ever(api, changes).await {}
+    });
 }
 
 /// Whether this process decides or reads histories.
@@ -133,9 +141,10 @@ pub(crate) fn needs_store(config: &Config) -> bool {
 
 fn store_login(nats: &NatsSettings) -> store::Login {
     match (&nats.user, &nats.password, &nats.token) {
-        (Some(user), Some(password), _) => {
-            store::Login::User { user: user.clone(), password: password.reveal().to_owned() }
-        }
+        (Some(user), Some(password), _) => store::Login::User {
+            user: user.clone(),
+            password: password.reveal().to_owned(),
+        },
         (_, _, Some(token)) => store::Login::Token(token.reveal().to_owned()),
         #[cfg(feature = "nats-creds")]
         _ if nats.credentials.is_some() => {
@@ -147,9 +156,10 @@ fn store_login(nats: &NatsSettings) -> store::Login {
 
 fn link_login(nats: &NatsSettings) -> link::Login {
     match (&nats.user, &nats.password, &nats.token) {
-        (Some(user), Some(password), _) => {
-            link::Login::User { user: user.clone(), password: password.reveal().to_owned() }
-        }
+        (Some(user), Some(password), _) => link::Login::User {
+            user: user.clone(),
+            password: password.reveal().to_owned(),
+        },
         (_, _, Some(token)) => link::Login::Token(token.reveal().to_owned()),
         #[cfg(feature = "nats-creds")]
         _ if nats.credentials.is_some() => {
@@ -182,7 +192,10 @@ mod tests {
             store: Some(server.url()),
             role: vec![role],
             name: Some(name.into()),
-            nats: NatsSettings { accept_lazy_sync: Some(true), ..NatsSettings::default() },
+            nats: NatsSettings {
+                accept_lazy_sync: Some(true),
+                ..NatsSettings::default()
+            },
             ..Settings::default()
         };
         Config::new(settings).expect("a configuration")
@@ -205,36 +218,62 @@ mod tests {
         }
         let (told, mut tasks) = mpsc::unbounded_channel();
         let mut working = Running::default();
-        let link =
-            connect(&config(&server, Role::Worker, "w"), &server.url()).await.expect("a link");
-        let orders = NatsOrders::open(Arc::clone(&link), "w", &CLASSES).await.expect("orders");
+        let link = connect(&config(&server, Role::Worker, "w"), &server.url())
+            .await
+            .expect("a link");
+        let orders = NatsOrders::open(Arc::clone(&link), "w", &CLASSES)
+            .await
+            .expect("orders");
         let options = worker::Options::named("w");
         working.worker(Arc::new(orders), Arc::new(Telling(told)), options);
         let live = Arc::<Live>::default();
-        hear(&mut working, &link, Arc::clone(&live)).await.expect("heartbeats");
+        hear(&mut working, &link, Arc::clone(&live))
+            .await
+            .expect("heartbeats");
 
         let facts = NatsFacts::new(link);
         let first = facts.begin().await.expect("an epoch");
-        facts.publish(vec![machine_seen("u1", &first, false)]).await.expect("published");
+        facts
+            .publish(vec![machine_seen("u1", &first, false)])
+            .await
+            .expect("published");
         let task = timeout(IN_TIME, tasks.recv()).await.expect("in time");
         assert_eq!(task.as_deref(), Some("machine/u1 probe"));
         let run = machine_run("u1").expect("a run");
-        await_condition("a heartbeat", IN_TIME, || async { !live.of(&run).is_empty() }).await;
+        await_condition("a heartbeat", IN_TIME, || async {
+            !live.of(&run).is_empty()
+        })
+        .await;
         assert_eq!(facts.begin().await.expect("an epoch").live, ["u1"]);
 
         server.kill();
         server.restart();
         let again = timeout(IN_TIME, tasks.recv()).await.expect("in time");
-        assert_eq!(again.as_deref(), Some("machine/u1 probe"), "the next attempt");
+        assert_eq!(
+            again.as_deref(),
+            Some("machine/u1 probe"),
+            "the next attempt"
+        );
         await_condition("the watcher's way", IN_TIME, || async {
-            let Ok(next) = facts.begin().await else { return false };
+            let Ok(next) = facts.begin().await else {
+                return false;
+            };
             next.epoch > first.epoch
-                && facts.publish(vec![machine_seen("u1", &next, true)]).await.is_ok()
+                && facts
+                    .publish(vec![machine_seen("u1", &next, true)])
+                    .await
+                    .is_ok()
                 && next.live.is_empty()
         })
         .await;
-        timeout(IN_TIME, working.stop()).await.expect("in time").expect("an orderly end");
+        timeout(IN_TIME, working.stop())
+            .await
+            .expect("in time")
+            .expect("an orderly end");
         assert!(deciding.health().ready(), "{:?}", deciding.health().all());
-        timeout(IN_TIME, deciding.stop()).await.expect("in time").expect("an orderly end");
+        timeout(IN_TIME, deciding.stop())
+            .await
+            .expect("in time")
+            .expect("an orderly end");
     }
 }

@@ -22,7 +22,10 @@ const ECHO: Duration = Duration::from_secs(1);
 /// # Errors
 /// There is no kubeconfig and no pod's account, or it cannot be used.
 pub(crate) async fn client(config: &Config) -> anyhow::Result<Client> {
-    let options = KubeConfigOptions { context: config.context.clone(), ..Default::default() };
+    let options = KubeConfigOptions {
+        context: config.context.clone(),
+        ..Default::default()
+    };
     let found = match &config.kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path)

@@ -31,8 +31,11 @@ impl Payloads {
     /// # Errors
     /// A payload has mistakes, or a folder has none.
     pub(crate) fn load(folders: &[PathBuf], catalog: &Catalog) -> anyhow::Result<Self> {
-        let mut payloads =
-            Self { folders: folders.to_vec(), known: BTreeMap::new(), wrong: BTreeMap::new() };
+        let mut payloads = Self {
+            folders: folders.to_vec(),
+            known: BTreeMap::new(),
+            wrong: BTreeMap::new(),
+        };
         for folder in folders {
             let found = manifests(folder)
                 .with_context(|| format!("cannot read the payload folder {}", folder.display()))?;
@@ -125,7 +128,11 @@ mod tests {
             let path = folder.join(&file.name);
             std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
             std::fs::write(path, "MZ").expect("written");
-            *file = PayloadFile { sha256: sha256_hex(b"MZ"), size: 2, ..file.clone() };
+            *file = PayloadFile {
+                sha256: sha256_hex(b"MZ"),
+                size: 2,
+                ..file.clone()
+            };
         }
         let text = serde_json::to_string(&manifest).expect("json");
         std::fs::write(folder.join(MANIFEST_FILE), text).expect("written");
@@ -146,7 +153,10 @@ mod tests {
         let mut payloads = Payloads::load(&[all.to_owned()], &catalog).expect("payloads");
         let changed = catalog.changed();
         payloads.look(&catalog);
-        assert!(!changed.has_changed().expect("a catalog"), "what is known is not taken again");
+        assert!(
+            !changed.has_changed().expect("a catalog"),
+            "what is known is not taken again"
+        );
         write(&all.join("two"), "11.1.0");
         write(&all.join("three"), "11.2.0");
         let late = all.join("three").join("kubelet.exe");

@@ -79,7 +79,13 @@ where
     C: Clock + Clone,
     X: Execute,
 {
-    let Parts { ports, hands, live, engine, worker } = parts;
+    let Parts {
+        ports,
+        hands,
+        live,
+        engine,
+        worker,
+    } = parts;
     let mut running = Running::seen_by(telemetry);
     running.local_engine(Arc::clone(&ports), engine);
     let orders = LocalOrders::new(Arc::clone(&ports.tasks), Arc::clone(&ports.inbox), live);
@@ -89,7 +95,10 @@ where
 
 /// The facts' way into a store of this process.
 pub(crate) fn facts<S: OwnStore, C>(ports: &Local<S, C>) -> Arc<LocalFacts<S>> {
-    Arc::new(LocalFacts::new(Arc::clone(&ports.store), Arc::clone(&ports.inbox)))
+    Arc::new(LocalFacts::new(
+        Arc::clone(&ports.store),
+        Arc::clone(&ports.inbox),
+    ))
 }
 
 /// Roles at work.
@@ -137,7 +146,10 @@ impl Roles {
     }
 
     fn role(&self, id: Id) -> &'static str {
-        self.names.iter().find(|(known, _)| *known == id).map_or("role", |(_, role)| role)
+        self.names
+            .iter()
+            .find(|(known, _)| *known == id)
+            .map_or("role", |(_, role)| role)
     }
 
     /// The next end of a task, as its role and result; never, if there is none.
@@ -166,7 +178,10 @@ fn panicked(error: JoinError) -> anyhow::Error {
 impl Running {
     /// No roles yet; `telemetry` will be told what they do.
     pub(crate) fn seen_by(telemetry: Arc<Telemetry>) -> Self {
-        Self { telemetry, ..Self::default() }
+        Self {
+            telemetry,
+            ..Self::default()
+        }
     }
 
     /// Who is told what the roles do.
@@ -200,7 +215,10 @@ impl Running {
         let (stop, health) = (self.halt.subscribe(), Arc::clone(&self.health));
         let telemetry = self.telemetry();
         telemetry.reads(Arc::clone(&ports));
-        health.tell(ENGINE, Standing::Waiting("the store has not answered yet".into()));
+        health.tell(
+            ENGINE,
+            Standing::Waiting("the store has not answered yet".into()),
+        );
         self.back.add(ENGINE, async move {
             let (own, witness) = (Arc::clone(&ports), Arc::clone(&telemetry));
             let running = engine::run_seen::<Dormer, P, _>(own, options, witness, stop);
@@ -241,7 +259,10 @@ impl Running {
         options: worker::Options,
     ) {
         self.health.tell(WORKER, Standing::Up);
-        let options = worker::Options { seen: Seen::by(self.telemetry()), ..options };
+        let options = worker::Options {
+            seen: Seen::by(self.telemetry()),
+            ..options
+        };
         let stop = self.leave.clone();
         self.front.add(WORKER, async move {
             worker::run(orders, hands, options, stop).await;
@@ -285,8 +306,11 @@ impl Running {
             ended = self.front.next() => ended,
             ended = self.back.next() => ended,
         };
-        let error = result.err().unwrap_or_else(|| anyhow::anyhow!("it ended without a reason"));
-        self.health.tell(role, Standing::Ended(format!("{error:#}")));
+        let error = result
+            .err()
+            .unwrap_or_else(|| anyhow::anyhow!("it ended without a reason"));
+        self.health
+            .tell(role, Standing::Ended(format!("{error:#}")));
         error.context(format!("the {role}"))
     }
 

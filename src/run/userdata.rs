@@ -35,7 +35,12 @@ impl Keeper {
     /// Keeps them in the namespace `machines`, and in Cluster API's where that is, from the key at `source`.
     pub(super) fn new(client: Client, source: Source, machines: Option<String>) -> Self {
         let machines = machines.unwrap_or_else(|| "openshift-machine-api".into());
-        Self { client, source, machines, trouble: None }
+        Self {
+            client,
+            source,
+            machines,
+            trouble: None,
+        }
     }
 
     /// Looks again and again. Whatever is wrong is said once, and tried again.
@@ -54,8 +59,12 @@ impl Keeper {
 
     /// Makes both Secrets stand as they shall. Without a key nothing is done: the key's absence is told elsewhere.
     async fn once(&self) -> Result<(), String> {
-        let Some(platform) = self.platform().await? else { return Ok(()) };
-        let Ok(key) = self.source.key().await else { return Ok(()) };
+        let Some(platform) = self.platform().await? else {
+            return Ok(());
+        };
+        let Ok(key) = self.source.key().await else {
+            return Ok(());
+        };
         let public = key.public_line().map_err(|error| error.to_string())?;
         let text = user_data(&public, &platform).map_err(|error| error.to_string())?;
         self.keep(&self.machines, &public, &text).await?;
@@ -72,7 +81,9 @@ impl Keeper {
         let api: Api<DynamicObject> =
             Api::all_with(self.client.clone(), &ApiResource::from_gvk(&gvk));
         let found = within(api.get_opt("cluster")).await?;
-        let platform = found.as_ref().and_then(|one| one.data["status"]["platform"].as_str());
+        let platform = found
+            .as_ref()
+            .and_then(|one| one.data["status"]["platform"].as_str());
         Ok(platform.map(str::to_ascii_lowercase))
     }
 
@@ -80,12 +91,25 @@ impl Keeper {
     async fn keep(&self, namespace: &str, public: &str, text: &str) -> Result<(), String> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let Some(mut found) = within(api.get_opt(NAME)).await? else {
-            let metadata = ObjectMeta { name: Some(NAME.into()), ..ObjectMeta::default() };
-            let fresh = with(Secret { metadata, ..Secret::default() }, text);
+            let metadata = ObjectMeta {
+                name: Some(NAME.into()),
+                ..ObjectMeta::default()
+            };
+            let fresh = with(
+                Secret {
+                    metadata,
+                    ..Secret::default()
+                },
+                text,
+            );
             let made = within(api.create(&PostParams::default(), &fresh)).await;
             return made.map(|_| tracing::info!(namespace, "made the Secret {NAME}"));
         };
-        let there = found.data.as_ref().and_then(|data| data.get(DATA)).map(|data| &data.0[..]);
+        let there = found
+            .data
+            .as_ref()
+            .and_then(|data| data.get(DATA))
+            .map(|data| &data.0[..]);
         let there = String::from_utf8_lossy(there.unwrap_or_default());
         let ours = found.labels().get(OURS.0).is_some_and(|by| by == OURS.1);
         if there == text || (!ours && there.contains(public)) {
@@ -106,7 +130,10 @@ impl Keeper {
 
 fn with(mut secret: Secret, text: &str) -> Secret {
     secret.labels_mut().insert(OURS.0.into(), OURS.1.into());
-    secret.data = Some(BTreeMap::from([(DATA.into(), ByteString(text.as_bytes().to_vec()))]));
+    secret.data = Some(BTreeMap::from([(
+        DATA.into(),
+        ByteString(text.as_bytes().to_vec()),
+    )]));
     secret
 }
 
@@ -128,7 +155,12 @@ mod tests {
     const MACHINES: &str = "openshift-machine-api";
 
     async fn text(secrets: &Api<Secret>) -> String {
-        let data = secrets.get(NAME).await.expect("the Secret").data.expect("data");
+        let data = secrets
+            .get(NAME)
+            .await
+            .expect("the Secret")
+            .data
+            .expect("data");
         String::from_utf8(data[DATA].0.clone()).expect("text")
     }
 
@@ -137,22 +169,41 @@ mod tests {
         let (world, client) = world().await;
         let place = Place::Secret("cloud-private-key".into());
         let (namespace, look_every) = (HOME.to_owned(), LOOK_EVERY);
-        let source = Source { client: client.clone(), namespace, place, look_every };
+        let source = Source {
+            client: client.clone(),
+            namespace,
+            place,
+            look_every,
+        };
         let keeper = Keeper::new(client.clone(), source, None);
         let secrets: Api<Secret> = Api::namespaced(client, MACHINES);
         let theirs = text(&secrets).await;
         keeper.once().await.expect("looked");
         assert_eq!(text(&secrets).await, theirs, "it lets us in");
 
-        secrets.delete(NAME, &DeleteParams::default()).await.expect("deleted");
+        secrets
+            .delete(NAME, &DeleteParams::default())
+            .await
+            .expect("deleted");
         keeper.once().await.expect("made");
         let made = text(&secrets).await;
-        let public = world.ssh_key.public_line.split_whitespace().take(2).collect::<Vec<_>>();
-        assert!(made.contains(&public.join(" ")) && made.contains("EC2Launch"), "AWS: {made}");
+        let public = world
+            .ssh_key
+            .public_line
+            .split_whitespace()
+            .take(2)
+            .collect::<Vec<_>>();
+        assert!(
+            made.contains(&public.join(" ")) && made.contains("EC2Launch"),
+            "AWS: {made}"
+        );
 
         for edited in ["a shorter text", &format!("{made}\n# and more")] {
             let edit = Patch::Merge(json!({"stringData": {DATA: edited}}));
-            secrets.patch(NAME, &PatchParams::default(), &edit).await.expect("edited");
+            secrets
+                .patch(NAME, &PatchParams::default(), &edit)
+                .await
+                .expect("edited");
             keeper.once().await.expect("mended");
             assert_eq!(text(&secrets).await, made);
         }

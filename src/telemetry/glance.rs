@@ -78,7 +78,11 @@ impl Glance {
             },
         };
         let slots = match &run.state {
-            State::Rollout(state) => state.slots.iter().map(|slot| (slot.token, slot.at)).collect(),
+            State::Rollout(state) => state
+                .slots
+                .iter()
+                .map(|slot| (slot.token, slot.at))
+                .collect(),
             _ => Vec::new(),
         };
         Self {
@@ -111,29 +115,39 @@ pub(crate) fn ended_episodes<'a>(
 ) -> impl Iterator<Item = &'a dormer_engine_core::Episode> {
     let open = before.and_then(|before| before.episode);
     let here = record.run.seq;
-    let episodes = record.run.episodes.iter().filter(|episode| episode.to.is_some());
+    let episodes = record
+        .run
+        .episodes
+        .iter()
+        .filter(|episode| episode.to.is_some());
     episodes.filter(move |episode| Some(episode.seq) == open || episode.seq == here)
 }
 
 fn change<'a>(task: &Task, record: &'a Record<Dormer>) -> Change<'a> {
     let reported = record.events.iter().find_map(|event| match event {
-        HistoryEvent::TaskFinished { seq, ordinal, attempt, .. }
-            if is(task, *seq, *ordinal, *attempt) =>
-        {
-            Some(AttemptEnd::Finished)
-        }
-        HistoryEvent::TaskFailed { seq, ordinal, attempt, failure, .. }
-            if is(task, *seq, *ordinal, *attempt) =>
-        {
-            Some(AttemptEnd::Failed(&failure.code))
-        }
+        HistoryEvent::TaskFinished {
+            seq,
+            ordinal,
+            attempt,
+            ..
+        } if is(task, *seq, *ordinal, *attempt) => Some(AttemptEnd::Finished),
+        HistoryEvent::TaskFailed {
+            seq,
+            ordinal,
+            attempt,
+            failure,
+            ..
+        } if is(task, *seq, *ordinal, *attempt) => Some(AttemptEnd::Failed(&failure.code)),
         _ => None,
     });
     let after = record.run.task(task.key);
     let goes_on = after.is_some_and(|after| {
         after.attempt == task.attempt && matches!(after.phase, TaskPhase::InFlight { .. })
     });
-    let rang = record.events.iter().any(|event| matches!(event, HistoryEvent::Rang));
+    let rang = record
+        .events
+        .iter()
+        .any(|event| matches!(event, HistoryEvent::Rang));
     let silent = match after {
         _ if task.ordered.is_none() || goes_on => None,
         Some(_) => Some(AttemptEnd::Lost),

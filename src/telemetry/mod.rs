@@ -110,7 +110,9 @@ impl Telemetry {
     /// Waits until the collector has what it was told, though not for long.
     pub(crate) async fn flush(&self) {
         if let Some(traces) = &self.traces
-            && tokio::time::timeout(FLUSH_MAX, traces.flush()).await.is_err()
+            && tokio::time::timeout(FLUSH_MAX, traces.flush())
+                .await
+                .is_err()
         {
             tracing::warn!("the collector of traces does not answer; the last spans are lost");
         }
@@ -169,7 +171,9 @@ impl dormer_engine::witness::Witness<Dormer> for Telemetry {
 impl dormer_workers::witness::Witness for Telemetry {
     fn began(&self, at: &At, order: &Order) {
         let now = (self.now)();
-        self.metrics.worker.began(at.name, Duration::from_millis(now.since_ms(order.at)));
+        self.metrics
+            .worker
+            .began(at.name, Duration::from_millis(now.since_ms(order.at)));
         if let Some(traces) = &self.traces {
             traces.queued(at, order.at, now);
         }

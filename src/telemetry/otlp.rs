@@ -54,7 +54,11 @@ impl Exporter {
     pub(crate) fn to(endpoint: &str, name: &str, deeds: Arc<SpanDeeds>) -> anyhow::Result<Self> {
         let collector = Collector::at(endpoint, TRACES)?;
         let (way, items) = mpsc::channel(WAITING_MAX);
-        let sending = Sending { collector, resource: resource(name), deeds: Arc::clone(&deeds) };
+        let sending = Sending {
+            collector,
+            resource: resource(name),
+            deeds: Arc::clone(&deeds),
+        };
         tokio::spawn(sending.run(items));
         Ok(Self { way, deeds })
     }
@@ -92,7 +96,10 @@ impl Collector {
             uri.scheme_str() == Some("http") && uri.authority().is_some(),
             "--otlp-endpoint {endpoint}: it is http://HOST:PORT of a collector nearby, which may speak TLS onwards"
         );
-        Ok(Self { client: Client::builder(TokioExecutor::new()).build(HttpConnector::new()), uri })
+        Ok(Self {
+            client: Client::builder(TokioExecutor::new()).build(HttpConnector::new()),
+            uri,
+        })
     }
 
     async fn post(&self, body: Bytes) -> anyhow::Result<()> {
@@ -119,7 +126,10 @@ impl Meter {
     /// # Errors
     /// The endpoint is no plain HTTP URL.
     pub(crate) fn to(endpoint: &str, name: &str) -> anyhow::Result<Self> {
-        Ok(Self { collector: Collector::at(endpoint, METRICS)?, resource: resource(name) })
+        Ok(Self {
+            collector: Collector::at(endpoint, METRICS)?,
+            resource: resource(name),
+        })
     }
 
     /// Sends `metrics`, each as OTLP/JSON has it.
@@ -148,7 +158,9 @@ impl Sending {
             sort(first, &mut spans, &mut told);
             let company = async {
                 while told.is_empty() && spans.len() < BATCH_MAX {
-                    let Some(next) = items.recv().await else { return };
+                    let Some(next) = items.recv().await else {
+                        return;
+                    };
                     sort(next, &mut spans, &mut told);
                 }
             };
@@ -212,8 +224,11 @@ pub(super) fn message(resource: &Value, spans: &[Span]) -> Value {
 
 fn span(span: &Span) -> Value {
     let nanos = |ms: u64| ms.saturating_mul(1_000_000).to_string();
-    let attributes: Vec<Value> =
-        span.attributes.iter().map(|(key, value)| attribute(key, value)).collect();
+    let attributes: Vec<Value> = span
+        .attributes
+        .iter()
+        .map(|(key, value)| attribute(key, value))
+        .collect();
     let mut told = json!({
         "traceId": span.trace.to_string(),
         "spanId": span.id.to_string(),

@@ -41,7 +41,17 @@ impl Span {
         to: u64,
     ) -> Self {
         let (attributes, name) = (Vec::new(), name.into());
-        Self { trace, id, parent: None, name, from, to, attributes, error: None, link: None }
+        Self {
+            trace,
+            id,
+            parent: None,
+            name,
+            from,
+            to,
+            attributes,
+            error: None,
+            link: None,
+        }
     }
 
     /// Below this one.
@@ -66,7 +76,11 @@ pub(crate) fn trace(run: &Run<Dormer>, episode: Seq) -> TraceId {
 
 /// The trace that a record belongs to: that of the last episode. `None`: the run has none.
 pub(crate) fn trace_of_record(record: &Record<Dormer>) -> Option<TraceId> {
-    record.run.episodes.back().map(|episode| trace(&record.run, episode.seq))
+    record
+        .run
+        .episodes
+        .back()
+        .map(|episode| trace(&record.run, episode.seq))
 }
 
 /// The spans that `record` completes.
@@ -79,7 +93,10 @@ pub(crate) fn of(before: Option<&Glance>, record: &Record<Dormer>) -> Vec<Span> 
     // A record may end one episode and begin the next: it stands in both traces.
     spans.extend(touched.map(|episode| transition(before, record, episode)));
     if let Some(before) = before {
-        for (task, change) in before.changes(record).filter(|(task, _)| task.episode > Seq(0)) {
+        for (task, change) in before
+            .changes(record)
+            .filter(|(task, _)| task.episode > Seq(0))
+        {
             if let (Some(end), Some(ordered)) = (change.attempt, task.ordered) {
                 spans.push(attempt(record, task, end, ordered));
             }
@@ -96,12 +113,18 @@ fn transition(before: Option<&Glance>, record: &Record<Dormer>, episode: Seq) ->
     let (run, at) = (&record.run, record.at.0);
     let state = Dormer::label(&run.state);
     let id = SpanId::transition(&run.id, run.seq);
-    let span = Span::new(trace(run, episode), id, format!("transition {state}"), at, at)
-        .below(SpanId::episode(&run.id, episode))
-        .with("dormer.run", &run.id)
-        .with("dormer.seq", run.seq)
-        .with("dormer.state", state)
-        .with("dormer.events", record.events.len());
+    let span = Span::new(
+        trace(run, episode),
+        id,
+        format!("transition {state}"),
+        at,
+        at,
+    )
+    .below(SpanId::episode(&run.id, episode))
+    .with("dormer.run", &run.id)
+    .with("dormer.seq", run.seq)
+    .with("dormer.state", state)
+    .with("dormer.events", record.events.len());
     match before {
         Some(before) => span.with("dormer.state.before", before.state()),
         None => span,
@@ -113,12 +136,17 @@ fn attempt(record: &Record<Dormer>, task: &Task, end: AttemptEnd<'_>, ordered: T
     let id = task_id(run, task);
     let trace = trace(run, task.episode);
     let name = format!("attempt {}", task.attempt);
-    let mut span =
-        Span::new(trace, SpanId::attempt(&id, task.attempt), name, ordered.0, record.at.0)
-            .below(SpanId::task(&id))
-            .with("dormer.task", &id)
-            .with("dormer.attempt", task.attempt)
-            .with("dormer.outcome", end.name());
+    let mut span = Span::new(
+        trace,
+        SpanId::attempt(&id, task.attempt),
+        name,
+        ordered.0,
+        record.at.0,
+    )
+    .below(SpanId::task(&id))
+    .with("dormer.task", &id)
+    .with("dormer.attempt", task.attempt)
+    .with("dormer.outcome", end.name());
     if let Some((worker, failure)) = report(record, task) {
         span = span.with("dormer.worker", worker);
         span.error = failure.map(str::to_owned);
@@ -133,12 +161,19 @@ fn attempt(record: &Record<Dormer>, task: &Task, end: AttemptEnd<'_>, ordered: T
 fn report<'a>(record: &'a Record<Dormer>, task: &Task) -> Option<(&'a str, Option<&'a str>)> {
     let ours = |seq: Seq, ordinal: u16| task.key.seq == seq && task.key.ordinal == ordinal;
     record.events.iter().find_map(|event| match event {
-        HistoryEvent::TaskFinished { seq, ordinal, worker, .. } if ours(*seq, *ordinal) => {
-            Some((worker.as_str(), None))
-        }
-        HistoryEvent::TaskFailed { seq, ordinal, worker, failure, .. } if ours(*seq, *ordinal) => {
-            Some((worker.as_str(), Some(failure.message.as_str())))
-        }
+        HistoryEvent::TaskFinished {
+            seq,
+            ordinal,
+            worker,
+            ..
+        } if ours(*seq, *ordinal) => Some((worker.as_str(), None)),
+        HistoryEvent::TaskFailed {
+            seq,
+            ordinal,
+            worker,
+            failure,
+            ..
+        } if ours(*seq, *ordinal) => Some((worker.as_str(), Some(failure.message.as_str()))),
         _ => None,
     })
 }
@@ -147,11 +182,17 @@ fn whole_task(record: &Record<Dormer>, task: &Task, outcome: &'static str) -> Sp
     let run = &record.run;
     let id = task_id(run, task);
     let trace = trace(run, task.episode);
-    let mut span = Span::new(trace, SpanId::task(&id), task.name, task.first_at.0, record.at.0)
-        .below(SpanId::transition(&run.id, task.key.seq))
-        .with("dormer.task", &id)
-        .with("dormer.attempts", task.attempt)
-        .with("dormer.outcome", outcome);
+    let mut span = Span::new(
+        trace,
+        SpanId::task(&id),
+        task.name,
+        task.first_at.0,
+        record.at.0,
+    )
+    .below(SpanId::transition(&run.id, task.key.seq))
+    .with("dormer.task", &id)
+    .with("dormer.attempts", task.attempt)
+    .with("dormer.outcome", outcome);
     span.error = (outcome == "exhausted").then(|| "exhausted".to_owned());
     span
 }
@@ -159,13 +200,26 @@ fn whole_task(record: &Record<Dormer>, task: &Task, outcome: &'static str) -> Sp
 fn whole_episode(run: &Run<Dormer>, episode: &Episode) -> Span {
     let to = episode.to.unwrap_or(episode.from).0;
     let id = SpanId::episode(&run.id, episode.seq);
-    let mut span = Span::new(trace(run, episode.seq), id, &*episode.kind, episode.from.0, to)
-        .with("dormer.run", &run.id)
-        .with("dormer.episode", episode.seq)
-        .with("dormer.result", &episode.result);
-    let earlier = run.episodes.iter().rfind(|earlier| earlier.seq < episode.seq);
-    span.link =
-        earlier.map(|earlier| (trace(run, earlier.seq), SpanId::episode(&run.id, earlier.seq)));
+    let mut span = Span::new(
+        trace(run, episode.seq),
+        id,
+        &*episode.kind,
+        episode.from.0,
+        to,
+    )
+    .with("dormer.run", &run.id)
+    .with("dormer.episode", episode.seq)
+    .with("dormer.result", &episode.result);
+    let earlier = run
+        .episodes
+        .iter()
+        .rfind(|earlier| earlier.seq < episode.seq);
+    span.link = earlier.map(|earlier| {
+        (
+            trace(run, earlier.seq),
+            SpanId::episode(&run.id, earlier.seq),
+        )
+    });
     span
 }
 

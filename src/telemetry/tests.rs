@@ -55,7 +55,10 @@ impl Witness<Dormer> for Ear {
 
     fn stored(&self, before: Option<Glance>, record: &Record<Dormer>) {
         let spans = spans::of(before.as_ref(), record);
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).extend(spans);
+        self.heard
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(spans);
         self.telemetry.stored(before, record);
     }
 
@@ -69,9 +72,15 @@ impl Witness<Dormer> for Ear {
 
 /// The life of a machine whose probe fails, until it is gone: spans as heard, and its kept records.
 async fn a_short_life() -> (Vec<Span>, Vec<Vec<u8>>, Arc<Telemetry>) {
-    let ports = Arc::new(Local::new(Arc::new(MemoryStore::new(Incarnation(3))), SystemClock));
+    let ports = Arc::new(Local::new(
+        Arc::new(MemoryStore::new(Incarnation(3))),
+        SystemClock,
+    ));
     let telemetry = Arc::new(Telemetry::default());
-    let ear = Arc::new(Ear { telemetry: Arc::clone(&telemetry), heard: Mutex::default() });
+    let ear = Arc::new(Ear {
+        telemetry: Arc::clone(&telemetry),
+        heard: Mutex::default(),
+    });
     let (halt, stop) = watch::channel(false);
     let running = engine::run_seen::<Dormer, _, _>(
         Arc::clone(&ports),
@@ -81,13 +90,22 @@ async fn a_short_life() -> (Vec<Span>, Vec<Vec<u8>>, Arc<Telemetry>) {
     );
     let running = tokio::spawn(running);
     let (alarms, inbox) = (Arc::clone(&ports.alarms), Arc::clone(&ports.inbox));
-    let ringing =
-        tokio::spawn(ring_for_ever(alarms, inbox, SystemClock, ports.history().incarnation()));
-    let orders =
-        LocalOrders::new(Arc::clone(&ports.tasks), Arc::clone(&ports.inbox), Arc::default());
+    let ringing = tokio::spawn(ring_for_ever(
+        alarms,
+        inbox,
+        SystemClock,
+        ports.history().incarnation(),
+    ));
+    let orders = LocalOrders::new(
+        Arc::clone(&ports.tasks),
+        Arc::clone(&ports.inbox),
+        Arc::default(),
+    );
     let (told, mut tasks) = mpsc::unbounded_channel();
-    let options =
-        worker::Options { seen: Seen::by(telemetry.clone()), ..worker::Options::named("w") };
+    let options = worker::Options {
+        seen: Seen::by(telemetry.clone()),
+        ..worker::Options::named("w")
+    };
     let leave = CancellationToken::new();
     let working = tokio::spawn(worker::run(
         Arc::new(orders),
@@ -98,12 +116,21 @@ async fn a_short_life() -> (Vec<Span>, Vec<Vec<u8>>, Arc<Telemetry>) {
 
     let facts = crate::run::roles::facts(&ports);
     let first = facts.begin().await.expect("an epoch");
-    facts.publish(vec![machine_seen("u1", &first, false)]).await.expect("published");
+    facts
+        .publish(vec![machine_seen("u1", &first, false)])
+        .await
+        .expect("published");
     for _ in 0..2 {
-        timeout(IN_TIME, tasks.recv()).await.expect("in time").expect("an attempt");
+        timeout(IN_TIME, tasks.recv())
+            .await
+            .expect("in time")
+            .expect("an attempt");
     }
     let second = facts.begin().await.expect("an epoch");
-    facts.publish(vec![machine_seen("u1", &second, true)]).await.expect("published");
+    facts
+        .publish(vec![machine_seen("u1", &second, true)])
+        .await
+        .expect("published");
     let gone = async {
         while !facts.begin().await.expect("an epoch").live.is_empty() {
             tokio::task::yield_now().await;
@@ -116,21 +143,37 @@ async fn a_short_life() -> (Vec<Span>, Vec<Vec<u8>>, Arc<Telemetry>) {
     running.await.expect("an end").expect("no error");
     ringing.abort();
     let run = machine_run("u1").expect("a run");
-    let records = ports.reader().records(&run, Seq(0), 256).await.expect("records");
-    let heard = ear.heard.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let records = ports
+        .reader()
+        .records(&run, Seq(0), 256)
+        .await
+        .expect("records");
+    let heard = ear
+        .heard
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
     (heard, records, telemetry)
 }
 
 fn by_id(spans: Vec<Span>) -> BTreeMap<(TraceId, SpanId), Span> {
     let count = spans.len();
-    let map: BTreeMap<_, _> = spans.into_iter().map(|span| ((span.trace, span.id), span)).collect();
+    let map: BTreeMap<_, _> = spans
+        .into_iter()
+        .map(|span| ((span.trace, span.id), span))
+        .collect();
     assert_eq!(map.len(), count, "no span is told twice");
     map
 }
 
 fn hole(run: &RunId, records: &[Vec<u8>], told: BTreeSet<Seq>) -> Hole {
     let until = Seq(records.len() as u64);
-    Hole { run: run.clone(), episode: Seq(1), until, told }
+    Hole {
+        run: run.clone(),
+        episode: Seq(1),
+        until,
+        told,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -138,12 +181,20 @@ async fn the_history_tells_the_same_spans_as_were_told_while_it_was_made() {
     let (heard, records, telemetry) = a_short_life().await;
     let run = machine_run("u1").expect("a run");
     let trace = TraceId::of(&run, None, Seq(1));
-    let live = by_id(heard.into_iter().filter(|span| span.trace == trace).collect());
+    let live = by_id(
+        heard
+            .into_iter()
+            .filter(|span| span.trace == trace)
+            .collect(),
+    );
     let folded = by_id(missing(&hole(&run, &records, BTreeSet::new()), &records));
     assert_eq!(live, folded);
 
     let root = &live[&(trace, SpanId::episode(&run, Seq(1)))];
-    assert_eq!((root.name.as_str(), root.parent, root.link), ("bring-up", None, None));
+    assert_eq!(
+        (root.name.as_str(), root.parent, root.link),
+        ("bring-up", None, None)
+    );
     for span in live.values().filter(|span| span.id != root.id) {
         let parent = span.parent.expect("a parent");
         assert!(live.contains_key(&(trace, parent)), "a hole above {span:?}");
@@ -151,24 +202,41 @@ async fn the_history_tells_the_same_spans_as_were_told_while_it_was_made() {
     }
     let (first, _) = envelope::decode::<Record<Dormer>>(&records[0], SCHEMA).expect("a record");
     let key = first.run.tasks[0].key;
-    let task = TaskId { run: run.clone(), seq: key.seq, ordinal: key.ordinal };
+    let task = TaskId {
+        run: run.clone(),
+        seq: key.seq,
+        ordinal: key.ordinal,
+    };
     let attempt = &live[&(trace, SpanId::attempt(&task, dormer_proto::id::Attempt(1)))];
     assert_eq!(attempt.parent, Some(SpanId::task(&task)));
     assert_eq!(attempt.error.as_deref(), Some("these hands do nothing"));
-    assert!(attempt.attributes.contains(&("error.type", "NotToday".to_owned())), "{attempt:?}");
+    assert!(
+        attempt
+            .attributes
+            .contains(&("error.type", "NotToday".to_owned())),
+        "{attempt:?}"
+    );
 
     // Of two processes each tells what it appended, and the second what it did not.
     let half: BTreeSet<Seq> = (1..=records.len() as u64 / 2).map(Seq).collect();
-    let rest: BTreeSet<Seq> =
-        (1..=records.len() as u64).map(Seq).filter(|s| !half.contains(s)).collect();
+    let rest: BTreeSet<Seq> = (1..=records.len() as u64)
+        .map(Seq)
+        .filter(|s| !half.contains(s))
+        .collect();
     let mut both = missing(&hole(&run, &records, half), &records);
     both.extend(missing(&hole(&run, &records, rest), &records));
     assert_eq!(by_id(both), live);
 
     // Engine and worker counted the same attempts.
     let page = telemetry.metrics().page();
-    assert!(page.contains(r#"dormer_task_failures_total{task="probe",code="NotToday"}"#), "{page}");
-    for end in ["bring-up\",result=\"gone\"", "task=\"probe\",outcome=\"failed\""] {
+    assert!(
+        page.contains(r#"dormer_task_failures_total{task="probe",code="NotToday"}"#),
+        "{page}"
+    );
+    for end in [
+        "bring-up\",result=\"gone\"",
+        "task=\"probe\",outcome=\"failed\"",
+    ] {
         assert!(page.contains(end), "{end}: {page}");
     }
 }
@@ -176,7 +244,10 @@ async fn the_history_tells_the_same_spans_as_were_told_while_it_was_made() {
 #[test]
 fn a_message_is_as_otlp_has_it_in_json() {
     let run = machine_run("u1").expect("a run");
-    let (trace, id) = (TraceId::of(&run, None, Seq(1)), SpanId::transition(&run, Seq(2)));
+    let (trace, id) = (
+        TraceId::of(&run, None, Seq(1)),
+        SpanId::transition(&run, Seq(2)),
+    );
     let mut span = Span::new(trace, id, "transition Joined", 1_000, 1_007)
         .below(SpanId::episode(&run, Seq(1)))
         .with("dormer.seq", 2);
@@ -189,7 +260,10 @@ fn a_message_is_as_otlp_has_it_in_json() {
     assert_eq!(span["spanId"].as_str().map(str::len), Some(16));
     assert_eq!(span["startTimeUnixNano"], "1000000000");
     assert_eq!(span["endTimeUnixNano"], "1007000000");
-    assert_eq!(span["status"], serde_json::json!({"code": 2, "message": "no"}));
+    assert_eq!(
+        span["status"],
+        serde_json::json!({"code": 2, "message": "no"})
+    );
     assert_eq!(span["attributes"][0]["value"]["stringValue"], "2");
     assert_eq!(span["links"][0]["spanId"], id.to_string());
     let resource = &told["resourceSpans"][0]["resource"]["attributes"];
@@ -200,19 +274,27 @@ fn a_message_is_as_otlp_has_it_in_json() {
 async fn an_endpoint_that_cannot_be_spoken_to_is_refused_and_one_that_is_silent_costs_spans_alone()
 {
     for wrong in ["https://collector:4318", "collector", "grpc://c:1"] {
-        assert!(Telemetry::default().traced_to(Some(wrong), "w").is_err(), "{wrong}");
+        assert!(
+            Telemetry::default().traced_to(Some(wrong), "w").is_err(),
+            "{wrong}"
+        );
     }
     // Nobody listens there: a port that was ours and is closed again.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
     let endpoint = format!("http://{}", closed.expect("a port"));
-    let telemetry = Telemetry::default().traced_to(Some(&endpoint), "w").expect("a URL");
+    let telemetry = Telemetry::default()
+        .traced_to(Some(&endpoint), "w")
+        .expect("a URL");
     let run = machine_run("u1").expect("a run");
     let trace = TraceId::of(&run, None, Seq(1));
     let span = Span::new(trace, SpanId::episode(&run, Seq(1)), "bring-up", 0, 1);
     telemetry.traces.as_ref().expect("traces").send([span]);
     telemetry.flush().await;
     let page = telemetry.metrics().page();
-    assert!(page.contains(r#"dormer_spans_total{result="dropped"} 1"#), "{page}");
+    assert!(
+        page.contains(r#"dormer_spans_total{result="dropped"} 1"#),
+        "{page}"
+    );
 }
 
 #[test]
@@ -221,5 +303,8 @@ fn a_run_that_the_store_refuses_is_counted_for_its_workflow() {
     let run = machine_run("u1").unwrap();
     Witness::<Dormer>::refused(&telemetry, &run, "the record has 2,000,000 bytes");
     let page = telemetry.metrics().page();
-    assert!(page.contains("dormer_runs_refused_total{workflow=\"machine\"} 1"), "{page}");
+    assert!(
+        page.contains("dormer_runs_refused_total{workflow=\"machine\"} 1"),
+        "{page}"
+    );
 }

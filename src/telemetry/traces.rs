@@ -76,7 +76,13 @@ impl Traces {
         let began = jiff::Timestamp::now().as_nanosecond();
         let deeds = AtomicU64::new(u64::try_from(began).unwrap_or_default());
         let (records, told, filling) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        Self { exporter, records, told, filling, deeds }
+        Self {
+            exporter,
+            records,
+            told,
+            filling,
+            deeds,
+        }
     }
 
     pub(super) fn reads<P: Ports>(&self, ports: Arc<P>) {
@@ -207,7 +213,9 @@ async fn fill(records: Arc<dyn Records>, exporter: Exporter, hole: Hole) {
 pub(super) fn missing(hole: &Hole, kept: &[Vec<u8>]) -> Vec<Span> {
     let (mut spans, mut before): (Vec<Span>, Option<Run<Dormer>>) = Default::default();
     for bytes in kept {
-        let Ok((record, _)) = envelope::decode::<Record<Dormer>>(bytes, SCHEMA) else { break };
+        let Ok((record, _)) = envelope::decode::<Record<Dormer>>(bytes, SCHEMA) else {
+            break;
+        };
         let seq = record.run.seq;
         let follows = before.as_ref().is_some_and(|run| run.seq.next() == seq);
         if seq > hole.until {

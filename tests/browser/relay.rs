@@ -39,11 +39,18 @@ impl Relay {
                 if ours.closed.load(SeqCst) {
                     continue;
                 }
-                let Ok(dormer) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+                let Ok(dormer) = TcpStream::connect(("127.0.0.1", to)) else {
+                    continue;
+                };
                 let number = ours.taken.fetch_add(1, SeqCst);
                 let copies = || Some((browser.try_clone().ok()?, dormer.try_clone().ok()?));
-                let (Some((one, other)), Some(kept)) = (copies(), copies()) else { continue };
-                ours.open.lock().expect("unpoisoned").extend([kept.0, kept.1]);
+                let (Some((one, other)), Some(kept)) = (copies(), copies()) else {
+                    continue;
+                };
+                ours.open
+                    .lock()
+                    .expect("unpoisoned")
+                    .extend([kept.0, kept.1]);
                 for (from, to) in [(browser, other), (dormer, one)] {
                     let shared = Arc::clone(&ours);
                     thread::spawn(move || carry(from, to, number, &shared));
@@ -73,7 +80,9 @@ impl Relay {
 
     /// Those that are open carry nothing any more; new ones do.
     pub(crate) fn freeze(&self) {
-        self.shared.frozen.store(self.shared.taken.load(SeqCst), SeqCst);
+        self.shared
+            .frozen
+            .store(self.shared.taken.load(SeqCst), SeqCst);
     }
 }
 

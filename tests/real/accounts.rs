@@ -12,13 +12,19 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// The manifests as they are shipped.
-const MANIFESTS: [&str; 2] =
-    [include_str!("../../deploy/rbac.yaml"), include_str!("../../deploy/machine-tokens.yaml")];
+const MANIFESTS: [&str; 2] = [
+    include_str!("../../deploy/rbac.yaml"),
+    include_str!("../../deploy/machine-tokens.yaml"),
+];
 
 /// The objects of the manifests.
 pub(crate) fn shipped() -> Vec<Value> {
-    let documents = MANIFESTS.into_iter().flat_map(serde_yaml_ng::Deserializer::from_str);
-    documents.map(|one| Value::deserialize(one).expect("an object")).collect()
+    let documents = MANIFESTS
+        .into_iter()
+        .flat_map(serde_yaml_ng::Deserializer::from_str);
+    documents
+        .map(|one| Value::deserialize(one).expect("an object"))
+        .collect()
 }
 
 /// The namespaces that the test's copy of the manifest has instead of `dormer` and `openshift-machine-api`. The others
@@ -44,7 +50,10 @@ pub(crate) async fn apply(site: &Site, alter: impl Fn(&str, &mut Value) -> bool)
             site.world.namespace(&home(site)).await;
             continue;
         }
-        let role = object["metadata"]["name"].as_str().expect("a name").to_owned();
+        let role = object["metadata"]["name"]
+            .as_str()
+            .expect("a name")
+            .to_owned();
         if let Some(namespace) = object["metadata"]["namespace"].as_str() {
             object["metadata"]["namespace"] = moved(site, namespace).into();
         }
@@ -73,8 +82,13 @@ pub(crate) async fn apply(site: &Site, alter: impl Fn(&str, &mut Value) -> bool)
 pub(crate) async fn token(site: &Site, namespace: &str, account: &str) -> Speaker {
     let accounts: Api<ServiceAccount> = Api::namespaced(site.world.admin.clone(), namespace);
     let spec = TokenRequestSpec::default();
-    let wish = TokenRequest { spec, ..TokenRequest::default() };
-    let given = accounts.create_token_request(account, &PostParams::default(), &wish).await;
+    let wish = TokenRequest {
+        spec,
+        ..TokenRequest::default()
+    };
+    let given = accounts
+        .create_token_request(account, &PostParams::default(), &wish)
+        .await;
     Speaker::Token(given.expect("a token").status.expect("a status").token)
 }
 
@@ -86,5 +100,8 @@ pub(crate) async fn ours(site: &Site, account: &str) -> Speaker {
 /// The hands of a worker under its account and the rules as they are shipped.
 pub(crate) async fn worker(site: &Site) -> KubernetesHands {
     apply(site, |_, _| true).await;
-    hands(site.client(&ours(site, "dormer-worker").await).await, home(site))
+    hands(
+        site.client(&ours(site, "dormer-worker").await).await,
+        home(site),
+    )
 }

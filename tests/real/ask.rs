@@ -56,14 +56,22 @@ impl Ask {
     pub(crate) fn serving(node: &str, names: &[&str]) -> Self {
         let usages = vec!["digital signature", "server auth"];
         let sans = names.iter().map(|name| san(name)).collect();
-        Self { signer: SERVING, usages, sans, ..Self::client(node) }
+        Self {
+            signer: SERVING,
+            usages,
+            sans,
+            ..Self::client(node)
+        }
     }
 
     fn pem(&self, key: &KeyPair) -> String {
         let mut params = CertificateParams::default();
         let mut name = DistinguishedName::new();
         // One of each kind is all that a name here holds; the second has its number instead.
-        let kinds = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
+        let kinds = [
+            DnType::OrganizationName,
+            DnType::CustomDnType(vec![2, 5, 4, 10]),
+        ];
         for (kind, organization) in kinds.into_iter().zip(&self.organizations) {
             name.push(kind, *organization);
         }
@@ -103,7 +111,10 @@ pub(crate) struct Kubelet<'a> {
 
 impl<'a> Kubelet<'a> {
     pub(crate) fn new(site: &'a Site) -> Self {
-        Self { site, key: KeyPair::generate().expect("a key") }
+        Self {
+            site,
+            key: KeyPair::generate().expect("a key"),
+        }
     }
 
     /// Makes a request as somebody.
@@ -126,8 +137,16 @@ impl<'a> Kubelet<'a> {
             ..CertificateSigningRequestSpec::default()
         };
         let labels = Some([("site".to_owned(), self.site.name.to_owned())].into());
-        let metadata = ObjectMeta { name: Some(name.into()), labels, ..ObjectMeta::default() };
-        let csr = CertificateSigningRequest { metadata, spec, status: None };
+        let metadata = ObjectMeta {
+            name: Some(name.into()),
+            labels,
+            ..ObjectMeta::default()
+        };
+        let csr = CertificateSigningRequest {
+            metadata,
+            spec,
+            status: None,
+        };
         let api: Api<CertificateSigningRequest> = Api::all(client.clone());
         api.create(&PostParams::default(), &csr).await.map(drop)
     }
@@ -140,14 +159,19 @@ impl<'a> Kubelet<'a> {
             csr.status?.certificate
         });
         let certificate = String::from_utf8(certificate.await.0).expect("PEM");
-        Speaker::Certificate(Identity { certificate, key: self.key.serialize_pem() })
+        Speaker::Certificate(Identity {
+            certificate,
+            key: self.key.serialize_pem(),
+        })
     }
 
     /// Forgets all requests of this test.
     pub(crate) async fn forget_all(&self) {
         let api: Api<CertificateSigningRequest> = Api::all(self.site.world.admin.clone());
         let ours = ListParams::default().labels(&format!("site={}", self.site.name));
-        api.delete_collection(&DeleteParams::default(), &ours).await.expect("they are deleted");
+        api.delete_collection(&DeleteParams::default(), &ours)
+            .await
+            .expect("they are deleted");
     }
 
     /// A person's decision about a request.
@@ -155,14 +179,20 @@ impl<'a> Kubelet<'a> {
         let api: Api<CertificateSigningRequest> = Api::all(self.site.world.admin.clone());
         let change = json!({"status": {"conditions": [condition]}});
         let (params, how) = (PatchParams::default(), Patch::Merge(&change));
-        api.patch_approval(name, &params, &how).await.expect("it is decided");
+        api.patch_approval(name, &params, &how)
+            .await
+            .expect("it is decided");
     }
 }
 
 /// Makes a Node as somebody.
 pub(crate) async fn make_node(client: &Client, name: &str) -> Result<Value, kube::Error> {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
-    World { admin: client.clone() }.try_create(node).await
+    World {
+        admin: client.clone(),
+    }
+    .try_create(node)
+    .await
 }
 
 /// A bootstrap token of Kubernetes' own; its six letters are the test's.
@@ -194,7 +224,12 @@ pub(crate) async fn known(site: &Site, token: &Speaker, wanted: bool) {
 /// OpenShift's account for kubelets' first requests, or another in its namespace.
 pub(crate) async fn account(site: &Site, namespace: &str, name: &str) -> Speaker {
     may_ask(site).await;
-    if site.world.get(SERVICE_ACCOUNT, namespace, name).await.is_none() {
+    if site
+        .world
+        .get(SERVICE_ACCOUNT, namespace, name)
+        .await
+        .is_none()
+    {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": name, "namespace": namespace}});
         // Another test may be faster.
@@ -238,7 +273,10 @@ const BINDING: super::cluster::Kind = ("rbac.authorization.k8s.io", "v1", "Clust
 /// Conditions of a request, and whether it was signed.
 pub(crate) async fn standing(site: &Site, name: &str) -> (Vec<Value>, bool) {
     let csr = site.world.get(CSR, "", name).await.expect("it is there");
-    let conditions = csr["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let conditions = csr["status"]["conditions"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     (conditions, csr["status"]["certificate"].is_string())
 }
 

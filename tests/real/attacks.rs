@@ -42,7 +42,13 @@ struct Book(Vec<Attack>);
 impl Book {
     fn page(&mut self, name: &'static str, by: &Speaker, ask: Ask, wall: Wall) {
         let (by, expect) = (by.clone(), expectation(NODE));
-        self.0.push(Attack { name, by, ask, expect, wall });
+        self.0.push(Attack {
+            name,
+            by,
+            ask,
+            expect,
+            wall,
+        });
     }
 
     fn expecting(&mut self, change: impl FnOnce(&mut CsrExpectation)) {
@@ -81,7 +87,12 @@ fn names(book: &mut Book, token: &Speaker) {
         ("cn-admin", "system:admin".to_owned()),
         ("cn-empty", String::new()),
     ] {
-        book.page(name, token, client(|ask| ask.common_name = common_name), Dormer(OTHER));
+        book.page(
+            name,
+            token,
+            client(|ask| ask.common_name = common_name),
+            Dormer(OTHER),
+        );
     }
     const GROUP: &str = "its organization is";
     let masters = client(|ask| ask.organizations = vec!["system:masters"]);
@@ -108,16 +119,33 @@ fn contents(book: &mut Book, token: &Speaker) {
         book.page(name, token, ask, Dormer("a client's request names"));
     }
     for (name, added) in [
-        ("client-mail", SanType::Rfc822Name("a@b.example".try_into().expect("a name"))),
-        ("client-uri", SanType::URI("spiffe://b/a".try_into().expect("a name"))),
+        (
+            "client-mail",
+            SanType::Rfc822Name("a@b.example".try_into().expect("a name")),
+        ),
+        (
+            "client-uri",
+            SanType::URI("spiffe://b/a".try_into().expect("a name")),
+        ),
     ] {
         let ask = client(|ask| ask.sans = vec![added]);
-        book.page(name, token, ask, Dormer("neither a DNS name nor an address"));
+        book.page(
+            name,
+            token,
+            ask,
+            Dormer("neither a DNS name nor an address"),
+        );
     }
     for (name, usages) in [
         ("usage-server", vec!["digital signature", "server auth"]),
-        ("usage-both", vec!["digital signature", "client auth", "server auth"]),
-        ("usage-ca", vec!["digital signature", "client auth", "cert sign"]),
+        (
+            "usage-both",
+            vec!["digital signature", "client auth", "server auth"],
+        ),
+        (
+            "usage-ca",
+            vec!["digital signature", "client auth", "cert sign"],
+        ),
         ("usage-any", vec!["any"]),
         ("usage-code", vec!["digital signature", "code signing"]),
     ] {
@@ -127,13 +155,21 @@ fn contents(book: &mut Book, token: &Speaker) {
     for (name, signer) in [
         ("signer-client", "kubernetes.io/kube-apiserver-client"),
         ("signer-else", "example.com/mine"),
-        ("signer-longer", "kubernetes.io/kube-apiserver-client-kubelet-2"),
+        (
+            "signer-longer",
+            "kubernetes.io/kube-apiserver-client-kubelet-2",
+        ),
     ] {
         let ask = client(|ask| ask.signer = signer);
         book.page(name, token, ask, Dormer("its signer"));
     }
     let ask = serving(|_| {});
-    book.page("serving-by-token", token, ask, Dormer("asks for the serving certificate"));
+    book.page(
+        "serving-by-token",
+        token,
+        ask,
+        Dormer("asks for the serving certificate"),
+    );
     let ask = client(|ask| ask.mangle = |_| "no PEM at all".into());
     book.page("no-pem", token, ask, Server("PEM"));
     let ask = client(|ask| ask.mangle = |pem| pem.replace("CERTIFICATE REQUEST", "CERTIFICATE"));
@@ -144,9 +180,19 @@ fn contents(book: &mut Book, token: &Speaker) {
 
 /// Whose time is not now.
 fn moments(book: &mut Book, token: &Speaker) {
-    book.page("node-exists", token, client(|_| {}), Dormer("the Node exists"));
+    book.page(
+        "node-exists",
+        token,
+        client(|_| {}),
+        Dormer("the Node exists"),
+    );
     book.expecting(|expect| expect.node_uid = Some("a-uid".into()));
-    book.page("replayed", token, client(|_| {}), Dormer("older than the Machine"));
+    book.page(
+        "replayed",
+        token,
+        client(|_| {}),
+        Dormer("older than the Machine"),
+    );
     // A Machine that is made an hour from now, and a request that was there before it.
     let later = k8s_openapi::jiff::Timestamp::now().as_millisecond() + 3_600_000;
     let later = Timestamp(u64::try_from(later).expect("after 1970"));
@@ -158,32 +204,81 @@ async fn strangers(book: &mut Book, site: &Site) {
     const FIRST: &str = "may not ask for a node's first certificate";
     for (name, by) in [
         ("by-anybody", site.plane.user("mallory", None)),
-        ("by-name-alone", site.plane.user("system:bootstrap:abcdef", None)),
-        ("by-group-alone", site.plane.user("mallory", Some("system:bootstrappers"))),
-        ("by-namesake", account(site, OPERATOR, "node-bootstrapper-2").await),
-        ("by-namesake-elsewhere", account(site, site.name, "node-bootstrapper").await),
+        (
+            "by-name-alone",
+            site.plane.user("system:bootstrap:abcdef", None),
+        ),
+        (
+            "by-group-alone",
+            site.plane.user("mallory", Some("system:bootstrappers")),
+        ),
+        (
+            "by-namesake",
+            account(site, OPERATOR, "node-bootstrapper-2").await,
+        ),
+        (
+            "by-namesake-elsewhere",
+            account(site, site.name, "node-bootstrapper").await,
+        ),
         ("by-bare-account", {
-            site.plane.user(&format!("system:serviceaccount:{OPERATOR}:node-bootstrapper"), None)
+            site.plane.user(
+                &format!("system:serviceaccount:{OPERATOR}:node-bootstrapper"),
+                None,
+            )
         }),
     ] {
         book.page(name, &by, client(|_| {}), Dormer(FIRST));
     }
     let eve = site.plane.user("eve", Some("system:bootstrappers-2"));
-    book.page("by-nobody", &eve, client(|_| {}), Server("cannot create resource"));
+    book.page(
+        "by-nobody",
+        &eve,
+        client(|_| {}),
+        Server("cannot create resource"),
+    );
     let bare = site.plane.user(&format!("system:node:{NODE}"), None);
-    book.page("renewal-without-group", &bare, client(|_| {}), Dormer("not in the group"));
-    book.page("serving-without-group", &bare, serving(|_| {}), Dormer("not in the group"));
-    let other = site.plane.user("system:node:attack-win-2", Some("system:nodes"));
+    book.page(
+        "renewal-without-group",
+        &bare,
+        client(|_| {}),
+        Dormer("not in the group"),
+    );
+    book.page(
+        "serving-without-group",
+        &bare,
+        serving(|_| {}),
+        Dormer("not in the group"),
+    );
+    let other = site
+        .plane
+        .user("system:node:attack-win-2", Some("system:nodes"));
     let not_own = "can only create a node CSR with CN=system:node:attack-win-2";
-    book.page("renewal-by-another-node", &other, client(|_| {}), Server(not_own));
-    book.page("serving-by-another-node", &other, serving(|_| {}), Server(not_own));
+    book.page(
+        "renewal-by-another-node",
+        &other,
+        client(|_| {}),
+        Server(not_own),
+    );
+    book.page(
+        "serving-by-another-node",
+        &other,
+        serving(|_| {}),
+        Server(not_own),
+    );
     let own = Ask::serving("attack-win-2", &["attack-win-2", "10.0.0.7"]);
-    book.page("another-nodes-own", &other, own, Dormer("its common name is"));
+    book.page(
+        "another-nodes-own",
+        &other,
+        own,
+        Dormer("its common name is"),
+    );
 }
 
 /// A node that serves, and would like to serve as somebody else.
 fn servers(book: &mut Book, site: &Site) {
-    let node = &site.plane.user(&format!("system:node:{NODE}"), Some("system:nodes"));
+    let node = &site
+        .plane
+        .user(&format!("system:node:{NODE}"), Some("system:nodes"));
     const FOREIGN: &str = "the Machine does not have the address or name";
     for (name, extra) in [
         ("san-service", "kubernetes.default.svc"),
@@ -202,7 +297,12 @@ fn servers(book: &mut Book, site: &Site) {
     book.page("san-none", node, ask, Dormer("names nothing"));
     let mail = SanType::Rfc822Name("a@b.example".try_into().expect("a name"));
     let ask = serving(|ask| ask.sans.push(mail));
-    book.page("san-mail", node, ask, Dormer("neither a DNS name nor an address"));
+    book.page(
+        "san-mail",
+        node,
+        ask,
+        Dormer("neither a DNS name nor an address"),
+    );
     let ask = serving(|ask| ask.usages = vec!["digital signature", "client auth"]);
     book.page("serving-as-client", node, ask, Dormer("its usages are"));
     let ask = client(|ask| ask.usages = vec!["digital signature", "server auth"]);
@@ -210,7 +310,13 @@ fn servers(book: &mut Book, site: &Site) {
 }
 
 async fn fight(site: &Site, hands: &KubernetesHands, attack: &Attack) -> Result<(), String> {
-    let Attack { name, by, ask, expect, wall } = attack;
+    let Attack {
+        name,
+        by,
+        ask,
+        expect,
+        wall,
+    } = attack;
     let csr = format!("attack-{name}");
     let asked = Kubelet::new(site).ask(by, &csr, ask.clone()).await;
     let why = match (asked, wall) {
@@ -219,7 +325,10 @@ async fn fight(site: &Site, hands: &KubernetesHands, attack: &Attack) -> Result<
         (Ok(()), Server(_)) => return Err(format!("{name}: the API server takes it")),
         (Ok(()), Dormer(why)) => why,
     };
-    let task = Task::ApproveCsr { csr: csr.clone(), expect: expect.clone() };
+    let task = Task::ApproveCsr {
+        csr: csr.clone(),
+        expect: expect.clone(),
+    };
     match run(hands, task).await {
         Ok(Outcome::CsrRefused { why: said, .. }) if said.contains(why) => Ok(()),
         other => Err(format!("{name}: {other:?}")),
@@ -244,11 +353,24 @@ async fn no_attack_gets_a_certificate() {
     assert!(lost.is_empty(), "{lost:#?}");
     // One that is as it should be passes in the same minute, and by then nobody has signed any of the others.
     let (kubelet, good) = (Kubelet::new(&site), "attack-good");
-    kubelet.ask(&token, good, Ask::client(NODE)).await.expect("it may ask");
-    let task = Task::ApproveCsr { csr: good.into(), expect: expectation(NODE) };
-    assert_eq!(run(&hands, task).await, Ok(Outcome::CsrApproved { csr: good.into() }));
+    kubelet
+        .ask(&token, good, Ask::client(NODE))
+        .await
+        .expect("it may ask");
+    let task = Task::ApproveCsr {
+        csr: good.into(),
+        expect: expectation(NODE),
+    };
+    assert_eq!(
+        run(&hands, task).await,
+        Ok(Outcome::CsrApproved { csr: good.into() })
+    );
     kubelet.identity(good).await;
-    for attack in book.0.iter().filter(|attack| matches!(attack.wall, Dormer(_))) {
+    for attack in book
+        .0
+        .iter()
+        .filter(|attack| matches!(attack.wall, Dormer(_)))
+    {
         let (conditions, signed) = standing(&site, &format!("attack-{}", attack.name)).await;
         let approved = conditions.iter().any(|c| c["type"] == "Approved");
         assert!(!approved && !signed, "{}: {conditions:?}", attack.name);

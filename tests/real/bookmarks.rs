@@ -31,14 +31,23 @@ macro_rules! fragile {
 /// The watcher's account over a wire.
 async fn over(wire: &Wire, site: &Site, seconds: u32) -> Client {
     apply(site, |_, _| true).await;
-    wire.client(site, &ours(site, "dormer-watcher").await, seconds).await
+    wire.client(site, &ours(site, "dormer-watcher").await, seconds)
+        .await
 }
 
 /// A watcher that lists once and then only watches, as far as it is left in peace.
 fn patient(site: &Site, client: Client) -> Watching {
     let hour = Duration::from_secs(3_600);
-    let options = Options { relist: hour, repeat: hour, ..options(site) };
-    Watching::with(client, options, Arc::new(Recorder(watch::Sender::default())))
+    let options = Options {
+        relist: hour,
+        repeat: hour,
+        ..options(site)
+    };
+    Watching::with(
+        client,
+        options,
+        Arc::new(Recorder(watch::Sender::default())),
+    )
 }
 
 /// Much happens, to a kind that nobody watches.
@@ -48,18 +57,31 @@ async fn churn(site: &Site) {
         "metadata": {"name": name, "namespace": site.name}, "data": {"n": "0"}});
     site.world.create(map).await;
     for n in 1..30 {
-        site.world.patch(CONFIG_MAP, site.name, &name, json!({"data": {"n": n.to_string()}})).await;
+        site.world
+            .patch(
+                CONFIG_MAP,
+                site.name,
+                &name,
+                json!({"data": {"n": n.to_string()}}),
+            )
+            .await;
     }
 }
 
 async fn goes(site: &Site, machine: &MachineRef) {
     let free = json!({"metadata": {"finalizers": null}});
-    site.world.patch(MACHINE, &machine.namespace, &machine.name, free).await;
-    site.world.delete(MACHINE, &machine.namespace, &machine.name).await;
+    site.world
+        .patch(MACHINE, &machine.namespace, &machine.name, free)
+        .await;
+    site.world
+        .delete(MACHINE, &machine.namespace, &machine.name)
+        .await;
 }
 
 async fn blocking(what: impl FnOnce(&ControlPlane) + Send + 'static, plane: &'static ControlPlane) {
-    tokio::task::spawn_blocking(move || what(plane)).await.expect("it is done");
+    tokio::task::spawn_blocking(move || what(plane))
+        .await
+        .expect("it is done");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,30 +93,50 @@ async fn after_a_bookmark_and_a_cut_a_quiet_watch_goes_on_from_the_bookmark() {
     let client = over(&wire, &site, WATCH).await;
     let (stays, goes_away) = (site.joined("win-1").await, site.joined("win-2").await);
     let watching = patient(&site, client);
-    watching.until_told("both", |told| told.machines().len() == 2).await;
+    watching
+        .until_told("both", |told| told.machines().len() == 2)
+        .await;
 
     // From here on Machines are quiet, everything else is not, and then all that came before is forgotten.
     let free = json!({"metadata": {"finalizers": null}});
-    site.world.patch(MACHINE, &goes_away.namespace, &goes_away.name, free).await;
+    site.world
+        .patch(MACHINE, &goes_away.namespace, &goes_away.name, free)
+        .await;
     let last = site.machine_now(&goes_away).await["metadata"]["resourceVersion"].clone();
     let last: u64 = last.as_str().expect("a version").parse().expect("a number");
     churn(&site).await;
     blocking(ControlPlane::compact, plane).await;
     let of_machines = |asked: &super::wire::Asked| asked.path.ends_with("/machines");
     let mut marks = wire.marks();
-    let marked = timeout(PATIENCE, marks.wait_for(|marks| marks.get("Machine") > Some(&last)));
-    let mark = marked.await.expect("a bookmark in time").expect("the wire stands")["Machine"];
+    let marked = timeout(
+        PATIENCE,
+        marks.wait_for(|marks| marks.get("Machine") > Some(&last)),
+    );
+    let mark = marked
+        .await
+        .expect("a bookmark in time")
+        .expect("the wire stands")["Machine"];
 
     // What happens behind a silent wire is told once the wire is a new one.
     wire.hold();
     let before = wire.asked().len();
-    site.world.delete(MACHINE, &goes_away.namespace, &goes_away.name).await;
+    site.world
+        .delete(MACHINE, &goes_away.namespace, &goes_away.name)
+        .await;
     wire.cut();
-    watching.until_told("one is left", |told| told.machines() == [stays.uid.clone()]).await;
+    watching
+        .until_told("one is left", |told| told.machines() == [stays.uid.clone()])
+        .await;
     let asked = wire.asked().split_off(before);
-    let again: Vec<u64> =
-        asked.iter().filter(|asked| of_machines(asked)).filter_map(|asked| asked.watch()).collect();
-    assert!(again.first() >= Some(&mark), "from {again:?}, the bookmark was {mark}");
+    let again: Vec<u64> = asked
+        .iter()
+        .filter(|asked| of_machines(asked))
+        .filter_map(|asked| asked.watch())
+        .collect();
+    assert!(
+        again.first() >= Some(&mark),
+        "from {again:?}, the bookmark was {mark}"
+    );
     assert_eq!(
         asked.iter().filter(|asked| asked.list()).count(),
         0,
@@ -127,17 +169,27 @@ async fn while_the_api_server_is_away_nothing_is_invented_and_little_is_asked() 
     let client = over(&wire, &site, 240).await;
     let (first, second) = (site.joined("win-1").await, site.joined("win-2").await);
     let watching = patient(&site, client);
-    watching.until_told("both", |told| told.machines().len() == 2).await;
+    watching
+        .until_told("both", |told| told.machines().len() == 2)
+        .await;
 
     blocking(ControlPlane::kill_api, plane).await;
-    watching.until_status("it is away", |status| status.error.is_some()).await;
+    watching
+        .until_status("it is away", |status| status.error.is_some())
+        .await;
     let (letters, tries) = (watching.told.0.borrow().letters.len(), wire.connections());
     let mut told = watching.told.0.subscribe();
     let away = absence();
     let more = told.wait_for(|told| told.letters.len() > letters);
-    assert!(timeout(away, more).await.is_err(), "something is told of a cluster that nobody sees");
+    assert!(
+        timeout(away, more).await.is_err(),
+        "something is told of a cluster that nobody sees"
+    );
     let tries = wire.connections() - tries;
-    assert!((1..=tries_max(away)).contains(&tries), "{tries} connections in {away:?}");
+    assert!(
+        (1..=tries_max(away)).contains(&tries),
+        "{tries} connections in {away:?}"
+    );
 
     blocking(ControlPlane::restart_api, plane).await;
     goes(&site, &first).await;
@@ -156,6 +208,8 @@ async fn while_the_api_server_is_away_nothing_is_invented_and_little_is_asked() 
             })
     };
     watching.until_told("what happened since", later).await;
-    watching.until_status("all is well", |status| status.error.is_none()).await;
+    watching
+        .until_status("all is well", |status| status.error.is_none())
+        .await;
     watching.stop().await;
 }

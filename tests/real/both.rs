@@ -24,7 +24,9 @@ fn refusal<T: std::fmt::Debug>(answer: Result<T, kube::Error>) -> Value {
     let details = status.details.clone();
     let causes = details.iter().flat_map(|details| &details.causes);
     let causes: Vec<&str> = causes.map(|cause| cause.reason.as_str()).collect();
-    let named = details.as_ref().map(|details| (&details.name, &details.kind));
+    let named = details
+        .as_ref()
+        .map(|details| (&details.name, &details.kind));
     json!({"code": status.code, "reason": status.reason, "named": named, "causes": causes,
         "message": status.message})
 }
@@ -46,16 +48,34 @@ async fn evict(world: &World, namespace: &str, name: &str) -> Result<(), kube::E
 async fn nowhere(world: &World, told: &mut Vec<(&'static str, Value)>) {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "m", "namespace": "both-nowhere"}});
-    told.push(("create nowhere", refusal(world.try_create(map.clone()).await)));
+    told.push((
+        "create nowhere",
+        refusal(world.try_create(map.clone()).await),
+    ));
     let api = world.api(CONFIG_MAP, "both-nowhere");
     let by = PatchParams::apply("both").force();
-    told.push(("apply nowhere", refusal(api.patch("m", &by, &Patch::Apply(&map)).await)));
+    told.push((
+        "apply nowhere",
+        refusal(api.patch("m", &by, &Patch::Apply(&map)).await),
+    ));
     let change = Patch::Merge(json!({"data": {}}));
-    told.push(("patch nowhere", refusal(api.patch("m", &PatchParams::default(), &change).await)));
+    told.push((
+        "patch nowhere",
+        refusal(api.patch("m", &PatchParams::default(), &change).await),
+    ));
     told.push(("get nowhere", refusal(api.get("m").await)));
-    told.push(("delete nowhere", refusal(api.delete("m", &DeleteParams::default()).await)));
-    told.push(("evict nowhere", refusal(evict(world, "both-nowhere", "p").await)));
-    let listed = api.list(&ListParams::default()).await.expect("an empty list");
+    told.push((
+        "delete nowhere",
+        refusal(api.delete("m", &DeleteParams::default()).await),
+    ));
+    told.push((
+        "evict nowhere",
+        refusal(evict(world, "both-nowhere", "p").await),
+    ));
+    let listed = api
+        .list(&ListParams::default())
+        .await
+        .expect("an empty list");
     told.push(("list nowhere", json!(listed.items.len())));
 }
 
@@ -63,7 +83,14 @@ async fn nowhere(world: &World, told: &mut Vec<(&'static str, Value)>) {
 async fn evictions(world: &World, told: &mut Vec<(&'static str, Value)>) {
     world.create(pod("both", "twice")).await;
     let ready = json!([{"type": "Ready", "status": "True"}]);
-    world.status(POD, "both", "twice", json!({"phase": "Running", "conditions": ready})).await;
+    world
+        .status(
+            POD,
+            "both",
+            "twice",
+            json!({"phase": "Running", "conditions": ready}),
+        )
+        .await;
     for name in ["first", "second"] {
         let spec = json!({"minAvailable": 0, "selector": {"matchLabels": {"app": "twice"}}});
         let metadata = json!({"name": name, "namespace": "both"});
@@ -80,7 +107,10 @@ async fn evictions(world: &World, told: &mut Vec<(&'static str, Value)>) {
         one.is_some_and(|one| one["status"]["phase"] == "Terminating")
     })
     .await;
-    told.push(("evict in an end", refusal(evict(world, "both-ends", "held").await)));
+    told.push((
+        "evict in an end",
+        refusal(evict(world, "both-ends", "held").await),
+    ));
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "m", "namespace": "both-ends"}});
     told.push(("create in an end", refusal(world.try_create(map).await)));
@@ -101,9 +131,10 @@ async fn event(world: &World, told: &mut Vec<(&'static str, Value)>) {
         let then = now - jiff::SignedDuration::from_mins(minutes);
         format!("{then:.6}")
     };
-    for (name, series) in
-        [("once", Value::Null), ("twice", json!({"count": 2, "lastObservedTime": at(7)}))]
-    {
+    for (name, series) in [
+        ("once", Value::Null),
+        ("twice", json!({"count": 2, "lastObservedTime": at(7)})),
+    ] {
         let about =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "both", "name": "m"});
         let mut event = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event",
@@ -118,18 +149,30 @@ async fn event(world: &World, told: &mut Vec<(&'static str, Value)>) {
     }
     for (group, path) in [
         ("events", "/api/v1/namespaces/both/events"),
-        ("own events", "/apis/events.k8s.io/v1/namespaces/both/events"),
+        (
+            "own events",
+            "/apis/events.k8s.io/v1/namespaces/both/events",
+        ),
     ] {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
         let request = hyper::Request::get(path).header("accept", table);
         let request = request.body(Vec::new()).expect("a request");
         let table: Value = world.admin.request(request).await.expect("a table");
         // What is shown without `-o wide`, by the columns' names.
-        let columns = table["columnDefinitions"].as_array().cloned().unwrap_or_default();
+        let columns = table["columnDefinitions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         let shown = |row: &Value| {
-            let cells = columns.iter().zip(row["cells"].as_array().into_iter().flatten());
+            let cells = columns
+                .iter()
+                .zip(row["cells"].as_array().into_iter().flatten());
             let shown = cells.filter(|(column, _)| column["priority"] == 0);
-            Value::Object(shown.map(|(c, cell)| (c["name"].to_string(), cell.clone())).collect())
+            Value::Object(
+                shown
+                    .map(|(c, cell)| (c["name"].to_string(), cell.clone()))
+                    .collect(),
+            )
         };
         let rows = table["rows"].as_array().into_iter().flatten().map(shown);
         let cells: Vec<Value> = rows.filter(|row| row["\"Reason\""] == "Joined").collect();
@@ -150,11 +193,17 @@ async fn answers(world: &World) -> Vec<(&'static str, Value)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_simulated_api_server_answers_as_a_real_one() {
     let plane = plane!();
-    let real = World { admin: client(&plane.kubeconfig(&plane.admin())).await };
-    let config =
-        WorldConfig { linux: false, ..WorldConfig::on_loopback(0, Pace::times_faster(1.0)) };
+    let real = World {
+        admin: client(&plane.kubeconfig(&plane.admin())).await,
+    };
+    let config = WorldConfig {
+        linux: false,
+        ..WorldConfig::on_loopback(0, Pace::times_faster(1.0))
+    };
     let fleet = dormer_fleet::World::start(config).await.expect("a world");
-    let simulated = World { admin: client(&fleet.kubeconfig().to_string()).await };
+    let simulated = World {
+        admin: client(&fleet.kubeconfig().to_string()).await,
+    };
     for name in ["both", "both-ends"] {
         // On the real one pods wait for the namespace's account.
         real.namespace(name).await;
@@ -164,10 +213,19 @@ async fn the_simulated_api_server_answers_as_a_real_one() {
             .await;
     }
     let (real, simulated) = (answers(&real).await, answers(&simulated).await);
-    let differ = real.iter().zip(&simulated).filter(|(real, simulated)| real != simulated);
-    let differ: Vec<String> = differ.map(|(r, s)| format!("real {r:?}\nsimulated {s:?}")).collect();
+    let differ = real
+        .iter()
+        .zip(&simulated)
+        .filter(|(real, simulated)| real != simulated);
+    let differ: Vec<String> = differ
+        .map(|(r, s)| format!("real {r:?}\nsimulated {s:?}"))
+        .collect();
     assert!(differ.is_empty(), "{}", differ.join("\n"));
     assert_eq!(real.len(), simulated.len());
     let codes: Vec<&Value> = real.iter().map(|(_, said)| &said["code"]).collect();
-    assert_eq!(codes[7..11], [&json!(500), &json!(404), &json!(403), &json!(403)], "{real:?}");
+    assert_eq!(
+        codes[7..11],
+        [&json!(500), &json!(404), &json!(403), &json!(403)],
+        "{real:?}"
+    );
 }

@@ -63,7 +63,10 @@ fn start() -> Result<ControlPlane, Skipped> {
 }
 
 fn start_as(how: fn() -> Start<ControlPlane>) -> Result<ControlPlane, Skipped> {
-    let crds: Vec<String> = CRDS.into_iter().map(openshift_crd).collect::<Result<_, _>>()?;
+    let crds: Vec<String> = CRDS
+        .into_iter()
+        .map(openshift_crd)
+        .collect::<Result<_, _>>()?;
     let plane = match how() {
         Start::Started(plane) => plane,
         Start::Skipped(skipped) => return Err(skipped),
@@ -74,14 +77,19 @@ fn start_as(how: fn() -> Start<ControlPlane>) -> Result<ControlPlane, Skipped> {
             let runtime = tokio::runtime::Runtime::new().expect("a runtime");
             runtime.block_on(prepare(&plane, &crds));
         };
-        scope.spawn(prepare).join().expect("the control plane takes OpenShift's kinds");
+        scope
+            .spawn(prepare)
+            .join()
+            .expect("the control plane takes OpenShift's kinds");
     });
     Ok(plane)
 }
 
 /// What every OpenShift cluster has.
 async fn prepare(plane: &ControlPlane, crds: &[String]) {
-    let world = World { admin: client(&plane.kubeconfig(&plane.admin())).await };
+    let world = World {
+        admin: client(&plane.kubeconfig(&plane.admin())).await,
+    };
     let all = crds.iter().map(String::as_str).chain([OURS]);
     let all = all.flat_map(serde_yaml_ng::Deserializer::from_str);
     for crd in all.map(|one| Value::deserialize(one).expect("a CRD")) {
@@ -98,7 +106,12 @@ async fn prepare(plane: &ControlPlane, crds: &[String]) {
     // Established is not yet served: for a moment the server answers that its storage is initializing.
     for kind in [MACHINE, INFRASTRUCTURE, WINDOWS_MACHINE, WINDOWS_POOL] {
         await_some("the kind is listed", PATIENCE, || async {
-            world.api(kind, "").list(&ListParams::default()).await.ok().map(drop)
+            world
+                .api(kind, "")
+                .list(&ListParams::default())
+                .await
+                .ok()
+                .map(drop)
         })
         .await;
     }
@@ -112,9 +125,11 @@ async fn prepare(plane: &ControlPlane, crds: &[String]) {
     let network = json!({"apiVersion": "config.openshift.io/v1", "kind": "Network",
         "metadata": {"name": "cluster"}, "spec": {"serviceNetwork": ["10.96.0.0/16"]}});
     world.create(network).await;
-    for namespace in
-        ["openshift-machine-config-operator", "openshift-machine-api", "openshift-config"]
-    {
+    for namespace in [
+        "openshift-machine-config-operator",
+        "openshift-machine-api",
+        "openshift-config",
+    ] {
         world.namespace(namespace).await;
     }
 }
@@ -150,7 +165,9 @@ impl World {
 
     /// Creates an object, and answers it as it stands.
     pub(crate) async fn create(&self, object: Value) -> Value {
-        self.try_create(object.clone()).await.unwrap_or_else(|error| panic!("{object}: {error}"))
+        self.try_create(object.clone())
+            .await
+            .unwrap_or_else(|error| panic!("{object}: {error}"))
     }
 
     pub(crate) async fn try_create(&self, object: Value) -> Result<Value, kube::Error> {
@@ -169,26 +186,37 @@ impl World {
 
     /// The object, if it is there.
     pub(crate) async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<Value> {
-        let found = self.api(kind, namespace).get_opt(name).await.expect("an answer");
+        let found = self
+            .api(kind, namespace)
+            .get_opt(name)
+            .await
+            .expect("an answer");
         found.map(|found| serde_json::to_value(found).expect("an object"))
     }
 
     /// Patches an object, but not its status.
     pub(crate) async fn patch(&self, kind: Kind, namespace: &str, name: &str, change: Value) {
         let (api, how) = (self.api(kind, namespace), Patch::Merge(&change));
-        api.patch(name, &PatchParams::default(), &how).await.expect("it is patched");
+        api.patch(name, &PatchParams::default(), &how)
+            .await
+            .expect("it is patched");
     }
 
     /// Patches an object's status.
     pub(crate) async fn status(&self, kind: Kind, namespace: &str, name: &str, status: Value) {
         let change = json!({"status": status});
         let (api, how) = (self.api(kind, namespace), Patch::Merge(&change));
-        api.patch_status(name, &PatchParams::default(), &how).await.expect("it is patched");
+        api.patch_status(name, &PatchParams::default(), &how)
+            .await
+            .expect("it is patched");
     }
 
     /// Deletes an object at once, if it is there.
     pub(crate) async fn delete(&self, kind: Kind, namespace: &str, name: &str) {
-        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        let now = DeleteParams {
+            grace_period_seconds: Some(0),
+            ..DeleteParams::default()
+        };
         match self.api(kind, namespace).delete(name, &now).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {}
@@ -200,7 +228,9 @@ impl World {
     pub(crate) async fn list(&self, kind: Kind, namespace: &str) -> Vec<Value> {
         let found = self.api(kind, namespace).list(&ListParams::default()).await;
         let items = found.expect("an answer").items.into_iter();
-        items.map(|one| serde_json::to_value(one).expect("an object")).collect()
+        items
+            .map(|one| serde_json::to_value(one).expect("an object"))
+            .collect()
     }
 
     /// A namespace in which pods can be made: its account is there.
@@ -226,11 +256,18 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) async fn new(plane: &'static ControlPlane, name: &'static str) -> Self {
-        let world = World { admin: client(&plane.kubeconfig(&plane.admin())).await };
+        let world = World {
+            admin: client(&plane.kubeconfig(&plane.admin())).await,
+        };
         let machines = format!("{name}-machines");
         world.namespace(name).await;
         world.namespace(&machines).await;
-        Self { plane, world, name, machines }
+        Self {
+            plane,
+            world,
+            name,
+            machines,
+        }
     }
 
     /// A client for somebody.
@@ -250,7 +287,11 @@ impl Site {
         }));
         let made = made.await;
         let uid = made["metadata"]["uid"].as_str().expect("a UID").into();
-        MachineRef { namespace: self.machines.clone(), name, uid }
+        MachineRef {
+            namespace: self.machines.clone(),
+            name,
+            uid,
+        }
     }
 
     /// A Machine with a Node of its name that is Ready.
@@ -261,7 +302,9 @@ impl Site {
             "nodeRef": {"kind": "Node", "name": machine.name},
             "addresses": [{"type": "InternalIP", "address": "10.0.0.7"},
                 {"type": "InternalDNS", "address": machine.name}]});
-        self.world.status(MACHINE, &self.machines, &machine.name, status).await;
+        self.world
+            .status(MACHINE, &self.machines, &machine.name, status)
+            .await;
         machine
     }
 
@@ -272,22 +315,34 @@ impl Site {
                 "metadata": {"name": name, "labels": labels}}))
             .await;
         let condition = json!({"type": "Ready", "status": "True", "reason": "KubeletReady"});
-        self.world.status(NODE, "", name, json!({"conditions": [condition]})).await;
+        self.world
+            .status(NODE, "", name, json!({"conditions": [condition]}))
+            .await;
     }
 
     /// The Machine as it is; null when it is gone.
     pub(crate) async fn machine_now(&self, machine: &MachineRef) -> Value {
-        self.world.get(MACHINE, &machine.namespace, &machine.name).await.unwrap_or_default()
+        self.world
+            .get(MACHINE, &machine.namespace, &machine.name)
+            .await
+            .unwrap_or_default()
     }
 
     /// The Machine's Node as it is; null when it is gone.
     pub(crate) async fn node_now(&self, machine: &MachineRef) -> Value {
-        self.world.get(NODE, "", &machine.name).await.unwrap_or_default()
+        self.world
+            .get(NODE, "", &machine.name)
+            .await
+            .unwrap_or_default()
     }
 
     /// The marks on the Machine and on its Node.
     pub(crate) async fn marks(&self, machine: &MachineRef) -> [Option<(u64, bool)>; 2] {
-        [self.machine_now(machine).await, self.node_now(machine).await].map(|object| {
+        [
+            self.machine_now(machine).await,
+            self.node_now(machine).await,
+        ]
+        .map(|object| {
             let mark = keys::fence(object["metadata"]["annotations"][keys::FENCE].as_str()?)?;
             Some((mark.token.0, mark.open))
         })
@@ -319,19 +374,31 @@ impl Site {
 pub(crate) async fn client(kubeconfig: &str) -> Client {
     let parsed = Kubeconfig::from_yaml(kubeconfig).expect("a kubeconfig");
     let options = KubeConfigOptions::default();
-    let mut config = Config::from_custom_kubeconfig(parsed, &options).await.expect("a config");
+    let mut config = Config::from_custom_kubeconfig(parsed, &options)
+        .await
+        .expect("a config");
     config.default_retry = false;
     Client::try_from(config).expect("a client")
 }
 
 /// Hands for somebody, at home in a namespace.
 pub(crate) fn hands(client: Client, home: String) -> KubernetesHands {
-    KubernetesHands::new(client, Settings { namespace: home, ..Settings::default() })
+    KubernetesHands::new(
+        client,
+        Settings {
+            namespace: home,
+            ..Settings::default()
+        },
+    )
 }
 
 /// The same, of a dormer that makes each machine a bootstrap token.
 pub(crate) fn hands_with_tokens(client: Client, home: String) -> KubernetesHands {
-    let settings = Settings { namespace: home, machine_tokens: true, ..Settings::default() };
+    let settings = Settings {
+        namespace: home,
+        machine_tokens: true,
+        ..Settings::default()
+    };
     KubernetesHands::new(client, settings)
 }
 
@@ -348,7 +415,11 @@ pub(crate) async fn run_of(
 ) -> Result<Outcome, Failure> {
     let run = RunId::new("machine", uid).expect("an id");
     let order = Order {
-        task: TaskId { run, seq: Seq(1), ordinal: 0 },
+        task: TaskId {
+            run,
+            seq: Seq(1),
+            ordinal: 0,
+        },
         attempt: Attempt(1),
         incarnation: Incarnation(1),
         issued: Sum(1),
@@ -364,24 +435,42 @@ pub(crate) async fn run_of(
 pub(crate) fn open(machine: &MachineRef, token: u64) -> Task {
     let node = Some(machine.name.clone());
     let token = LeaseToken(token);
-    Task::OpenFence { machine: machine.clone(), node, token, marked: false, cordon: true }
+    Task::OpenFence {
+        machine: machine.clone(),
+        node,
+        token,
+        marked: false,
+        cordon: true,
+    }
 }
 
 /// Closes the fence of a Machine and its Node.
 pub(crate) fn close(machine: &MachineRef, token: u64) -> Task {
     let node = Some(machine.name.clone());
-    Task::CloseFence { machine: machine.clone(), node, token: LeaseToken(token) }
+    Task::CloseFence {
+        machine: machine.clone(),
+        node,
+        token: LeaseToken(token),
+    }
 }
 
 /// Deletes a Machine under its token.
 pub(crate) fn delete(machine: &MachineRef, token: u64) -> Task {
-    Task::DeleteMachine { machine: machine.clone(), token: LeaseToken(token) }
+    Task::DeleteMachine {
+        machine: machine.clone(),
+        token: LeaseToken(token),
+    }
 }
 
 /// Evicts the pods of a Machine's Node.
 pub(crate) fn evict(machine: &MachineRef, token: u64, force: bool) -> Task {
     let (node, token) = (machine.name.clone(), LeaseToken(token));
-    Task::Evict { machine: machine.clone(), node, token, force }
+    Task::Evict {
+        machine: machine.clone(),
+        node,
+        token,
+        force,
+    }
 }
 
 /// Leaves the test where there is no control plane.

@@ -21,20 +21,37 @@ async fn opened(site: &Site) -> (KubernetesHands, MachineRef) {
 }
 
 fn pass(outcome: Result<Outcome, Failure>) -> (u32, u32, Vec<String>) {
-    let Ok(Outcome::Evicted { evicted, left, blockers }) = outcome else {
+    let Ok(Outcome::Evicted {
+        evicted,
+        left,
+        blockers,
+    }) = outcome
+    else {
         panic!("no pass: {outcome:?}")
     };
-    (evicted, left, blockers.into_iter().map(|b| format!("{}: {}", b.pod, b.why)).collect())
+    (
+        evicted,
+        left,
+        blockers
+            .into_iter()
+            .map(|b| format!("{}: {}", b.pod, b.why))
+            .collect(),
+    )
 }
 
 /// A budget for the pods of this application, once the controller has computed it.
 async fn budget(site: &Site, name: &str, app: &str, min_available: u32) {
     let spec = json!({"minAvailable": min_available, "selector": {"matchLabels": {"app": app}}});
     site.world
-        .create(json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
-            "metadata": {"name": name, "namespace": site.name}, "spec": spec}))
+        .create(
+            json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": {"name": name, "namespace": site.name}, "spec": spec}),
+        )
         .await;
-    computed(site, name, |status| status["currentHealthy"] == status["expectedPods"]).await;
+    computed(site, name, |status| {
+        status["currentHealthy"] == status["expectedPods"]
+    })
+    .await;
 }
 
 async fn computed(site: &Site, name: &str, so: impl Fn(&Value) -> bool) {
@@ -72,11 +89,18 @@ async fn what_a_drain_moves_goes_and_the_rest_stays() {
     let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d",
         "uid": daemons["metadata"]["uid"], "controller": true}]);
     site.pod(&m, "plain", json!({})).await;
-    site.pod(&m, "of-a-daemon", json!({"ownerReferences": owner, "labels": {"app": "other"}}))
+    site.pod(
+        &m,
+        "of-a-daemon",
+        json!({"ownerReferences": owner, "labels": {"app": "other"}}),
+    )
+    .await;
+    site.pod(&m, "held", json!({"finalizers": ["example.com/hold"]}))
         .await;
-    site.pod(&m, "held", json!({"finalizers": ["example.com/hold"]})).await;
     site.pod(&m, "ended", json!({})).await;
-    site.world.status(POD, site.name, "ended", json!({"phase": "Succeeded"})).await;
+    site.world
+        .status(POD, site.name, "ended", json!({"phase": "Succeeded"}))
+        .await;
     let standing_before = hands.standing(&m, Some(&m.name)).await.expect("a standing");
     assert_eq!(standing_before.token, LeaseToken(1));
     let (evicted, left, blockers) = pass(run(&hands, evict(&m, 1, false)).await);
@@ -84,13 +108,23 @@ async fn what_a_drain_moves_goes_and_the_rest_stays() {
         evicted >= 2 && left == evicted && blockers.is_empty(),
         "{evicted} {left} {blockers:?}"
     );
-    assert!(site.world.get(POD, site.name, "plain").await.is_none(), "it had no grace");
+    assert!(
+        site.world.get(POD, site.name, "plain").await.is_none(),
+        "it had no grace"
+    );
     let (evicted, left, blockers) = pass(run(&hands, evict(&m, 1, false)).await);
     assert_eq!((evicted, left), (0, 1));
     assert!(blockers[0].contains("drain/held") && blockers[0].contains("example.com/hold"));
     let stays = standing(&site, &["plain", "held", "ended"]).await;
     assert_eq!(stays, ["ended"], "one that has ended is in nobody's way");
-    site.world.patch(POD, site.name, "held", json!({"metadata": {"finalizers": null}})).await;
+    site.world
+        .patch(
+            POD,
+            site.name,
+            "held",
+            json!({"metadata": {"finalizers": null}}),
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -98,25 +132,40 @@ async fn a_budget_holds_its_pods_until_it_allows_one_and_force_does_not_ask() {
     let site = Site::new(plane!(), "budget").await;
     let (hands, m) = opened(&site).await;
     for name in ["guarded-1", "guarded-2"] {
-        site.pod(&m, name, json!({"labels": {"app": "guarded"}})).await;
+        site.pod(&m, name, json!({"labels": {"app": "guarded"}}))
+            .await;
     }
     site.pod(&m, "free", json!({})).await;
     budget(&site, "strict", "guarded", 2).await;
     let (evicted, left, blockers) = pass(run(&hands, evict(&m, 1, false)).await);
     assert_eq!((evicted, left, blockers.len()), (1, 3, 2));
-    assert!(blockers[0].starts_with("budget/guarded-1: "), "{blockers:?}");
+    assert!(
+        blockers[0].starts_with("budget/guarded-1: "),
+        "{blockers:?}"
+    );
     assert!(
         blockers[0].contains("disruption budget strict needs 2 healthy pods and has 2"),
         "{blockers:?}"
     );
     // Somebody allows one: exactly one goes, and the budget is used up.
-    site.world.patch(BUDGET, site.name, "strict", json!({"spec": {"minAvailable": 1}})).await;
+    site.world
+        .patch(
+            BUDGET,
+            site.name,
+            "strict",
+            json!({"spec": {"minAvailable": 1}}),
+        )
+        .await;
     computed(&site, "strict", |status| status["disruptionsAllowed"] == 1).await;
     let (evicted, left, blockers) = pass(run(&hands, evict(&m, 1, false)).await);
     assert_eq!((evicted, left, blockers.len()), (1, 2, 1), "{blockers:?}");
     let (evicted, _, _) = pass(run(&hands, evict(&m, 1, true)).await);
     assert_eq!(evicted, 1);
-    assert!(standing(&site, &["guarded-1", "guarded-2", "free"]).await.is_empty());
+    assert!(
+        standing(&site, &["guarded-1", "guarded-2", "free"])
+            .await
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -142,8 +191,14 @@ async fn a_closed_fence_evicts_nothing() {
     let (hands, m) = opened(&site).await;
     site.pod(&m, "stays", json!({})).await;
     let closed = Ok(Outcome::FenceClosedMeanwhile);
-    assert_eq!(run(&hands, evict(&m, 2, false)).await, closed, "another token");
-    run(&hands, super::cluster::close(&m, 1)).await.expect("it closes");
+    assert_eq!(
+        run(&hands, evict(&m, 2, false)).await,
+        closed,
+        "another token"
+    );
+    run(&hands, super::cluster::close(&m, 1))
+        .await
+        .expect("it closes");
     for force in [false, true] {
         assert_eq!(run(&hands, evict(&m, 1, force)).await, closed);
     }
@@ -155,7 +210,12 @@ async fn a_closed_fence_evicts_nothing() {
 async fn schedulable(site: &Site, machine: &MachineRef) {
     let room = json!({"pods": "110", "cpu": "4", "memory": "8Gi"});
     site.world
-        .status(NODE, "", &machine.name, json!({"capacity": room, "allocatable": room}))
+        .status(
+            NODE,
+            "",
+            &machine.name,
+            json!({"capacity": room, "allocatable": room}),
+        )
         .await;
     let change = json!({"metadata": {"labels": {"site": site.name}}, "spec": {"taints": null}});
     site.world.patch(NODE, "", &machine.name, change).await;
@@ -189,13 +249,20 @@ async fn a_pod_that_comes_back_under_its_name_goes_elsewhere_and_is_left_alone()
         })
     };
     let node = placed(String::new()).await;
-    let machine = machines.iter().find(|machine| machine.name == node).expect("one of ours");
+    let machine = machines
+        .iter()
+        .find(|machine| machine.name == node)
+        .expect("one of ours");
     run(&hands, open(machine, 1)).await.expect("it opens");
     let (evicted, left, blockers) = pass(run(&hands, evict(machine, 1, false)).await);
     assert_eq!((evicted, left, blockers.len()), (1, 1, 0));
     let other = placed(node).await;
     assert!(machines.iter().any(|machine| machine.name == other));
     let (evicted, left, _) = pass(run(&hands, evict(machine, 1, false)).await);
-    assert_eq!((evicted, left), (0, 0), "nothing new came to the cordoned node");
+    assert_eq!(
+        (evicted, left),
+        (0, 0),
+        "nothing new came to the cordoned node"
+    );
     assert_eq!(standing(&site, &["db-0"]).await, ["db-0"]);
 }

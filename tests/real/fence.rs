@@ -10,7 +10,9 @@ use dormer_proto::{
 };
 use serde_json::json;
 
-const OPENED: Outcome = Outcome::FenceOpened { was_cordoned: false };
+const OPENED: Outcome = Outcome::FenceOpened {
+    was_cordoned: false,
+};
 
 fn refused(why: FenceRefusal) -> Outcome {
     Outcome::FenceRefused { why }
@@ -22,7 +24,11 @@ async fn a_fence_opens_cordons_closes_and_never_opens_again() {
     let hands = worker(&site).await;
     let m = &site.joined("win-1").await;
     for _ in 0..2 {
-        assert_eq!(run(&hands, open(m, 5)).await, Ok(OPENED), "the first, and a repeat");
+        assert_eq!(
+            run(&hands, open(m, 5)).await,
+            Ok(OPENED),
+            "the first, and a repeat"
+        );
         assert_eq!(site.marks(m).await, [Some((5, true)); 2]);
         assert!(site.cordoned(m).await);
     }
@@ -31,7 +37,10 @@ async fn a_fence_opens_cordons_closes_and_never_opens_again() {
         assert_eq!(site.marks(m).await, [Some((5, false)); 2]);
         assert!(!site.cordoned(m).await);
     }
-    assert_eq!(run(&hands, open(m, 5)).await, Ok(refused(FenceRefusal::Superseded)));
+    assert_eq!(
+        run(&hands, open(m, 5)).await,
+        Ok(refused(FenceRefusal::Superseded))
+    );
     assert_eq!(run(&hands, open(m, 6)).await, Ok(OPENED));
     assert_eq!(run(&hands, close(m, 5)).await, Ok(Outcome::FenceClosed));
     assert_eq!(
@@ -46,7 +55,9 @@ async fn a_persons_cordon_outlives_the_fence() {
     let site = Site::new(plane!(), "cordon").await;
     let hands = worker(&site).await;
     let m = &site.joined("win-1").await;
-    site.world.patch(NODE, "", &m.name, json!({"spec": {"unschedulable": true}})).await;
+    site.world
+        .patch(NODE, "", &m.name, json!({"spec": {"unschedulable": true}}))
+        .await;
     for _ in 0..2 {
         let found = Ok(Outcome::FenceOpened { was_cordoned: true });
         assert_eq!(run(&hands, open(m, 1)).await, found);
@@ -72,12 +83,19 @@ async fn a_machine_is_deleted_under_its_open_token_alone() {
         assert_eq!(run(&hands, delete(m, 2)).await, deleted, "{what}");
     }
     assert!(site.machine_now(m).await["metadata"]["deletionTimestamp"].is_string());
-    assert_eq!(run(&hands, close(m, 2)).await, deleted, "the slot waits for its replacement");
+    assert_eq!(
+        run(&hands, close(m, 2)).await,
+        deleted,
+        "the slot waits for its replacement"
+    );
     let free = json!({"metadata": {"finalizers": null}});
     site.world.patch(MACHINE, &m.namespace, &m.name, free).await;
     assert!(site.machine_now(m).await.is_null());
     assert_eq!(run(&hands, delete(m, 2)).await, deleted);
-    assert_eq!(run(&hands, open(m, 2)).await, Ok(refused(FenceRefusal::Gone)));
+    assert_eq!(
+        run(&hands, open(m, 2)).await,
+        Ok(refused(FenceRefusal::Gone))
+    );
 }
 
 #[tokio::test]
@@ -87,8 +105,14 @@ async fn another_machine_of_that_name_is_left_alone() {
     let m = site.joined("win-1").await;
     let uid = "00000000-0000-0000-0000-000000000000".to_owned();
     let old = MachineRef { uid, ..m.clone() };
-    assert_eq!(run(&hands, open(&old, 1)).await, Ok(refused(FenceRefusal::Gone)));
-    assert_eq!(run(&hands, delete(&old, 1)).await, Ok(Outcome::MachineDeleted));
+    assert_eq!(
+        run(&hands, open(&old, 1)).await,
+        Ok(refused(FenceRefusal::Gone))
+    );
+    assert_eq!(
+        run(&hands, delete(&old, 1)).await,
+        Ok(Outcome::MachineDeleted)
+    );
     assert_eq!(site.marks(&m).await, [None, None]);
     assert!(site.machine_now(&m).await["metadata"]["deletionTimestamp"].is_null());
 }
@@ -107,7 +131,9 @@ async fn a_node_is_marked_and_one_that_is_gone_is_named() {
     assert_eq!(run(&hands, mark(&m.name)).await, Ok(Outcome::NodeMarked));
     let annotations = &site.node_now(m).await["metadata"]["annotations"];
     assert_eq!(annotations[dormer_workers::kubernetes::keys::VERSION], "v1");
-    let failure = run(&hands, mark("mark-none")).await.expect_err("there is no such Node");
+    let failure = run(&hands, mark("mark-none"))
+        .await
+        .expect_err("there is no such Node");
     assert!(failure.retry && failure.code == "NodeGone", "{failure:?}");
 }
 
@@ -117,9 +143,18 @@ async fn a_fence_without_a_node_stands_on_the_machine() {
     let hands = worker(&site).await;
     let m = &site.machine("win-1").await;
     let token = LeaseToken(1);
-    let task =
-        Task::OpenFence { machine: m.clone(), node: None, token, marked: false, cordon: true };
+    let task = Task::OpenFence {
+        machine: m.clone(),
+        node: None,
+        token,
+        marked: false,
+        cordon: true,
+    };
     assert_eq!(run(&hands, task).await, Ok(OPENED));
     assert_eq!(site.marks(m).await, [Some((1, true)), None]);
-    assert_eq!(run(&hands, open(m, 2)).await, Ok(OPENED), "a Node that is gone needs no fence");
+    assert_eq!(
+        run(&hands, open(m, 2)).await,
+        Ok(OPENED),
+        "a Node that is gone needs no fence"
+    );
 }

@@ -6,7 +6,12 @@ use dormer_testkit::Kubernetes;
 #[tokio::test]
 async fn the_control_plane_is_the_one_that_was_asked_for() {
     let site = Site::new(plane!(), "minor").await;
-    let info = site.world.admin.apiserver_version().await.expect("a version");
+    let info = site
+        .world
+        .admin
+        .apiserver_version()
+        .await
+        .expect("a version");
     let wanted = Kubernetes::chosen();
     let minor: u32 = info.minor.trim_end_matches('+').parse().expect("a number");
     // A newer one at hand serves as the current; the oldest is exactly itself.
@@ -19,5 +24,8 @@ async fn the_control_plane_is_the_one_that_was_asked_for() {
 
 #[test]
 fn the_oldest_that_is_tested_is_the_oldest_that_is_promised() {
-    assert_eq!(Kubernetes::oldest().minor(), dormer_workers::kubernetes::OLDEST_MINOR);
+    assert_eq!(
+        Kubernetes::oldest().minor(),
+        dormer_workers::kubernetes::OLDEST_MINOR
+    );
 }

@@ -39,8 +39,9 @@ const PEOPLE_HOME: &str = "people";
 
 const READS: [&str; 3] = ["get", "list", "watch"];
 /// What the role for people on call names, beside reading.
-const ON_CALL: [&str; 8] =
-    ["retry", "pause", "resume", "hold", "drain", "approve", "abort", "requeue"];
+const ON_CALL: [&str; 8] = [
+    "retry", "pause", "resume", "hold", "drain", "approve", "abort", "requeue",
+];
 
 /// A console on the cluster, with an engine and a watcher behind it.
 struct Office {
@@ -66,7 +67,9 @@ struct Asked {
 impl Office {
     async fn open(plane: &'static ControlPlane, server: NatsServer) -> Self {
         let (folder, port) = (test_dir("people"), free_port());
-        let world = World { admin: client(&plane.kubeconfig(&plane.admin())).await };
+        let world = World {
+            admin: client(&plane.kubeconfig(&plane.admin())).await,
+        };
         for namespace in [HOME, PEOPLE_HOME] {
             world.namespace(namespace).await;
         }
@@ -77,8 +80,12 @@ impl Office {
                 world.create(object).await;
             }
         }
-        let site =
-            Site { plane, world: world.clone(), name: PEOPLE_HOME, machines: MACHINES.into() };
+        let site = Site {
+            plane,
+            world: world.clone(),
+            name: PEOPLE_HOME,
+            machines: MACHINES.into(),
+        };
         let made = site.machine("one").await;
         let Speaker::Token(ours) = token(&site, HOME, "dormer-console").await else {
             unreachable!("an account has a token")
@@ -147,7 +154,12 @@ impl Office {
 
     async fn token(&self, plane: &'static ControlPlane, name: &str) -> String {
         let world = self.world.clone();
-        let site = Site { plane, world, name: PEOPLE_HOME, machines: MACHINES.into() };
+        let site = Site {
+            plane,
+            world,
+            name: PEOPLE_HOME,
+            machines: MACHINES.into(),
+        };
         match token(&site, PEOPLE_HOME, name).await {
             Speaker::Token(token) => token,
             Speaker::Certificate(_) => unreachable!("an account has a token"),
@@ -203,8 +215,14 @@ impl Office {
             let _ = stream.read_to_end(&mut text);
         }
         let text = String::from_utf8_lossy(&text).into_owned();
-        let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body).to_owned();
+        let status = text
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
+        let body = text
+            .split_once("\r\n\r\n")
+            .map_or("", |(_, body)| body)
+            .to_owned();
         (status.unwrap_or_else(|| panic!("{request}: {text}")), body)
     }
 
@@ -245,20 +263,38 @@ impl Office {
             object: (verb == "get" && resource == "machines").then(|| name.clone()),
             request: format!("GET /api/v1{path}"),
         });
-        reads.into_iter().chain(ACTIONS.iter().map(|action| self.action(action))).collect()
+        reads
+            .into_iter()
+            .chain(ACTIONS.iter().map(|action| self.action(action)))
+            .collect()
     }
 
     fn action(&self, action: &Action) -> Asked {
         let (name, key) = &self.machine;
         let (resource, path, object) = match action.on {
-            On::Machine => ("machines", format!("machines/{name}/actions"), Some(name.clone())),
-            On::Run => ("machines", format!("runs/machine/{key}"), Some(name.clone())),
+            On::Machine => (
+                "machines",
+                format!("machines/{name}/actions"),
+                Some(name.clone()),
+            ),
+            On::Run => (
+                "machines",
+                format!("runs/machine/{key}"),
+                Some(name.clone()),
+            ),
             On::Rollout => ("rollouts", "rollouts/windows/actions".into(), None),
             On::DeadLetter => ("letters", "dead/7".into(), None),
         };
-        let (verb, request) =
-            (action.name.to_owned(), format!("POST /api/v1/{path}/{}", action.name));
-        Asked { verb, resource, request, object }
+        let (verb, request) = (
+            action.name.to_owned(),
+            format!("POST /api/v1/{path}/{}", action.name),
+        );
+        Asked {
+            verb,
+            resource,
+            request,
+            object,
+        }
     }
 }
 
@@ -285,13 +321,18 @@ fn on_call(asked: &Asked) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rbac_says_who_may_look_and_who_may_act() {
     let plane = plane!();
-    let server = NatsServer::start(NatsOptions { sync_always: true, ..NatsOptions::default() });
+    let server = NatsServer::start(NatsOptions {
+        sync_always: true,
+        ..NatsOptions::default()
+    });
     let server = started!(server);
     let mut office = Office::open(plane, server).await;
     let people = people(&office, plane).await;
     let known = format!("/machines/{}", office.machine.0);
     // The viewer's first look: the console has heard of the machine, and its own account may ask.
-    office.becomes(200, &known, &people[0].1, 3 * PATIENCE).await;
+    office
+        .becomes(200, &known, &people[0].1, 3 * PATIENCE)
+        .await;
 
     for asked in office.everything() {
         for (who, token, may) in &people {
@@ -305,7 +346,12 @@ async fn rbac_says_who_may_look_and_who_may_act() {
                 assert!(said.contains(&expected) && said.contains(who), "{told}");
             }
         }
-        assert_eq!(office.ask(&asked.request, "nobody").0, 401, "{}", asked.request);
+        assert_eq!(
+            office.ask(&asked.request, "nobody").0,
+            401,
+            "{}",
+            asked.request
+        );
     }
     rights_end(&office, plane, &people).await;
     tokens_end(&office, plane).await;
@@ -324,12 +370,21 @@ async fn people(office: &Office, plane: &'static ControlPlane) -> Vec<Person<'st
         office.bind(role, account).await;
     }
     // Everything in Kubernetes' own groups, and OpenShift's Machines, is nothing here.
-    let groups = ["", "apps", "batch", "rbac.authorization.k8s.io", "machine.openshift.io"];
+    let groups = [
+        "",
+        "apps",
+        "batch",
+        "rbac.authorization.k8s.io",
+        "machine.openshift.io",
+    ];
     let star = json!([{"apiGroups": groups, "resources": ["*"], "verbs": ["*"]}]);
     office.account(plane, "powerful").await;
     office.grant("powerful", star).await;
     // One machine by its name, and one that there is not.
-    for (account, name) in [("narrow", office.machine.0.as_str()), ("elsewhere", "another")] {
+    for (account, name) in [
+        ("narrow", office.machine.0.as_str()),
+        ("elsewhere", "another"),
+    ] {
         office.account(plane, account).await;
         let rule = json!([{"apiGroups": ["dormer.io"], "resources": ["machines"],
             "resourceNames": [name], "verbs": ["get", "retry"]}]);
@@ -360,7 +415,10 @@ async fn rights_end(office: &Office, plane: &'static ControlPlane, people: &[Per
     let one = format!("/machines/{}", office.machine.0);
     assert_eq!(office.get(&one, operator), 200);
     let binding = ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding");
-    office.world.delete(binding, "", "people-operator-dormer-operator").await;
+    office
+        .world
+        .delete(binding, "", "people-operator-dormer-operator")
+        .await;
     let took = office.becomes(403, &one, operator, REVIEW + SLACK).await;
     eprintln!("a right that was taken away ended after {took:?}");
 
@@ -375,33 +433,65 @@ async fn rights_end(office: &Office, plane: &'static ControlPlane, people: &[Per
             "subjects": [{"kind": "ServiceAccount", "name": "local", "namespace": PEOPLE_HOME}],
         }))
         .await;
-    office.becomes(200, "/machines", &token, REVIEW + SLACK).await;
-    assert_eq!([office.get("/rollouts", &token), office.get("/dead", &token)], [403, 403]);
+    office
+        .becomes(200, "/machines", &token, REVIEW + SLACK)
+        .await;
+    assert_eq!(
+        [office.get("/rollouts", &token), office.get("/dead", &token)],
+        [403, 403]
+    );
 }
 
 /// A token ends with its account, and with its time.
 async fn tokens_end(office: &Office, plane: &'static ControlPlane) {
     let brief = office.account(plane, "brief").await;
     office.bind("dormer-viewer", "brief").await;
-    office.becomes(200, "/machines", &brief, REVIEW + SLACK).await;
-    let account =
-        office.world.get(SERVICE_ACCOUNT, PEOPLE_HOME, "brief").await.expect("an account");
+    office
+        .becomes(200, "/machines", &brief, REVIEW + SLACK)
+        .await;
+    let account = office
+        .world
+        .get(SERVICE_ACCOUNT, PEOPLE_HOME, "brief")
+        .await
+        .expect("an account");
     let uid = account["metadata"]["uid"].as_str().expect("a UID");
     // In the past already, but within the API server's tolerance: it lives for another ten seconds.
     let ends = now() + 10 - TOLERANCE.as_secs();
     let lapsing = signed(&plane.accounts_key(), "brief", uid, ends);
     assert_eq!(office.get("/machines", &lapsing), 200, "it lives");
     let elsewhere = signed(&plane.accounts_key(), "brief", "another-uid", ends);
-    assert_eq!(office.get("/machines", &elsewhere), 401, "its account was made anew");
-    office.becomes(401, "/machines", &lapsing, Duration::from_secs(10) + REVIEW + SLACK).await;
-    assert!(now() >= ends + TOLERANCE.as_secs(), "it ended before its time");
+    assert_eq!(
+        office.get("/machines", &elsewhere),
+        401,
+        "its account was made anew"
+    );
+    office
+        .becomes(
+            401,
+            "/machines",
+            &lapsing,
+            Duration::from_secs(10) + REVIEW + SLACK,
+        )
+        .await;
+    assert!(
+        now() >= ends + TOLERANCE.as_secs(),
+        "it ended before its time"
+    );
     assert_eq!(office.get("/machines", &brief), 200);
-    office.world.delete(SERVICE_ACCOUNT, PEOPLE_HOME, "brief").await;
-    office.becomes(401, "/machines", &brief, REVIEW + SLACK).await;
+    office
+        .world
+        .delete(SERVICE_ACCOUNT, PEOPLE_HOME, "brief")
+        .await;
+    office
+        .becomes(401, "/machines", &brief, REVIEW + SLACK)
+        .await;
 }
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("after 1970")
+        .as_secs()
 }
 
 /// A token as the API server itself signs them, of a life as short as a test needs: it grants none under ten minutes.
@@ -409,8 +499,11 @@ fn signed(key: &str, account: &str, uid: &str, ends: u64) -> String {
     let lines = key.lines().filter(|line| !line.starts_with("-----"));
     let key = base64::engine::general_purpose::STANDARD.decode(lines.collect::<String>());
     let random = SystemRandom::new();
-    let pair =
-        EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &key.expect("base64"), &random);
+    let pair = EcdsaKeyPair::from_pkcs8(
+        &ECDSA_P256_SHA256_FIXED_SIGNING,
+        &key.expect("base64"),
+        &random,
+    );
     let issuer = "https://kubernetes.default.svc";
     let claims = json!({
         "iss": issuer, "aud": [issuer], "iat": ends - 1, "nbf": ends - 1, "exp": ends,
@@ -418,7 +511,14 @@ fn signed(key: &str, account: &str, uid: &str, ends: u64) -> String {
         "kubernetes.io": {"namespace": PEOPLE_HOME, "serviceaccount": {"name": account, "uid": uid}},
     });
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    let text = format!("{}.{}", part(&json!({"alg": "ES256", "typ": "JWT"})), part(&claims));
-    let signature = pair.expect("a key").sign(&random, text.as_bytes()).expect("signed");
+    let text = format!(
+        "{}.{}",
+        part(&json!({"alg": "ES256", "typ": "JWT"})),
+        part(&claims)
+    );
+    let signature = pair
+        .expect("a key")
+        .sign(&random, text.as_bytes())
+        .expect("signed");
     format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
 }

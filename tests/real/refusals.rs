@@ -15,16 +15,36 @@ use kube::{
 use serde_json::{Value, json};
 
 const NAMESPACE: Kind = ("", "v1", "Namespace");
-const POLICY: Kind = ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy");
-const BINDING: Kind = ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding");
+const POLICY: Kind = (
+    "admissionregistration.k8s.io",
+    "v1",
+    "ValidatingAdmissionPolicy",
+);
+const BINDING: Kind = (
+    "admissionregistration.k8s.io",
+    "v1",
+    "ValidatingAdmissionPolicyBinding",
+);
 
 /// One pass: how many were evicted, how many are left, and what is in the way.
 async fn pass(hands: &KubernetesHands, machine: &MachineRef) -> (u32, u32, Vec<String>) {
     let outcome = run(hands, evict(machine, 1, false)).await;
-    let Ok(Outcome::Evicted { evicted, left, blockers }) = outcome else {
+    let Ok(Outcome::Evicted {
+        evicted,
+        left,
+        blockers,
+    }) = outcome
+    else {
         panic!("no pass: {outcome:?}")
     };
-    (evicted, left, blockers.into_iter().map(|b| format!("{}: {}", b.pod, b.why)).collect())
+    (
+        evicted,
+        left,
+        blockers
+            .into_iter()
+            .map(|b| format!("{}: {}", b.pod, b.why))
+            .collect(),
+    )
 }
 
 async fn opened(site: &Site) -> (KubernetesHands, MachineRef) {
@@ -42,24 +62,38 @@ async fn policy(site: &Site, name: &str, namespace: &str, what: (&str, &str), ru
     let here = json!({"matchLabels": {"kubernetes.io/metadata.name": namespace}});
     let constraints = json!({"resourceRules": rules, "namespaceSelector": here});
     site.world
-        .create(json!({"apiVersion": format!("{}/{}", POLICY.0, POLICY.1), "kind": POLICY.2,
+        .create(
+            json!({"apiVersion": format!("{}/{}", POLICY.0, POLICY.1), "kind": POLICY.2,
             "metadata": {"name": name}, "spec": {"failurePolicy": "Fail",
                 "matchConstraints": constraints,
-                "validations": [{"expression": rule, "message": "not before Monday"}]}}))
+                "validations": [{"expression": rule, "message": "not before Monday"}]}}),
+        )
         .await;
     site.world
-        .create(json!({"apiVersion": format!("{}/{}", BINDING.0, BINDING.1), "kind": BINDING.2,
+        .create(
+            json!({"apiVersion": format!("{}/{}", BINDING.0, BINDING.1), "kind": BINDING.2,
             "metadata": {"name": name},
-            "spec": {"policyName": name, "validationActions": ["Deny"]}}))
+            "spec": {"policyName": name, "validationActions": ["Deny"]}}),
+        )
         .await;
 }
 
 /// What the API server would say to an eviction; empty where it would carry it out.
 async fn would_say(site: &Site, namespace: &str, pod: &str) -> String {
     let api: Api<Pod> = Api::namespaced(site.world.admin.clone(), namespace);
-    let post_options = PostParams { dry_run: true, ..PostParams::default() };
-    let params = EvictParams { post_options, ..EvictParams::default() };
-    api.evict(pod, &params).await.err().map(|error| error.to_string()).unwrap_or_default()
+    let post_options = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let params = EvictParams {
+        post_options,
+        ..EvictParams::default()
+    };
+    api.evict(pod, &params)
+        .await
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default()
 }
 
 #[tokio::test]
@@ -70,16 +104,28 @@ async fn a_policy_of_the_cluster_holds_its_pod_with_its_own_words() {
         site.pod(&m, name, json!({})).await;
     }
     let rule = "request.name != 'guarded'";
-    policy(&site, "policy-guard", site.name, ("CREATE", "pods/eviction"), rule).await;
+    policy(
+        &site,
+        "policy-guard",
+        site.name,
+        ("CREATE", "pods/eviction"),
+        rule,
+    )
+    .await;
     await_condition("the policy holds", PATIENCE, || async {
-        would_say(&site, site.name, "guarded").await.contains("not before Monday")
+        would_say(&site, site.name, "guarded")
+            .await
+            .contains("not before Monday")
     })
     .await;
     let (evicted, left, blockers) = pass(&hands, &m).await;
     assert_eq!((evicted, left, blockers.len()), (2, 3, 1), "{blockers:?}");
     let says = "policy/guarded: the API server refuses: ";
     assert!(blockers[0].starts_with(says), "{blockers:?}");
-    assert!(blockers[0].contains("'policy-guard'"), "it names the policy: {blockers:?}");
+    assert!(
+        blockers[0].contains("'policy-guard'"),
+        "it names the policy: {blockers:?}"
+    );
     assert!(blockers[0].contains("not before Monday"), "{blockers:?}");
     site.world.delete(BINDING, "", "policy-guard").await;
     site.world.delete(POLICY, "", "policy-guard").await;
@@ -102,19 +148,32 @@ async fn a_namespace_that_ends_takes_no_eviction_and_is_named() {
     pod_in(&site, &m, ends, "stuck").await;
     policy(&site, "terminate-guard", ends, ("DELETE", "pods"), "false").await;
     let api: Api<Pod> = Api::namespaced(site.world.admin.clone(), ends);
-    let dry = kube::api::DeleteParams { dry_run: true, ..Default::default() };
+    let dry = kube::api::DeleteParams {
+        dry_run: true,
+        ..Default::default()
+    };
     await_condition("the policy holds", PATIENCE, || async {
-        let said = api.delete("stuck", &dry).await.err().map(|error| error.to_string());
+        let said = api
+            .delete("stuck", &dry)
+            .await
+            .err()
+            .map(|error| error.to_string());
         said.is_some_and(|said| said.contains("not before Monday"))
     })
     .await;
     site.world.delete(NAMESPACE, "", ends).await;
     await_condition("the namespace ends", PATIENCE, || async {
-        would_say(&site, ends, "stuck").await.contains("being terminated")
+        would_say(&site, ends, "stuck")
+            .await
+            .contains("being terminated")
     })
     .await;
     let (evicted, left, blockers) = pass(&hands, &m).await;
-    assert_eq!((evicted, left), (1, 2), "the other goes all the same: {blockers:?}");
+    assert_eq!(
+        (evicted, left),
+        (1, 2),
+        "the other goes all the same: {blockers:?}"
+    );
     let says = "terminate-soon/stuck: its namespace is being deleted and takes no eviction: it goes with the namespace";
     assert_eq!(blockers, [says]);
     site.world.delete(BINDING, "", "terminate-guard").await;
@@ -155,5 +214,8 @@ async fn without_the_right_to_evict_the_pods_stay_and_the_right_is_named() {
     let (evicted, left, blockers) = pass(&hands, &m).await;
     assert_eq!((evicted, left), (0, 1));
     let says = "noright/a: the cluster's rules do not let dormer move it: ";
-    assert!(blockers[0].starts_with(says) && blockers[0].contains("pods/eviction"), "{blockers:?}");
+    assert!(
+        blockers[0].starts_with(says) && blockers[0].contains("pods/eviction"),
+        "{blockers:?}"
+    );
 }

@@ -23,18 +23,24 @@ macro_rules! fragile {
 /// A Machine goes, finalizer and all.
 async fn goes(site: &Site, machine: &MachineRef) {
     let free = json!({"metadata": {"finalizers": null}});
-    site.world.patch(MACHINE, &machine.namespace, &machine.name, free).await;
-    site.world.delete(MACHINE, &machine.namespace, &machine.name).await;
+    site.world
+        .patch(MACHINE, &machine.namespace, &machine.name, free)
+        .await;
+    site.world
+        .delete(MACHINE, &machine.namespace, &machine.name)
+        .await;
 }
 
 /// The version that a Node carries, by what was told last of it.
 fn version(told: &Told, machine: &MachineRef) -> Option<String> {
     let run = format!("machine/{}", machine.uid);
     let nodes = told.letters.iter().rev().filter(|(to, _)| *to == run);
-    nodes.filter_map(|(_, seen)| seen.fact.as_ref()).find_map(|fact| match fact {
-        dormer_proto::work::Fact::Machine(Fact::Node(node)) => Some(node.version.clone()),
-        _ => None,
-    })?
+    nodes
+        .filter_map(|(_, seen)| seen.fact.as_ref())
+        .find_map(|fact| match fact {
+            dormer_proto::work::Fact::Machine(Fact::Node(node)) => Some(node.version.clone()),
+            _ => None,
+        })?
 }
 
 async fn mark(site: &Site, machine: &MachineRef, version: &str) {
@@ -44,7 +50,9 @@ async fn mark(site: &Site, machine: &MachineRef, version: &str) {
 
 /// Blocks a thread, as the servers' ends and starts do.
 async fn blocking(what: impl FnOnce(&ControlPlane) + Send + 'static, plane: &'static ControlPlane) {
-    tokio::task::spawn_blocking(move || what(plane)).await.expect("it is done");
+    tokio::task::spawn_blocking(move || what(plane))
+        .await
+        .expect("it is done");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -59,21 +67,31 @@ async fn an_etcd_that_was_restored_to_an_earlier_revision_is_believed() {
 
     let watching = Watching::start(&site, client);
     let before = |told: &Told| version(told, &stays).as_deref() == Some("before");
-    watching.until_told("the beginning", |told| told.machines().len() == 2 && before(told)).await;
+    watching
+        .until_told("the beginning", |told| {
+            told.machines().len() == 2 && before(told)
+        })
+        .await;
     goes(&site, &comes_back).await;
     let lost = site.joined("win-3").await;
     mark(&site, &stays, "after").await;
     let mut later = vec![stays.uid.clone(), lost.uid.clone()];
     later.sort();
     let after = |told: &Told| version(told, &stays).as_deref() == Some("after");
-    watching.until_told("what came after", |told| told.machines() == later && after(told)).await;
+    watching
+        .until_told("what came after", |told| {
+            told.machines() == later && after(told)
+        })
+        .await;
 
     blocking(ControlPlane::restore, plane).await;
     let mut earlier = vec![stays.uid.clone(), comes_back.uid.clone()];
     earlier.sort();
     let all = |told: &Told| told.machines() == earlier && before(told);
     watching.until_told("the past is the present", all).await;
-    watching.until_status("all is well", |status| status.error.is_none()).await;
+    watching
+        .until_status("all is well", |status| status.error.is_none())
+        .await;
     // The revisions are lower than those that were told before, and yet what happens now is told.
     mark(&site, &stays, "again").await;
     goes(&site, &comes_back).await;
@@ -96,7 +114,9 @@ async fn what_is_compacted_in_a_watch_or_in_a_long_absence_is_not_missed() {
     let client = ready(&site).await;
     let (first, second) = (site.joined("win-1").await, site.joined("win-2").await);
     let watching = Watching::start(&site, client.clone());
-    watching.until_told("both", |told| told.machines().len() == 2).await;
+    watching
+        .until_told("both", |told| told.machines().len() == 2)
+        .await;
 
     // In the middle of a watch: it goes on, and nothing is listed anew for it.
     let epoch = watching.told.0.borrow().epoch;
@@ -131,7 +151,10 @@ async fn what_is_compacted_in_a_watch_or_in_a_long_absence_is_not_missed() {
         .await;
     assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
     let told = watching.told.0.borrow().letters.len() - letters;
-    assert!(told < CAME_AND_WENT, "{told} letters: what came and went is nobody's business");
+    assert!(
+        told < CAME_AND_WENT,
+        "{told} letters: what came and went is nobody's business"
+    );
     // It goes on from there, bookmarks and all, without another list.
     let epoch = watching.told.0.borrow().epoch;
     mark(&site, &third, "new").await;

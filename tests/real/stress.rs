@@ -22,10 +22,22 @@ async fn opened(site: &Site) -> (KubernetesHands, MachineRef) {
 /// One pass: how many were evicted, how many are left, and what is in the way.
 async fn pass(hands: &KubernetesHands, machine: &MachineRef) -> (u32, u32, Vec<String>) {
     let outcome = run(hands, evict(machine, 1, false)).await;
-    let Ok(Outcome::Evicted { evicted, left, blockers }) = outcome else {
+    let Ok(Outcome::Evicted {
+        evicted,
+        left,
+        blockers,
+    }) = outcome
+    else {
         panic!("no pass: {outcome:?}")
     };
-    (evicted, left, blockers.into_iter().map(|b| format!("{}: {}", b.pod, b.why)).collect())
+    (
+        evicted,
+        left,
+        blockers
+            .into_iter()
+            .map(|b| format!("{}: {}", b.pod, b.why))
+            .collect(),
+    )
 }
 
 /// A pod on the Machine's Node that runs; `more` is merged into it.
@@ -44,7 +56,9 @@ async fn pod(site: &Site, machine: &MachineRef, namespace: &str, name: &str, mor
 fn merge(into: &mut Value, more: Value) {
     match more {
         Value::Object(fields) => {
-            fields.into_iter().for_each(|(key, value)| merge(&mut into[key], value));
+            fields
+                .into_iter()
+                .for_each(|(key, value)| merge(&mut into[key], value));
         }
         other => *into = other,
     }
@@ -62,8 +76,16 @@ async fn a_mirror_pod_stays_and_a_pod_with_data_of_its_own_goes() {
     pod(&site, &m, site.name, "static", mirror).await;
     let data = json!({"spec": {"volumes": [{"name": "scratch", "emptyDir": {}}]}});
     pod(&site, &m, site.name, "scratch", data).await;
-    assert_eq!(pass(&hands, &m).await, (1, 1, vec![]), "the one with the folder");
-    assert_eq!(pass(&hands, &m).await, (0, 0, vec![]), "the other is in nobody's way");
+    assert_eq!(
+        pass(&hands, &m).await,
+        (1, 1, vec![]),
+        "the one with the folder"
+    );
+    assert_eq!(
+        pass(&hands, &m).await,
+        (0, 0, vec![]),
+        "the other is in nobody's way"
+    );
     assert!(stands(&site.world, site.name, "static").await);
     assert!(!stands(&site.world, site.name, "scratch").await);
 }
@@ -76,13 +98,25 @@ async fn a_node_that_falls_silent_in_its_drain_keeps_its_pods_and_they_are_named
     pod(&site, &m, site.name, "slow", grace).await;
     assert_eq!(pass(&hands, &m).await, (1, 1, vec![]));
     let silent = json!({"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"});
-    site.world.status(NODE, "", &m.name, json!({"conditions": [silent]})).await;
-    pod(&site, &m, site.name, "late", json!({"spec": {"terminationGracePeriodSeconds": 60}})).await;
+    site.world
+        .status(NODE, "", &m.name, json!({"conditions": [silent]}))
+        .await;
+    pod(
+        &site,
+        &m,
+        site.name,
+        "late",
+        json!({"spec": {"terminationGracePeriodSeconds": 60}}),
+    )
+    .await;
     let (evicted, left, blockers) = pass(&hands, &m).await;
     assert_eq!((evicted, left), (1, 2), "evictions need no kubelet");
     assert_eq!(blockers, ["silent/slow: it is ending, with 120 s of grace"]);
     let (_, left, blockers) = pass(&hands, &m).await;
-    let both = ["silent/late: it is ending, with 60 s", "silent/slow: it is ending, with 120 s"];
+    let both = [
+        "silent/late: it is ending, with 60 s",
+        "silent/slow: it is ending, with 120 s",
+    ];
     assert!(
         left == 2 && blockers.iter().zip(both).all(|(b, so)| b.starts_with(so)),
         "{blockers:?}"
@@ -106,16 +140,27 @@ async fn a_pod_of_a_namespace_that_ends_is_waited_for_by_name() {
     site.world.delete(NAMESPACE, "", ends).await;
     await_some("the namespace's pods are going", PATIENCE, || async {
         let pod = site.world.get(POD, ends, "held").await?;
-        pod["metadata"]["deletionTimestamp"].is_string().then_some(())
+        pod["metadata"]["deletionTimestamp"]
+            .is_string()
+            .then_some(())
     })
     .await;
     let (evicted, left, blockers) = pass(&hands, &m).await;
     assert_eq!((evicted, left), (1, 2), "the other goes all the same");
-    assert_eq!(blockers, ["ending-soon/held: it waits for its finalizers example.com/hold"]);
-    site.world.patch(POD, ends, "held", json!({"metadata": {"finalizers": null}})).await;
+    assert_eq!(
+        blockers,
+        ["ending-soon/held: it waits for its finalizers example.com/hold"]
+    );
+    site.world
+        .patch(POD, ends, "held", json!({"metadata": {"finalizers": null}}))
+        .await;
     assert_eq!(pass(&hands, &m).await, (0, 0, vec![]));
     await_some("the namespace is gone", PATIENCE, || async {
-        site.world.get(NAMESPACE, "", ends).await.is_none().then_some(())
+        site.world
+            .get(NAMESPACE, "", ends)
+            .await
+            .is_none()
+            .then_some(())
     })
     .await;
 }
@@ -131,14 +176,20 @@ async fn a_volume_that_stays_attached_holds_no_drain_and_is_left_alone() {
         "metadata": {"name": "volume-held"}, "spec": {"attacher": "csi.example.com",
             "nodeName": m.name, "source": {"persistentVolumeName": "volume-data-0"}}});
     site.world.create(attachment).await;
-    site.world.status(ATTACHMENT, "", "volume-held", json!({"attached": true})).await;
+    site.world
+        .status(ATTACHMENT, "", "volume-held", json!({"attached": true}))
+        .await;
     assert_eq!(pass(&hands, &m).await, (1, 1, vec![]));
     assert_eq!(
         pass(&hands, &m).await,
         (0, 0, vec![]),
         "that it is detached is the machine controller's care"
     );
-    let held = site.world.get(ATTACHMENT, "", "volume-held").await.expect("it stands");
+    let held = site
+        .world
+        .get(ATTACHMENT, "", "volume-held")
+        .await
+        .expect("it stands");
     assert!(held["metadata"]["deletionTimestamp"].is_null());
     site.world.delete(ATTACHMENT, "", "volume-held").await;
 }

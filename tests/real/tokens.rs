@@ -31,46 +31,91 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
     let (first, second) = (site.machine("win-1").await, site.machine("win-2").await);
     let mine = token_of(&site, &hands, &first).await;
     let theirs = token_of(&site, &hands, &second).await;
-    let approve =
-        |csr: &str| Task::ApproveCsr { csr: csr.into(), expect: expectation(&first.name) };
+    let approve = |csr: &str| Task::ApproveCsr {
+        csr: csr.into(),
+        expect: expectation(&first.name),
+    };
 
     // Nobody but the shipped binding lets them ask, and nobody but dormer approves.
     let (kubelet, thief) = (Kubelet::new(&site), Kubelet::new(&site));
-    kubelet.ask(&mine, "tokens-mine", Ask::client(&first.name)).await.expect("it may ask");
-    thief.ask(&theirs, "tokens-theirs", Ask::client(&first.name)).await.expect("it may ask");
+    kubelet
+        .ask(&mine, "tokens-mine", Ask::client(&first.name))
+        .await
+        .expect("it may ask");
+    thief
+        .ask(&theirs, "tokens-theirs", Ask::client(&first.name))
+        .await
+        .expect("it may ask");
     assert_eq!(standing(&site, "tokens-mine").await, (vec![], false));
     let refused = run_of(&hands, &first.uid, approve("tokens-theirs")).await;
     let other = token::user(&token::id(&home(&site), &second.uid, 0));
-    let Ok(Outcome::CsrRefused { why, .. }) = &refused else { panic!("{refused:?}") };
+    let Ok(Outcome::CsrRefused { why, .. }) = &refused else {
+        panic!("{refused:?}")
+    };
     assert!(why.contains(&other), "{why}");
-    let approved = Outcome::CsrApproved { csr: "tokens-mine".into() };
-    assert_eq!(run_of(&hands, &first.uid, approve("tokens-mine")).await, Ok(approved));
+    let approved = Outcome::CsrApproved {
+        csr: "tokens-mine".into(),
+    };
+    assert_eq!(
+        run_of(&hands, &first.uid, approve("tokens-mine")).await,
+        Ok(approved)
+    );
     let node = kubelet.identity("tokens-mine").await;
-    make_node(&site.client(&node).await, &first.name).await.expect("its own Node");
-    make_node(&site.client(&theirs).await, &second.name).await.expect_err("a token makes none");
+    make_node(&site.client(&node).await, &first.name)
+        .await
+        .expect("its own Node");
+    make_node(&site.client(&theirs).await, &second.name)
+        .await
+        .expect_err("a token makes none");
 
     // It is a node: the token is gone, and lets nobody in.
     let name = |machine: &MachineRef| {
-        format!("bootstrap-token-{}", token::id(&home(&site), &machine.uid, 0))
+        format!(
+            "bootstrap-token-{}",
+            token::id(&home(&site), &machine.uid, 0)
+        )
     };
-    assert!(site.world.get(SECRET, "kube-system", &name(&first)).await.is_some());
+    assert!(
+        site.world
+            .get(SECRET, "kube-system", &name(&first))
+            .await
+            .is_some()
+    );
     let mark = Task::MarkNode {
         machine: first.clone(),
         node: first.name.clone(),
         version: "v1".into(),
         pin: None,
     };
-    assert_eq!(run_of(&hands, &first.uid, mark).await, Ok(Outcome::NodeMarked));
-    assert!(site.world.get(SECRET, "kube-system", &name(&first)).await.is_none());
+    assert_eq!(
+        run_of(&hands, &first.uid, mark).await,
+        Ok(Outcome::NodeMarked)
+    );
+    assert!(
+        site.world
+            .get(SECRET, "kube-system", &name(&first))
+            .await
+            .is_none()
+    );
     known(&site, &mine, false).await;
-    assert!(site.world.get(SECRET, "kube-system", &name(&second)).await.is_some(), "not joined");
+    assert!(
+        site.world
+            .get(SECRET, "kube-system", &name(&second))
+            .await
+            .is_some(),
+        "not joined"
+    );
 
     // One that has ended lets nobody in either, and the next attempt gets another.
     let ended = serde_json::json!({"stringData": {"expiration": "2026-01-01T00:00:00Z"}});
-    site.world.patch(SECRET, "kube-system", &name(&second), ended).await;
+    site.world
+        .patch(SECRET, "kube-system", &name(&second), ended)
+        .await;
     known(&site, &theirs, false).await;
     token_of(&site, &hands, &second).await;
     assert!(site.world.get(NODE, "", &second.name).await.is_none());
-    site.world.delete(SECRET, "kube-system", &name(&second)).await;
+    site.world
+        .delete(SECRET, "kube-system", &name(&second))
+        .await;
     kubelet.forget_all().await;
 }

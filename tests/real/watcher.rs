@@ -32,7 +32,9 @@ async fn every_kind_is_listed_watched_and_told() {
     let site = Site::new(plane!(), "watch").await;
     let client = ready(&site).await;
     let token = bootstrap_token(&site, "watch0").await;
-    everything_is_seen(&site, client, &token, 1).await.expect("all is seen");
+    everything_is_seen(&site, client, &token, 1)
+        .await
+        .expect("all is seen");
 }
 
 #[tokio::test]
@@ -44,17 +46,30 @@ async fn a_machine_that_goes_is_told_at_once_and_one_that_went_in_a_gap_by_the_n
     let both = |told: &super::watching::Told| told.machines().len() == 2;
     watching.until("both", both).await.expect("both are told");
     let free = json!({"metadata": {"finalizers": null}});
-    site.world.patch(MACHINE, &first.namespace, &first.name, free.clone()).await;
-    site.world.delete(MACHINE, &first.namespace, &first.name).await;
-    let one = watching.until("one is left", |told| told.machines() == [second.uid.clone()]);
+    site.world
+        .patch(MACHINE, &first.namespace, &first.name, free.clone())
+        .await;
+    site.world
+        .delete(MACHINE, &first.namespace, &first.name)
+        .await;
+    let one = watching.until("one is left", |told| {
+        told.machines() == [second.uid.clone()]
+    });
     one.await.expect("it is told");
     assert_eq!(watching.told.0.borrow().epoch, 1, "a watch told it");
     let record = watching.told.clone();
     watching.stop().await;
-    site.world.patch(MACHINE, &second.namespace, &second.name, free).await;
-    site.world.delete(MACHINE, &second.namespace, &second.name).await;
+    site.world
+        .patch(MACHINE, &second.namespace, &second.name, free)
+        .await;
+    site.world
+        .delete(MACHINE, &second.namespace, &second.name)
+        .await;
     let watching = Watching::with(client, options(&site), record);
-    watching.until("none is left", |told| told.machines().is_empty()).await.expect("it is told");
+    watching
+        .until("none is left", |told| told.machines().is_empty())
+        .await
+        .expect("it is told");
     watching.stop().await;
 }
 
@@ -64,24 +79,47 @@ async fn a_bad_setting_is_answered_by_an_event_and_a_good_one_is_taken() {
     let client = ready(&site).await;
     settings(&site, json!({"maxUnavailable": "none"})).await;
     let watching = Watching::start(&site, client);
-    let status = watching.until_status("it is refused", |s| s.pool_refused.is_some()).await;
-    assert!(status.pool_refused.expect("refused").starts_with("maxUnavailable: must be"));
+    let status = watching
+        .until_status("it is refused", |s| s.pool_refused.is_some())
+        .await;
+    assert!(
+        status
+            .pool_refused
+            .expect("refused")
+            .starts_with("maxUnavailable: must be")
+    );
     assert_eq!(bad_settings(&site).await.len(), 1);
     settings(&site, json!({"maxUnavailable": "2"})).await;
-    watching.until_status("it is taken", |s| s.pool_refused.is_none() && s.listed.is_some()).await;
+    watching
+        .until_status("it is taken", |s| {
+            s.pool_refused.is_none() && s.listed.is_some()
+        })
+        .await;
     watching.stop().await;
 }
 
 /// The Events about bad settings.
 pub(crate) async fn bad_settings(site: &Site) -> Vec<Value> {
-    let events = site.world.list(("events.k8s.io", "v1", "Event"), &home(site)).await;
-    events.into_iter().filter(|event| event["reason"] == "BadPoolSetting").collect()
+    let events = site
+        .world
+        .list(("events.k8s.io", "v1", "Event"), &home(site))
+        .await;
+    events
+        .into_iter()
+        .filter(|event| event["reason"] == "BadPoolSetting")
+        .collect()
 }
 
 /// The options of one of several watchers.
 pub(crate) fn candidate(site: &Site, identity: &str) -> Options {
-    let election = Election { identity: identity.into(), duration: Duration::from_secs(3) };
-    Options { election: Some(election), ..options(site) }
+    let election = Election {
+        identity: identity.into(),
+        duration: Duration::from_secs(3),
+    };
+    Options {
+        election: Some(election),
+        ..options(site)
+    }
 }
 
 #[tokio::test]
@@ -90,12 +128,23 @@ async fn one_of_two_watchers_is_elected_and_the_other_takes_over() {
     let client = ready(&site).await;
     let record = Arc::new(Recorder(watch::Sender::default()));
     let first = Watching::with(client.clone(), candidate(&site, "a"), record.clone());
-    first.until_status("a is elected", |status| status.elected && status.listed.is_some()).await;
+    first
+        .until_status("a is elected", |status| {
+            status.elected && status.listed.is_some()
+        })
+        .await;
     let second = Watching::with(client, candidate(&site, "b"), record);
-    let status = second.until_status("b knows", |status| status.holder.is_some()).await;
-    assert_eq!((status.elected, status.holder.as_deref()), (false, Some("a")));
+    let status = second
+        .until_status("b knows", |status| status.holder.is_some())
+        .await;
+    assert_eq!(
+        (status.elected, status.holder.as_deref()),
+        (false, Some("a"))
+    );
     first.stop().await;
-    second.until_status("b is elected", |s| s.elected && s.listed.is_some()).await;
+    second
+        .until_status("b is elected", |s| s.elected && s.listed.is_some())
+        .await;
     second.stop().await;
 }
 
@@ -111,16 +160,31 @@ async fn an_api_server_that_was_away_forgets_old_watches_and_nothing_is_missed()
     let client = ready(&site).await;
     let (first, second) = (site.joined("win-1").await, site.joined("win-2").await);
     let watching = Watching::start(&site, client);
-    watching.until("both", |told| told.machines().len() == 2).await.expect("both are told");
-    let old = site.world.get(CRD, "", "machines.machine.openshift.io").await;
+    watching
+        .until("both", |told| told.machines().len() == 2)
+        .await
+        .expect("both are told");
+    let old = site
+        .world
+        .get(CRD, "", "machines.machine.openshift.io")
+        .await;
     let old = old.expect("it is there")["metadata"]["resourceVersion"].clone();
     plane.kill_api();
-    let status = watching.until_status("it is away", |status| status.error.is_some()).await;
-    assert!(status.error.expect("an error").contains("cannot"), "in a sentence");
+    let status = watching
+        .until_status("it is away", |status| status.error.is_some())
+        .await;
+    assert!(
+        status.error.expect("an error").contains("cannot"),
+        "in a sentence"
+    );
     plane.restart_api();
     let free = json!({"metadata": {"finalizers": null}});
-    site.world.patch(MACHINE, &first.namespace, &first.name, free).await;
-    site.world.delete(MACHINE, &first.namespace, &first.name).await;
+    site.world
+        .patch(MACHINE, &first.namespace, &first.name, free)
+        .await;
+    site.world
+        .delete(MACHINE, &first.namespace, &first.name)
+        .await;
     let mark = json!({"metadata": {"annotations": {"dormer.io/version": "after"}}});
     site.world.patch(NODE, "", &second.name, mark).await;
     // Watches may be begun again before one of them is told that it fell behind: only the end counts.
@@ -131,7 +195,9 @@ async fn an_api_server_that_was_away_forgets_old_watches_and_nothing_is_missed()
         told.machines() == [second.uid.clone()] && told.machine(&second.uid, after)
     });
     all.await;
-    watching.until_status("all is well", |status| status.error.is_none()).await;
+    watching
+        .until_status("all is well", |status| status.error.is_none())
+        .await;
     assert!(watching.told.0.borrow().epoch > 1, "it listed again");
     watching.stop().await;
     expires(&site, old.as_str().expect("a version")).await;
@@ -148,9 +214,15 @@ async fn expires(site: &Site, from: &str) {
         Err(other) => panic!("no answer: {other}"),
         Ok(stream) => {
             let first = futures::TryStreamExt::try_next(&mut pin!(stream)).await;
-            let Ok(Some(WatchEvent::Error(status))) = first else { panic!("{first:?}") };
+            let Ok(Some(WatchEvent::Error(status))) = first else {
+                panic!("{first:?}")
+            };
             status
         }
     };
-    assert_eq!((said.code, said.reason.as_str()), (410, "Expired"), "{said:?}");
+    assert_eq!(
+        (said.code, said.reason.as_str()),
+        (410, "Expired"),
+        "{said:?}"
+    );
 }

@@ -46,7 +46,9 @@ impl Told {
                 last.insert(seen.object.uid.clone(), seen.fact.is_some());
             }
         }
-        last.into_iter().filter_map(|(uid, stands)| stands.then_some(uid)).collect()
+        last.into_iter()
+            .filter_map(|(uid, stands)| stands.then_some(uid))
+            .collect()
     }
 
     /// Whether something was told to a machine's run.
@@ -72,13 +74,19 @@ impl Facts for Recorder {
         self.0.send_modify(|told| told.epoch += 1);
         let told = self.0.borrow();
         let (incarnation, epoch) = (Incarnation(7), Epoch(told.epoch));
-        Ok(Beginning { incarnation, epoch, live: told.machines() })
+        Ok(Beginning {
+            incarnation,
+            epoch,
+            live: told.machines(),
+        })
     }
 
     async fn publish(&self, letters: Vec<FactLetter>) -> Result<(), PortError> {
         self.0.send_modify(|told| {
             for letter in letters {
-                let Inbound::Observed(seen) = letter.body else { continue };
+                let Inbound::Observed(seen) = letter.body else {
+                    continue;
+                };
                 told.letters.push((letter.run.as_str().to_owned(), seen));
             }
         });
@@ -98,7 +106,10 @@ impl Installed for Catalog {
         match payload {
             Some(other) => Err(format!("there is no payload {other}")),
             None => {
-                let desired = Desired { version: format!("{profile}-1"), payload: "1".into() };
+                let desired = Desired {
+                    version: format!("{profile}-1"),
+                    payload: "1".into(),
+                };
                 Ok(BTreeMap::from([("*".to_owned(), desired)]))
             }
         }
@@ -126,16 +137,28 @@ impl Drop for Watching {
 impl Watching {
     /// A watcher of the test's Machines, on a new record.
     pub(crate) fn start(site: &Site, client: Client) -> Self {
-        Self::with(client, options(site), Arc::new(Recorder(watch::Sender::default())))
+        Self::with(
+            client,
+            options(site),
+            Arc::new(Recorder(watch::Sender::default())),
+        )
     }
 
     /// A watcher as wished, on a record that may be shared.
     pub(crate) fn with(client: Client, options: Options, told: Arc<Recorder>) -> Self {
         let (sender, status) = watch::channel(Status::default());
-        let (stop, catalog) = (CancellationToken::new(), Arc::new(Catalog(watch::Sender::new(0))));
+        let (stop, catalog) = (
+            CancellationToken::new(),
+            Arc::new(Catalog(watch::Sender::new(0))),
+        );
         let work = watcher::run(client, told.clone(), catalog, options, sender, stop.clone());
         let task = tokio::spawn(async move { work.await.expect("the options are good") });
-        Self { told, status, stop, task }
+        Self {
+            told,
+            status,
+            stop,
+            task,
+        }
     }
 
     /// Waits until what was told is so; or answers the trouble that the watcher names meanwhile.
@@ -169,7 +192,9 @@ impl Watching {
     pub(crate) async fn until_status(&self, what: &str, so: impl FnMut(&Status) -> bool) -> Status {
         let (deadline, mut status) = (Instant::now() + PATIENCE, self.status.clone());
         let seen = timeout_at(deadline, status.wait_for(so)).await;
-        seen.unwrap_or_else(|_| panic!("never: {what}")).expect("it goes on").clone()
+        seen.unwrap_or_else(|_| panic!("never: {what}"))
+            .expect("it goes on")
+            .clone()
     }
 
     /// Ends it as a signal would.
@@ -181,7 +206,11 @@ impl Watching {
 
 /// The options of a watcher of the test's Machines.
 pub(crate) fn options(site: &Site) -> Options {
-    Options { machines: Some(site.machines.clone()), namespace: home(site), ..Options::default() }
+    Options {
+        machines: Some(site.machines.clone()),
+        namespace: home(site),
+        ..Options::default()
+    }
 }
 
 /// Changes one thing of every kind that is watched, after the list, and waits until each is told. The number is new
@@ -194,27 +223,42 @@ pub(crate) async fn everything_is_seen(
 ) -> Result<(), String> {
     let mark = &format!("w{number}");
     let watching = Watching::start(site, client);
-    watching.until("a list", |told| told.rollout(|_| true)).await?;
+    watching
+        .until("a list", |told| told.rollout(|_| true))
+        .await?;
     let machine = site.joined(mark).await;
-    watching.until("the Machine", |told| told.machines().contains(&machine.uid)).await?;
+    watching
+        .until("the Machine", |told| told.machines().contains(&machine.uid))
+        .await?;
     let node = json!({"metadata": {"annotations": {keys::VERSION: mark}}});
     site.world.patch(NODE, "", &machine.name, node).await;
     let so = |fact: &machine::Fact| matches!(fact, machine::Fact::Node(node) if node.version.as_deref() == Some(mark));
-    watching.until("the Node", |told| told.machine(&machine.uid, so)).await?;
+    watching
+        .until("the Node", |told| told.machine(&machine.uid, so))
+        .await?;
     let name = json!({"metadata": {"annotations": {keys::NODE_NAME: machine.name}}});
-    site.world.patch(MACHINE, &machine.namespace, &machine.name, name).await;
+    site.world
+        .patch(MACHINE, &machine.namespace, &machine.name, name)
+        .await;
     let ask = Ask::client(&machine.name);
-    Kubelet::new(site).ask(token, &machine.name, ask).await.expect("it may ask");
+    Kubelet::new(site)
+        .ask(token, &machine.name, ask)
+        .await
+        .expect("it may ask");
     let so =
         |fact: &machine::Fact| matches!(fact, machine::Fact::Csr(csr) if csr.name == machine.name);
-    watching.until("the request", |told| told.machine(&machine.uid, so)).await?;
+    watching
+        .until("the request", |told| told.machine(&machine.uid, so))
+        .await?;
     let set = set_of(site, mark).await;
     let so = |fact: &rollout::Fact| matches!(fact, rollout::Fact::Owner(owner) if owner.uid == set);
     watching.until("the set", |told| told.rollout(so)).await?;
     let soak = 100 + u64::from(number);
     settings(site, json!({"soakSeconds": soak.to_string()})).await;
     let so = |fact: &rollout::Fact| matches!(fact, rollout::Fact::Pool(pool) if pool.soak_ms == soak * 1_000);
-    watching.until("the settings", |told| told.rollout(so)).await?;
+    watching
+        .until("the settings", |told| told.rollout(so))
+        .await?;
     watching.stop().await;
     Ok(())
 }
@@ -228,7 +272,10 @@ async fn set_of(site: &Site, mark: &str) -> String {
         "spec": {"replicas": 0, "selector": {"matchLabels": {"set": mark}},
             "template": {"metadata": {"labels": labels}, "spec": {"providerSpec": {}}}},
     }));
-    made.await["metadata"]["uid"].as_str().expect("a UID").into()
+    made.await["metadata"]["uid"]
+        .as_str()
+        .expect("a UID")
+        .into()
 }
 
 /// Replaces the settings of the test's pool.
@@ -237,7 +284,10 @@ pub(crate) async fn settings(site: &Site, data: serde_json::Value) {
     const NAME: &str = "dormer-pool-windows";
     let home = home(site);
     if site.world.get(MAP, &home, NAME).await.is_some() {
-        return site.world.patch(MAP, &home, NAME, json!({"data": data})).await;
+        return site
+            .world
+            .patch(MAP, &home, NAME, json!({"data": data}))
+            .await;
     }
     let metadata = json!({"name": NAME, "namespace": home});
     site.world

@@ -70,9 +70,21 @@ impl Wire {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let (state, connections) = (Arc::new(watch::Sender::default()), Arc::default());
-        tokio::spawn(serve(listener, to, Arc::downgrade(&state), Arc::clone(&connections)));
+        tokio::spawn(serve(
+            listener,
+            to,
+            Arc::downgrade(&state),
+            Arc::clone(&connections),
+        ));
         let marks = Arc::new(watch::Sender::default());
-        Self { port, url, state, connections, asked: Arc::default(), marks }
+        Self {
+            port,
+            url,
+            state,
+            connections,
+            asked: Arc::default(),
+            marks,
+        }
     }
 
     /// Somebody's client over this wire. Each of its watches lasts so many seconds: a server tells how far it is once a
@@ -82,7 +94,9 @@ impl Wire {
         let ours = kubeconfig.replace(&self.url, &format!("https://127.0.0.1:{}", self.port));
         let parsed = Kubeconfig::from_yaml(&ours).expect("a kubeconfig");
         let options = KubeConfigOptions::default();
-        let mut config = Config::from_custom_kubeconfig(parsed, &options).await.expect("a config");
+        let mut config = Config::from_custom_kubeconfig(parsed, &options)
+            .await
+            .expect("a config");
         config.default_retry = false;
         let (asked, marks) = (self.asked.clone(), self.marks.clone());
         let note = MapRequestLayer::new(move |mut request: Request<Body>| {
@@ -95,7 +109,10 @@ impl Wire {
             let marks = marks.clone();
             response.map(|body| {
                 body.map_frame(move |frame| {
-                    frame.data_ref().into_iter().for_each(|data| look(data, &marks));
+                    frame
+                        .data_ref()
+                        .into_iter()
+                        .for_each(|data| look(data, &marks));
                     frame
                 })
             })
@@ -111,7 +128,12 @@ impl Wire {
 
     /// Ends every connection; new ones pass.
     pub(crate) fn cut(&self) {
-        self.state.send_modify(|state| *state = State { held: false, cuts: state.cuts + 1 });
+        self.state.send_modify(|state| {
+            *state = State {
+                held: false,
+                cuts: state.cuts + 1,
+            }
+        });
     }
 
     /// Connections until now, also those that came to nothing.
@@ -137,11 +159,15 @@ async fn serve(
     connections: Arc<AtomicUsize>,
 ) {
     while let Ok((near, _)) = listener.accept().await {
-        let Some(state) = state.upgrade().map(|state| state.subscribe()) else { return };
+        let Some(state) = state.upgrade().map(|state| state.subscribe()) else {
+            return;
+        };
         connections.fetch_add(1, Ordering::Relaxed);
         let to = to.clone();
         tokio::spawn(async move {
-            let Ok(far) = TcpStream::connect(to).await else { return };
+            let Ok(far) = TcpStream::connect(to).await else {
+                return;
+            };
             let ((a, b), (c, d)) = (near.into_split(), far.into_split());
             tokio::select! {
                 _ = pump(a, d, state.clone()) => {}
@@ -177,15 +203,26 @@ async fn pump(
 }
 
 fn read(uri: &Uri) -> Asked {
-    let words = uri.query().unwrap_or_default().split('&').filter_map(|word| word.split_once('='));
-    let query = words.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-    Asked { path: uri.path().to_owned(), query }
+    let words = uri
+        .query()
+        .unwrap_or_default()
+        .split('&')
+        .filter_map(|word| word.split_once('='));
+    let query = words
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+    Asked {
+        path: uri.path().to_owned(),
+        query,
+    }
 }
 
 /// The same address, with a watch's length replaced.
 fn shorter(uri: &Uri, seconds: u32) -> Uri {
-    let Some((path, query)) =
-        uri.to_string().split_once('?').map(|(p, q)| (p.to_owned(), q.to_owned()))
+    let Some((path, query)) = uri
+        .to_string()
+        .split_once('?')
+        .map(|(p, q)| (p.to_owned(), q.to_owned()))
     else {
         return uri.clone();
     };
@@ -197,13 +234,17 @@ fn shorter(uri: &Uri, seconds: u32) -> Uri {
         }
     };
     let words: Vec<String> = query.split('&').map(word).collect();
-    format!("{path}?{}", words.join("&")).parse().expect("an address")
+    format!("{path}?{}", words.join("&"))
+        .parse()
+        .expect("an address")
 }
 
 /// Notes a bookmark. The server sends each event of a watch in one piece, and bookmarks are small.
 fn look(data: &[u8], marks: &watch::Sender<BTreeMap<String, u64>>) {
     for line in data.split(|byte| *byte == b'\n') {
-        let Ok(event) = serde_json::from_slice::<Value>(line) else { continue };
+        let Ok(event) = serde_json::from_slice::<Value>(line) else {
+            continue;
+        };
         let kind = event["object"]["kind"].as_str();
         let version = event["object"]["metadata"]["resourceVersion"].as_str();
         let (true, Some(kind), Some(version)) = (event["type"] == "BOOKMARK", kind, version) else {

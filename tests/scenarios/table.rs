@@ -3,9 +3,14 @@
 /// Files of tests, and the test's name in each.
 pub(crate) type Plays = [(&'static str, &'static str)];
 
-const HOST: (&str, &str) =
-    ("workers/tests/host/faults.rs", "each_fault_of_a_host_is_outlived_or_named");
-const WATCHER: (&str, &str) = ("workers/tests/watcher.rs", "the_worlds_own_troubles_are_survived");
+const HOST: (&str, &str) = (
+    "workers/tests/host/faults.rs",
+    "each_fault_of_a_host_is_outlived_or_named",
+);
+const WATCHER: (&str, &str) = (
+    "workers/tests/watcher.rs",
+    "the_worlds_own_troubles_are_survived",
+);
 const MODEL: &str = "workflows/tests/rollout_model.rs";
 const ROLLOUT: &str = "workflows/tests/rollout_stories.rs";
 const STORY: &str = "workflows/tests/machine_stories.rs";
@@ -22,11 +27,21 @@ const RUN: &str = "tests/run.rs";
 
 /// Number, what happens, and who plays it.
 pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
-    (1, "port 22 accepts and resets during key exchange after a boot", &[HOST]),
+    (
+        1,
+        "port 22 accepts and resets during key exchange after a boot",
+        &[HOST],
+    ),
     (
         2,
         "port 22 drops silently",
-        &[HOST, ("tests/api.rs", "the_machine_that_is_stuck_is_found_understood_and_mended")],
+        &[
+            HOST,
+            (
+                "tests/api.rs",
+                "the_machine_that_is_stuck_is_found_understood_and_mended",
+            ),
+        ],
     ),
     (
         3,
@@ -46,7 +61,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
                 "workers/tests/sshd/keys.rs",
                 "a_used_address_with_another_key_is_another_machines_alone",
             ),
-            (WHOLE, "a_machine_that_is_made_again_under_its_name_is_another_one"),
+            (
+                WHOLE,
+                "a_machine_that_is_made_again_under_its_name_is_another_one",
+            ),
         ],
     ),
     (
@@ -63,13 +81,23 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
     (7, "three default shells", &[HOST]),
     (8, "exit 0, no output, CLIXML alone", &[HOST]),
     (9, "code page 850 and localised texts", &[HOST]),
-    (10, "the connection drops, the script runs on, the retry meets it", &[HOST]),
+    (
+        10,
+        "the connection drops, the script runs on, the retry meets it",
+        &[HOST],
+    ),
     (
         11,
         "a child process dies at the end of its exec",
         &[
-            ("tests/scenarios.rs", "no_script_starts_what_would_outlive_its_exec"),
-            (WINDOWS, "what_dies_with_its_command_is_nothing_that_a_node_needs"),
+            (
+                "tests/scenarios.rs",
+                "no_script_starts_what_would_outlive_its_exec",
+            ),
+            (
+                WINDOWS,
+                "what_dies_with_its_command_is_nothing_that_a_node_needs",
+            ),
         ],
     ),
     (
@@ -77,14 +105,26 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
         "MaxStartups",
         &[
             HOST,
-            (STRESS, "a_host_with_too_many_logins_under_way_is_tried_again"),
-            (STRESS, "twenty_tasks_of_one_host_share_one_connection_under_its_limits"),
+            (
+                STRESS,
+                "a_host_with_too_many_logins_under_way_is_tried_again",
+            ),
+            (
+                STRESS,
+                "twenty_tasks_of_one_host_share_one_connection_under_its_limits",
+            ),
         ],
     ),
     (
         13,
         "half-open: the host vanishes during an exec",
-        &[HOST, (STRESS, "a_half_open_connection_ends_a_command_and_an_upload")],
+        &[
+            HOST,
+            (
+                STRESS,
+                "a_half_open_connection_ends_a_command_and_an_upload",
+            ),
+        ],
     ),
     (
         14,
@@ -97,8 +137,14 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
         "an upload is cut",
         &[
             HOST,
-            (UPLOAD, "an_upload_that_is_cut_again_and_again_ends_whole_and_is_never_half_there"),
-            (UPLOAD, "sshd_killed_in_the_middle_leaves_no_file_under_its_name"),
+            (
+                UPLOAD,
+                "an_upload_that_is_cut_again_and_again_ends_whole_and_is_never_half_there",
+            ),
+            (
+                UPLOAD,
+                "sshd_killed_in_the_middle_leaves_no_file_under_its_name",
+            ),
         ],
     ),
     (17, "a target file is held by a running process", &[HOST]),
@@ -112,12 +158,24 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
     (
         21,
         "a slow upload",
-        &[HOST, (STRESS, "a_slow_way_is_no_broken_one_and_tells_of_its_progress")],
+        &[
+            HOST,
+            (
+                STRESS,
+                "a_slow_way_is_no_broken_one_and_tells_of_its_progress",
+            ),
+        ],
     ),
     (
         22,
         "a feature needs a reboot",
-        &[("workers/tests/host.rs", "a_feature_takes_one_reboot_that_is_asked_for"), HOST],
+        &[
+            (
+                "workers/tests/host.rs",
+                "a_feature_takes_one_reboot_that_is_asked_for",
+            ),
+            HOST,
+        ],
     ),
     (23, "a reboot in the middle of an installation", &[HOST]),
     (
@@ -143,7 +201,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
     (
         33,
         "the route to the metadata service is lost",
-        &[(WINDOWS, "a_route_that_a_new_network_makes_windows_forget_is_there_again")],
+        &[(
+            WINDOWS,
+            "a_route_that_a_new_network_makes_windows_forget_is_there_again",
+        )],
     ),
     (
         34,
@@ -157,7 +218,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
         35,
         "a serving request with one address too many",
         &[
-            (WHOLE, "a_serving_request_with_a_foreign_address_waits_and_a_right_one_passes"),
+            (
+                WHOLE,
+                "a_serving_request_with_a_foreign_address_waits_and_a_right_one_passes",
+            ),
             (
                 "workers/src/kubernetes/csr_tests.rs",
                 "names_that_the_machine_does_not_have_are_refused",
@@ -165,7 +229,11 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
             (STORY, "a_certificate_that_does_not_fit_yet"),
         ],
     ),
-    (36, "two requests of one kubelet", &[(WHOLE, "two_requests_of_one_kubelet_are_both_handled")]),
+    (
+        36,
+        "two requests of one kubelet",
+        &[(WHOLE, "two_requests_of_one_kubelet_are_both_handled")],
+    ),
     (
         37,
         "another approver is faster",
@@ -180,12 +248,21 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
     (
         38,
         "the host's clock is 10 min off",
-        &[(WINDOWS, "a_host_whose_clock_is_off_is_named_with_the_cure_and_joins_nothing"), HOST],
+        &[
+            (
+                WINDOWS,
+                "a_host_whose_clock_is_off_is_named_with_the_cure_and_joins_nothing",
+            ),
+            HOST,
+        ],
     ),
     (
         39,
         "the Node's name is not the expected one",
-        &[(WHOLE, "a_node_by_another_name_than_the_expected_one_gets_no_certificate")],
+        &[(
+            WHOLE,
+            "a_node_by_another_name_than_the_expected_one_gets_no_certificate",
+        )],
     ),
     (
         40,
@@ -199,28 +276,47 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
             (WHOLE, "an_older_node_of_the_same_name_is_no_hindrance"),
         ],
     ),
-    (41, "the Node flaps", &[(WHOLE, "a_node_that_flaps_serves_once_it_is_steady")]),
+    (
+        41,
+        "the Node flaps",
+        &[(WHOLE, "a_node_that_flaps_serves_once_it_is_steady")],
+    ),
     (
         42,
         "Machine events repeat and run backwards",
         &[
-            (WHOLE, "machine_events_that_repeat_and_run_backwards_change_nothing"),
+            (
+                WHOLE,
+                "machine_events_that_repeat_and_run_backwards_change_nothing",
+            ),
             WATCHER,
-            ("workers/src/watcher/letters/tests.rs", "late_and_repeated_events_are_no_news"),
+            (
+                "workers/src/watcher/letters/tests.rs",
+                "late_and_repeated_events_are_no_news",
+            ),
         ],
     ),
     (
         43,
         "the Machine is deleted while it is configured",
         &[
-            (WHOLE, "a_machine_that_is_deleted_while_it_is_configured_is_replaced"),
+            (
+                WHOLE,
+                "a_machine_that_is_deleted_while_it_is_configured_is_replaced",
+            ),
             (STORY, "deleted_while_it_is_configured"),
         ],
     ),
     (
         44,
         "the Machine is made again under its name",
-        &[(WHOLE, "a_machine_that_is_made_again_under_its_name_is_another_one"), WATCHER],
+        &[
+            (
+                WHOLE,
+                "a_machine_that_is_made_again_under_its_name_is_another_one",
+            ),
+            WATCHER,
+        ],
     ),
     (
         45,
@@ -246,27 +342,45 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
         47,
         "a worker is killed after the work and before the answer",
         &[
-            (RUN, "roles_split_over_processes_meet_on_nats_and_a_worker_that_is_killed_is_no_loss"),
+            (
+                RUN,
+                "roles_split_over_processes_meet_on_nats_and_a_worker_that_is_killed_is_no_loss",
+            ),
             (
                 "tests/kill.rs",
                 "killed_in_turn_dormer_brings_a_fleet_up_and_upgrades_it_one_at_a_time",
             ),
-            ("workers/tests/nats.rs", "a_server_that_is_killed_costs_no_report"),
+            (
+                "workers/tests/nats.rs",
+                "a_server_that_is_killed_costs_no_report",
+            ),
         ],
     ),
     (
         48,
         "two engines at once, one of them late",
-        &[("tests/sim/tests/simulation.rs", "every_law_holds_for_every_seed")],
+        &[(
+            "tests/sim/tests/simulation.rs",
+            "every_law_holds_for_every_seed",
+        )],
     ),
     (
         49,
         "a budget never allows an eviction",
         &[
-            (WHOLE, "a_budget_that_never_allows_is_named_and_the_other_machine_is_not_begun"),
+            (
+                WHOLE,
+                "a_budget_that_never_allows_is_named_and_the_other_machine_is_not_begun",
+            ),
             (STORY, "a_budget_that_never_allows_an_eviction"),
-            (STORY, "what_a_drain_waits_for_names_the_pod_and_what_holds_it"),
-            (REAL_DRAIN, "a_budget_holds_its_pods_until_it_allows_one_and_force_does_not_ask"),
+            (
+                STORY,
+                "what_a_drain_waits_for_names_the_pod_and_what_holds_it",
+            ),
+            (
+                REAL_DRAIN,
+                "a_budget_holds_its_pods_until_it_allows_one_and_force_does_not_ask",
+            ),
         ],
     ),
     (
@@ -286,7 +400,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
         51,
         "the node goes silent in its drain",
         &[
-            (WHOLE, "a_node_that_goes_silent_in_its_drain_is_replaced_all_the_same"),
+            (
+                WHOLE,
+                "a_node_that_goes_silent_in_its_drain_is_replaced_all_the_same",
+            ),
             (
                 REAL_STRESS,
                 "a_node_that_falls_silent_in_its_drain_keeps_its_pods_and_they_are_named",
@@ -298,8 +415,14 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
         "a pod's finalizer is never removed",
         &[
             (WHOLE, "a_pod_with_a_finalizer_is_named"),
-            (REAL_STRESS, "a_pod_of_a_namespace_that_ends_is_waited_for_by_name"),
-            ("tests/real/refusals.rs", "a_namespace_that_ends_takes_no_eviction_and_is_named"),
+            (
+                REAL_STRESS,
+                "a_pod_of_a_namespace_that_ends_is_waited_for_by_name",
+            ),
+            (
+                "tests/real/refusals.rs",
+                "a_namespace_that_ends_takes_no_eviction_and_is_named",
+            ),
             (
                 REAL_HELD,
                 "a_drain_names_what_holds_it_and_goes_on_as_people_mend_it_on_a_real_api_server",
@@ -310,7 +433,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
         53,
         "a pod that ignores the cordon",
         &[
-            (WHOLE, "a_pod_that_ignores_the_cordon_is_evicted_by_a_later_pass"),
+            (
+                WHOLE,
+                "a_pod_that_ignores_the_cordon_is_evicted_by_a_later_pass",
+            ),
             (REAL_DRAIN, "what_a_drain_moves_goes_and_the_rest_stays"),
         ],
     ),
@@ -332,7 +458,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
         "a volume stays attached after the drain",
         &[
             (WHOLE, "a_volume_that_stays_attached_holds_nobody_for_ever"),
-            (REAL_STRESS, "a_volume_that_stays_attached_holds_no_drain_and_is_left_alone"),
+            (
+                REAL_STRESS,
+                "a_volume_that_stays_attached_holds_no_drain_and_is_left_alone",
+            ),
         ],
     ),
     (
@@ -350,9 +479,18 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
         57,
         "a claim runs out while an irreversible call is under way",
         &[
-            ("workers/tests/kubernetes/sleep.rs", "a_sleeper_deletes_nothing"),
-            ("workers/tests/kubernetes/fence.rs", "a_close_that_comes_first_wins"),
-            (MODEL, "workers_that_sleep_and_tasks_that_are_given_up_in_place"),
+            (
+                "workers/tests/kubernetes/sleep.rs",
+                "a_sleeper_deletes_nothing",
+            ),
+            (
+                "workers/tests/kubernetes/fence.rs",
+                "a_close_that_comes_first_wins",
+            ),
+            (
+                MODEL,
+                "workers_that_sleep_and_tasks_that_are_given_up_in_place",
+            ),
         ],
     ),
     (
@@ -366,7 +504,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
     (
         59,
         "a health check deletes a Machine that is being configured",
-        &[(ROLLOUT, "a_health_check_deletes_a_member"), (STORY, "deleted_while_it_is_configured")],
+        &[
+            (ROLLOUT, "a_health_check_deletes_a_member"),
+            (STORY, "deleted_while_it_is_configured"),
+        ],
     ),
     (
         60,

@@ -74,21 +74,30 @@ impl Payload {
         let manifest = Folder(folder.to_owned()).manifest()?;
         for file in &manifest.files {
             let place = folder.join(&file.name).display().to_string();
-            let meta = std::fs::metadata(folder.join(&file.name))
-                .map_err(|error| CatalogError::Io { place: place.clone(), error })?;
+            let meta =
+                std::fs::metadata(folder.join(&file.name)).map_err(|error| CatalogError::Io {
+                    place: place.clone(),
+                    error,
+                })?;
             if meta.len() != file.size {
                 let said = format!("{} bytes; the manifest says {}", meta.len(), file.size);
                 let error = io::Error::new(io::ErrorKind::InvalidData, said);
                 return Err(CatalogError::Io { place, error });
             }
         }
-        Ok(Self { manifest, source: Source::Folder(folder.to_owned()) })
+        Ok(Self {
+            manifest,
+            source: Source::Folder(folder.to_owned()),
+        })
     }
 
     /// A payload whose files lie in memory.
     #[must_use]
     pub fn in_memory(manifest: Manifest, files: BTreeMap<String, Bytes>) -> Self {
-        Self { manifest, source: Source::Memory(Arc::new(files)) }
+        Self {
+            manifest,
+            source: Source::Memory(Arc::new(files)),
+        }
     }
 
     /// The bytes of one of its files.
@@ -134,7 +143,11 @@ impl PayloadReader for Folder {
     fn digest(&self, name: &str) -> Result<(String, u64), String> {
         let file = std::fs::File::open(self.0.join(name)).map_err(|error| {
             let absent = error.kind() == io::ErrorKind::NotFound;
-            if absent { "is not there".to_owned() } else { error.to_string() }
+            if absent {
+                "is not there".to_owned()
+            } else {
+                error.to_string()
+            }
         })?;
         sum(file).map_err(|error| error.to_string())
     }
@@ -147,7 +160,10 @@ impl Folder {
     /// It is not there, too large, or has mistakes.
     pub fn manifest(&self) -> Result<Manifest, CatalogError> {
         let place = self.0.display().to_string();
-        let failed = |error| CatalogError::Io { place: place.clone(), error };
+        let failed = |error| CatalogError::Io {
+            place: place.clone(),
+            error,
+        };
         let path = self.0.join(MANIFEST_FILE);
         let size = std::fs::metadata(&path).map_err(failed)?.len();
         if size > MANIFEST_BYTES_MAX {
@@ -155,8 +171,10 @@ impl Folder {
             return Err(failed(io::Error::new(io::ErrorKind::InvalidData, said)));
         }
         let text = std::fs::read_to_string(&path).map_err(failed)?;
-        Manifest::parse(&text)
-            .map_err(|problems| CatalogError::Problems { place: place.clone(), problems })
+        Manifest::parse(&text).map_err(|problems| CatalogError::Problems {
+            place: place.clone(),
+            problems,
+        })
     }
 
     /// What lies in it and is not in the manifest, in the order of names.
@@ -216,8 +234,15 @@ impl Catalog {
     /// A layer has mistakes.
     pub fn new(layers: &[Layer]) -> Result<Self, Problems> {
         let profiles = profiles(layers, &Surroundings::default())?;
-        let inner = Inner { profiles, layers: layers.to_vec(), ..Inner::default() };
-        Ok(Self { inner: Arc::new(RwLock::new(inner)), changed: watch::Sender::new(0) })
+        let inner = Inner {
+            profiles,
+            layers: layers.to_vec(),
+            ..Inner::default()
+        };
+        Ok(Self {
+            inner: Arc::new(RwLock::new(inner)),
+            changed: watch::Sender::new(0),
+        })
     }
 
     /// Takes other layers in place of those there were. What was installed with those is still found, so that it can
@@ -267,9 +292,13 @@ impl Catalog {
     pub fn add(&self, payload: Payload) {
         {
             let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-            inner.payloads.retain(|known| known.manifest.version != payload.manifest.version);
+            inner
+                .payloads
+                .retain(|known| known.manifest.version != payload.manifest.version);
             inner.payloads.push(Arc::new(payload));
-            inner.payloads.sort_by(|a, b| order(&a.manifest.version, &b.manifest.version));
+            inner
+                .payloads
+                .sort_by(|a, b| order(&a.manifest.version, &b.manifest.version));
             inner.index();
         }
         self.changed.send_modify(|n| *n += 1);
@@ -302,25 +331,38 @@ impl Catalog {
     /// No payload is installed at all.
     pub fn closest(&self, version: &str) -> Result<Desired, Failure> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        let known = inner.versions.get(version).or_else(|| inner.retired(version));
+        let known = inner
+            .versions
+            .get(version)
+            .or_else(|| inner.retired(version));
         let known = known.map(|found| (version.to_owned(), found.clone()));
         let newest = || {
             let payload = inner.payloads.last()?;
             let profile = inner.profiles.values().next()?;
             let version = inner.version(profile, payload);
-            inner.versions.get(&version).map(|found| (version, found.clone()))
+            inner
+                .versions
+                .get(&version)
+                .map(|found| (version, found.clone()))
         };
         let (version, found) = known.or_else(newest).ok_or_else(|| {
             Failure::transient(VERSION_NOT_HERE, "this worker has no payload at all")
         })?;
-        Ok(Desired { version, payload: found.payload.manifest.version.clone() })
+        Ok(Desired {
+            version,
+            payload: found.payload.manifest.version.clone(),
+        })
     }
 
     /// Folder names of every payload here: a sweep on a host leaves them.
     #[must_use]
     pub fn folders(&self) -> Vec<String> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        inner.payloads.iter().map(|payload| payload.manifest.folder()).collect()
+        inner
+            .payloads
+            .iter()
+            .map(|payload| payload.manifest.folder())
+            .collect()
     }
 }
 
@@ -330,7 +372,10 @@ impl Inner {
     }
 
     fn retired(&self, version: &str) -> Option<&Found> {
-        self.retired.iter().find(|(known, _)| known == version).map(|(_, found)| found)
+        self.retired
+            .iter()
+            .find(|(known, _)| known == version)
+            .map(|(_, found)| found)
     }
 
     /// Other versions, after other layers or surroundings; those there were are still found.
@@ -340,7 +385,8 @@ impl Inner {
         }
         self.index();
         let versions = &self.versions;
-        self.retired.retain(|(version, _)| !versions.contains_key(version));
+        self.retired
+            .retain(|(version, _)| !versions.contains_key(version));
         self.retired.truncate(RETIRED_MAX);
     }
 
@@ -352,7 +398,14 @@ impl Inner {
                 let (profile, payload) = (profile.clone(), payload.clone());
                 let version = self.version(&profile, &payload);
                 let around = Arc::clone(&self.around);
-                versions.insert(version, Found { profile, payload, around });
+                versions.insert(
+                    version,
+                    Found {
+                        profile,
+                        payload,
+                        around,
+                    },
+                );
             }
         }
         self.versions = versions;
@@ -368,9 +421,18 @@ impl Installed for Catalog {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         if !inner.around.unknown.is_empty() {
             let unknown = inner.around.unknown.join("; ");
-            return Err(format!("nobody can say what nodes should be, of the cluster's {unknown}"));
+            return Err(format!(
+                "nobody can say what nodes should be, of the cluster's {unknown}"
+            ));
         }
-        let names = || inner.profiles.keys().cloned().collect::<Vec<_>>().join(", ");
+        let names = || {
+            inner
+                .profiles
+                .keys()
+                .cloned()
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         let layered = inner.profiles.get(profile);
         let layered = layered
             .ok_or_else(|| format!("there is no profile {profile:?}; there are {}", names()))?;
@@ -381,9 +443,15 @@ impl Installed for Catalog {
         let chosen = chosen.ok_or_else(|| match payload {
             None => "no payload is installed; start dormer with --payload FOLDER".to_owned(),
             Some(wanted) => {
-                let all: Vec<_> =
-                    inner.payloads.iter().map(|p| p.manifest.version.as_str()).collect();
-                format!("payload {wanted} is not installed; there are {}", all.join(", "))
+                let all: Vec<_> = inner
+                    .payloads
+                    .iter()
+                    .map(|p| p.manifest.version.as_str())
+                    .collect();
+                format!(
+                    "payload {wanted} is not installed; there are {}",
+                    all.join(", ")
+                )
             }
         })?;
         let desired = Desired {
@@ -391,14 +459,22 @@ impl Installed for Catalog {
             payload: chosen.manifest.version.clone(),
         };
         let builds = chosen.manifest.windows_builds.iter();
-        Ok(builds.map(|build| (build.clone(), desired.clone())).collect())
+        Ok(builds
+            .map(|build| (build.clone(), desired.clone()))
+            .collect())
     }
 
     fn edges(&self, payload: &str) -> Option<Edges> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        let found = inner.payloads.iter().find(|known| known.manifest.version == payload)?;
+        let found = inner
+            .payloads
+            .iter()
+            .find(|known| known.manifest.version == payload)?;
         let kubelet = found.manifest.kubelet_minor();
-        Some(Edges { may_follow: found.manifest.may_follow.clone(), kubelet })
+        Some(Edges {
+            may_follow: found.manifest.may_follow.clone(),
+            kubelet,
+        })
     }
 
     fn look_around(&self, look: Look) -> Vec<String> {
@@ -435,7 +511,9 @@ pub const VERSION_NOT_HERE: &str = "VersionNotHere";
 /// Orders versions by their numbers, `10.9.0` before `10.10.0`; what is no number compares as text.
 pub fn order(a: &str, b: &str) -> std::cmp::Ordering {
     let parts = |v: &str| -> Vec<(Option<u64>, String)> {
-        v.split(['.', '-', '+']).map(|part| (part.parse().ok(), part.to_owned())).collect()
+        v.split(['.', '-', '+'])
+            .map(|part| (part.parse().ok(), part.to_owned()))
+            .collect()
     };
     parts(a).cmp(&parts(b))
 }
@@ -447,7 +525,10 @@ mod tests {
 
     fn payload(version: &str) -> Payload {
         let manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
-        let manifest = Manifest { version: version.into(), ..manifest };
+        let manifest = Manifest {
+            version: version.into(),
+            ..manifest
+        };
         Payload::in_memory(manifest, BTreeMap::new())
     }
 
@@ -460,12 +541,28 @@ mod tests {
         }
         let desired = catalog.desired("openshift", None).expect("a version");
         assert_eq!(desired["10.0.20348"].payload, "10.10.0");
-        let older = catalog.desired("openshift", Some("9.99.9")).expect("a version");
+        let older = catalog
+            .desired("openshift", Some("9.99.9"))
+            .expect("a version");
         let older = &older["10.0.20348"];
-        assert_eq!(catalog.find(older).expect("found").payload.manifest.version, "9.99.9");
-        let unknown = Desired { version: "x".into(), payload: "x".into() };
-        assert_eq!(catalog.find(&unknown).expect_err("unknown").code, "VersionNotHere");
-        assert!(catalog.desired("gentoo", None).expect_err("none").contains("openshift"));
+        assert_eq!(
+            catalog.find(older).expect("found").payload.manifest.version,
+            "9.99.9"
+        );
+        let unknown = Desired {
+            version: "x".into(),
+            payload: "x".into(),
+        };
+        assert_eq!(
+            catalog.find(&unknown).expect_err("unknown").code,
+            "VersionNotHere"
+        );
+        assert!(
+            catalog
+                .desired("gentoo", None)
+                .expect_err("none")
+                .contains("openshift")
+        );
     }
 
     #[test]
@@ -476,10 +573,15 @@ mod tests {
         let wrong = Layer::parse("user", "host: {hostname: '${NOPE}'}").expect("a layer");
         assert!(catalog.set_layers(&[wrong]).is_err());
         let flag = "host: {services: {kubelet: {environment: {TEAM: blue}}}}";
-        catalog.set_layers(&[Layer::parse("user", flag).expect("a layer")]).expect("taken");
+        catalog
+            .set_layers(&[Layer::parse("user", flag).expect("a layer")])
+            .expect("taken");
         let after = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
         assert_ne!(before.version, after.version);
-        let (old, new) = (catalog.find(&before).expect("old"), catalog.find(&after).expect("new"));
+        let (old, new) = (
+            catalog.find(&before).expect("old"),
+            catalog.find(&after).expect("new"),
+        );
         assert_ne!(old.profile, new.profile);
         let closest = catalog.closest(&before.version).expect("itself");
         assert_eq!(closest.version, before.version);
@@ -490,16 +592,29 @@ mod tests {
         use dormer_profile::surroundings::Proxy;
         let catalog = Catalog::new(&[]).expect("a catalog");
         catalog.add(payload("11.0.0"));
-        let version = || catalog.desired("openshift", None).map(|all| all["10.0.20348"].clone());
+        let version = || {
+            catalog
+                .desired("openshift", None)
+                .map(|all| all["10.0.20348"].clone())
+        };
         let before = version().expect("a version");
-        let unread = Look { proxy: Err("dormer may not get it".into()), ..Look::default() };
+        let unread = Look {
+            proxy: Err("dormer may not get it".into()),
+            ..Look::default()
+        };
         assert_eq!(catalog.look_around(unread.clone()).len(), 1);
         let why = version().expect_err("nobody knows the proxy");
         assert!(why.contains("proxy: dormer may not get it"), "{why}");
         assert!(catalog.look_around(Look::default()).is_empty());
         assert_eq!(version().expect("nothing is said"), before);
-        let proxy = Proxy { http: "http://proxy.example".into(), ..Proxy::default() };
-        let proxied = Look { proxy: Ok(proxy), ..Look::default() };
+        let proxy = Proxy {
+            http: "http://proxy.example".into(),
+            ..Proxy::default()
+        };
+        let proxied = Look {
+            proxy: Ok(proxy),
+            ..Look::default()
+        };
         let mut changed = catalog.changed();
         changed.mark_unchanged();
         assert!(catalog.look_around(proxied.clone()).is_empty());
@@ -522,7 +637,11 @@ mod tests {
     fn a_folder_without_its_files_is_refused_by_their_names() {
         let folder = tempfile::tempdir().expect("a folder");
         let missing = Payload::in_folder(folder.path()).expect_err("no manifest");
-        assert!(missing.to_string().contains(&*folder.path().to_string_lossy()));
+        assert!(
+            missing
+                .to_string()
+                .contains(&*folder.path().to_string_lossy())
+        );
         std::fs::write(folder.path().join(MANIFEST_FILE), EXAMPLE_PAYLOAD).expect("written");
         let missing = Payload::in_folder(folder.path()).expect_err("no files");
         assert!(missing.to_string().contains("containerd"), "{missing}");

@@ -22,8 +22,11 @@ pub fn order(bytes: &[u8]) -> Result<Order, DecodeError> {
 /// What even the failure meets: nothing that is known.
 pub fn report(report: Report, incarnation: Incarnation) -> Result<Vec<u8>, EncodeError> {
     let run = report.task.run.clone();
-    let mut letter: ReportLetter =
-        Letter { run, incarnation: Some(incarnation), body: Inbound::Reported(report) };
+    let mut letter: ReportLetter = Letter {
+        run,
+        incarnation: Some(incarnation),
+        body: Inbound::Reported(report),
+    };
     let error = match envelope::encode(&letter, SCHEMA) {
         Ok((bytes, _)) => return Ok(bytes),
         Err(error) => error,

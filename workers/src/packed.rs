@@ -71,7 +71,12 @@ impl Packer {
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         let (known, turns) = (Mutex::default(), Semaphore::new(PACKED_AT_ONCE));
-        Self { folder, bytes_max: CACHE_BYTES_MAX, known, turns }
+        Self {
+            folder,
+            bytes_max: CACHE_BYTES_MAX,
+            known,
+            turns,
+        }
     }
 
     /// The same with another limit for its folder, in bytes.
@@ -173,7 +178,11 @@ fn make(
     make_room(folder, bytes_max, done.size)?;
     let path = folder.join(format!("{sha256}-{}.gz", done.packed));
     fs::rename(&unfinished.0, &path)?;
-    Ok(Some(Packed { path, size: done.size, sha256: done.packed }))
+    Ok(Some(Packed {
+        path,
+        size: done.size,
+        sha256: done.packed,
+    }))
 }
 
 /// A file under a name of its own, which is gone when this is, unless it was renamed.
@@ -183,7 +192,9 @@ impl Unfinished {
     fn in_folder(folder: &Path, sha256: &str) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let (process, nth) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
         let name = format!("{sha256}.{process}-{nth}-{}{UNFINISHED}", now.as_nanos());
         Self(folder.join(name))
     }
@@ -211,14 +222,21 @@ pub fn pays(from: &mut (impl Read + Seek), size: u64) -> io::Result<bool> {
 pub fn estimate(from: &mut (impl Read + Seek), size: u64) -> io::Result<u64> {
     let (sampled, packed) = sample(from, size)?;
     let pays = size >= PACK_BYTES_MIN && saves(packed, sampled);
-    Ok(if pays { size.saturating_mul(packed) / sampled.max(1) } else { size })
+    Ok(if pays {
+        size.saturating_mul(packed) / sampled.max(1)
+    } else {
+        size
+    })
 }
 
 /// How many bytes were looked at, and how many remain of them.
 fn sample(from: &mut (impl Read + Seek), size: u64) -> io::Result<(u64, u64)> {
     let (mut sampled, mut packed) = (0, 0);
-    for start in [0, (size / 2).saturating_sub(SAMPLE_BYTES / 2), size.saturating_sub(SAMPLE_BYTES)]
-    {
+    for start in [
+        0,
+        (size / 2).saturating_sub(SAMPLE_BYTES / 2),
+        size.saturating_sub(SAMPLE_BYTES),
+    ] {
         from.seek(SeekFrom::Start(start))?;
         let mut part = Vec::new();
         from.by_ref().take(SAMPLE_BYTES).read_to_end(&mut part)?;
@@ -255,7 +273,11 @@ fn pack(from: &mut impl Read, to: &mut File) -> io::Result<Done> {
         }
     }
     let Counted { bytes, sum, .. } = packer.finish()?;
-    Ok(Done { plain: hex(&plain.finalize()), packed: hex(&sum.finalize()), size: bytes })
+    Ok(Done {
+        plain: hex(&plain.finalize()),
+        packed: hex(&sum.finalize()),
+        size: bytes,
+    })
 }
 
 /// Counts and sums what passes through.
@@ -268,7 +290,10 @@ struct Counted<'a> {
 
 impl<'a> Counted<'a> {
     fn to(to: &'a mut File) -> Self {
-        Self { to: Some(to), ..Self::default() }
+        Self {
+            to: Some(to),
+            ..Self::default()
+        }
     }
 }
 
@@ -291,15 +316,25 @@ impl Write for Counted<'_> {
 fn find(folder: &Path, sha256: &str) -> io::Result<Option<Packed>> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let rest = name.strip_prefix(sha256).and_then(|rest| rest.strip_prefix('-'));
-        let Some(packed) = rest.and_then(|rest| rest.strip_suffix(".gz")) else { continue };
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        let rest = name
+            .strip_prefix(sha256)
+            .and_then(|rest| rest.strip_prefix('-'));
+        let Some(packed) = rest.and_then(|rest| rest.strip_suffix(".gz")) else {
+            continue;
+        };
         let (found, size) = sum(File::open(&path)?)?;
         // Others may write into the folder of temporary files: what it unpacks to counts, not what it is called.
         let unpacked = sum(GzDecoder::new(File::open(&path)?));
         if found == packed && unpacked.is_ok_and(|(plain, _)| plain == sha256) {
             let now = SystemTime::now();
-            let _ = File::options().append(true).open(&path).and_then(|it| it.set_modified(now));
+            let _ = File::options()
+                .append(true)
+                .open(&path)
+                .and_then(|it| it.set_modified(now));
             let sha256 = packed.to_owned();
             return Ok(Some(Packed { path, size, sha256 }));
         }
@@ -316,7 +351,9 @@ fn make_room(folder: &Path, bytes_max: u64, more: u64) -> io::Result<()> {
         let (path, meta) = (entry.path(), entry.metadata()?);
         let modified = meta.modified()?;
         let unfinished = path.to_string_lossy().ends_with(UNFINISHED);
-        let left = now.duration_since(modified).is_ok_and(|age| age > LEFT_AFTER);
+        let left = now
+            .duration_since(modified)
+            .is_ok_and(|age| age > LEFT_AFTER);
         if unfinished && left {
             let _ = fs::remove_file(&path);
         } else if !unfinished {
@@ -353,7 +390,10 @@ mod tests {
     /// Half of it repeats.
     fn text(nth: u32) -> Vec<u8> {
         let line = |n: u32| {
-            format!("{nth} {:08x} the same again and again\n", n.wrapping_mul(2_654_435_761))
+            format!(
+                "{nth} {:08x} the same again and again\n",
+                n.wrapping_mul(2_654_435_761)
+            )
         };
         (0..20_000).flat_map(|n| line(n).into_bytes()).collect()
     }
@@ -370,13 +410,17 @@ mod tests {
     }
 
     fn payload(files: &[(&str, &[u8])]) -> Payload {
-        let files = files.iter().map(|(name, it)| ((*name).to_owned(), Bytes::copy_from_slice(it)));
+        let files = files
+            .iter()
+            .map(|(name, it)| ((*name).to_owned(), Bytes::copy_from_slice(it)));
         Payload::in_memory(Manifest::default(), files.collect::<BTreeMap<_, _>>())
     }
 
     async fn packed(packer: &Packer, payload: &Payload, bytes: &[u8]) -> Option<Arc<Packed>> {
         let (sum, size) = (sha256_hex(bytes), bytes.len() as u64);
-        packer.packed(payload, "a", &sum, size, &Progress::default()).await
+        packer
+            .packed(payload, "a", &sum, size, &Progress::default())
+            .await
     }
 
     #[test]
@@ -384,7 +428,9 @@ mod tests {
         let half = [noise(600_000), text(1)].concat();
         let gzip = {
             let mut packer = GzEncoder::new(Vec::new(), Compression::default());
-            packer.write_all(&[text(1), text(2), text(3), text(4), text(5)].concat()).unwrap();
+            packer
+                .write_all(&[text(1), text(2), text(3), text(4), text(5)].concat())
+                .unwrap();
             packer.finish().unwrap()
         };
         for (bytes, says) in [
@@ -397,7 +443,11 @@ mod tests {
             let size = bytes.len() as u64;
             let sent = estimate(&mut Cursor::new(&bytes), size).unwrap();
             assert_eq!(sent < size, says, "{sent} of {size} bytes");
-            assert_eq!(pays(&mut Cursor::new(bytes), size).unwrap(), says, "{size} bytes");
+            assert_eq!(
+                pays(&mut Cursor::new(bytes), size).unwrap(),
+                says,
+                "{size} bytes"
+            );
         }
     }
 
@@ -407,19 +457,35 @@ mod tests {
         let there = payload(&[("a", &content)]);
         let packer = Packer::new(folder.path().join("packed"));
         let first = packed(&packer, &there, &content).await.expect("it pays");
-        assert!(first.size * 2 < content.len() as u64, "{} of {}", first.size, content.len());
+        assert!(
+            first.size * 2 < content.len() as u64,
+            "{} of {}",
+            first.size,
+            content.len()
+        );
         let mut unpacked = Vec::new();
         let file = File::open(&first.path).unwrap();
         GzDecoder::new(file).read_to_end(&mut unpacked).unwrap();
         assert_eq!(unpacked, content);
         let made = fs::metadata(&first.path).unwrap().created().ok();
         let next = Packer::new(folder.path().join("packed"));
-        assert_eq!(packed(&next, &there, &content).await, Some(Arc::clone(&first)));
-        assert_eq!(fs::metadata(&first.path).unwrap().created().ok(), made, "not made anew");
+        assert_eq!(
+            packed(&next, &there, &content).await,
+            Some(Arc::clone(&first))
+        );
+        assert_eq!(
+            fs::metadata(&first.path).unwrap().created().ok(),
+            made,
+            "not made anew"
+        );
 
         fs::write(&first.path, "something else").unwrap();
         let next = Packer::new(folder.path().join("packed"));
-        assert_eq!(packed(&next, &there, &content).await, Some(first), "made anew");
+        assert_eq!(
+            packed(&next, &there, &content).await,
+            Some(first),
+            "made anew"
+        );
     }
 
     #[tokio::test]
@@ -427,13 +493,25 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let packer = Packer::new(folder.path().to_owned());
         let damaged = payload(&[("a", &text(2))]);
-        assert_eq!(packed(&packer, &damaged, &text(1)).await, None, "another content");
+        assert_eq!(
+            packed(&packer, &damaged, &text(1)).await,
+            None,
+            "another content"
+        );
         let absent = payload(&[]);
         assert_eq!(packed(&packer, &absent, &text(3)).await, None, "no content");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+        assert_eq!(
+            fs::read_dir(folder.path()).unwrap().count(),
+            0,
+            "nothing is left behind"
+        );
         let nowhere = Packer::new(PathBuf::from("/proc/no-such-folder"));
         let there = payload(&[("a", &text(1))]);
-        assert_eq!(packed(&nowhere, &there, &text(1)).await, None, "nowhere to keep it");
+        assert_eq!(
+            packed(&nowhere, &there, &text(1)).await,
+            None,
+            "nowhere to keep it"
+        );
     }
 
     #[tokio::test]
@@ -441,7 +519,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let one = {
             let packer = Packer::new(folder.path().to_owned());
-            packed(&packer, &payload(&[("a", &text(1))]), &text(1)).await.expect("packed").size
+            packed(&packer, &payload(&[("a", &text(1))]), &text(1))
+                .await
+                .expect("packed")
+                .size
         };
         let packer = Packer::new(folder.path().to_owned()).with_bytes_max(one * 5 / 2);
         for nth in 2..8 {
@@ -450,6 +531,9 @@ mod tests {
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         let small = Packer::new(folder.path().to_owned()).with_bytes_max(one / 2);
-        assert_eq!(packed(&small, &payload(&[("a", &text(9))]), &text(9)).await, None);
+        assert_eq!(
+            packed(&small, &payload(&[("a", &text(9))]), &text(9)).await,
+            None
+        );
     }
 }

@@ -99,12 +99,21 @@ impl Wish {
     /// # Errors
     /// The first key, in alphabetical order, that is unknown or has a bad value. Nothing is accepted in part.
     pub fn parse(pool: &str, data: &BTreeMap<String, String>) -> Result<Self, PoolError> {
-        let rest = PoolSettings { pool: pool.to_owned(), ..PoolSettings::default() };
-        let mut wish =
-            Self { profile: DEFAULT_PROFILE.to_owned(), payload: None, back_from: None, rest };
+        let rest = PoolSettings {
+            pool: pool.to_owned(),
+            ..PoolSettings::default()
+        };
+        let mut wish = Self {
+            profile: DEFAULT_PROFILE.to_owned(),
+            payload: None,
+            back_from: None,
+            rest,
+        };
         for (key, value) in data {
-            wish.set(key, value.trim())
-                .map_err(|problem| PoolError { key: key.clone(), problem })?;
+            wish.set(key, value.trim()).map_err(|problem| PoolError {
+                key: key.clone(),
+                problem,
+            })?;
         }
         Ok(wish)
     }
@@ -119,20 +128,36 @@ impl Wish {
         servers: Option<ApiServers>,
     ) -> Result<PoolSettings, PoolError> {
         let refused = |problem: String| {
-            let key = if self.payload.is_some() { "payload" } else { "profile" };
-            PoolError { key: key.to_owned(), problem }
+            let key = if self.payload.is_some() {
+                "payload"
+            } else {
+                "profile"
+            };
+            PoolError {
+                key: key.to_owned(),
+                problem,
+            }
         };
-        let desired = installed.desired(&self.profile, self.payload.as_deref()).map_err(refused)?;
+        let desired = installed
+            .desired(&self.profile, self.payload.as_deref())
+            .map_err(refused)?;
         if desired.is_empty() || desired.len() > BUILDS_MAX {
             return Err(refused(format!("names {} Windows builds", desired.len())));
         }
         let mut terms = BTreeMap::new();
         for Desired { payload, .. } in desired.values() {
             if let Some(edges) = installed.edges(payload) {
-                terms.insert(payload.clone(), self.terms(payload, edges, installed, servers));
+                terms.insert(
+                    payload.clone(),
+                    self.terms(payload, edges, installed, servers),
+                );
             }
         }
-        Ok(PoolSettings { desired, terms, ..self.rest.clone() })
+        Ok(PoolSettings {
+            desired,
+            terms,
+            ..self.rest.clone()
+        })
     }
 
     /// The terms of a payload: its manifest's edges, a person's step back, and whether its kubelet fits.
@@ -143,17 +168,29 @@ impl Wish {
         installed: &impl Installed,
         servers: Option<ApiServers>,
     ) -> Terms {
-        let at_hand = edges.may_follow.iter().filter(|version| installed.edges(version).is_some());
+        let at_hand = edges
+            .may_follow
+            .iter()
+            .filter(|version| installed.edges(version).is_some());
         let at_hand = at_hand.cloned().collect();
         let skew = edges.kubelet.zip(servers).and_then(|(kubelet, servers)| {
-            check_skew(kubelet, servers.oldest, servers.newest).err().map(|why| why.to_string())
+            check_skew(kubelet, servers.oldest, servers.newest)
+                .err()
+                .map(|why| why.to_string())
         });
         // Back along an edge only; a word that an earlier step back left there means nothing any more.
         let step = |from: &String| {
-            installed.edges(from).is_some_and(|left| left.may_follow.iter().any(|v| v == payload))
+            installed
+                .edges(from)
+                .is_some_and(|left| left.may_follow.iter().any(|v| v == payload))
         };
         let back_from = self.back_from.clone().filter(step);
-        Terms { may_follow: edges.may_follow, at_hand, back_from, skew }
+        Terms {
+            may_follow: edges.may_follow,
+            at_hand,
+            back_from,
+            skew,
+        }
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
@@ -164,13 +201,19 @@ impl Wish {
             "payload" => self.payload = Some(name(value)?),
             BACK_FROM => self.back_from = Some(name(value)?),
             "strategy" => {
-                let words = [("recreate", Strategy::Recreate), ("in-place", Strategy::InPlace)];
+                let words = [
+                    ("recreate", Strategy::Recreate),
+                    ("in-place", Strategy::InPlace),
+                ];
                 settings.strategy = word(value, &words)?;
             }
             "maxUnavailable" => settings.max_unavailable = max_unavailable(value)?,
             "paused" => settings.paused = word(value, &[("true", true), ("false", false)])?,
             "approval" => {
-                let words = [("automatic", Approval::Automatic), ("manual", Approval::Manual)];
+                let words = [
+                    ("automatic", Approval::Automatic),
+                    ("manual", Approval::Manual),
+                ];
                 settings.approval = word(value, &words)?;
             }
             "drainTimeoutSeconds" => settings.drain_timeout_ms = seconds(value)?,
@@ -195,7 +238,11 @@ fn name(value: &str) -> Result<String, String> {
     let good = value.starts_with(|c: char| c.is_ascii_alphanumeric())
         && value.len() <= NAME_BYTES_MAX
         && value.chars().all(fits);
-    if good { Ok(value.to_owned()) } else { Err("must be a name: letters, digits, . - _ +".into()) }
+    if good {
+        Ok(value.to_owned())
+    } else {
+        Err("must be a name: letters, digits, . - _ +".into())
+    }
 }
 
 fn word<T: Copy>(value: &str, words: &[(&str, T)]) -> Result<T, String> {
@@ -207,7 +254,10 @@ fn word<T: Copy>(value: &str, words: &[(&str, T)]) -> Result<T, String> {
 }
 
 fn seconds(value: &str) -> Result<u64, String> {
-    let ms = value.parse::<u64>().ok().and_then(|seconds| seconds.checked_mul(1_000));
+    let ms = value
+        .parse::<u64>()
+        .ok()
+        .and_then(|seconds| seconds.checked_mul(1_000));
     ms.ok_or_else(|| "must be a whole number of seconds".to_owned())
 }
 
@@ -218,7 +268,11 @@ fn max_unavailable(value: &str) -> Result<MaxUnavailable, String> {
             .ok()
             .filter(|percent| (1..=100).contains(percent))
             .map(MaxUnavailable::Percent),
-        None => value.parse().ok().filter(|count| *count >= 1).map(MaxUnavailable::Count),
+        None => value
+            .parse()
+            .ok()
+            .filter(|count| *count >= 1)
+            .map(MaxUnavailable::Count),
     };
     parsed.ok_or_else(|| "must be a number from 1, or 1% to 100%".to_owned())
 }
@@ -240,7 +294,10 @@ mod tests {
                 return Err(format!("there is no payload {payload}"));
             }
             let version = format!("{profile}-{payload}");
-            Ok(BTreeMap::from([("*".to_owned(), Desired { version, payload })]))
+            Ok(BTreeMap::from([(
+                "*".to_owned(),
+                Desired { version, payload },
+            )]))
         }
 
         fn edges(&self, payload: &str) -> Option<Edges> {
@@ -249,7 +306,10 @@ mod tests {
                 "p2" => vec!["p1".to_owned()],
                 _ => return None,
             };
-            Some(Edges { may_follow, kubelet: Some(34) })
+            Some(Edges {
+                may_follow,
+                kubelet: Some(34),
+            })
         }
 
         fn changed(&self) -> watch::Receiver<u64> {
@@ -258,7 +318,10 @@ mod tests {
     }
 
     fn terms(data: &[(&str, &str)], servers: Option<ApiServers>) -> Result<Terms, PoolError> {
-        let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let data = data
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
         let settings =
             Wish::parse("windows", &data)?.settle(&Newest(watch::Sender::new(0)), servers)?;
         Ok(settings.terms.into_values().next().unwrap_or_default())
@@ -267,14 +330,24 @@ mod tests {
     #[test]
     fn a_payload_comes_with_its_terms() {
         let plain = terms(&[], None).expect("accepted");
-        assert_eq!((plain.may_follow, plain.at_hand), (vec!["p1".into()], vec!["p1".into()]));
+        assert_eq!(
+            (plain.may_follow, plain.at_hand),
+            (vec!["p1".into()], vec!["p1".into()])
+        );
         assert_eq!((plain.back_from, plain.skew), (None, None));
         let older = terms(&[("payload", "p1")], None).expect("accepted");
         assert!(older.at_hand.is_empty(), "p0 is not installed");
         let back = [("payload", "p1"), (BACK_FROM, "p2")];
-        assert_eq!(terms(&back, None).expect("accepted").back_from.as_deref(), Some("p2"));
+        assert_eq!(
+            terms(&back, None).expect("accepted").back_from.as_deref(),
+            Some("p2")
+        );
         let forward = [("payload", "p2"), (BACK_FROM, "p1")];
-        assert_eq!(terms(&forward, None).expect("accepted").back_from, None, "no step back");
+        assert_eq!(
+            terms(&forward, None).expect("accepted").back_from,
+            None,
+            "no step back"
+        );
         let gone = terms(&[("payload", "p1"), (BACK_FROM, "p9")], None).expect("accepted");
         assert_eq!(gone.back_from, None, "what is not installed proves no edge");
     }
@@ -282,29 +355,51 @@ mod tests {
     #[test]
     fn a_kubelet_has_to_fit_the_oldest_and_the_newest_api_server() {
         let skew = |oldest, newest| {
-            terms(&[], Some(ApiServers { oldest, newest })).expect("accepted").skew
+            terms(&[], Some(ApiServers { oldest, newest }))
+                .expect("accepted")
+                .skew
         };
         assert_eq!(skew(34, 34), None);
         assert_eq!(skew(34, 37), None);
-        assert!(skew(33, 34).expect("too new").contains("newer than the oldest API server, 1.33"));
-        assert!(skew(38, 38).expect("too old").contains("older than the API server, 1.38"));
+        assert!(
+            skew(33, 34)
+                .expect("too new")
+                .contains("newer than the oldest API server, 1.33")
+        );
+        assert!(
+            skew(38, 38)
+                .expect("too old")
+                .contains("older than the API server, 1.38")
+        );
     }
 
     fn one(key: &str, value: &str) -> Result<PoolSettings, PoolError> {
-        let wish = Wish::parse("windows", &BTreeMap::from([(key.to_owned(), value.to_owned())]))?;
+        let wish = Wish::parse(
+            "windows",
+            &BTreeMap::from([(key.to_owned(), value.to_owned())]),
+        )?;
         wish.settle(&Newest(watch::Sender::new(0)), None)
     }
 
     fn any(settings: &PoolSettings) -> &str {
-        &settings.desired_for("10.0.20348").expect("for every build").version
+        &settings
+            .desired_for("10.0.20348")
+            .expect("for every build")
+            .version
     }
 
     #[test]
     fn no_keys_are_the_defaults_with_the_newest_payload() {
         let wish = Wish::parse("windows", &BTreeMap::new()).expect("accepted");
-        let settings = wish.settle(&Newest(watch::Sender::new(0)), None).expect("settled");
+        let settings = wish
+            .settle(&Newest(watch::Sender::new(0)), None)
+            .expect("settled");
         assert_eq!(any(&settings), "openshift-p2");
-        let bare = PoolSettings { desired: BTreeMap::new(), terms: BTreeMap::new(), ..settings };
+        let bare = PoolSettings {
+            desired: BTreeMap::new(),
+            terms: BTreeMap::new(),
+            ..settings
+        };
         assert_eq!(bare, PoolSettings::default());
     }
 
@@ -312,10 +407,19 @@ mod tests {
     fn good_values_are_taken() {
         let settings = one("maxUnavailable", "10%").expect("accepted");
         assert_eq!(settings.max_unavailable, MaxUnavailable::Percent(10));
-        assert_eq!(one("strategy", "in-place").expect("accepted").strategy, Strategy::InPlace);
+        assert_eq!(
+            one("strategy", "in-place").expect("accepted").strategy,
+            Strategy::InPlace
+        );
         assert_eq!(one("soakSeconds", "5\n").expect("accepted").soak_ms, 5_000);
-        assert_eq!(any(&one("payload", "p1").expect("accepted")), "openshift-p1");
-        assert_eq!(any(&one("payload", "installed").expect("accepted")), "openshift-p2");
+        assert_eq!(
+            any(&one("payload", "p1").expect("accepted")),
+            "openshift-p1"
+        );
+        assert_eq!(
+            any(&one("payload", "installed").expect("accepted")),
+            "openshift-p2"
+        );
         assert_eq!(any(&one("profile", "mine").expect("accepted")), "mine-p2");
     }
 

@@ -37,13 +37,23 @@ struct Inner {
 
 impl Inner {
     fn begun(step: String, of: u64, unit: &'static str) -> Self {
-        Self { step, done: 0, of, unit, moved: Instant::now(), lacks: None }
+        Self {
+            step,
+            done: 0,
+            of,
+            unit,
+            moved: Instant::now(),
+            lacks: None,
+        }
     }
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Inner::begun("start".into(), 0, ""))), Arc::default())
+        Self(
+            Arc::new(Mutex::new(Inner::begun("start".into(), 0, ""))),
+            Arc::default(),
+        )
     }
 }
 
@@ -60,7 +70,10 @@ impl Progress {
     /// The attempt waits for what dormer itself lacks, which `sentence` says, until the next step.
     pub fn lacks(&self, sentence: &str) {
         let begun = Inner::begun("wait for what dormer lacks".into(), 0, "");
-        *self.inner() = Inner { lacks: Some(sentence.to_owned()), ..begun };
+        *self.inner() = Inner {
+            lacks: Some(sentence.to_owned()),
+            ..begun
+        };
     }
 
     /// `more` units of the present step are done. 0 counts as a sign of life, too.
@@ -77,7 +90,10 @@ impl Progress {
     }
 
     fn commands(&self) -> MutexGuard<'_, (u32, Vec<RemoteCommand>)> {
-        self.1.commands.lock().unwrap_or_else(PoisonError::into_inner)
+        self.1
+            .commands
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A remote command begins. It is numbered here; beyond [`COMMANDS_MAX`] nobody is told.
@@ -88,7 +104,11 @@ impl Progress {
         let number = commands.0;
         if number <= COMMANDS_MAX {
             let ended = String::new();
-            commands.1.push(RemoteCommand { number, ended, ..command.clone() });
+            commands.1.push(RemoteCommand {
+                number,
+                ended,
+                ..command.clone()
+            });
             self.1.more.notify_one();
         }
         number

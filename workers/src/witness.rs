@@ -137,9 +137,15 @@ impl Attempting {
                 worker: worker.to_owned(),
             };
             witness.began(&at, order);
-            Doing { at: Arc::new(at), witness: Arc::clone(witness) }
+            Doing {
+                at: Arc::new(at),
+                witness: Arc::clone(witness),
+            }
         });
-        Self { doing, begun: Instant::now() }
+        Self {
+            doing,
+            begun: Instant::now(),
+        }
     }
 
     /// What `work` does counts as this attempt's.
@@ -175,13 +181,21 @@ pub(crate) struct InHand {
 
 /// Begins a deed of the attempt that this async task works on.
 pub(crate) fn begin(deed: Deed) -> InHand {
-    InHand { doing: DOING.try_with(Doing::clone).ok(), deed, begun: Instant::now() }
+    InHand {
+        doing: DOING.try_with(Doing::clone).ok(),
+        deed,
+        begun: Instant::now(),
+    }
 }
 
 impl InHand {
     /// It ended so; hands the result back.
     pub(crate) fn ended<T, E>(mut self, result: Result<T, E>) -> Result<T, E> {
-        self.tell(if result.is_ok() { End::Done } else { End::Failed });
+        self.tell(if result.is_ok() {
+            End::Done
+        } else {
+            End::Failed
+        });
         result
     }
 
@@ -235,7 +249,10 @@ mod tests {
 
     impl Ear {
         fn hear(&self, what: String) {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+            self.0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(what);
         }
     }
 
@@ -256,14 +273,20 @@ mod tests {
 
     fn probe() -> Order {
         Order {
-            task: TaskId { run: machine_run("u1").expect("a run"), seq: Seq(1), ordinal: 0 },
+            task: TaskId {
+                run: machine_run("u1").expect("a run"),
+                seq: Seq(1),
+                ordinal: 0,
+            },
             attempt: Attempt(1),
             incarnation: Incarnation(1),
             issued: Sum(1),
             episode: Seq(1),
             at: Timestamp(0),
             limit_ms: 1_000,
-            body: Task::Probe { host: HostRef::default() },
+            body: Task::Probe {
+                host: HostRef::default(),
+            },
         }
     }
 
@@ -284,7 +307,11 @@ mod tests {
             })
             .await;
         drop(attempting);
-        let heard = ear.0.lock().unwrap_or_else(PoisonError::into_inner).join(", ");
+        let heard = ear
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .join(", ");
         let expected = "began probe, connections +1, connect done, command failed, upload cut_off, \
                         connections -1, ended None";
         assert_eq!(heard, expected);

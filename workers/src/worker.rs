@@ -72,8 +72,14 @@ impl Options {
     }
 
     fn limit(&self, order: &Order) -> Duration {
-        let factor = if self.time_factor > 0.0 { self.time_factor } else { 1.0 };
-        Duration::from_millis(order.limit_ms).div_f64(factor).max(LIMIT_LEAST)
+        let factor = if self.time_factor > 0.0 {
+            self.time_factor
+        } else {
+            1.0
+        };
+        Duration::from_millis(order.limit_ms)
+            .div_f64(factor)
+            .max(LIMIT_LEAST)
     }
 }
 
@@ -87,7 +93,12 @@ pub async fn run<O: Orders, X: Execute>(
 ) {
     let slots = Arc::new(Semaphore::new(options.slots.max(1)));
     let grace = options.grace;
-    let worker = Arc::new(Worker { orders, hands, options, running: Mutex::default() });
+    let worker = Arc::new(Worker {
+        orders,
+        hands,
+        options,
+        running: Mutex::default(),
+    });
     let mut attempts = JoinSet::new();
     loop {
         while attempts.try_join_next().is_some() {}
@@ -98,7 +109,9 @@ pub async fn run<O: Orders, X: Execute>(
         };
         for claimed in taken {
             // Nobody else takes slots, so as many are free as orders came; and the semaphore is never closed.
-            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { break };
+            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
+                break;
+            };
             let worker = Arc::clone(&worker);
             attempts.spawn(async move {
                 worker.attempt(claimed).await;
@@ -108,7 +121,10 @@ pub async fn run<O: Orders, X: Execute>(
     }
     let ending = async { while attempts.join_next().await.is_some() {} };
     if timeout(grace, ending).await.is_err() {
-        tracing::info!(attempts = attempts.len(), "attempts are left to another worker");
+        tracing::info!(
+            attempts = attempts.len(),
+            "attempts are left to another worker"
+        );
         attempts.shutdown().await;
     }
 }
@@ -167,7 +183,10 @@ impl<O: Orders, X: Execute> Worker<O, X> {
                 Entry::Repeat => tracing::debug!("the order came twice"),
                 Entry::Old => self.report(&claim, &order, Err(superseded())).await,
                 Entry::Execute(newer) => {
-                    let _running = Leaving { worker: self, order: &order };
+                    let _running = Leaving {
+                        worker: self,
+                        order: &order,
+                    };
                     self.carry_out(&claim, &order, &newer).await;
                 }
             }
@@ -188,7 +207,10 @@ impl<O: Orders, X: Execute> Worker<O, X> {
             found.superseded.cancel();
         }
         let token = CancellationToken::new();
-        let entry = Running { attempt: order.attempt, superseded: token.clone() };
+        let entry = Running {
+            attempt: order.attempt,
+            superseded: token.clone(),
+        };
         running.insert(order.task.clone(), entry);
         Entry::Execute(token)
     }
@@ -198,7 +220,9 @@ impl<O: Orders, X: Execute> Worker<O, X> {
         let progress = Progress::default();
         let work = async {
             let attempting = Attempting::begin(&self.options.seen, order, &self.options.name);
-            let result = attempting.scope(self.execute(order, &progress, newer)).await;
+            let result = attempting
+                .scope(self.execute(order, &progress, newer))
+                .await;
             attempting.ended(&result);
             self.show(&progress).await;
             match &result {
@@ -303,7 +327,9 @@ struct Leaving<'a, O: Orders, X: Execute> {
 impl<O: Orders, X: Execute> Drop for Leaving<'_, O, X> {
     fn drop(&mut self) {
         let mut running = self.worker.running();
-        let ours = running.get(&self.order.task).is_some_and(|r| r.attempt == self.order.attempt);
+        let ours = running
+            .get(&self.order.task)
+            .is_some_and(|r| r.attempt == self.order.attempt);
         if ours {
             running.remove(&self.order.task);
         }

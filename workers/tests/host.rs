@@ -24,7 +24,11 @@ use std::time::Duration;
 async fn a_fresh_host_becomes_a_node_and_is_torn_down() {
     let mut bench = Bench::start(&[]).await;
     let host = bench.host();
-    let Outcome::Probed { facts, host_key, node_name } = bench.does(Task::Probe { host }).await
+    let Outcome::Probed {
+        facts,
+        host_key,
+        node_name,
+    } = bench.does(Task::Probe { host }).await
     else {
         panic!("another outcome");
     };
@@ -33,37 +37,70 @@ async fn a_fresh_host_becomes_a_node_and_is_torn_down() {
     // AWS calls its computers otherwise than they do themselves, and kubelets follow AWS.
     assert_eq!(node_name, "ip-10-0-0-9.ec2.internal");
     assert_ne!(node_name, facts.hostname);
-    assert_eq!(bench.cluster.noted.lock().expect("notes").last(), Some(&node_name));
+    assert_eq!(
+        bench.cluster.noted.lock().expect("notes").last(),
+        Some(&node_name)
+    );
 
     let task = bench.converge(Section::Host, None);
-    let Outcome::Converged { changed, reboot, .. } = bench.does(task).await else {
+    let Outcome::Converged {
+        changed, reboot, ..
+    } = bench.does(task).await
+    else {
         panic!("another outcome");
     };
     assert!(changed > 10 && !reboot, "{changed}");
     let there = |bench: &Bench| {
         bench.approve();
-        bench.world.all(&kinds::NODE).iter().any(|n| n.value["metadata"]["name"] == node_name)
+        bench
+            .world
+            .all(&kinds::NODE)
+            .iter()
+            .any(|n| n.value["metadata"]["name"] == node_name)
     };
     bench.until("a node", there).await;
 
     let task = bench.converge(Section::Node, Some(node_name.clone()));
     bench.does(task).await;
-    bench.until("a Ready node", |bench| bench.ready_node() == Some(node_name.clone())).await;
+    bench
+        .until("a Ready node", |bench| {
+            bench.ready_node() == Some(node_name.clone())
+        })
+        .await;
     let task = bench.plan(Some(node_name.clone()), false);
-    let Outcome::Planned { class, differs, token, pods, .. } = bench.does(task).await else {
+    let Outcome::Planned {
+        class,
+        differs,
+        token,
+        pods,
+        ..
+    } = bench.does(task).await
+    else {
         panic!("another outcome");
     };
-    assert_eq!((class, differs, token, pods), (None, vec![], LeaseToken(3), 2));
+    assert_eq!(
+        (class, differs, token, pods),
+        (None, vec![], LeaseToken(3), 2)
+    );
 
     let counts = bench.counts();
     assert_eq!(counts.unknown_commands, 0);
     assert_eq!(counts.sftp_sessions, 1);
-    assert!(counts.remote_commands <= 10 && counts.powershell_starts <= 6, "{counts:?}");
+    assert!(
+        counts.remote_commands <= 10 && counts.powershell_starts <= 6,
+        "{counts:?}"
+    );
 
-    let task = Task::TearDown { host: bench.host(), generation: 1 };
+    let task = Task::TearDown {
+        host: bench.host(),
+        generation: 1,
+    };
     assert_eq!(bench.does(task).await, Outcome::TornDown);
     let task = bench.plan(None, true);
-    let Outcome::Planned { class, generation, .. } = bench.does(task).await else {
+    let Outcome::Planned {
+        class, generation, ..
+    } = bench.does(task).await
+    else {
         panic!("another outcome");
     };
     assert_eq!((class, generation), (Some(ChangeClass::Drain), 2));
@@ -75,10 +112,19 @@ async fn a_feature_takes_one_reboot_that_is_asked_for() {
     let host = bench.host();
     bench.does(Task::Probe { host }).await;
     let task = bench.converge(Section::Host, None);
-    let Outcome::Converged { reboot: true, boot_id, .. } = bench.does(task.clone()).await else {
+    let Outcome::Converged {
+        reboot: true,
+        boot_id,
+        ..
+    } = bench.does(task.clone()).await
+    else {
         panic!("no reboot is asked for");
     };
-    let reboot = Task::Reboot { host: bench.host(), boot_id: boot_id.clone(), generation: 1 };
+    let reboot = Task::Reboot {
+        host: bench.host(),
+        boot_id: boot_id.clone(),
+        generation: 1,
+    };
     assert_eq!(bench.does(reboot.clone()).await, Outcome::RebootAsked);
     let probed = loop {
         let host = bench.host();
@@ -103,16 +149,27 @@ async fn an_upload_that_is_cut_is_done_again() {
         let host = bench.host();
         bench.does(Task::Probe { host }).await;
         let task = bench.converge(Section::Host, None);
-        let Outcome::Converged { .. } = bench.does(task).await else { panic!("another outcome") };
+        let Outcome::Converged { .. } = bench.does(task).await else {
+            panic!("another outcome")
+        };
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_is_not_who_was_pinned_gets_no_command() {
     let mut bench = Bench::start(&[]).await;
-    let host = HostRef { pin: Some("ssh-ed25519 AAAA".into()), ..bench.host() };
-    let failure = bench.once_up(Task::Probe { host }).await.expect_err("another key");
-    assert_eq!((failure.code.as_str(), failure.retry), ("HostKeyChanged", false));
+    let host = HostRef {
+        pin: Some("ssh-ed25519 AAAA".into()),
+        ..bench.host()
+    };
+    let failure = bench
+        .once_up(Task::Probe { host })
+        .await
+        .expect_err("another key");
+    assert_eq!(
+        (failure.code.as_str(), failure.retry),
+        ("HostKeyChanged", false)
+    );
     let counts = bench.counts();
     assert_eq!((counts.logins, counts.remote_commands), (0, 0));
 }
@@ -122,7 +179,10 @@ async fn a_key_that_is_refused_says_so() {
     let mut bench = Bench::start(&["auth-refused"]).await;
     let task = Task::Probe { host: bench.host() };
     let failure = bench.once_up(task).await.expect_err("refused");
-    assert_eq!((failure.code.as_str(), failure.retry), ("AuthRejected", false));
+    assert_eq!(
+        (failure.code.as_str(), failure.retry),
+        ("AuthRejected", false)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,7 +195,10 @@ async fn an_older_task_is_refused_by_the_host() {
     bench.does(task.clone()).await;
     bench.seq = 4;
     let failure = bench.attempt(1, task).await.expect_err("stale");
-    assert_eq!((failure.code.as_str(), failure.retry), ("fence_too_old", false));
+    assert_eq!(
+        (failure.code.as_str(), failure.retry),
+        ("fence_too_old", false)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,7 +217,11 @@ async fn a_connection_is_closed_when_nobody_uses_it_or_its_user_was_dropped() {
     let dropped = tokio::time::timeout(Duration::from_millis(1), bench.attempt(1, probe.clone()));
     assert!(dropped.await.is_err(), "it is dropped in the middle");
     bench.does(probe).await;
-    assert_eq!(bench.counts().logins, 3, "nobody knows what would still come on that one");
+    assert_eq!(
+        bench.counts().logins,
+        3,
+        "nobody knows what would still come on that one"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,6 +232,15 @@ async fn a_payload_that_was_damaged_here_never_reaches_a_host() {
     let task = bench.converge(Section::Host, None);
     bench.seq += 1;
     let failure = bench.attempt(1, task).await.expect_err("damaged");
-    assert_eq!((failure.code.as_str(), failure.retry), ("PayloadDamaged", true));
-    assert!(bench.counts().executions.iter().all(|run| run.mode == "probe"));
+    assert_eq!(
+        (failure.code.as_str(), failure.retry),
+        ("PayloadDamaged", true)
+    );
+    assert!(
+        bench
+            .counts()
+            .executions
+            .iter()
+            .all(|run| run.mode == "probe")
+    );
 }

@@ -48,9 +48,16 @@ impl Store {
     async fn make(server: &NatsServer) -> Self {
         let how = async_nats::ConnectOptions::new().max_reconnects(None);
         let client = how.connect(server.url()).await.expect("a client");
-        let store = Self { js: jetstream::new(client.clone()), client, names: Names::default() };
+        let store = Self {
+            js: jetstream::new(client.clone()),
+            client,
+            names: Names::default(),
+        };
         store.make_streams().await;
-        let identity = Identity { incarnation: Incarnation(42), shards: HISTORY_SHARDS };
+        let identity = Identity {
+            incarnation: Incarnation(42),
+            shards: HISTORY_SHARDS,
+        };
         let body = serde_json::to_vec(&identity).expect("json");
         store.put(store.names.meta(META_IDENTITY), body).await;
         store
@@ -61,7 +68,11 @@ impl Store {
             let config = Config {
                 name: spec.name,
                 subjects: spec.subjects,
-                storage: if spec.in_memory { StorageType::Memory } else { StorageType::File },
+                storage: if spec.in_memory {
+                    StorageType::Memory
+                } else {
+                    StorageType::File
+                },
                 retention: if spec.work_queue {
                     RetentionPolicy::WorkQueue
                 } else {
@@ -78,7 +89,10 @@ impl Store {
                 allow_direct: true,
                 ..Config::default()
             };
-            self.js.get_or_create_stream(config).await.expect("a stream");
+            self.js
+                .get_or_create_stream(config)
+                .await
+                .expect("a stream");
         }
     }
 
@@ -90,19 +104,31 @@ impl Store {
     async fn order(&self, class: &str, uid: &str, seq: u64) {
         let order = order(uid, seq);
         let subject = self.names.order(class, &order.task, order.attempt);
-        self.put(subject, envelope::encode(&order, SCHEMA).expect("an order").0).await;
+        self.put(
+            subject,
+            envelope::encode(&order, SCHEMA).expect("an order").0,
+        )
+        .await;
     }
 
     async fn orders_left(&self) -> u64 {
-        let mut stream = self.js.get_stream(self.names.task_stream()).await.expect("a stream");
+        let mut stream = self
+            .js
+            .get_stream(self.names.task_stream())
+            .await
+            .expect("a stream");
         stream.info().await.expect("its state").state.messages
     }
 
     /// Takes reports, and receipts every one but the first `deaf`.
     fn listen(&self, deaf: usize) -> (Arc<Mutex<Vec<Report>>>, JoinHandle<()>) {
         let taken = Arc::<Mutex<Vec<Report>>>::default();
-        let (reports, client, js, names) =
-            (Arc::clone(&taken), self.client.clone(), self.js.clone(), self.names.clone());
+        let (reports, client, js, names) = (
+            Arc::clone(&taken),
+            self.client.clone(),
+            self.js.clone(),
+            self.names.clone(),
+        );
         let listening = tokio::spawn(async move {
             loop {
                 let config = pull::Config {
@@ -110,14 +136,28 @@ impl Store {
                     filter_subject: names.inbox_letters(),
                     ..pull::Config::default()
                 };
-                let made = js.create_consumer_on_stream(config, names.inbox_stream()).await;
+                let made = js
+                    .create_consumer_on_stream(config, names.inbox_stream())
+                    .await;
                 let Ok(consumer) = made else { continue };
-                let asked = consumer.batch().max_messages(64).expires(Duration::from_secs(1));
-                let Ok(mut letters) = asked.messages().await else { continue };
+                let asked = consumer
+                    .batch()
+                    .max_messages(64)
+                    .expires(Duration::from_secs(1));
+                let Ok(mut letters) = asked.messages().await else {
+                    continue;
+                };
                 while let Some(Ok(message)) = letters.next().await {
                     let _ = message.ack().await;
                     let read = envelope::decode::<ReportLetter>(&message.payload, SCHEMA);
-                    let Ok((Letter { body: Inbound::Reported(report), .. }, _)) = read else {
+                    let Ok((
+                        Letter {
+                            body: Inbound::Reported(report),
+                            ..
+                        },
+                        _,
+                    )) = read
+                    else {
                         continue;
                     };
                     let mut reports = reports.lock().await;
@@ -130,7 +170,9 @@ impl Store {
                             fate: Fate::Taken,
                         };
                         let (bytes, _) = envelope::encode(&receipt, 0).expect("a receipt");
-                        let _ = client.publish(names.receipts(&report.worker), bytes.into()).await;
+                        let _ = client
+                            .publish(names.receipts(&report.worker), bytes.into())
+                            .await;
                     }
                 }
             }
@@ -141,19 +183,28 @@ impl Store {
 
 fn order(uid: &str, seq: u64) -> Order {
     Order {
-        task: TaskId { run: machine_run(uid).expect("a run"), seq: Seq(seq), ordinal: 0 },
+        task: TaskId {
+            run: machine_run(uid).expect("a run"),
+            seq: Seq(seq),
+            ordinal: 0,
+        },
         attempt: Attempt(1),
         incarnation: Incarnation(42),
         issued: Sum(seq),
         episode: Seq(1),
         at: Timestamp(0),
         limit_ms: 60_000,
-        body: Task::Probe { host: HostRef::default() },
+        body: Task::Probe {
+            host: HostRef::default(),
+        },
     }
 }
 
 fn options(server: &NatsServer) -> Options {
-    Options { servers: server.url(), ..Options::default() }
+    Options {
+        servers: server.url(),
+        ..Options::default()
+    }
 }
 
 /// Hands that only count.
@@ -175,12 +226,23 @@ struct Shift {
 }
 
 async fn shift(server: &NatsServer, name: &str) -> Shift {
-    let link = NatsLink::connect(&options(server)).await.expect("a connection");
-    let orders = NatsOrders::open(link, name, &CLASSES).await.expect("orders");
+    let link = NatsLink::connect(&options(server))
+        .await
+        .expect("a connection");
+    let orders = NatsOrders::open(link, name, &CLASSES)
+        .await
+        .expect("orders");
     let (hands, stop) = (Arc::new(Counting::default()), CancellationToken::new());
-    let options = worker::Options { slots: 16, ..worker::Options::named(name) };
+    let options = worker::Options {
+        slots: 16,
+        ..worker::Options::named(name)
+    };
     let running = worker::run(Arc::new(orders), Arc::clone(&hands), options, stop.clone());
-    Shift { hands, stop, working: tokio::spawn(running) }
+    Shift {
+        hands,
+        stop,
+        working: tokio::spawn(running),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -197,17 +259,29 @@ async fn orders_of_both_classes_are_shared_reported_and_gone() {
     })
     .await;
     let reports = reports.lock().await.clone();
-    assert!(reports.len() > 50, "the first three were not receipted, and came again");
+    assert!(
+        reports.len() > 50,
+        "the first three were not receipted, and came again"
+    );
     for seq in 1..=50 {
         let ours: Vec<_> = reports.iter().filter(|r| r.task.seq == Seq(seq)).collect();
-        assert!(ours.iter().all(|report| report.issued == Sum(seq)), "{seq}: {ours:?}");
+        assert!(
+            ours.iter().all(|report| report.issued == Sum(seq)),
+            "{seq}: {ours:?}"
+        );
         assert!(!ours.is_empty(), "{seq}");
     }
-    let done: usize = shifts.iter().map(|shift| shift.hands.0.load(Ordering::SeqCst)).sum();
+    let done: usize = shifts
+        .iter()
+        .map(|shift| shift.hands.0.load(Ordering::SeqCst))
+        .sum();
     assert_eq!(done, 50, "each was done once");
     for shift in shifts {
         shift.stop.cancel();
-        timeout(IN_TIME, shift.working).await.expect("in time").expect("the worker ends");
+        timeout(IN_TIME, shift.working)
+            .await
+            .expect("in time")
+            .expect("the worker ends");
     }
     listening.abort();
 }
@@ -233,11 +307,17 @@ async fn a_server_that_is_killed_costs_no_report() {
     .await;
     store.make_streams().await;
     let (reports, listening) = store.listen(0);
-    await_condition("the report again", IN_TIME, || async { !reports.lock().await.is_empty() })
-        .await;
+    await_condition("the report again", IN_TIME, || async {
+        !reports.lock().await.is_empty()
+    })
+    .await;
     store.order("api", "m", 2).await;
     await_condition("the next order's report", IN_TIME, || async {
-        reports.lock().await.iter().any(|report| report.task.seq == Seq(2))
+        reports
+            .lock()
+            .await
+            .iter()
+            .any(|report| report.task.seq == Seq(2))
     })
     .await;
     listening.abort();
@@ -247,27 +327,48 @@ async fn a_server_that_is_killed_costs_no_report() {
 async fn a_claim_is_kept_while_the_heart_beats_and_people_see_it() {
     let server = started!(NatsServer::start(NatsOptions::default()));
     let store = Store::make(&server).await;
-    let link = NatsLink::connect(&options(&server)).await.expect("a connection");
-    let orders = NatsOrders::open(Arc::clone(&link), "w", &CLASSES).await.expect("orders");
+    let link = NatsLink::connect(&options(&server))
+        .await
+        .expect("a connection");
+    let orders = NatsOrders::open(Arc::clone(&link), "w", &CLASSES)
+        .await
+        .expect("orders");
     let beats = link.heartbeats().await.expect("heartbeats");
     let mut beats = std::pin::pin!(beats);
     store.order("host", "m", 1).await;
     // A take that is cancelled loses nothing.
     let _ = timeout(Duration::from_millis(1), orders.take(1)).await;
-    let taken = timeout(IN_TIME, orders.take(1)).await.expect("in time").expect("an order");
+    let taken = timeout(IN_TIME, orders.take(1))
+        .await
+        .expect("in time")
+        .expect("an order");
     let progress = Progress::default();
     progress.step("upload", 10, "bytes");
     let beat = progress.heartbeat(&taken[0].order.task, Attempt(1), "w");
-    orders.heartbeat(&taken[0].claim, beat.clone()).await.expect("a heartbeat");
-    assert_eq!(timeout(IN_TIME, beats.next()).await.expect("in time"), Some(Sign::Beat(beat)));
-    assert_eq!(store.orders_left().await, 1, "it stays until its report is receipted");
+    orders
+        .heartbeat(&taken[0].claim, beat.clone())
+        .await
+        .expect("a heartbeat");
+    assert_eq!(
+        timeout(IN_TIME, beats.next()).await.expect("in time"),
+        Some(Sign::Beat(beat))
+    );
+    assert_eq!(
+        store.orders_left().await,
+        1,
+        "it stays until its report is receipted"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_epoch_only_grows_and_live_are_the_machines_that_have_not_ended() {
     let server = started!(NatsServer::start(NatsOptions::default()));
     let store = Store::make(&server).await;
-    let facts = NatsFacts::new(NatsLink::connect(&options(&server)).await.expect("a connection"));
+    let facts = NatsFacts::new(
+        NatsLink::connect(&options(&server))
+            .await
+            .expect("a connection"),
+    );
     for (run, closed) in [
         ("machine/a", false),
         ("machine/b.2", false),
@@ -281,26 +382,42 @@ async fn an_epoch_only_grows_and_live_are_the_machines_that_have_not_ended() {
             headers.insert(CLOSED_HEADER, "1");
         }
         let subject = store.names.history(&run);
-        let sent = store.js.publish_with_headers(subject, headers, "record".into()).await;
+        let sent = store
+            .js
+            .publish_with_headers(subject, headers, "record".into())
+            .await;
         sent.expect("sent").await.expect("stored");
         assert!(shard(&run) < HISTORY_SHARDS);
     }
     let first = facts.begin().await.expect("a beginning");
     let mut live = first.live.clone();
     live.sort();
-    assert_eq!((first.incarnation, live), (Incarnation(42), vec!["a".into(), "b.2".into()]));
+    assert_eq!(
+        (first.incarnation, live),
+        (Incarnation(42), vec!["a".into(), "b.2".into()])
+    );
     let second = facts.begin().await.expect("a beginning");
     assert!(second.epoch > first.epoch, "{first:?} {second:?}");
 
-    let letters: Vec<FactLetter> = (0..500).map(|at| gone(&at.to_string(), second.epoch)).collect();
+    let letters: Vec<FactLetter> = (0..500)
+        .map(|at| gone(&at.to_string(), second.epoch))
+        .collect();
     facts.publish(letters).await.expect("published");
-    let mut inbox = store.js.get_stream(store.names.inbox_stream()).await.expect("a stream");
+    let mut inbox = store
+        .js
+        .get_stream(store.names.inbox_stream())
+        .await
+        .expect("a stream");
     assert_eq!(inbox.info().await.expect("its state").state.messages, 500);
 }
 
 fn gone(uid: &str, epoch: dormer_proto::id::Epoch) -> FactLetter {
     let seen = Observation {
-        object: ObjectRef { cluster: String::new(), kind: "Machine".into(), uid: uid.into() },
+        object: ObjectRef {
+            cluster: String::new(),
+            kind: "Machine".into(),
+            uid: uid.into(),
+        },
         version: Version { epoch, resource: 9 },
         fact: None,
         may_start: false,
@@ -314,12 +431,27 @@ fn gone(uid: &str, epoch: dormer_proto::id::Epoch) -> FactLetter {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_logs_in_and_is_told_when_it_may_not() {
-    let login = ServerLogin::User { user: "dormer".into(), password: "s3cret".into() };
-    let server = started!(NatsServer::start(NatsOptions { login, ..NatsOptions::default() }));
-    let refused = NatsLink::connect(&options(&server)).await.err().expect("a refusal");
+    let login = ServerLogin::User {
+        user: "dormer".into(),
+        password: "s3cret".into(),
+    };
+    let server = started!(NatsServer::start(NatsOptions {
+        login,
+        ..NatsOptions::default()
+    }));
+    let refused = NatsLink::connect(&options(&server))
+        .await
+        .err()
+        .expect("a refusal");
     assert!(refused.to_string().contains("authorization"), "{refused}");
-    let login = Login::User { user: "dormer".into(), password: "s3cret".into() };
-    let ours = Options { login, ..options(&server) };
+    let login = Login::User {
+        user: "dormer".into(),
+        password: "s3cret".into(),
+    };
+    let ours = Options {
+        login,
+        ..options(&server)
+    };
     assert!(!format!("{ours:?}").contains("s3cret"));
     NatsLink::connect(&ours).await.expect("a connection");
     let facts = NatsFacts::new(NatsLink::connect(&ours).await.expect("a connection"));
@@ -334,8 +466,10 @@ async fn tls_both_ways_works_and_an_unknown_authority_is_refused() {
         identity: ca.issue("server", &["127.0.0.1", "localhost"]),
         client_ca: Some(ca.certificate()),
     };
-    let server =
-        started!(NatsServer::start(NatsOptions { tls: Some(tls), ..NatsOptions::default() }));
+    let server = started!(NatsServer::start(NatsOptions {
+        tls: Some(tls),
+        ..NatsOptions::default()
+    }));
     let folder = test_dir("tls");
     let write = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -343,16 +477,31 @@ async fn tls_both_ways_works_and_an_unknown_authority_is_refused() {
         path
     };
     let client = ca.issue("dormer", &["dormer"]);
-    let identity = (write("c.pem", &client.certificate), write("k.pem", &client.key));
+    let identity = (
+        write("c.pem", &client.certificate),
+        write("k.pem", &client.key),
+    );
     let tls = Tls {
         ca: Some(write("ca.pem", &ca.certificate())),
         identity: Some(identity),
         required: true,
     };
-    let right = Options { tls: tls.clone(), ..options(&server) };
+    let right = Options {
+        tls: tls.clone(),
+        ..options(&server)
+    };
     NatsLink::connect(&right).await.expect("a connection");
     let stranger = write("stranger.pem", &TestCa::new().certificate());
-    let wrong = Options { tls: Tls { ca: Some(stranger), ..tls }, ..options(&server) };
+    let wrong = Options {
+        tls: Tls {
+            ca: Some(stranger),
+            ..tls
+        },
+        ..options(&server)
+    };
     let refused = NatsLink::connect(&wrong).await.err().expect("a refusal");
-    assert!(refused.to_string().starts_with("cannot connect to tls:"), "{refused}");
+    assert!(
+        refused.to_string().starts_with("cannot connect to tls:"),
+        "{refused}"
+    );
 }

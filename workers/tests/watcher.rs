@@ -63,12 +63,21 @@ async fn every_windows_machine_is_told_about_itself_and_no_other() {
     });
     let told = told.await;
     assert_eq!(owners(&told)[0].replicas, 3);
-    let linux: Vec<_> =
-        world.all(&kinds::MACHINE).iter().map(|m| m.value.uid().to_owned()).collect();
-    let linux: Vec<_> = linux.into_iter().filter(|uid| !uids.contains(uid)).collect();
+    let linux: Vec<_> = world
+        .all(&kinds::MACHINE)
+        .iter()
+        .map(|m| m.value.uid().to_owned())
+        .collect();
+    let linux: Vec<_> = linux
+        .into_iter()
+        .filter(|uid| !uids.contains(uid))
+        .collect();
     assert_eq!(linux.len(), 4, "control plane and infra");
     let all = format!("{:?}", told.letters);
-    assert!(linux.iter().all(|uid| !all.contains(uid.as_str())), "are nobody's business");
+    assert!(
+        linux.iter().all(|uid| !all.contains(uid.as_str())),
+        "are nobody's business"
+    );
     let version = |fact: &Fact| matches!(fact, Fact::Rollout(rollout::Fact::Listed { .. }));
     assert!(told.facts("rollout/windows").values().any(version));
     bench.stop().await;
@@ -84,10 +93,16 @@ async fn scaling_up_and_down_starts_and_ends_runs() {
     scale(&world, 1);
     all_serve(&bench, &world, 1).await;
     let owner = bench.until("the owner has one", |seen| {
-        owners(seen).into_iter().find(|owner| owner.machines.len() == 1)
+        owners(seen)
+            .into_iter()
+            .find(|owner| owner.machines.len() == 1)
     });
     assert_eq!(owner.await.replicas, 1);
-    assert_eq!(bench.known.0.borrow().epoch, 1, "nothing of this needed a second list");
+    assert_eq!(
+        bench.known.0.borrow().epoch,
+        1,
+        "nothing of this needed a second list"
+    );
     bench.stop().await;
 }
 
@@ -96,7 +111,10 @@ async fn what_was_deleted_in_a_gap_is_found_by_the_next_list() {
     let world = world(3, &[]).await;
     let bench = Bench::start(&world, Pool::newest()).await;
     let uids = all_serve(&bench, &world, 3).await;
-    let victim = windows(&world).into_iter().find(|m| m.uid() == uids[0]).expect("it stands");
+    let victim = windows(&world)
+        .into_iter()
+        .find(|m| m.uid() == uids[0])
+        .expect("it stands");
     let store = world.api.store();
     store.compact(kinds::MACHINE.store);
     store.transact("test", |tx| {
@@ -106,7 +124,10 @@ async fn what_was_deleted_in_a_gap_is_found_by_the_next_list() {
     store.compact(kinds::MACHINE.store);
     let gone = bench.until("it is gone", |seen| {
         let letters = &seen.letters;
-        letters.iter().find(|(_, o)| o.object.uid == uids[0] && o.fact.is_none()).cloned()
+        letters
+            .iter()
+            .find(|(_, o)| o.object.uid == uids[0] && o.fact.is_none())
+            .cloned()
     });
     let (run, gone) = gone.await;
     assert_eq!((run, gone.version.epoch), (run_of(&uids[0]), Epoch(2)));
@@ -121,10 +142,19 @@ async fn what_was_deleted_while_no_watcher_was_there_is_gone() {
     let uids = all_serve(&bench, &world, 2).await;
     let known = bench.known.clone();
     bench.stop().await;
-    let victim = windows(&world).into_iter().find(|m| m.uid() == uids[0]).expect("it stands");
-    world.api.store().transact("test", |tx| tx.delete(kinds::MACHINE.store, &Key::of(&victim)));
+    let victim = windows(&world)
+        .into_iter()
+        .find(|m| m.uid() == uids[0])
+        .expect("it stands");
+    world.api.store().transact("test", |tx| {
+        tx.delete(kinds::MACHINE.store, &Key::of(&victim))
+    });
     let bench = Bench::with(&world, Pool::newest(), Options::default(), known).await;
-    bench.until("it is gone", |seen| (!seen.machines().contains(&uids[0])).then_some(())).await;
+    bench
+        .until("it is gone", |seen| {
+            (!seen.machines().contains(&uids[0])).then_some(())
+        })
+        .await;
     bench.stop().await;
 }
 
@@ -141,10 +171,21 @@ async fn a_restored_etcd_is_believed() {
     };
     let key = Key::of(&windows(&world)[0]);
     let backup = world.api.store().backup();
-    patch(&world, &kinds::MACHINE, &key, json!({"status": {"errorMessage": "late"}}));
-    bench.until("the later state", |seen| phase(seen, "late").then_some(())).await;
+    patch(
+        &world,
+        &kinds::MACHINE,
+        &key,
+        json!({"status": {"errorMessage": "late"}}),
+    );
+    bench
+        .until("the later state", |seen| phase(seen, "late").then_some(()))
+        .await;
     world.api.store().restore(&backup);
-    bench.until("the earlier state", |seen| (!phase(seen, "late")).then_some(())).await;
+    bench
+        .until("the earlier state", |seen| {
+            (!phase(seen, "late")).then_some(())
+        })
+        .await;
     assert!(bench.known.0.borrow().epoch > 1);
     bench.stop().await;
 }
@@ -158,7 +199,11 @@ async fn certificates_and_nodes_are_routed_by_the_exact_name() {
     let name = json!({"metadata": {"annotations": {"dormer.io/node-name": "win-7"}}});
     patch(&world, &kinds::MACHINE, &key, name);
     for name in ["win-70", "win-", "win-7.evil", "WIN-7"] {
-        csr(&world, &format!("foreign-{}", name.to_lowercase().trim_matches('-')), name);
+        csr(
+            &world,
+            &format!("foreign-{}", name.to_lowercase().trim_matches('-')),
+            name,
+        );
     }
     csr(&world, "ours", "win-7");
     let ours = bench.until("ours", |seen| {
@@ -171,11 +216,18 @@ async fn certificates_and_nodes_are_routed_by_the_exact_name() {
         (!csrs.is_empty()).then_some(csrs)
     });
     let ours = ours.await;
-    assert_eq!((ours.len(), ours[0].name.as_str(), ours[0].pending), (1, "ours", true));
-    bench.until_status("the others are counted", |status| status.foreign_csrs == 4).await;
+    assert_eq!(
+        (ours.len(), ours[0].name.as_str(), ours[0].pending),
+        (1, "ours", true)
+    );
+    bench
+        .until_status("the others are counted", |status| status.foreign_csrs == 4)
+        .await;
     let said = format!("{:?}", bench.known.0.borrow().letters);
     assert!(!said.contains("foreign-"));
-    world.api.store().transact("test", |tx| tx.delete(kinds::CSR.store, &Key::new("", "ours")));
+    world.api.store().transact("test", |tx| {
+        tx.delete(kinds::CSR.store, &Key::new("", "ours"))
+    });
     bench
         .until("it is gone", |seen| {
             let facts = seen.facts(&run_of(&uid));
@@ -217,15 +269,34 @@ async fn good_settings_are_told_and_bad_ones_are_answered() {
     let key = Key::new("dormer", "dormer-pool-windows");
     let edit = |data| patch(&world, &kinds::CONFIG_MAP, &key, json!({"data": data}));
     edit(json!({"maxUnavailable": "none", "paused": "true"}));
-    let status = bench.until_status("it is refused", |s| s.pool_refused.is_some()).await;
-    assert!(status.pool_refused.expect("refused").starts_with("maxUnavailable: must be"));
+    let status = bench
+        .until_status("it is refused", |s| s.pool_refused.is_some())
+        .await;
+    assert!(
+        status
+            .pool_refused
+            .expect("refused")
+            .starts_with("maxUnavailable: must be")
+    );
     let told = pool(&bench.known.0.borrow()).expect("settings");
-    assert_eq!((told.max_unavailable, told.paused), (MaxUnavailable::Count(2), false));
-    let events =
-        || world.all(&kinds::EVENT).into_iter().filter(|e| e.value["reason"] == "BadPoolSetting");
+    assert_eq!(
+        (told.max_unavailable, told.paused),
+        (MaxUnavailable::Count(2), false)
+    );
+    let events = || {
+        world
+            .all(&kinds::EVENT)
+            .into_iter()
+            .filter(|e| e.value["reason"] == "BadPoolSetting")
+    };
     assert_eq!(events().count(), 1);
     let event = events().next().expect("one").value.clone();
-    assert!(event.to_string().contains("maxUnavailable: must be a number"), "{event}");
+    assert!(
+        event
+            .to_string()
+            .contains("maxUnavailable: must be a number"),
+        "{event}"
+    );
     edit(json!({"maxUnavailable": "1", "payload": "p9"}));
     let so = |s: &dormer_workers::watcher::Status| {
         s.pool_refused.as_deref() == Some("payload: there is no payload p9")
@@ -235,9 +306,16 @@ async fn good_settings_are_told_and_bad_ones_are_answered() {
     let settled = bench.until("it is there now", |seen| pool(seen).filter(|p| p.paused));
     let settled = settled.await;
     assert_eq!(settled.desired["*"].payload, "p9");
-    bench.until_status("nothing is refused", |status| status.pool_refused.is_none()).await;
-    world.api.store().transact("test", |tx| tx.delete(kinds::CONFIG_MAP.store, &key));
-    bench.until("the defaults hold", |seen| pool(seen).filter(|p| !p.paused)).await;
+    bench
+        .until_status("nothing is refused", |status| status.pool_refused.is_none())
+        .await;
+    world
+        .api
+        .store()
+        .transact("test", |tx| tx.delete(kinds::CONFIG_MAP.store, &key));
+    bench
+        .until("the defaults hold", |seen| pool(seen).filter(|p| !p.paused))
+        .await;
     bench.stop().await;
 }
 
@@ -262,10 +340,14 @@ async fn hands_off_and_other_apis_start_no_run_and_an_open_run_hears_of_it() {
             (uids.iter().filter(ignored).count() == 2).then_some(())
         })
         .await;
-    bench.until_status("they are counted", |status| status.ignored == 2).await;
+    bench
+        .until_status("they are counted", |status| status.ignored == 2)
+        .await;
     bench.stop().await;
     let bench = Bench::start(&world, Pool::newest()).await;
-    let status = bench.until_status("a list", |status| status.listed.is_some()).await;
+    let status = bench
+        .until_status("a list", |status| status.listed.is_some())
+        .await;
     assert_eq!((status.machines, status.ignored, status.live), (2, 2, 0));
     assert!(bench.known.0.borrow().machines().is_empty());
     bench.stop().await;
@@ -280,18 +362,33 @@ async fn a_machine_that_loses_its_label_or_its_sense_is_not_taken_for_gone() {
     let (first, second) = (Key::of(&machines[0]), Key::of(&machines[1]));
     let odd = json!({"status": {"addresses": "10.0.0.1"}});
     patch(&world, &kinds::MACHINE, &first, odd);
-    bench.until_status("it is counted", |status| status.unreadable == 1).await;
+    bench
+        .until_status("it is counted", |status| status.unreadable == 1)
+        .await;
     let unlabelled = json!({"metadata": {"labels": {"machine.openshift.io/os-id": null}}});
     patch(&world, &kinds::MACHINE, &second, unlabelled);
-    bench.until_status("hands off", |status| (status.machines, status.ignored) == (1, 1)).await;
+    bench
+        .until_status("hands off", |status| {
+            (status.machines, status.ignored) == (1, 1)
+        })
+        .await;
     let known = bench.known.clone();
     bench.stop().await;
     let bench = Bench::with(&world, Pool::newest(), Options::default(), known).await;
-    bench.until_status("a list", |status| status.epoch == Epoch(2)).await;
+    bench
+        .until_status("a list", |status| status.epoch == Epoch(2))
+        .await;
     assert_eq!(bench.known.0.borrow().machines(), uids);
-    world.api.store().transact("test", |tx| tx.delete(kinds::MACHINE.store, &second));
+    world
+        .api
+        .store()
+        .transact("test", |tx| tx.delete(kinds::MACHINE.store, &second));
     let gone = machines[1].uid().to_owned();
-    bench.until("it is gone", |seen| (!seen.machines().contains(&gone)).then_some(())).await;
+    bench
+        .until("it is gone", |seen| {
+            (!seen.machines().contains(&gone)).then_some(())
+        })
+        .await;
     bench.stop().await;
 }
 
@@ -311,27 +408,40 @@ async fn facts_come_again_under_the_same_epoch_and_the_next_list_has_a_new_one()
         bench
             .until("repeats", |seen| {
                 let epoch = Epoch(seen.epoch);
-                let same =
-                    seen.letters.iter().filter(|(r, o)| *r == run && o.version.epoch == epoch);
+                let same = seen
+                    .letters
+                    .iter()
+                    .filter(|(r, o)| *r == run && o.version.epoch == epoch);
                 let last = same.clone().next_back()?.1.clone();
                 (same.filter(|(_, o)| *o == last).count() >= 3).then_some(())
             })
             .await;
     }
-    bench.until("a third epoch", |seen| (seen.epoch >= 3).then_some(())).await;
+    bench
+        .until("a third epoch", |seen| (seen.epoch >= 3).then_some(()))
+        .await;
     let seen = bench.known.0.borrow().clone();
-    assert!(seen.letters.windows(2).all(|two| two[0].1.version.epoch <= two[1].1.version.epoch));
+    assert!(
+        seen.letters
+            .windows(2)
+            .all(|two| two[0].1.version.epoch <= two[1].1.version.epoch)
+    );
     bench.stop().await;
 }
 
 #[tokio::test]
 async fn letters_that_were_refused_are_written_again() {
     let world = world(1, &[]).await;
-    let known = Known { fail: 3, ..Known::default() };
+    let known = Known {
+        fail: 3,
+        ..Known::default()
+    };
     let recorder = Arc::new(Recorder(watch::Sender::new(known)));
     let bench = Bench::with(&world, Pool::newest(), Options::default(), recorder).await;
     all_serve(&bench, &world, 1).await;
-    let status = bench.until_status("no error", |status| status.error.is_none()).await;
+    let status = bench
+        .until_status("no error", |status| status.error.is_none())
+        .await;
     assert!(status.epoch >= Epoch(4) && status.ready());
     bench.stop().await;
 }
@@ -343,11 +453,18 @@ async fn an_api_server_that_is_away_is_named_and_waited_for() {
     all_serve(&bench, &world, 1).await;
     world.api.set_available(false);
     world.api.store().end_watches();
-    let status = bench.until_status("it is away", |status| status.error.is_some()).await;
+    let status = bench
+        .until_status("it is away", |status| status.error.is_some())
+        .await;
     let error = status.error.expect("an error");
-    assert!(error.starts_with("cannot ") && error.ends_with("(503)"), "{error}");
+    assert!(
+        error.starts_with("cannot ") && error.ends_with("(503)"),
+        "{error}"
+    );
     world.api.set_available(true);
-    bench.until_status("it is back", |status| status.error.is_none()).await;
+    bench
+        .until_status("it is back", |status| status.error.is_none())
+        .await;
     scale(&world, 2);
     all_serve(&bench, &world, 2).await;
     bench.stop().await;
@@ -358,30 +475,51 @@ async fn one_of_two_watchers_is_elected_and_the_other_follows() {
     let world = world(1, &[]).await;
     let recorder = Arc::new(Recorder(watch::Sender::default()));
     let options = |identity: &str| Options {
-        election: Some(Election { identity: identity.into(), duration: Duration::from_secs(3) }),
+        election: Some(Election {
+            identity: identity.into(),
+            duration: Duration::from_secs(3),
+        }),
         ..Options::default()
     };
     let first = Bench::with(&world, Pool::newest(), options("a"), recorder.clone()).await;
-    first.until_status("a is elected", |status| status.elected && status.listed.is_some()).await;
+    first
+        .until_status("a is elected", |status| {
+            status.elected && status.listed.is_some()
+        })
+        .await;
     let second = Bench::with(&world, Pool::newest(), options("b"), recorder.clone()).await;
-    let status = second.until_status("b knows", |status| status.holder.is_some()).await;
-    assert_eq!((status.elected, status.holder.as_deref()), (false, Some("a")));
+    let status = second
+        .until_status("b knows", |status| status.holder.is_some())
+        .await;
+    assert_eq!(
+        (status.elected, status.holder.as_deref()),
+        (false, Some("a"))
+    );
     assert!(status.ready() && status.listed.is_none());
     let epoch = recorder.0.borrow().epoch;
     first.stop().await;
-    let status = second.until_status("b is elected", |s| s.elected && s.listed.is_some()).await;
+    let status = second
+        .until_status("b is elected", |s| s.elected && s.listed.is_some())
+        .await;
     assert_eq!(status.holder.as_deref(), Some("b"));
     assert!(status.epoch > Epoch(epoch));
     // A holder that dies without a word is waited for, and then followed.
     second.abort().await;
     let third = Bench::with(&world, Pool::newest(), options("c"), recorder).await;
-    third.until_status("c is elected", |status| status.elected).await;
+    third
+        .until_status("c is elected", |status| status.elected)
+        .await;
     third.stop().await;
 }
 
 #[tokio::test]
 async fn the_worlds_own_troubles_are_survived() {
-    let faults = ["machine-events-repeat", "watch-gone", "same-name-new-uid", "old-node"];
+    let faults = [
+        "machine-events-repeat",
+        "watch-gone",
+        "same-name-new-uid",
+        "old-node",
+    ];
     let world = world(4, &faults).await;
     let bench = Bench::start(&world, Pool::newest()).await;
     bench

@@ -59,7 +59,9 @@ impl Desk {
                 told.await;
             }
         };
-        timeout(Duration::from_secs(100_000), wait).await.expect("reports in time")
+        timeout(Duration::from_secs(100_000), wait)
+            .await
+            .expect("reports in time")
     }
 }
 
@@ -112,7 +114,9 @@ struct Actor {
 impl Execute for Actor {
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
         self.begun.fetch_add(1, Ordering::SeqCst);
-        let Task::Probe { host } = &order.body else { unreachable!("only probes are ordered") };
+        let Task::Probe { host } = &order.body else {
+            unreachable!("only probes are ordered")
+        };
         let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
         self.at_once_most.fetch_max(now, Ordering::SeqCst);
         match host.address.as_str() {
@@ -137,14 +141,23 @@ impl Execute for Actor {
 
 fn order(how: &str, seq: u64, attempt: u64) -> Order {
     Order {
-        task: TaskId { run: RunId::new("machine", "m").unwrap(), seq: Seq(seq), ordinal: 0 },
+        task: TaskId {
+            run: RunId::new("machine", "m").unwrap(),
+            seq: Seq(seq),
+            ordinal: 0,
+        },
         attempt: Attempt(attempt),
         incarnation: Incarnation(1),
         issued: Sum(7),
         episode: Seq(1),
         at: Timestamp(0),
         limit_ms: 900_000,
-        body: Task::Probe { host: HostRef { address: how.into(), ..HostRef::default() } },
+        body: Task::Probe {
+            host: HostRef {
+                address: how.into(),
+                ..HostRef::default()
+            },
+        },
     }
 }
 
@@ -158,13 +171,25 @@ struct Shift {
 fn shift(options: Options) -> Shift {
     let (desk, actor) = (Arc::new(Desk::default()), Arc::new(Actor::default()));
     let stop = CancellationToken::new();
-    let working =
-        tokio::spawn(worker::run(Arc::clone(&desk), Arc::clone(&actor), options, stop.clone()));
-    Shift { desk, actor, stop, working }
+    let working = tokio::spawn(worker::run(
+        Arc::clone(&desk),
+        Arc::clone(&actor),
+        options,
+        stop.clone(),
+    ));
+    Shift {
+        desk,
+        actor,
+        stop,
+        working,
+    }
 }
 
 fn code(report: &Report) -> &str {
-    report.result.as_ref().map_or_else(|failure| failure.code.as_str(), |_| "done")
+    report
+        .result
+        .as_ref()
+        .map_or_else(|failure| failure.code.as_str(), |_| "done")
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,9 +197,15 @@ async fn an_attempt_is_reported_with_what_its_order_said() {
     let shift = shift(Options::named("w7"));
     shift.desk.give(order("work", 3, 2));
     let report = shift.desk.reports(1).await.remove(0);
-    assert_eq!((report.task.seq, report.attempt, report.issued), (Seq(3), Attempt(2), Sum(7)));
+    assert_eq!(
+        (report.task.seq, report.attempt, report.issued),
+        (Seq(3), Attempt(2), Sum(7))
+    );
     assert_eq!((report.worker.as_str(), code(&report)), ("w7", "done"));
-    assert!(!shift.desk.beats.lock().unwrap().is_empty(), "people were shown that it goes on");
+    assert!(
+        !shift.desk.beats.lock().unwrap().is_empty(),
+        "people were shown that it goes on"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,20 +214,36 @@ async fn what_stands_still_is_ended_and_its_step_is_named() {
     let begun = Instant::now();
     shift.desk.give(order("hang", 1, 1));
     let report = shift.desk.reports(1).await.remove(0);
-    assert_eq!((code(&report), begun.elapsed().as_secs()), ("NoProgress", 60));
+    assert_eq!(
+        (code(&report), begun.elapsed().as_secs()),
+        ("NoProgress", 60)
+    );
     let failure = report.result.unwrap_err();
-    assert!(failure.retry && failure.message.contains("reach into the void"), "{failure:?}");
+    assert!(
+        failure.retry && failure.message.contains("reach into the void"),
+        "{failure:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_moves_goes_on_until_its_limit_by_the_engines_clock() {
-    let shift = shift(Options { time_factor: 3.0, ..Options::named("w") });
+    let shift = shift(Options {
+        time_factor: 3.0,
+        ..Options::named("w")
+    });
     let begun = Instant::now();
     shift.desk.give(order("slow", 1, 1));
     let report = shift.desk.reports(1).await.remove(0);
-    assert_eq!((code(&report), begun.elapsed().as_secs()), ("TimeLimit", 300));
+    assert_eq!(
+        (code(&report), begun.elapsed().as_secs()),
+        ("TimeLimit", 300)
+    );
     let beats = shift.desk.beats.lock().unwrap().clone();
-    assert!(beats.len() > 50 && beats.last().unwrap().done > 10, "{}", beats.len());
+    assert!(
+        beats.len() > 50 && beats.last().unwrap().done > 10,
+        "{}",
+        beats.len()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,7 +252,13 @@ async fn a_panic_is_a_failure_and_the_worker_goes_on() {
     shift.desk.give(order("panic", 1, 1));
     let report = shift.desk.reports(1).await.remove(0);
     assert_eq!(code(&report), "Panic");
-    assert!(report.result.unwrap_err().message.contains("the hands slipped"));
+    assert!(
+        report
+            .result
+            .unwrap_err()
+            .message
+            .contains("the hands slipped")
+    );
     shift.desk.give(order("work", 2, 1));
     assert_eq!(code(&shift.desk.reports(2).await[1]), "done");
 }
@@ -243,23 +296,41 @@ async fn a_newer_attempt_ends_the_older_whichever_comes_first() {
     shift.desk.give(order("hang", 1, 1));
     let report = shift.desk.reports(2).await.remove(1);
     assert_eq!((report.attempt, code(&report)), (Attempt(1), "Superseded"));
-    assert_eq!(shift.actor.begun.load(Ordering::SeqCst), 2, "the late one was not begun");
+    assert_eq!(
+        shift.actor.begun.load(Ordering::SeqCst),
+        2,
+        "the late one was not begun"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_more_is_taken_than_there_are_free_slots() {
-    let shift = shift(Options { slots: 8, ..Options::named("w") });
+    let shift = shift(Options {
+        slots: 8,
+        ..Options::named("w")
+    });
     for seq in 1..=100 {
         shift.desk.give(order("work", seq, 1));
     }
     shift.desk.reports(100).await;
     assert_eq!(shift.actor.at_once_most.load(Ordering::SeqCst), 8);
-    assert!(shift.desk.limits.lock().unwrap().iter().all(|limit| *limit <= 8));
+    assert!(
+        shift
+            .desk
+            .limits
+            .lock()
+            .unwrap()
+            .iter()
+            .all(|limit| *limit <= 8)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn at_the_stop_short_ones_end_and_the_rest_is_dropped() {
-    let shift = shift(Options { grace: Duration::from_secs(10), ..Options::named("w") });
+    let shift = shift(Options {
+        grace: Duration::from_secs(10),
+        ..Options::named("w")
+    });
     shift.desk.give(order("work", 1, 1));
     shift.desk.give(order("slow", 2, 1));
     sleep(Duration::from_millis(100)).await;
@@ -268,7 +339,17 @@ async fn at_the_stop_short_ones_end_and_the_rest_is_dropped() {
     let begun = Instant::now();
     shift.working.await.expect("the worker ends");
     assert_eq!(begun.elapsed().as_secs(), 10);
-    assert_eq!(shift.desk.taken.load(Ordering::SeqCst), 2, "no more is taken");
+    assert_eq!(
+        shift.desk.taken.load(Ordering::SeqCst),
+        2,
+        "no more is taken"
+    );
     let reports = shift.desk.reports.lock().unwrap().clone();
-    assert_eq!(reports.iter().map(|report| report.task.seq.0).collect::<Vec<_>>(), [1]);
+    assert_eq!(
+        reports
+            .iter()
+            .map(|report| report.task.seq.0)
+            .collect::<Vec<_>>(),
+        [1]
+    );
 }

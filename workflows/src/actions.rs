@@ -97,8 +97,14 @@ impl Action {
             [] => "Works in every state".to_owned(),
             states => format!("Works in {}", states.join(", ")),
         };
-        let when = if self.when.is_empty() { String::new() } else { format!(", {}", self.when) };
-        let danger = self.danger.map_or_else(String::new, |what| format!("; dangerous: {what}"));
+        let when = if self.when.is_empty() {
+            String::new()
+        } else {
+            format!(", {}", self.when)
+        };
+        let danger = self
+            .danger
+            .map_or_else(String::new, |what| format!("; dangerous: {what}"));
         format!("{from}{when}. It {}{danger}.", self.lease.told())
     }
 }
@@ -111,12 +117,25 @@ const fn of_machine(
 ) -> Action {
     let signal = Some(Signal::Machine(signal));
     let (when, lease, danger) = ("", Lease::No, None);
-    Action { name, on: On::Machine, what, from, when, signal, lease, danger }
+    Action {
+        name,
+        on: On::Machine,
+        what,
+        from,
+        when,
+        signal,
+        lease,
+        danger,
+    }
 }
 
 /// Go on from the step that failed.
-pub const RETRY: Action =
-    of_machine("retry", machine::Signal::Retry, "Go on from the step that failed", &["Failed"]);
+pub const RETRY: Action = of_machine(
+    "retry",
+    machine::Signal::Retry,
+    "Go on from the step that failed",
+    &["Failed"],
+);
 /// Start nothing new on a machine.
 pub const PAUSE: Action = of_machine(
     "pause",
@@ -126,9 +145,13 @@ pub const PAUSE: Action = of_machine(
 )
 .when("until the run has ended");
 /// End a pause, a hold or a drain.
-pub const RESUME: Action =
-    of_machine("resume", machine::Signal::Resume, "End a pause, a hold or a drain", &[])
-        .when("if it was paused, held or drained");
+pub const RESUME: Action = of_machine(
+    "resume",
+    machine::Signal::Resume,
+    "End a pause, a hold or a drain",
+    &[],
+)
+.when("if it was paused, held or drained");
 /// Leave a machine as it is.
 pub const HOLD: Action = of_machine(
     "hold",
@@ -222,7 +245,9 @@ pub const ROLLBACK: Action = Action {
     what: "Go back one step, to a payload that the present one may follow",
     from: &[],
     when: "if that payload is installed",
-    signal: Some(Signal::Rollout(rollout::Signal::Rollback { to: String::new() })),
+    signal: Some(Signal::Rollout(rollout::Signal::Rollback {
+        to: String::new(),
+    })),
     lease: Lease::Waits,
     danger: Some("its machines are changed, one after another"),
 };
@@ -259,5 +284,7 @@ pub const ACTIONS: &[Action] = &[
 /// The action of this word.
 #[must_use]
 pub fn action(on: On, name: &str) -> Option<&'static Action> {
-    ACTIONS.iter().find(|action| action.on == on && action.name == name)
+    ACTIONS
+        .iter()
+        .find(|action| action.on == on && action.name == name)
 }

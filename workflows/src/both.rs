@@ -95,11 +95,19 @@ impl Workflow for Dormer {
 
 impl Timer {
     fn machine(self) -> Option<machine::Timer> {
-        if let Self::Machine(timer) = self { Some(timer) } else { None }
+        if let Self::Machine(timer) = self {
+            Some(timer)
+        } else {
+            None
+        }
     }
 
     fn rollout(self) -> Option<rollout::Timer> {
-        if let Self::Rollout(timer) = self { Some(timer) } else { None }
+        if let Self::Rollout(timer) = self {
+            Some(timer)
+        } else {
+            None
+        }
     }
 }
 
@@ -166,5 +174,8 @@ where
         Command::EndEpisode(result) => Command::EndEpisode(result),
         Command::Complete => Command::Complete,
     });
-    Decision { commands: commands.collect(), state: decision.state.into() }
+    Decision {
+        commands: commands.collect(),
+        state: decision.state.into(),
+    }
 }

@@ -24,7 +24,11 @@ fn holds(story: &Story, expected: ExpectFile) {
 
 #[test]
 fn the_ordinary_life() {
-    let mut story = Story::begin(MachineFact { addresses: Vec::new(), phase: None, ..machine() });
+    let mut story = Story::begin(MachineFact {
+        addresses: Vec::new(),
+        phase: None,
+        ..machine()
+    });
     story
         .tell("the pool's settings are seen", pool_is(wanting("v1")))
         .tell("the Machine has an address", saw(machine()))
@@ -36,7 +40,12 @@ fn the_ordinary_life() {
         .tell("ten seconds later", Input::Fired(Timer::Again))
         .done("probe", probed_at("boot-2"))
         .tell("the kubelet asks for a certificate", csr_is(true))
-        .done("approve-csr", Outcome::CsrApproved { csr: "csr-1".into() })
+        .done(
+            "approve-csr",
+            Outcome::CsrApproved {
+                csr: "csr-1".into(),
+            },
+        )
         .done("converge-host", converged(Section::Host, false))
         .tell("the Node is seen", node_is(node()))
         .done("converge-node", converged(Section::Node, false))
@@ -57,15 +66,30 @@ fn an_upgrade_by_recreate() {
     story
         .wants_v2(ChangeClass::Drain)
         .granted(7, false)
-        .done("open-fence", Outcome::FenceOpened { was_cordoned: false })
-        .tell("the Node is cordoned", node_is(NodeFact { cordoned: true, ..carrying("v1") }))
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .tell(
+            "the Node is cordoned",
+            node_is(NodeFact {
+                cordoned: true,
+                ..carrying("v1")
+            }),
+        )
         .done("evict", evicted(2, 2))
         .tell("five seconds later", Input::Fired(Timer::Again))
         .done("evict", evicted(2, 0))
         .done("delete-machine", Outcome::MachineDeleted)
         .tell(
             "the Machine is being deleted",
-            saw(MachineFact { deleting: true, deleted: Some(Timestamp(9)), ..machine() }),
+            saw(MachineFact {
+                deleting: true,
+                deleted: Some(Timestamp(9)),
+                ..machine()
+            }),
         )
         .tell("the Node is gone", node_gone())
         .tell("the Machine is gone", machine_gone())
@@ -84,7 +108,12 @@ fn an_upgrade_in_place() {
         .tell("the pool wants v2", pool_is(in_place("v2")))
         .done("plan", planned(Some(ChangeClass::Drain)))
         .granted(7, false)
-        .done("open-fence", Outcome::FenceOpened { was_cordoned: false })
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
         .done("evict", evicted(4, 0))
         .done("tear-down", Outcome::TornDown)
         .done("probe", probed())
@@ -94,7 +123,11 @@ fn an_upgrade_in_place() {
         .tell("the soak is over", Input::Fired(Timer::Soak))
         .done("mark-node", Outcome::NodeMarked)
         .done("close-fence", Outcome::FenceClosed);
-    assert_eq!(story.state.version.as_deref(), Some("v3"), "not drained twice");
+    assert_eq!(
+        story.state.version.as_deref(),
+        Some("v3"),
+        "not drained twice"
+    );
     holds(&story, expect_file!["stories/in_place.txt"]);
 }
 
@@ -104,7 +137,12 @@ fn a_restart_and_a_live_change() {
     story
         .wants_v2(ChangeClass::Restart)
         .granted(7, false)
-        .done("open-fence", Outcome::FenceOpened { was_cordoned: false })
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
         .done("converge-host", converged(Section::Host, false))
         .done("converge-node", converged(Section::Node, false))
         .tell("the soak is over", Input::Fired(Timer::Soak))
@@ -132,8 +170,17 @@ fn a_step_fails_and_a_retry_goes_on_from_it() {
         .person(Signal::Retry)
         .tell("the Node is seen", node_is(node()))
         .done("converge-node", converged(Section::Node, false))
-        .tell("not Ready for twenty minutes", Input::Fired(Timer::Deadline))
-        .tell("it boots anew", node_is(NodeFact { boot_id: "boot-2".into(), ..ready() }));
+        .tell(
+            "not Ready for twenty minutes",
+            Input::Fired(Timer::Deadline),
+        )
+        .tell(
+            "it boots anew",
+            node_is(NodeFact {
+                boot_id: "boot-2".into(),
+                ..ready()
+            }),
+        );
     holds(&story, expect_file!["stories/fails_and_retry.txt"]);
 }
 
@@ -151,7 +198,10 @@ fn a_host_that_will_not_let_us_in() {
         .given_up("probe", "AuthRejected")
         .tell(
             "a new address",
-            saw(MachineFact { addresses: vec!["10.0.0.2".into()], ..machine() }),
+            saw(MachineFact {
+                addresses: vec!["10.0.0.2".into()],
+                ..machine()
+            }),
         );
     holds(&story, expect_file!["stories/auth_rejected.txt"]);
 }
@@ -176,9 +226,13 @@ fn a_second_reboot_is_one_too_many() {
 #[test]
 fn the_same_fact_twice_asks_for_nothing() {
     let mut story = Story::joined(wanting("v1"));
-    for input in
-        [saw(MachineFact { node: Some("win-a".into()), ..machine() }), node_is(carrying("v1"))]
-    {
+    for input in [
+        saw(MachineFact {
+            node: Some("win-a".into()),
+            ..machine()
+        }),
+        node_is(carrying("v1")),
+    ] {
         assert_eq!(story.quietly(input), []);
     }
 }
@@ -190,7 +244,13 @@ fn deleted_while_it_is_configured() {
     story
         .tell("the pool's settings are seen", pool_is(wanting("v1")))
         .done("probe", probed())
-        .tell("the Machine is being deleted", saw(MachineFact { deleting: true, ..machine() }))
+        .tell(
+            "the Machine is being deleted",
+            saw(MachineFact {
+                deleting: true,
+                ..machine()
+            }),
+        )
         .tell("its kubelet asks for a certificate", csr_is(true))
         .tell("the Machine is gone", machine_gone());
     assert!(story.open.is_empty(), "nothing is approved for it");
@@ -206,7 +266,10 @@ fn the_address_changes_on_the_way() {
         .done("probe", probed())
         .tell(
             "another address",
-            saw(MachineFact { addresses: vec!["10.0.0.2".into()], ..machine() }),
+            saw(MachineFact {
+                addresses: vec!["10.0.0.2".into()],
+                ..machine()
+            }),
         );
     holds(&story, expect_file!["stories/address_changes.txt"]);
 }
@@ -225,7 +288,11 @@ fn a_new_address_of_a_node_that_serves_takes_no_lease() {
         .done("converge-host", converged(Section::Host, false))
         .done("converge-node", converged(Section::Node, false))
         .done("mark-node", Outcome::NodeMarked);
-    assert!(!story.text.contains("request"), "it asks for no lease: {}", story.text);
+    assert!(
+        !story.text.contains("request"),
+        "it asks for no lease: {}",
+        story.text
+    );
     // The next restart is the pool's again.
     story.wants_v2(ChangeClass::Restart);
     assert_eq!(waits(&story), "the rollout's lease");
@@ -237,7 +304,13 @@ fn deleted_by_somebody_else_while_it_serves() {
     let mut story = Story::joined(wanting("v1"));
     story
         .wants_v2(ChangeClass::Drain)
-        .tell("a health check deletes it", saw(MachineFact { deleting: true, ..machine() }))
+        .tell(
+            "a health check deletes it",
+            saw(MachineFact {
+                deleting: true,
+                ..machine()
+            }),
+        )
         .granted(7, false)
         .tell("the Machine is gone", machine_gone())
         .done("close-fence", Outcome::FenceClosed);
@@ -245,7 +318,13 @@ fn deleted_by_somebody_else_while_it_serves() {
 
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell("a person deletes it", saw(MachineFact { deleting: true, ..machine() }))
+        .tell(
+            "a person deletes it",
+            saw(MachineFact {
+                deleting: true,
+                ..machine()
+            }),
+        )
         .tell("the Machine is gone", machine_gone());
     holds(&story, expect_file!["stories/deleted_by_others_gap.txt"]);
 }
@@ -256,7 +335,12 @@ fn draining(pool: PoolSettings) -> Story {
         .tell("the pool wants v2", pool_is(pool))
         .done("plan", planned(Some(ChangeClass::Drain)))
         .granted(7, false)
-        .done("open-fence", Outcome::FenceOpened { was_cordoned: false })
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
         .done("evict", evicted(1, 3));
     story.text.clear();
     story
@@ -267,7 +351,10 @@ fn draining(pool: PoolSettings) -> Story {
 fn a_budget_that_never_allows_an_eviction() {
     let mut text = String::new();
     for after_timeout in [AfterTimeout::Wait, AfterTimeout::Abort, AfterTimeout::Force] {
-        let mut story = draining(PoolSettings { after_timeout, ..wanting("v2") });
+        let mut story = draining(PoolSettings {
+            after_timeout,
+            ..wanting("v2")
+        });
         text += &format!("-- {after_timeout:?}\n");
         story.tell("the drain takes too long", Input::Fired(Timer::Drain));
         if after_timeout == AfterTimeout::Abort {
@@ -284,10 +371,18 @@ fn a_budget_that_never_allows_an_eviction() {
 fn what_a_drain_waits_for_names_the_pod_and_what_holds_it() {
     let mut story = draining(wanting("v2"));
     let mut pass = |left: u32, named: &[(&str, &str)]| {
-        let blockers =
-            named.iter().map(|(pod, why)| Blocker { pod: (*pod).into(), why: (*why).into() });
-        let passed = Outcome::Evicted { evicted: 0, left, blockers: blockers.collect() };
-        story.tell("five seconds later", Input::Fired(Timer::Again)).done("evict", passed);
+        let blockers = named.iter().map(|(pod, why)| Blocker {
+            pod: (*pod).into(),
+            why: (*why).into(),
+        });
+        let passed = Outcome::Evicted {
+            evicted: 0,
+            left,
+            blockers: blockers.collect(),
+        };
+        story
+            .tell("five seconds later", Input::Fired(Timer::Again))
+            .done("evict", passed);
         waits(&story)
     };
     assert_eq!(pass(2, &[]), "2 pods to leave");
@@ -303,9 +398,20 @@ fn what_a_drain_waits_for_names_the_pod_and_what_holds_it() {
 fn a_person_uncordons_in_the_middle_of_a_drain() {
     let mut story = draining(wanting("v2"));
     story
-        .tell("the Node is cordoned", node_is(NodeFact { cordoned: true, ..carrying("v1") }))
+        .tell(
+            "the Node is cordoned",
+            node_is(NodeFact {
+                cordoned: true,
+                ..carrying("v1")
+            }),
+        )
         .tell("a person uncordons it", node_is(carrying("v1")))
-        .done("open-fence", Outcome::FenceOpened { was_cordoned: false })
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
         .tell("five seconds later", Input::Fired(Timer::Again));
     holds(&story, expect_file!["stories/uncordoned.txt"]);
 }
@@ -328,7 +434,12 @@ fn a_grant_over_the_limit_meets_a_node_that_serves() {
     story
         .wants_v2(ChangeClass::Drain)
         .granted(7, true)
-        .done("open-fence", Outcome::FenceRefused { why: FenceRefusal::NodeServes })
+        .done(
+            "open-fence",
+            Outcome::FenceRefused {
+                why: FenceRefusal::NodeServes,
+            },
+        )
         .done("close-fence", Outcome::FenceClosed)
         .done("plan", planned(Some(ChangeClass::Drain)));
     holds(&story, expect_file!["stories/marked_grant.txt"]);
@@ -337,7 +448,10 @@ fn a_grant_over_the_limit_meets_a_node_that_serves() {
 #[test]
 fn what_keeps_an_upgrade_from_starting() {
     let mut story = Story::joined(wanting("v1"));
-    let manual = PoolSettings { approval: Approval::Manual, ..wanting("v2") };
+    let manual = PoolSettings {
+        approval: Approval::Manual,
+        ..wanting("v2")
+    };
     story
         .tell("the pool wants v2, with approval", pool_is(manual))
         .done("plan", planned(Some(ChangeClass::Drain)))
@@ -352,7 +466,11 @@ fn what_keeps_an_upgrade_from_starting() {
         .done("close-fence", Outcome::FenceClosed);
     holds(&story, expect_file!["stories/approval_hold_pause.txt"]);
 
-    let orphan = MachineFact { owner: None, node: Some("win-a".into()), ..machine() };
+    let orphan = MachineFact {
+        owner: None,
+        node: Some("win-a".into()),
+        ..machine()
+    };
     let mut story = Story::joined(wanting("v1"));
     story.quietly(saw(orphan));
     story.wants_v2(ChangeClass::Drain);
@@ -373,14 +491,26 @@ fn a_person_drains_and_recreates() {
         .granted(8, false)
         .tell(
             "its owner forbids a drain",
-            saw(MachineFact { exclude_drain: true, node: Some("win-a".into()), ..machine() }),
+            saw(MachineFact {
+                exclude_drain: true,
+                node: Some("win-a".into()),
+                ..machine()
+            }),
         )
-        .done("open-fence", Outcome::FenceOpened { was_cordoned: false });
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        );
     holds(&story, expect_file!["stories/a_persons_wish.txt"]);
 }
 
 fn adopted_fact() -> MachineFact {
-    MachineFact { node: Some("win-a".into()), ..machine() }
+    MachineFact {
+        node: Some("win-a".into()),
+        ..machine()
+    }
 }
 
 #[test]
@@ -396,7 +526,10 @@ fn adoption() {
         .done("plan", planned(None));
     told("nothing differs", &story);
 
-    let wmco = NodeFact { wmco_version: Some("10.17.0".into()), ..ready() };
+    let wmco = NodeFact {
+        wmco_version: Some("10.17.0".into()),
+        ..ready()
+    };
     let mut story = Story::begin(adopted_fact());
     story
         .tell("the pool's settings are seen", pool_is(wanting("v1")))
@@ -412,9 +545,19 @@ fn adoption() {
         .given_up("probe", "ConnectTimeout");
     told("the host does not answer", &story);
 
-    let open = Some(TokenMark { token: LeaseToken(5), open: true });
-    let cordoned = NodeFact { token: open, cordoned: true, ..carrying("v1") };
-    let mut story = Story::begin(MachineFact { token: open, ..adopted_fact() });
+    let open = Some(TokenMark {
+        token: LeaseToken(5),
+        open: true,
+    });
+    let cordoned = NodeFact {
+        token: open,
+        cordoned: true,
+        ..carrying("v1")
+    };
+    let mut story = Story::begin(MachineFact {
+        token: open,
+        ..adopted_fact()
+    });
     story
         .tell("the pool's settings are seen", pool_is(wanting("v2")))
         .tell("the Node is seen", node_is(cordoned))
@@ -432,10 +575,19 @@ fn a_certificate_that_does_not_fit_yet() {
     let more = vec!["10.0.0.1".into(), "10.0.0.9".into()];
     story
         .tell("the kubelet asks for a certificate", csr_is(true))
-        .done("approve-csr", Outcome::CsrRefused { csr: "csr-1".into(), why })
+        .done(
+            "approve-csr",
+            Outcome::CsrRefused {
+                csr: "csr-1".into(),
+                why,
+            },
+        )
         .tell(
             "the Machine has one more address",
-            saw(MachineFact { addresses: more, ..adopted_fact() }),
+            saw(MachineFact {
+                addresses: more,
+                ..adopted_fact()
+            }),
         )
         .tell("somebody else approves", csr_is(false));
     holds(&story, expect_file!["stories/certificate.txt"]);
@@ -445,7 +597,13 @@ fn a_certificate_that_does_not_fit_yet() {
 fn hands_off() {
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell("it is labelled ignore=true", saw(MachineFact { ignored: true, ..adopted_fact() }))
+        .tell(
+            "it is labelled ignore=true",
+            saw(MachineFact {
+                ignored: true,
+                ..adopted_fact()
+            }),
+        )
         .tell("the pool wants v2", pool_is(wanting("v2")))
         .tell("the label goes", saw(adopted_fact()));
     holds(&story, expect_file!["stories/ignored.txt"]);
@@ -463,12 +621,18 @@ fn the_node_disappears_from_under_a_serving_machine() {
 #[test]
 fn a_reset_keeps_the_world_and_the_lease() {
     let mut story = Story::begin(machine());
-    story.tell("the pool's settings are seen", pool_is(wanting("v1"))).done("probe", probed());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed());
     let early = story.state.clone();
     let mut story = Story::joined(wanting("v1"));
     story.wants_v2(ChangeClass::Drain).granted(7, false);
     let run = common::run_id();
-    let now = Now { run: &run, seq: Seq(99), at: Timestamp(5) };
+    let now = Now {
+        run: &run,
+        seq: Seq(99),
+        at: Timestamp(5),
+    };
     let decision = Machine::reset(now, early, &story.state);
     assert_eq!(decision.state.lease, story.state.lease);
     assert_eq!(decision.state.node, story.state.node);
@@ -487,17 +651,31 @@ fn waits(story: &Story) -> String {
 #[test]
 fn a_payload_without_an_edge_waits_and_says_why() {
     let mut story = Story::joined(payload("11.0.0", after(&[])));
-    story.tell("11.2.0 is wanted", pool_is(payload("11.2.0", after(&["11.1.0"]))));
+    story.tell(
+        "11.2.0 is wanted",
+        pool_is(payload("11.2.0", after(&["11.1.0"]))),
+    );
     story.done("plan", planned(Some(ChangeClass::Drain)));
     let why = waits(&story);
-    assert!(why.contains("payload 11.2.0 may follow 11.1.0, not 11.0.0"), "{why}");
+    assert!(
+        why.contains("payload 11.2.0 may follow 11.1.0, not 11.0.0"),
+        "{why}"
+    );
     // A grant that was under way is given back.
-    story.granted(7, false).done("close-fence", Outcome::FenceClosed);
+    story
+        .granted(7, false)
+        .done("close-fence", Outcome::FenceClosed);
     story.done("plan", planned(Some(ChangeClass::Drain)));
     // What is changed in place is no exception.
-    story.tell("11.3.0 is wanted", pool_is(payload("11.3.0", after(&["11.2.0"]))));
+    story.tell(
+        "11.3.0 is wanted",
+        pool_is(payload("11.3.0", after(&["11.2.0"]))),
+    );
     story.done("plan", planned(Some(ChangeClass::Live)));
-    story.tell("11.1.0 is wanted", pool_is(payload("11.1.0", after(&["11.0.0"]))));
+    story.tell(
+        "11.1.0 is wanted",
+        pool_is(payload("11.1.0", after(&["11.0.0"]))),
+    );
     story.done("plan", planned(Some(ChangeClass::Drain)));
     assert_eq!(waits(&story), "the rollout's lease");
     holds(&story, expect_file!["stories/no_edge.txt"]);
@@ -509,9 +687,18 @@ fn going_back_takes_a_persons_word() {
     story.tell("11.0.0 is wanted", pool_is(payload("11.0.0", after(&[]))));
     story.done("plan", planned(Some(ChangeClass::Drain)));
     let why = waits(&story);
-    assert!(why.contains("payload 11.0.0 may follow no version, not 11.1.0"), "{why}");
-    let back = Terms { back_from: Some("11.1.0".into()), ..after(&[]) };
-    story.tell("a person goes back to 11.0.0", pool_is(payload("11.0.0", back)));
+    assert!(
+        why.contains("payload 11.0.0 may follow no version, not 11.1.0"),
+        "{why}"
+    );
+    let back = Terms {
+        back_from: Some("11.1.0".into()),
+        ..after(&[])
+    };
+    story.tell(
+        "a person goes back to 11.0.0",
+        pool_is(payload("11.0.0", back)),
+    );
     story.granted(8, false);
     holds(&story, expect_file!["stories/going_back.txt"]);
 }
@@ -520,23 +707,47 @@ fn going_back_takes_a_persons_word() {
 fn a_kubelet_that_is_too_new_is_not_even_brought_up() {
     let skew = Some("kubelet 1.34 is newer than the oldest API server, 1.33".to_owned());
     let mut story = Story::begin(machine());
-    story.tell("11.2.0 is wanted", pool_is(payload("11.2.0", Terms { skew, ..after(&[]) })));
+    story.tell(
+        "11.2.0 is wanted",
+        pool_is(payload("11.2.0", Terms { skew, ..after(&[]) })),
+    );
     story.done("probe", probed());
     let why = waits(&story);
-    assert!(why.contains("a payload that fits: kubelet 1.34 is newer"), "{why}");
-    story.tell("the API servers are newer now", pool_is(payload("11.2.0", after(&[]))));
+    assert!(
+        why.contains("a payload that fits: kubelet 1.34 is newer"),
+        "{why}"
+    );
+    story.tell(
+        "the API servers are newer now",
+        pool_is(payload("11.2.0", after(&[]))),
+    );
     holds(&story, expect_file!["stories/too_new.txt"]);
 }
 
 #[test]
 fn an_upgrade_that_was_begun_ends_before_the_next_that_may_not_follow_it() {
-    let wanted =
-        |version, terms| PoolSettings { strategy: Strategy::InPlace, ..payload(version, terms) };
+    let wanted = |version, terms| PoolSettings {
+        strategy: Strategy::InPlace,
+        ..payload(version, terms)
+    };
     let mut story = Story::joined(wanted("11.0.0", after(&[])));
-    story.tell("11.1.0 is wanted", pool_is(wanted("11.1.0", after(&["11.0.0"]))));
-    story.done("plan", planned(Some(ChangeClass::Restart))).granted(7, false);
-    story.done("open-fence", Outcome::FenceOpened { was_cordoned: false });
+    story.tell(
+        "11.1.0 is wanted",
+        pool_is(wanted("11.1.0", after(&["11.0.0"]))),
+    );
+    story
+        .done("plan", planned(Some(ChangeClass::Restart)))
+        .granted(7, false);
+    story.done(
+        "open-fence",
+        Outcome::FenceOpened {
+            was_cordoned: false,
+        },
+    );
     // It goes on to what it was granted for, though the newest may not follow what it carried.
-    story.tell("11.3.0 is wanted", pool_is(wanted("11.3.0", after(&["11.2.0"]))));
+    story.tell(
+        "11.3.0 is wanted",
+        pool_is(wanted("11.3.0", after(&["11.2.0"]))),
+    );
     holds(&story, expect_file!["stories/begun_before.txt"]);
 }

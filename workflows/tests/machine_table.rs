@@ -21,7 +21,10 @@ use dormer_workflows::machine::{Change, Drain, How, Lease, Phase, State, Timer};
 use expect_test::expect_file;
 
 fn change() -> Change {
-    Change { how: How::Recreate, differs: vec!["service kubelet".into()] }
+    Change {
+        how: How::Recreate,
+        differs: vec!["service kubelet".into()],
+    }
 }
 
 /// One of each phase.
@@ -33,11 +36,16 @@ fn phases() -> Vec<Phase> {
     vec![
         Phase::Address,
         Phase::Probing,
-        Phase::KeyWait { since: Timestamp(0) },
+        Phase::KeyWait {
+            since: Timestamp(0),
+        },
         Phase::Adopting,
         Phase::PoolWait,
         Phase::ConvergingHost { rebooted: false },
-        Phase::Rebooting { boot_id: "boot-1".into(), asked: true },
+        Phase::Rebooting {
+            boot_id: "boot-1".into(),
+            asked: true,
+        },
         Phase::NodeWait,
         Phase::ConvergingNode,
         Phase::ReadyWait,
@@ -45,7 +53,9 @@ fn phases() -> Vec<Phase> {
         Phase::Marking,
         Phase::Serving,
         Phase::Checking,
-        Phase::Applying { section: Section::Host },
+        Phase::Applying {
+            section: Section::Host,
+        },
         Phase::ApprovalWait(change()),
         Phase::OwnerWait(change()),
         Phase::LeaseWait(change()),
@@ -95,26 +105,42 @@ fn standing(phase: Phase) -> Story {
             | Phase::ClosingGone
     );
     let lease = match &phase {
-        _ if with_lease => Lease::Held { token: LeaseToken(7), marked: false },
-        Phase::Failed { from, .. } if matches!(**from, Phase::Evicting(..)) => {
-            Lease::Held { token: LeaseToken(7), marked: false }
-        }
+        _ if with_lease => Lease::Held {
+            token: LeaseToken(7),
+            marked: false,
+        },
+        Phase::Failed { from, .. } if matches!(**from, Phase::Evicting(..)) => Lease::Held {
+            token: LeaseToken(7),
+            marked: false,
+        },
         Phase::LeaseWait(_) => Lease::Wanted,
         _ => Lease::None,
     };
     let fresh = early
         || matches!(&phase, Phase::Failed { from, .. } if matches!(**from, Phase::ConvergingHost { .. }));
     let adopting = phase == Phase::Adopting;
-    let mut state = State { phase, lease, ..known };
+    let mut state = State {
+        phase,
+        lease,
+        ..known
+    };
     if fresh {
-        state =
-            State { node: None, machine: Some(machine()), served: false, version: None, ..state };
+        state = State {
+            node: None,
+            machine: Some(machine()),
+            served: false,
+            version: None,
+            ..state
+        };
     }
     if state.phase == Phase::PoolWait {
         state.pool = None;
     }
     if state.phase == Phase::Address {
-        state.machine = Some(MachineFact { addresses: Vec::new(), ..machine() });
+        state.machine = Some(MachineFact {
+            addresses: Vec::new(),
+            ..machine()
+        });
     }
     if adopting {
         state.version = None;
@@ -125,7 +151,10 @@ fn standing(phase: Phase) -> Story {
 }
 
 fn host() -> HostRef {
-    HostRef { address: "10.0.0.1".into(), ..HostRef::default() }
+    HostRef {
+        address: "10.0.0.1".into(),
+        ..HostRef::default()
+    }
 }
 
 fn named(name: &str) -> Task {
@@ -146,21 +175,32 @@ fn named(name: &str) -> Task {
             adopt: false,
             generation: 1,
         },
-        "approve-csr" => {
-            Task::ApproveCsr { csr: "csr-1".into(), expect: CsrExpectation::default() }
-        }
-        "close-fence" => Task::CloseFence { machine, node: None, token },
+        "approve-csr" => Task::ApproveCsr {
+            csr: "csr-1".into(),
+            expect: CsrExpectation::default(),
+        },
+        "close-fence" => Task::CloseFence {
+            machine,
+            node: None,
+            token,
+        },
         _ => Task::DeleteMachine { machine, token },
     }
 }
 
 /// One of each input, and the more telling ones in several kinds.
 fn inputs() -> Vec<(String, In)> {
-    let here = || MachineFact { node: Some("win-a".into()), ..machine() };
+    let here = || MachineFact {
+        node: Some("win-a".into()),
+        ..machine()
+    };
     let mut all: Vec<(String, In)> = vec![
         (
             "Machine: another address".into(),
-            saw(MachineFact { addresses: vec!["10.0.0.2".into()], ..here() }),
+            saw(MachineFact {
+                addresses: vec!["10.0.0.2".into()],
+                ..here()
+            }),
         ),
         (
             "Machine: Failed".into(),
@@ -170,18 +210,36 @@ fn inputs() -> Vec<(String, In)> {
                 ..here()
             }),
         ),
-        ("Machine: being deleted".into(), saw(MachineFact { deleting: true, ..here() })),
-        ("Machine: ignore=true".into(), saw(MachineFact { ignored: true, ..here() })),
+        (
+            "Machine: being deleted".into(),
+            saw(MachineFact {
+                deleting: true,
+                ..here()
+            }),
+        ),
+        (
+            "Machine: ignore=true".into(),
+            saw(MachineFact {
+                ignored: true,
+                ..here()
+            }),
+        ),
         ("Machine: gone".into(), machine_gone()),
         ("Node: not Ready".into(), node_is(node())),
         ("Node: Ready".into(), node_is(ready())),
         (
             "Node: cordoned".into(),
-            node_is(dormer_proto::machine::NodeFact { cordoned: true, ..carrying("v1") }),
+            node_is(dormer_proto::machine::NodeFact {
+                cordoned: true,
+                ..carrying("v1")
+            }),
         ),
         (
             "Node: another boot".into(),
-            node_is(dormer_proto::machine::NodeFact { boot_id: "boot-2".into(), ..carrying("v1") }),
+            node_is(dormer_proto::machine::NodeFact {
+                boot_id: "boot-2".into(),
+                ..carrying("v1")
+            }),
         ),
         (
             "Node: another machine's".into(),
@@ -207,11 +265,31 @@ fn inputs() -> Vec<(String, In)> {
         ("planned: restart", planned(Some(ChangeClass::Restart))),
         ("planned: drain", planned(Some(ChangeClass::Drain))),
         ("torn down", Outcome::TornDown),
-        ("csr approved", Outcome::CsrApproved { csr: "csr-1".into() }),
+        (
+            "csr approved",
+            Outcome::CsrApproved {
+                csr: "csr-1".into(),
+            },
+        ),
         ("node marked", Outcome::NodeMarked),
-        ("fence opened", Outcome::FenceOpened { was_cordoned: false }),
-        ("fence refused: the node serves", Outcome::FenceRefused { why: FenceRefusal::NodeServes }),
-        ("fence refused: gone", Outcome::FenceRefused { why: FenceRefusal::Gone }),
+        (
+            "fence opened",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        ),
+        (
+            "fence refused: the node serves",
+            Outcome::FenceRefused {
+                why: FenceRefusal::NodeServes,
+            },
+        ),
+        (
+            "fence refused: gone",
+            Outcome::FenceRefused {
+                why: FenceRefusal::Gone,
+            },
+        ),
         ("fence closed", Outcome::FenceClosed),
         ("evicted, 2 left", evicted(1, 2)),
         ("evicted, 0 left", evicted(1, 0)),
@@ -221,14 +299,36 @@ fn inputs() -> Vec<(String, In)> {
     for (name, outcome) in outcomes {
         all.push((
             format!("done: {name}"),
-            Input::Finished { task: named("delete-machine"), outcome },
+            Input::Finished {
+                task: named("delete-machine"),
+                outcome,
+            },
         ));
     }
-    for name in ["probe", "converge-host", "plan", "approve-csr", "close-fence", "delete-machine"] {
+    for name in [
+        "probe",
+        "converge-host",
+        "plan",
+        "approve-csr",
+        "close-fence",
+        "delete-machine",
+    ] {
         let failure = Failure::lasting("Broken", "it broke");
-        all.push((format!("given up: {name}"), Input::Exhausted { task: named(name), failure }));
+        all.push((
+            format!("given up: {name}"),
+            Input::Exhausted {
+                task: named(name),
+                failure,
+            },
+        ));
     }
-    for timer in [Timer::Again, Timer::Deadline, Timer::Soak, Timer::Drift, Timer::Drain] {
+    for timer in [
+        Timer::Again,
+        Timer::Deadline,
+        Timer::Soak,
+        Timer::Drift,
+        Timer::Drain,
+    ] {
         all.push((format!("timer: {timer:?}"), Input::Fired(timer)));
     }
     let signals = [
@@ -241,17 +341,26 @@ fn inputs() -> Vec<(String, In)> {
         Signal::Approve,
         Signal::Abort,
         Signal::Remove,
-        Signal::Granted { token: LeaseToken(8), marked: false },
+        Signal::Granted {
+            token: LeaseToken(8),
+            marked: false,
+        },
         Signal::Enrol,
         Signal::Replaced { by: None },
     ];
     for signal in signals {
-        let from = Sender::Person { who: "ada".into(), why: String::new() };
+        let from = Sender::Person {
+            who: "ada".into(),
+            why: String::new(),
+        };
         let word = format!("{signal:?}");
         let word = word.split([' ', '{']).next().unwrap_or_default().to_owned();
         all.push((
             format!("signal: {word}"),
-            Input::Signalled { from, signal: work::Signal::Machine(signal) },
+            Input::Signalled {
+                from,
+                signal: work::Signal::Machine(signal),
+            },
         ));
     }
     all
@@ -275,7 +384,11 @@ fn every_phase_and_input_has_an_answer() {
             let to = if story.state.phase == stands.state.phase {
                 "(stays)".to_owned()
             } else {
-                format!("{}: {}", story.state.phase.label(), describe(&story.state.phase))
+                format!(
+                    "{}: {}",
+                    story.state.phase.label(),
+                    describe(&story.state.phase)
+                )
             };
             let asked: Vec<String> = commands.iter().map(show).collect();
             text += &format!("{name} → {to} | {}\n", asked.join("; "));

@@ -91,21 +91,39 @@ impl Lease {
         let gone = matches!(m.phase, ClosingGone | Replaced | Closed);
         let going = gone || matches!(m.phase, Leaving | Deleting | Vanishing);
         // The machines of the beginning are alike: the first that asks is called the first.
-        let first = world.machines[..at].iter().all(|m| m.phase != Serving || m.upgraded);
+        let first = world.machines[..at]
+            .iter()
+            .all(|m| m.phase != Serving || m.upgraded);
         let due = [
             (!m.to_rollout.is_empty(), Event::Deliver(at)),
             (!m.from_rollout.is_empty(), Event::Receive(at)),
-            (m.phase == Serving && !m.upgraded && m.exists && first, Event::Want(at)),
-            (m.phase == Coming && m.exists && !m.deleting, Event::Join(at)),
+            (
+                m.phase == Serving && !m.upgraded && m.exists && first,
+                Event::Want(at),
+            ),
+            (
+                m.phase == Coming && m.exists && !m.deleting,
+                Event::Join(at),
+            ),
             (m.phase == Working, Event::Worked(at)),
             (!m.exists && !gone, Event::See(at)),
             (m.exists && m.deleting && !going, Event::See(at)),
             (m.exists && m.deleting, Event::Vanish(at)),
-            (m.exists && !m.deleting && world.live() > world.replicas, Event::TooMany(at)),
-            (m.phase == Failed && m.exists && !m.deleting, Event::Retry(at)),
+            (
+                m.exists && !m.deleting && world.live() > world.replicas,
+                Event::TooMany(at),
+            ),
+            (
+                m.phase == Failed && m.exists && !m.deleting,
+                Event::Retry(at),
+            ),
             (m.exists && m.served && !m.ready, Event::Recover(at)),
         ];
-        events.extend(due.into_iter().filter(|(due, _)| *due).map(|(_, event)| event));
+        events.extend(
+            due.into_iter()
+                .filter(|(due, _)| *due)
+                .map(|(_, event)| event),
+        );
     }
 
     /// What may go wrong.
@@ -128,12 +146,23 @@ impl Lease {
             let faults = [
                 (left.aborts > 0 && undoes, Event::Abort(at)),
                 (left.deletions > 0 && lives, Event::Delete(at)),
-                (left.failures > 0 && lives && m.phase == Phase::Coming, Event::Fail(at)),
-                (left.outages > 0 && lives && m.served && m.ready, Event::Outage(at)),
+                (
+                    left.failures > 0 && lives && m.phase == Phase::Coming,
+                    Event::Fail(at),
+                ),
+                (
+                    left.outages > 0 && lives && m.served && m.ready,
+                    Event::Outage(at),
+                ),
                 (left.removals > 0 && lives && idle, Event::Remove(at)),
                 (left.asks > 0 && m.phase != Phase::Closed, Event::Ask(at)),
             ];
-            events.extend(faults.into_iter().filter(|(may, _)| *may).map(|(_, event)| event));
+            events.extend(
+                faults
+                    .into_iter()
+                    .filter(|(may, _)| *may)
+                    .map(|(_, event)| event),
+            );
         }
     }
 }
@@ -230,13 +259,22 @@ impl Model for Lease {
 }
 
 fn explore(lease: Lease, until: HasDiscoveries) -> impl Checker<Lease> {
-    lease.checker().threads(2).finish_when(until).spawn_bfs().join()
+    lease
+        .checker()
+        .threads(2)
+        .finish_when(until)
+        .spawn_bfs()
+        .join()
 }
 
 /// Checks `lease` in every order of events.
 fn holds(name: &str, lease: Lease) {
     let checker = explore(lease, HasDiscoveries::AnyFailures);
-    println!("{name}: {} states, {} deep", checker.unique_state_count(), checker.max_depth());
+    println!(
+        "{name}: {} states, {} deep",
+        checker.unique_state_count(),
+        checker.max_depth()
+    );
     checker.assert_properties();
 }
 
@@ -265,12 +303,22 @@ const RECREATE: Lease = Lease {
     faults: CALM,
 };
 
-const IN_PLACE: Lease = Lease { in_place: true, ..RECREATE };
+const IN_PLACE: Lease = Lease {
+    in_place: true,
+    ..RECREATE
+};
 
 #[test]
 fn workers_that_sleep_and_tasks_that_are_given_up_in_place() {
-    let faults = Faults { repeats: 2, aborts: 1, ..CALM };
-    holds("in place, two repeats, one given up", Lease { faults, ..IN_PLACE });
+    let faults = Faults {
+        repeats: 2,
+        aborts: 1,
+        ..CALM
+    };
+    holds(
+        "in place, two repeats, one given up",
+        Lease { faults, ..IN_PLACE },
+    );
 }
 
 #[test]
@@ -285,26 +333,63 @@ fn workers_that_sleep_while_machines_are_replaced() {
 fn three_machines() {
     let faults = Faults { aborts: 1, ..CALM };
     let replicas = 3;
-    holds("in place, three", Lease { replicas, upgrades: 3, faults, ..IN_PLACE });
+    holds(
+        "in place, three",
+        Lease {
+            replicas,
+            upgrades: 3,
+            faults,
+            ..IN_PLACE
+        },
+    );
 }
 
 #[test]
 fn somebody_else_deletes_a_machine() {
-    let faults = Faults { deletions: 1, ..CALM };
-    holds("recreate, one deletion", Lease { upgrades: 1, faults, ..RECREATE });
-    holds("in place, one deletion", Lease { upgrades: 1, stale: true, faults, ..IN_PLACE });
+    let faults = Faults {
+        deletions: 1,
+        ..CALM
+    };
+    holds(
+        "recreate, one deletion",
+        Lease {
+            upgrades: 1,
+            faults,
+            ..RECREATE
+        },
+    );
+    holds(
+        "in place, one deletion",
+        Lease {
+            upgrades: 1,
+            stale: true,
+            faults,
+            ..IN_PLACE
+        },
+    );
 }
 
 #[test]
 fn the_pool_shrinks() {
     let faults = Faults { shrinks: 1, ..CALM };
-    holds("recreate, one fewer", Lease { upgrades: 1, stale: true, faults, ..RECREATE });
+    holds(
+        "recreate, one fewer",
+        Lease {
+            upgrades: 1,
+            stale: true,
+            faults,
+            ..RECREATE
+        },
+    );
     holds("in place, one fewer", Lease { faults, ..IN_PLACE });
 }
 
 #[test]
 fn a_replacement_fails() {
-    let faults = Faults { failures: 1, ..CALM };
+    let faults = Faults {
+        failures: 1,
+        ..CALM
+    };
     holds("recreate, one failure", Lease { faults, ..RECREATE });
 }
 
@@ -312,18 +397,33 @@ fn a_replacement_fails() {
 fn a_node_is_not_ready_for_a_while() {
     let faults = Faults { outages: 1, ..CALM };
     holds("in place, one outage", Lease { faults, ..IN_PLACE });
-    holds("recreate, one outage", Lease { upgrades: 1, stale: true, faults, ..RECREATE });
+    holds(
+        "recreate, one outage",
+        Lease {
+            upgrades: 1,
+            stale: true,
+            faults,
+            ..RECREATE
+        },
+    );
 }
 
 #[test]
 fn a_person_closes_a_run() {
-    let faults = Faults { removals: 1, ..CALM };
+    let faults = Faults {
+        removals: 1,
+        ..CALM
+    };
     holds("recreate, one removal", Lease { faults, ..RECREATE });
 }
 
 #[test]
 fn what_was_said_is_said_again() {
-    let faults = Faults { asks: 2, aborts: 1, ..CALM };
+    let faults = Faults {
+        asks: 2,
+        aborts: 1,
+        ..CALM
+    };
     holds("in place, asked twice", Lease { faults, ..IN_PLACE });
 }
 
@@ -333,15 +433,54 @@ fn larger_bounds() {
         return;
     }
     let two = |faults| Lease { faults, ..RECREATE };
-    let old = |faults| Lease { stale: true, upgrades: 1, faults, ..RECREATE };
-    holds("calm, old views", Lease { stale: true, ..RECREATE });
-    holds("failure, old views", Lease { stale: true, ..two(Faults { failures: 1, ..CALM }) });
+    let old = |faults| Lease {
+        stale: true,
+        upgrades: 1,
+        faults,
+        ..RECREATE
+    };
+    holds(
+        "calm, old views",
+        Lease {
+            stale: true,
+            ..RECREATE
+        },
+    );
+    holds(
+        "failure, old views",
+        Lease {
+            stale: true,
+            ..two(Faults {
+                failures: 1,
+                ..CALM
+            })
+        },
+    );
     holds("two repeats", two(Faults { repeats: 2, ..CALM }));
-    holds("repeat and given up", two(Faults { repeats: 1, aborts: 1, ..CALM }));
+    holds(
+        "repeat and given up",
+        two(Faults {
+            repeats: 1,
+            aborts: 1,
+            ..CALM
+        }),
+    );
     holds("outage", two(Faults { outages: 1, ..CALM }));
     holds("one fewer", two(Faults { shrinks: 1, ..CALM }));
-    holds("deletion", two(Faults { deletions: 1, ..CALM }));
-    holds("deletion, old views", old(Faults { deletions: 1, ..CALM }));
+    holds(
+        "deletion",
+        two(Faults {
+            deletions: 1,
+            ..CALM
+        }),
+    );
+    holds(
+        "deletion, old views",
+        old(Faults {
+            deletions: 1,
+            ..CALM
+        }),
+    );
 }
 
 /// An upgrade is given up while a worker sleeps before its DELETE. The close comes too late to stop it, and has to say
@@ -349,7 +488,11 @@ fn larger_bounds() {
 #[test]
 fn a_close_that_does_not_tell_of_the_deletion_is_not_enough() {
     let faults = Faults { aborts: 1, ..CALM };
-    let lease = Lease { close: Close::TellsNothing, faults, ..RECREATE };
+    let lease = Lease {
+        close: Close::TellsNothing,
+        faults,
+        ..RECREATE
+    };
     let checker = explore(lease, HasDiscoveries::AnyOf([AWAY].into()));
     checker.assert_any_discovery(AWAY);
 }
@@ -359,10 +502,25 @@ fn a_close_that_does_not_tell_of_the_deletion_is_not_enough() {
 fn without_close_two_nodes_are_away() {
     let faults = Faults { repeats: 1, ..CALM };
     for lease in [IN_PLACE, RECREATE] {
-        let faults = if lease.in_place { faults } else { Faults { aborts: 1, ..faults } };
-        let lease = Lease { close: Close::WritesNothing, faults, ..lease };
+        let faults = if lease.in_place {
+            faults
+        } else {
+            Faults {
+                aborts: 1,
+                ..faults
+            }
+        };
+        let lease = Lease {
+            close: Close::WritesNothing,
+            faults,
+            ..lease
+        };
         let checker = explore(lease, HasDiscoveries::AnyOf([AWAY].into()));
         let path = checker.discovery(AWAY).expect("the check cannot fail");
-        assert_eq!(path.last_state().wrong, Some("two nodes away by our doing"), "{lease:?}");
+        assert_eq!(
+            path.last_state().wrong,
+            Some("two nodes away by our doing"),
+            "{lease:?}"
+        );
     }
 }

@@ -29,7 +29,10 @@ fn report() -> MemberReport {
         created: Timestamp(u64::MAX >> 8),
         unavailable: true,
         failed: true,
-        token: Some(TokenMark { token: LeaseToken(u64::MAX >> 8), open: true }),
+        token: Some(TokenMark {
+            token: LeaseToken(u64::MAX >> 8),
+            open: true,
+        }),
         ..serving()
     }
 }
@@ -51,7 +54,10 @@ fn full() -> Pool {
         available: Some(4_999),
         machines: machines.collect(),
     };
-    pool.decide(observed(Fact::Pool(PoolSettings { paused: true, ..PoolSettings::default() })));
+    pool.decide(observed(Fact::Pool(PoolSettings {
+        paused: true,
+        ..PoolSettings::default()
+    })));
     pool.decide(observed(Fact::Owner(fact)));
     for at in 0..MEMBERS_MAX {
         pool.decide(signalled(&uid(at), Signal::Request { report: report() }));
@@ -80,7 +86,11 @@ fn one_member_too_many_is_turned_away_and_named() {
     // There is room again: it is asked to enrol.
     pool.text.clear();
     pool.left(&uid(0), false, 0);
-    assert!(pool.text.contains(&format!("{over}: enrol")), "{}", pool.text);
+    assert!(
+        pool.text.contains(&format!("{over}: enrol")),
+        "{}",
+        pool.text
+    );
     pool.decide(signalled(&over, Signal::Member(report())));
     assert_eq!(pool.state.enrolled(), MEMBERS_MAX);
     assert!(pool.state.view().turned_away.is_empty());
@@ -90,7 +100,11 @@ fn one_member_too_many_is_turned_away_and_named() {
 fn a_machine_that_only_its_owner_names_makes_room() {
     let mut pool = full();
     pool.left(&uid(0), false, 0);
-    let named = OwnedMachine { uid: "named".into(), created: Timestamp(1), deleting: false };
+    let named = OwnedMachine {
+        uid: "named".into(),
+        created: Timestamp(1),
+        deleting: false,
+    };
     let other = |machines| OwnerFact {
         uid: "other".into(),
         name: "other".into(),

@@ -23,7 +23,9 @@ fn holds(pool: &Pool, expected: ExpectFile) {
 fn one_at_a_time() {
     let mut pool = Pool::of(&["a", "b", "c"]);
     pool.request("a").request("b").request("c");
-    pool.member("a", down()).member("a", serving()).release("a", 1);
+    pool.member("a", down())
+        .member("a", serving())
+        .release("a", 1);
     pool.release("b", 2).release("c", 3);
     holds(&pool, expect_file!["rollout_stories/one_at_a_time.txt"]);
 }
@@ -45,8 +47,12 @@ fn as_many_as_the_settings_say() {
     let mut pool = Pool::of(&["a", "b", "c", "d"]);
     pool.limit(MaxUnavailable::Percent(50));
     pool.request("a").request("b").request("c");
-    pool.limit(MaxUnavailable::Count(3)).limit(MaxUnavailable::Count(1));
-    pool.release("a", 1).release("b", 2).request("d").release("c", 3);
+    pool.limit(MaxUnavailable::Count(3))
+        .limit(MaxUnavailable::Count(1));
+    pool.release("a", 1)
+        .release("b", 2)
+        .request("d")
+        .release("c", 3);
     holds(&pool, expect_file!["rollout_stories/as_many.txt"]);
 }
 
@@ -62,9 +68,17 @@ fn a_machine_is_replaced() {
     let mut pool = Pool::of(&["a", "b", "c"]);
     pool.request("a").request("b").member("a", going());
     // The replacement is there before the old Machine is gone, and claims nothing yet.
-    pool.owner(3, &["b", "c", "r@20"], &["a"]).member("r@20", coming(20));
-    pool.replace("a", 1, 20_000).owner(3, &["b", "c", "r@20"], &[]);
-    pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
+    pool.owner(3, &["b", "c", "r@20"], &["a"])
+        .member("r@20", coming(20));
+    pool.replace("a", 1, 20_000)
+        .owner(3, &["b", "c", "r@20"], &[]);
+    pool.member(
+        "r@20",
+        MemberReport {
+            created: Timestamp(20_000),
+            ..serving()
+        },
+    );
     holds(&pool, expect_file!["rollout_stories/replaced.txt"]);
 }
 
@@ -72,8 +86,15 @@ fn a_machine_is_replaced() {
 fn a_replacement_that_serves_before_the_old_machine_is_gone() {
     let mut pool = Pool::of(&["a", "b"]);
     pool.request("a").request("b").member("a", going());
-    pool.owner(2, &["b", "r@20"], &["a"]).member("r@20", coming(20));
-    pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
+    pool.owner(2, &["b", "r@20"], &["a"])
+        .member("r@20", coming(20));
+    pool.member(
+        "r@20",
+        MemberReport {
+            created: Timestamp(20_000),
+            ..serving()
+        },
+    );
     pool.replace("a", 1, 20_000);
     holds(&pool, expect_file!["rollout_stories/replaced_early.txt"]);
 }
@@ -81,12 +102,18 @@ fn a_replacement_that_serves_before_the_old_machine_is_gone() {
 #[test]
 fn the_pool_shrinks_meanwhile() {
     let mut pool = Pool::of(&["a", "b", "c"]);
-    pool.request("a").request("b").request("c").replace("a", 1, 20_000);
+    pool.request("a")
+        .request("b")
+        .request("c")
+        .replace("a", 1, 20_000);
     // An owner that has not yet noticed is not believed to be content.
-    pool.owner(3, &["a", "b", "c"], &[]).owner(3, &["b", "c"], &[]);
+    pool.owner(3, &["a", "b", "c"], &[])
+        .owner(3, &["b", "c"], &[]);
     pool.owner(2, &["b", "c"], &[]);
     // A waiting machine is deleted: its request goes with it, and no replacement comes.
-    pool.owner(1, &["b"], &["c"]).member("c", going()).left("c", true, 30_000);
+    pool.owner(1, &["b"], &["c"])
+        .member("c", going())
+        .left("c", true, 30_000);
     pool.release("b", 2);
     holds(&pool, expect_file!["rollout_stories/shrinks.txt"]);
 }
@@ -96,17 +123,32 @@ fn a_health_check_deletes_a_member() {
     let mut pool = Pool::of(&["a", "b", "c"]);
     pool.member("a", down()).request("b");
     pool.member("a", going()).left("a", true, 20_000);
-    pool.owner(3, &["b", "c", "r@20"], &[]).member("r@20", coming(20));
-    pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
+    pool.owner(3, &["b", "c", "r@20"], &[])
+        .member("r@20", coming(20));
+    pool.member(
+        "r@20",
+        MemberReport {
+            created: Timestamp(20_000),
+            ..serving()
+        },
+    );
     holds(&pool, expect_file!["rollout_stories/health_check.txt"]);
 }
 
 #[test]
 fn a_deletion_that_the_owner_knows_of_first() {
     let mut pool = Pool::of(&["a", "b"]);
-    pool.owner(2, &["b"], &["a"]).request("b").member("r@20", coming(20));
+    pool.owner(2, &["b"], &["a"])
+        .request("b")
+        .member("r@20", coming(20));
     pool.owner(2, &["b", "r@20"], &["a"]);
-    pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
+    pool.member(
+        "r@20",
+        MemberReport {
+            created: Timestamp(20_000),
+            ..serving()
+        },
+    );
     // The gap has ended; the old Machine still counts until it is gone, and leaves no second one.
     pool.member("a", going()).left("a", true, 20_000);
     holds(&pool, expect_file!["rollout_stories/owner_first.txt"]);
@@ -118,7 +160,9 @@ fn all_of_one_second() {
     let mut pool = Pool::of(&["a", "b", "c"]);
     pool.request("a").request("b").replace("a", 1, 1_000);
     pool.owner(3, &["b", "c", "r"], &[]);
-    pool.member("b", serving()).member("r", coming(1)).member("r", serving());
+    pool.member("b", serving())
+        .member("r", coming(1))
+        .member("r", serving());
     holds(&pool, expect_file!["rollout_stories/one_second.txt"]);
 }
 
@@ -130,26 +174,58 @@ fn each_replacement_ends_one() {
     pool.owner(4, &["b", "c", "r@20", "s@60"], &[]);
     pool.member("r@20", coming(20)).member("s@60", coming(60));
     // The younger one fits both, and ends the one that the other does not fit.
-    pool.member("s@60", MemberReport { created: Timestamp(60_000), ..serving() });
-    pool.member("s@60", MemberReport { created: Timestamp(60_000), ..serving() });
-    pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
+    pool.member(
+        "s@60",
+        MemberReport {
+            created: Timestamp(60_000),
+            ..serving()
+        },
+    );
+    pool.member(
+        "s@60",
+        MemberReport {
+            created: Timestamp(60_000),
+            ..serving()
+        },
+    );
+    pool.member(
+        "r@20",
+        MemberReport {
+            created: Timestamp(20_000),
+            ..serving()
+        },
+    );
     holds(&pool, expect_file!["rollout_stories/each_ends_one.txt"]);
 }
 
 #[test]
 fn the_candidates_fail() {
-    let fails = |at| MemberReport { failed: true, ..coming(at) };
+    let fails = |at| MemberReport {
+        failed: true,
+        ..coming(at)
+    };
     let mut pool = Pool::of(&["a", "b", "c"]);
     pool.request("a").request("b").replace("a", 1, 20_000);
-    pool.owner(3, &["b", "c", "r@20"], &[]).member("r@20", fails(20));
+    pool.owner(3, &["b", "c", "r@20"], &[])
+        .member("r@20", fails(20));
     // A retry.
     pool.member("r@20", coming(20)).member("r@20", fails(20));
     // Another candidate.
-    pool.owner(3, &["b", "c", "s@40"], &["r@20"]).member("s@40", fails(40));
+    pool.owner(3, &["b", "c", "s@40"], &["r@20"])
+        .member("s@40", fails(40));
     // The failed one is away anyhow, and may be replaced though the rollout is halted.
-    pool.request_as("s@40", fails(40)).member("s@40", coming(40)).replace("s@40", 2, 60_000);
-    pool.owner(3, &["b", "c", "t@60"], &[]).member("t@60", coming(60));
-    pool.member("t@60", MemberReport { created: Timestamp(60_000), ..serving() });
+    pool.request_as("s@40", fails(40))
+        .member("s@40", coming(40))
+        .replace("s@40", 2, 60_000);
+    pool.owner(3, &["b", "c", "t@60"], &[])
+        .member("t@60", coming(60));
+    pool.member(
+        "t@60",
+        MemberReport {
+            created: Timestamp(60_000),
+            ..serving()
+        },
+    );
     holds(&pool, expect_file!["rollout_stories/candidates_fail.txt"]);
 }
 
@@ -167,7 +243,13 @@ fn the_holder_is_deleted_by_somebody_else() {
     let mut pool = Pool::of(&["a", "b"]);
     pool.request("a").request("b").member("a", going());
     pool.replace("a", 1, 20_000).owner(2, &["b", "r@20"], &[]);
-    pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
+    pool.member(
+        "r@20",
+        MemberReport {
+            created: Timestamp(20_000),
+            ..serving()
+        },
+    );
     holds(&pool, expect_file!["rollout_stories/holder_deleted.txt"]);
 }
 
@@ -177,7 +259,13 @@ fn the_holder_leaves_before_the_grant_reaches_it() {
     pool.request("a").request("b").left("a", true, 20_000);
     pool.refused("a", granted(1), Refusal::Closed);
     pool.owner(2, &["b", "r@20"], &[]);
-    pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
+    pool.member(
+        "r@20",
+        MemberReport {
+            created: Timestamp(20_000),
+            ..serving()
+        },
+    );
     holds(&pool, expect_file!["rollout_stories/left_before_grant.txt"]);
 }
 
@@ -188,17 +276,30 @@ fn a_grant_that_finds_no_taker() {
     // It may have been deleted: a gap, until it is known that a person only closed the run.
     pool.refused("a", granted(1), Refusal::Closed).closed("a");
     // The run is not there (yet): it enrols when it is, and then there is no gap.
-    pool.refused("b", granted(2), Refusal::Unknown).member("b", serving());
+    pool.refused("b", granted(2), Refusal::Unknown)
+        .member("b", serving());
     holds(&pool, expect_file!["rollout_stories/no_taker.txt"]);
 }
 
 #[test]
 fn a_machine_without_owner() {
-    let alone = || MemberReport { owner: None, ..serving() };
+    let alone = || MemberReport {
+        owner: None,
+        ..serving()
+    };
     let mut pool = Pool::of(&["a", "b", "c"]);
-    pool.member("b", alone()).member("c", alone()).request("a").request_as("b", alone());
+    pool.member("b", alone())
+        .member("c", alone())
+        .request("a")
+        .request_as("b", alone());
     // Nobody replaces it: no gap, no wait.
-    let left = Signal::Left { owner: None, gap: true, stays: false, token: None, deleted: None };
+    let left = Signal::Left {
+        owner: None,
+        gap: true,
+        stays: false,
+        token: None,
+        deleted: None,
+    };
     pool.signal("c", "left, a gap, ownerless", left);
     pool.release("a", 1).replace("b", 2, 20_000);
     holds(&pool, expect_file!["rollout_stories/ownerless.txt"]);
@@ -207,8 +308,14 @@ fn a_machine_without_owner() {
 #[test]
 fn an_owner_that_nobody_has_seen() {
     let mut pool = Pool::of(&["a", "b"]);
-    let other = || MemberReport { owner: Some("other".into()), ..serving() };
-    pool.member("a", other()).request_as("a", other()).request("b").replace("a", 1, 20_000);
+    let other = || MemberReport {
+        owner: Some("other".into()),
+        ..serving()
+    };
+    pool.member("a", other())
+        .request_as("a", other())
+        .request("b")
+        .replace("a", 1, 20_000);
     pool.wait_ms(16 * 60_000).fired(Timer::Look);
     holds(&pool, expect_file!["rollout_stories/owner_unknown.txt"]);
 }
@@ -216,7 +323,10 @@ fn an_owner_that_nobody_has_seen() {
 #[test]
 fn an_owner_that_is_deleted_with_its_machines() {
     let mut pool = Pool::of(&["a", "b"]);
-    pool.request("a").owner_gone().member("b", going()).left("b", true, 20_000);
+    pool.request("a")
+        .owner_gone()
+        .member("b", going())
+        .left("b", true, 20_000);
     pool.replace("a", 1, 20_000);
     holds(&pool, expect_file!["rollout_stories/owner_gone.txt"]);
 }
@@ -224,37 +334,65 @@ fn an_owner_that_is_deleted_with_its_machines() {
 #[test]
 fn a_pause() {
     let mut pool = Pool::of(&["a", "b", "c"]);
-    pool.request("a").request("b").person(Signal::Pause).release("a", 1);
+    pool.request("a")
+        .request("b")
+        .person(Signal::Pause)
+        .release("a", 1);
     // Even one that is away is not granted.
     pool.request_as("c", down()).person(Signal::Resume);
-    pool.settings(PoolSettings { paused: true, ..PoolSettings::default() });
-    pool.release("c", 2).member("c", serving()).settings(PoolSettings::default());
+    pool.settings(PoolSettings {
+        paused: true,
+        ..PoolSettings::default()
+    });
+    pool.release("c", 2)
+        .member("c", serving())
+        .settings(PoolSettings::default());
     holds(&pool, expect_file!["rollout_stories/pause.txt"]);
 }
 
 #[test]
 fn without_history() {
-    let closed = |token| TokenMark { token: LeaseToken(token), open: false };
+    let closed = |token| TokenMark {
+        token: LeaseToken(token),
+        open: false,
+    };
     let mut pool = Pool::new();
     // A machine's signal may begin it.
     pool.request("a").settings(PoolSettings::default());
     pool.listed(&["a", "b", "c", "d"]);
-    pool.member("b", MemberReport { token: Some(closed(41)), ..serving() });
+    pool.member(
+        "b",
+        MemberReport {
+            token: Some(closed(41)),
+            ..serving()
+        },
+    );
     // Before it is adopted it says nothing of the Node that it has.
-    pool.member("c", coming(1)).wait_ms(30_000).fired(Timer::Ask);
+    pool.member("c", coming(1))
+        .wait_ms(30_000)
+        .fired(Timer::Ask);
     pool.refused("d", machine::Signal::Enrol, Refusal::Closed);
     pool.member("c", carrying(43)).request_as("c", carrying(43));
-    pool.member("c", down()).member("c", serving()).release("c", 44);
+    pool.member("c", down())
+        .member("c", serving())
+        .release("c", 44);
     holds(&pool, expect_file!["rollout_stories/without_history.txt"]);
 }
 
 #[test]
 fn an_open_token_is_finished_first() {
     let mut pool = Pool::new();
-    pool.limit(MaxUnavailable::Count(3)).listed(&["a", "b", "c"]);
-    pool.member("a", serving()).member("b", carrying(7)).member("c", carrying(9));
-    pool.request("a").request_as("c", carrying(9)).request_as("b", carrying(7));
-    pool.member("c", down()).release("c", 10).member("c", serving());
+    pool.limit(MaxUnavailable::Count(3))
+        .listed(&["a", "b", "c"]);
+    pool.member("a", serving())
+        .member("b", carrying(7))
+        .member("c", carrying(9));
+    pool.request("a")
+        .request_as("c", carrying(9))
+        .request_as("b", carrying(7));
+    pool.member("c", down())
+        .release("c", 10)
+        .member("c", serving());
     pool.member("b", down()).release("b", 11);
     holds(&pool, expect_file!["rollout_stories/open_token.txt"]);
 }
@@ -263,13 +401,20 @@ fn an_open_token_is_finished_first() {
 fn repeats_and_strangers() {
     let mut pool = Pool::of(&["a", "b"]);
     pool.request("a").request("a").request("b").request("b");
-    pool.release("b", 1).release("a", 1).release("a", 1).release("b", 2);
+    pool.release("b", 1)
+        .release("a", 1)
+        .release("a", 1)
+        .release("b", 2);
     // The wish is taken back, twice, and before the grant was known.
     pool.request("a").request("b");
-    pool.signal("b", "withdraw", Signal::Withdraw).signal("b", "withdraw", Signal::Withdraw);
-    pool.signal("a", "withdraw", Signal::Withdraw).release("a", 3);
+    pool.signal("b", "withdraw", Signal::Withdraw)
+        .signal("b", "withdraw", Signal::Withdraw);
+    pool.signal("a", "withdraw", Signal::Withdraw)
+        .release("a", 3);
     // A stranger is asked who it is; what it held is above what is granted next.
-    pool.signal("x", "withdraw", Signal::Withdraw).release("x", 50).request("a");
+    pool.signal("x", "withdraw", Signal::Withdraw)
+        .release("x", 50)
+        .request("a");
     // A machine that is gone leaves once.
     pool.left("b", false, 0).left("b", true, 20_000);
     holds(&pool, expect_file!["rollout_stories/repeats.txt"]);
@@ -280,7 +425,13 @@ fn a_release_of_a_lost_history() {
     let mut pool = Pool::of(&["a", "b", "c"]);
     pool.replace("a", 9, 20_000).request("b");
     pool.owner(3, &["b", "c", "r@20"], &[]);
-    pool.member("r@20", MemberReport { created: Timestamp(20_000), ..serving() });
+    pool.member(
+        "r@20",
+        MemberReport {
+            created: Timestamp(20_000),
+            ..serving()
+        },
+    );
     holds(&pool, expect_file!["rollout_stories/lost_release.txt"]);
 }
 
@@ -291,8 +442,20 @@ fn a_payload_comes_along_its_edges_only() {
     // One that skipped a version waits; it is passed by, and keeps nobody up.
     pool.request_as("a", barred()).request("b").release("b", 1);
     // One that does not serve is no exception; an upgrade that was begun is.
-    pool.member("c", down()).request_as("c", MemberReport { barred: true, ..down() });
-    pool.member("c", MemberReport { barred: true, ..carrying(7) });
+    pool.member("c", down()).request_as(
+        "c",
+        MemberReport {
+            barred: true,
+            ..down()
+        },
+    );
+    pool.member(
+        "c",
+        MemberReport {
+            barred: true,
+            ..carrying(7)
+        },
+    );
     pool.release("c", 8).member("c", serving());
     // A payload that may follow what it carries: the machine says so.
     pool.member("a", serving());
@@ -303,10 +466,15 @@ fn a_payload_comes_along_its_edges_only() {
 fn a_kubelet_that_does_not_fit_the_api_servers_waits_for_them() {
     let mut pool = Pool::of(&["a", "b"]);
     let skew = "kubelet 1.34 is newer than the oldest API server, 1.33";
-    pool.settings(wanting(Terms { skew: Some(skew.into()), ..terms() }));
+    pool.settings(wanting(Terms {
+        skew: Some(skew.into()),
+        ..terms()
+    }));
     pool.request_as("a", barred()).request_as("b", barred());
     // The last API server was upgraded.
-    pool.settings(wanting(terms())).member("a", serving()).member("b", serving());
+    pool.settings(wanting(terms()))
+        .member("a", serving())
+        .member("b", serving());
     holds(&pool, expect_file!["rollout_stories/skew.txt"]);
 }
 
@@ -314,17 +482,35 @@ fn a_kubelet_that_does_not_fit_the_api_servers_waits_for_them() {
 fn one_step_back_is_written_into_the_settings() {
     let mut pool = Pool::of(&["a", "b"]);
     pool.settings(wanting(terms()));
-    pool.person(Signal::Rollback { to: "10.9.0".into() });
-    pool.person(Signal::Rollback { to: "11.0.0".into() }).written("11.0.0", Some("no rights"));
-    pool.person(Signal::Rollback { to: "11.0.0".into() }).written("11.0.0", None);
-    let mut back = wanting(Terms { back_from: Some("11.1.0".into()), ..Terms::default() });
+    pool.person(Signal::Rollback {
+        to: "10.9.0".into(),
+    });
+    pool.person(Signal::Rollback {
+        to: "11.0.0".into(),
+    })
+    .written("11.0.0", Some("no rights"));
+    pool.person(Signal::Rollback {
+        to: "11.0.0".into(),
+    })
+    .written("11.0.0", None);
+    let mut back = wanting(Terms {
+        back_from: Some("11.1.0".into()),
+        ..Terms::default()
+    });
     let old = "11.0.0".to_owned();
     back.terms = [(old.clone(), back.terms["11.1.0"].clone())].into();
-    back.desired.values_mut().for_each(|desired| desired.payload.clone_from(&old));
+    back.desired
+        .values_mut()
+        .for_each(|desired| desired.payload.clone_from(&old));
     pool.settings(back).request("a");
     // Another payload is wanted: the step back is over.
-    let mut next = wanting(Terms { may_follow: vec![old], ..Terms::default() });
-    next.desired.values_mut().for_each(|desired| desired.payload = "11.2.0".into());
+    let mut next = wanting(Terms {
+        may_follow: vec![old],
+        ..Terms::default()
+    });
+    next.desired
+        .values_mut()
+        .for_each(|desired| desired.payload = "11.2.0".into());
     pool.settings(next);
     holds(&pool, expect_file!["rollout_stories/back.txt"]);
 }

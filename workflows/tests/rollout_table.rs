@@ -27,7 +27,9 @@ fn kinds() -> Vec<(&'static str, Make)> {
         ("new", Pool::new),
         ("enrolling", || {
             let mut pool = Pool::new();
-            pool.settings(PoolSettings::default()).listed(&["a", "b"]).request("b");
+            pool.settings(PoolSettings::default())
+                .listed(&["a", "b"])
+                .request("b");
             pool
         }),
         ("idle", || Pool::of(&["a", "b"])),
@@ -44,7 +46,9 @@ fn kinds() -> Vec<(&'static str, Make)> {
         }),
         ("a holds and is being deleted, b waits", || {
             let mut pool = held();
-            pool.member("a", going()).owner(2, &["b", "r"], &["a"]).member("r", coming(1));
+            pool.member("a", going())
+                .owner(2, &["b", "r"], &["a"])
+                .member("r", coming(1));
             pool
         }),
         ("a is to be replaced, b waits", vacant),
@@ -55,7 +59,13 @@ fn kinds() -> Vec<(&'static str, Make)> {
         }),
         ("a is to be replaced, r has failed, b waits", || {
             let mut pool = vacant();
-            pool.member("r", MemberReport { failed: true, ..coming(1) });
+            pool.member(
+                "r",
+                MemberReport {
+                    failed: true,
+                    ..coming(1)
+                },
+            );
             pool
         }),
         ("a is missing, b waits", || {
@@ -67,7 +77,13 @@ fn kinds() -> Vec<(&'static str, Make)> {
             let mut pool = Pool::of(&["b"]);
             let owner = Some("other".to_owned());
             let deleted = Some(Timestamp(1_000));
-            let left = Signal::Left { owner, gap: true, stays: false, token: None, deleted };
+            let left = Signal::Left {
+                owner,
+                gap: true,
+                stays: false,
+                token: None,
+                deleted,
+            };
             pool.signal("a", "left", left);
             pool.request("b").wait_ms(16 * 60_000);
             pool
@@ -121,12 +137,22 @@ fn owner(replicas: u32, uids: &[&str]) -> Input<Rollout> {
 
 fn refused(signal: machine::Signal, why: Refusal) -> Input<Rollout> {
     let to = work::machine_run("a").unwrap();
-    Input::Refused { to, signal: work::Signal::Machine(signal), why }
+    Input::Refused {
+        to,
+        signal: work::Signal::Machine(signal),
+        why,
+    }
 }
 
 fn by_a_person(signal: Signal) -> Input<Rollout> {
-    let from = Sender::Person { who: "ann".into(), why: String::new() };
-    Input::Signalled { from, signal: work::Signal::Rollout(signal) }
+    let from = Sender::Person {
+        who: "ann".into(),
+        why: String::new(),
+    };
+    Input::Signalled {
+        from,
+        signal: work::Signal::Rollout(signal),
+    }
 }
 
 fn inputs() -> Vec<(&'static str, Input<Rollout>)> {
@@ -149,7 +175,10 @@ fn inputs() -> Vec<(&'static str, Input<Rollout>)> {
         token: None,
         deleted: None,
     };
-    let paused = PoolSettings { paused: true, ..PoolSettings::default() };
+    let paused = PoolSettings {
+        paused: true,
+        ..PoolSettings::default()
+    };
     let strange = work::Signal::Machine(machine::Signal::Retry);
     let from = Sender::Run(work::machine_run("a").unwrap());
     vec![
@@ -157,13 +186,31 @@ fn inputs() -> Vec<(&'static str, Input<Rollout>)> {
         ("a serves", signalled("a", Signal::Member(serving()))),
         ("a is down", signalled("a", Signal::Member(down()))),
         ("a has failed", signalled("a", Signal::Member(failed()))),
-        ("a is being deleted", signalled("a", Signal::Member(going()))),
-        ("a carries an open token", signalled("a", Signal::Member(carrying(9)))),
+        (
+            "a is being deleted",
+            signalled("a", Signal::Member(going())),
+        ),
+        (
+            "a carries an open token",
+            signalled("a", Signal::Member(carrying(9))),
+        ),
         ("r serves", signalled("r", Signal::Member(serving()))),
-        ("a asks", signalled("a", Signal::Request { report: serving() })),
-        ("a asks, being down", signalled("a", Signal::Request { report: down() })),
-        ("a asks, being barred", signalled("a", Signal::Request { report: barred() })),
-        ("b asks", signalled("b", Signal::Request { report: serving() })),
+        (
+            "a asks",
+            signalled("a", Signal::Request { report: serving() }),
+        ),
+        (
+            "a asks, being down",
+            signalled("a", Signal::Request { report: down() }),
+        ),
+        (
+            "a asks, being barred",
+            signalled("a", Signal::Request { report: barred() }),
+        ),
+        (
+            "b asks",
+            signalled("b", Signal::Request { report: serving() }),
+        ),
         ("b withdraws", signalled("b", Signal::Withdraw)),
         ("x withdraws", signalled("x", Signal::Withdraw)),
         ("a releases", signalled("a", release(false))),
@@ -172,27 +219,72 @@ fn inputs() -> Vec<(&'static str, Input<Rollout>)> {
         ("a leaves", signalled("a", left(false, None))),
         ("a leaves, its Machine stays", signalled("a", closed)),
         ("a leaves a gap", signalled("a", left(true, None))),
-        ("a leaves with the lease", signalled("a", left(false, Some(LeaseToken(1))))),
+        (
+            "a leaves with the lease",
+            signalled("a", left(false, Some(LeaseToken(1)))),
+        ),
         ("a person pauses", by_a_person(Signal::Pause)),
         ("a person resumes", by_a_person(Signal::Resume)),
-        ("a person goes back", by_a_person(Signal::Rollback { to: "11.0.0".into() })),
+        (
+            "a person goes back",
+            by_a_person(Signal::Rollback {
+                to: "11.0.0".into(),
+            }),
+        ),
         ("a person enrols", by_a_person(Signal::Member(serving()))),
         ("settings", observed(Fact::Pool(PoolSettings::default()))),
-        ("settings, with a payload", observed(Fact::Pool(wanting(terms())))),
+        (
+            "settings, with a payload",
+            observed(Fact::Pool(wanting(terms()))),
+        ),
         ("settings, paused", observed(Fact::Pool(paused))),
         ("the owner has a and b of 2", owner(2, &["a", "b"])),
         ("the owner has b of 2", owner(2, &["b"])),
         ("the owner has b of 1", owner(1, &["b"])),
-        ("the owner is gone", Input::Observed { object: object(SET), fact: None }),
-        ("a and b have a Node", observed(Fact::Listed { with_node: vec!["a".into(), "b".into()] })),
-        ("no Machine has a Node", observed(Fact::Listed { with_node: Vec::new() })),
-        ("a refuses the grant, closed", refused(granted(1), Refusal::Closed)),
-        ("a refuses the grant, unknown", refused(granted(1), Refusal::Unknown)),
-        ("a refuses to enrol, closed", refused(machine::Signal::Enrol, Refusal::Closed)),
-        ("a refuses to enrol, unknown", refused(machine::Signal::Enrol, Refusal::Unknown)),
+        (
+            "the owner is gone",
+            Input::Observed {
+                object: object(SET),
+                fact: None,
+            },
+        ),
+        (
+            "a and b have a Node",
+            observed(Fact::Listed {
+                with_node: vec!["a".into(), "b".into()],
+            }),
+        ),
+        (
+            "no Machine has a Node",
+            observed(Fact::Listed {
+                with_node: Vec::new(),
+            }),
+        ),
+        (
+            "a refuses the grant, closed",
+            refused(granted(1), Refusal::Closed),
+        ),
+        (
+            "a refuses the grant, unknown",
+            refused(granted(1), Refusal::Unknown),
+        ),
+        (
+            "a refuses to enrol, closed",
+            refused(machine::Signal::Enrol, Refusal::Closed),
+        ),
+        (
+            "a refuses to enrol, unknown",
+            refused(machine::Signal::Enrol, Refusal::Unknown),
+        ),
         ("timer Ask", Input::Fired(Timer::Ask)),
         ("timer Look", Input::Fired(Timer::Look)),
-        ("a machine's signal", Input::Signalled { from, signal: strange }),
+        (
+            "a machine's signal",
+            Input::Signalled {
+                from,
+                signal: strange,
+            },
+        ),
     ]
 }
 
@@ -206,7 +298,10 @@ fn table() -> String {
             let mut pool = make();
             let commands = pool.decide(input);
             let after = stands(&pool.state);
-            let told = commands.iter().map(spell).chain((after != before).then_some(after));
+            let told = commands
+                .iter()
+                .map(spell)
+                .chain((after != before).then_some(after));
             let told: Vec<_> = told.collect();
             if told.is_empty() {
                 nothing.push(what);

@@ -73,7 +73,10 @@ pub struct Offer {
 
 impl Offer {
     fn dropped(why: Dropped) -> Self {
-        Self { verdict: Verdict::Dropped(why), answer: None }
+        Self {
+            verdict: Verdict::Dropped(why),
+            answer: None,
+        }
     }
 }
 
@@ -95,7 +98,10 @@ pub(crate) fn no_run<W: Workflow>(ours: Incarnation, letter: &LetterOf<W>) -> Of
         Inbound::Reported(report) => Some(receipt(report, Fate::Late)),
         _ => None,
     };
-    Offer { verdict: Verdict::Dropped(Dropped::NoRun), answer }
+    Offer {
+        verdict: Verdict::Dropped(Dropped::NoRun),
+        answer,
+    }
 }
 
 /// Puts `letter` to the fences of `run`.
@@ -110,7 +116,10 @@ pub(crate) fn pass<W: Workflow>(
     }
     let answers = matches!(letter.body, Inbound::Answered(_));
     if run.outbox.len() >= OUTBOX_MAX && !answers {
-        return Passed::Not(Offer { verdict: Verdict::Later, answer: None });
+        return Passed::Not(Offer {
+            verdict: Verdict::Later,
+            answer: None,
+        });
     }
     match letter.body {
         Inbound::Answered(answer) => answered(run, answer),
@@ -132,7 +141,10 @@ fn unknown<W: Workflow>(letter: &LetterOf<W>) -> Offer {
         Inbound::Reported(report) => Some(receipt(report, Fate::Unknown)),
         _ => None,
     };
-    Offer { verdict: Verdict::Dropped(Dropped::Unknown), answer }
+    Offer {
+        verdict: Verdict::Dropped(Dropped::Unknown),
+        answer,
+    }
 }
 
 fn receipt<O>(report: &TaskReport<O>, fate: Fate) -> Answer {
@@ -151,7 +163,12 @@ fn refuse<S>(run: &RunId, signal: &Signalled<S>, why: Refusal) -> Answer {
 fn answer_signal<S>(run: &RunId, signal: &Signalled<S>, refused: Option<Refusal>) -> Answer {
     Answer::Signal {
         to: signal.from.clone(),
-        answer: SignalAnswer { from: run.clone(), id: signal.id, issued: signal.issued, refused },
+        answer: SignalAnswer {
+            from: run.clone(),
+            id: signal.id,
+            issued: signal.issued,
+            refused,
+        },
     }
 }
 
@@ -171,24 +188,51 @@ fn observed<W: Workflow>(run: &Run<W>, seen: Observation<W::Fact>) -> Passed<W> 
         }
         None => {}
     }
-    let Observation { object, version, fact, .. } = seen;
-    Passed::Event(HistoryEvent::Observed { object, version, fact }, None)
+    let Observation {
+        object,
+        version,
+        fact,
+        ..
+    } = seen;
+    Passed::Event(
+        HistoryEvent::Observed {
+            object,
+            version,
+            fact,
+        },
+        None,
+    )
 }
 
 /// Hash of a fact as encoded; 0 stands for "gone".
 pub(crate) fn digest<W: Workflow>(fact: Option<&W::Fact>) -> u64 {
-    fact.map_or(0, |fact| rmp_serde::to_vec_named(fact).map_or(1, |b| hash64(&b).max(1)))
+    fact.map_or(0, |fact| {
+        rmp_serde::to_vec_named(fact).map_or(1, |b| hash64(&b).max(1))
+    })
 }
 
 fn reported<W: Workflow>(run: &Run<W>, report: TaskReport<W::Outcome>) -> Passed<W> {
-    let TaskReport { ref task, attempt, issued, .. } = report;
-    let key = TaskKey { seq: task.seq, ordinal: task.ordinal };
+    let TaskReport {
+        ref task,
+        attempt,
+        issued,
+        ..
+    } = report;
+    let key = TaskKey {
+        seq: task.seq,
+        ordinal: task.ordinal,
+    };
     let late = Offer {
         verdict: Verdict::Dropped(Dropped::Late),
         answer: Some(receipt(&report, Fate::Late)),
     };
-    let Some(open) = run.task(key) else { return Passed::Not(late) };
-    let TaskPhase::InFlight { issued: expected, .. } = &open.phase else {
+    let Some(open) = run.task(key) else {
+        return Passed::Not(late);
+    };
+    let TaskPhase::InFlight {
+        issued: expected, ..
+    } = &open.phase
+    else {
         return Passed::Not(late);
     };
     if stands(Fence::Attempt) && attempt != open.attempt {
@@ -207,8 +251,20 @@ fn reported<W: Workflow>(run: &Run<W>, report: TaskReport<W::Outcome>) -> Passed
     let TaskKey { seq, ordinal } = key;
     let worker = report.worker;
     let event = match report.result {
-        Ok(outcome) => HistoryEvent::TaskFinished { seq, ordinal, attempt, worker, outcome },
-        Err(failure) => HistoryEvent::TaskFailed { seq, ordinal, attempt, worker, failure },
+        Ok(outcome) => HistoryEvent::TaskFinished {
+            seq,
+            ordinal,
+            attempt,
+            worker,
+            outcome,
+        },
+        Err(failure) => HistoryEvent::TaskFailed {
+            seq,
+            ordinal,
+            attempt,
+            worker,
+            failure,
+        },
     };
     Passed::Event(event, answer)
 }
@@ -223,7 +279,10 @@ fn rang<W: Workflow>(run: &Run<W>, at: Timestamp) -> Passed<W> {
 }
 
 fn signalled<W: Workflow>(run: &Run<W>, signal: Signalled<W::Signal>) -> Passed<W> {
-    let taken = run.taken.get(&signal.from).is_some_and(|highest| *highest >= signal.id);
+    let taken = run
+        .taken
+        .get(&signal.from)
+        .is_some_and(|highest| *highest >= signal.id);
     if taken && stands(Fence::Receipt) {
         return Passed::Not(Offer {
             verdict: Verdict::Dropped(Dropped::Repeat),
@@ -237,12 +296,19 @@ fn signalled<W: Workflow>(run: &Run<W>, signal: Signalled<W::Signal>) -> Passed<
         });
     }
     let answer = answer_signal(&run.id, &signal, None);
-    let Signalled { from, id, signal, .. } = signal;
+    let Signalled {
+        from, id, signal, ..
+    } = signal;
     Passed::Event(HistoryEvent::SignalTaken { from, id, signal }, Some(answer))
 }
 
 fn answered<W: Workflow>(run: &Run<W>, answer: SignalAnswer) -> Passed<W> {
-    let SignalAnswer { from: to, id, issued, refused } = answer;
+    let SignalAnswer {
+        from: to,
+        id,
+        issued,
+        refused,
+    } = answer;
     let Some(open) = run.outbox.iter().find(|out| out.to == to && out.id == id) else {
         return Passed::Not(Offer::dropped(Dropped::Late));
     };
@@ -266,9 +332,24 @@ fn requested<W: Workflow>(run: &Run<W>, request: Request<W::Signal>) -> Passed<W
         return Passed::Not(Offer::dropped(Dropped::StateLeft));
     }
     match request {
-        Request { ask: Ask::Reset { .. }, .. } => Passed::Reset(request),
-        Request { id, who, why, ask: Ask::Signal(signal), .. } => {
-            Passed::Event(HistoryEvent::Requested { id, who, why, signal }, None)
-        }
+        Request {
+            ask: Ask::Reset { .. },
+            ..
+        } => Passed::Reset(request),
+        Request {
+            id,
+            who,
+            why,
+            ask: Ask::Signal(signal),
+            ..
+        } => Passed::Event(
+            HistoryEvent::Requested {
+                id,
+                who,
+                why,
+                signal,
+            },
+            None,
+        ),
     }
 }

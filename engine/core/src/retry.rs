@@ -47,7 +47,10 @@ impl RetryPolicy {
     #[must_use]
     pub fn delay_ms(&self, task: &TaskId, attempt: Attempt) -> u64 {
         let doublings = attempt.0.saturating_sub(1).min(32) as u32;
-        let full = self.first_ms.saturating_mul(1 << doublings).min(self.delay_ms_max);
+        let full = self
+            .first_ms
+            .saturating_mul(1 << doublings)
+            .min(self.delay_ms_max);
         let noise = hash64(format!("{task}#{attempt}").as_bytes());
         full - (full / 2) * (noise % 1_000) / 1_000
     }
@@ -60,21 +63,42 @@ mod tests {
 
     #[test]
     fn delays_grow_to_the_cap_and_repeat_exactly() {
-        let task = TaskId { run: RunId::new("m", "x").unwrap(), seq: Seq(1), ordinal: 0 };
-        let policy = RetryPolicy { first_ms: 100, delay_ms_max: 5_000, ..RetryPolicy::PROMPT };
+        let task = TaskId {
+            run: RunId::new("m", "x").unwrap(),
+            seq: Seq(1),
+            ordinal: 0,
+        };
+        let policy = RetryPolicy {
+            first_ms: 100,
+            delay_ms_max: 5_000,
+            ..RetryPolicy::PROMPT
+        };
         for attempt in 1..60 {
             let full = (100u64 << (attempt - 1).min(10)).min(5_000);
             let delay = policy.delay_ms(&task, Attempt(attempt));
-            assert!(delay <= full && delay >= full / 2, "{attempt}: {delay} of {full}");
+            assert!(
+                delay <= full && delay >= full / 2,
+                "{attempt}: {delay} of {full}"
+            );
             assert_eq!(delay, policy.delay_ms(&task, Attempt(attempt)));
         }
-        let other = TaskId { ordinal: 1, ..task.clone() };
-        assert_ne!(policy.delay_ms(&task, Attempt(9)), policy.delay_ms(&other, Attempt(9)));
+        let other = TaskId {
+            ordinal: 1,
+            ..task.clone()
+        };
+        assert_ne!(
+            policy.delay_ms(&task, Attempt(9)),
+            policy.delay_ms(&other, Attempt(9))
+        );
     }
 
     #[test]
     fn limits_do_not_overflow() {
-        let task = TaskId { run: RunId::new("m", "x").unwrap(), seq: Seq(1), ordinal: 0 };
+        let task = TaskId {
+            run: RunId::new("m", "x").unwrap(),
+            seq: Seq(1),
+            ordinal: 0,
+        };
         let policy = RetryPolicy {
             first_ms: u64::MAX,
             delay_ms_max: u64::MAX / 1_000,

@@ -74,7 +74,11 @@ impl<W: Workflow> OpenTask<W> {
     pub fn deadline(&self) -> Timestamp {
         match &self.phase {
             TaskPhase::InFlight { at, .. } => at
-                .plus_ms(self.policy.attempt_ms_max.saturating_add(self.policy.queue_ms_max))
+                .plus_ms(
+                    self.policy
+                        .attempt_ms_max
+                        .saturating_add(self.policy.queue_ms_max),
+                )
                 .min(self.overall()),
             TaskPhase::Waiting { until, .. } => *until,
         }
@@ -89,7 +93,9 @@ impl<W: Workflow> OpenTask<W> {
     /// Gives the attempt back that ends at `at`, with the time it took and the delay after it: the policy grows by
     /// them. Its number stays, since it fences.
     pub(crate) fn give_back(&mut self, at: Timestamp, delay_ms: u64) {
-        let TaskPhase::InFlight { at: issued, .. } = &self.phase else { return };
+        let TaskPhase::InFlight { at: issued, .. } = &self.phase else {
+            return;
+        };
         let ms = at.since_ms(*issued).saturating_add(delay_ms);
         self.policy.attempts_max = self.policy.attempts_max.saturating_add(1);
         self.policy.overall_ms_max = self.policy.overall_ms_max.saturating_add(ms);
@@ -192,7 +198,9 @@ impl<W: Workflow> Run<W> {
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         let timers = self.timers.values().copied();
-        timers.chain(self.tasks.iter().map(OpenTask::deadline)).min()
+        timers
+            .chain(self.tasks.iter().map(OpenTask::deadline))
+            .min()
     }
 
     /// Whether nothing is outstanding but, perhaps, its alarm: no task in flight, no signal without receipt.
@@ -205,7 +213,11 @@ impl<W: Workflow> Run<W> {
     /// The id of one of its tasks.
     #[must_use]
     pub fn task_id(&self, key: TaskKey) -> TaskId {
-        TaskId { run: self.id.clone(), seq: key.seq, ordinal: key.ordinal }
+        TaskId {
+            run: self.id.clone(),
+            seq: key.seq,
+            ordinal: key.ordinal,
+        }
     }
 
     /// The task `key`, if it is still open.
@@ -218,7 +230,9 @@ impl<W: Workflow> Run<W> {
     #[must_use]
     pub fn order(&self, key: TaskKey, incarnation: Incarnation) -> Option<TaskOrder<W::Task>> {
         let task = self.task(key)?;
-        let TaskPhase::InFlight { at, issued } = &task.phase else { return None };
+        let TaskPhase::InFlight { at, issued } = &task.phase else {
+            return None;
+        };
         Some(TaskOrder {
             task: self.task_id(key),
             attempt: task.attempt,
@@ -234,7 +248,9 @@ impl<W: Workflow> Run<W> {
     /// The signals that are under way: the oldest to each receiver; the next goes out after its receipt.
     pub fn under_way(&self) -> impl Iterator<Item = &Outgoing<W>> {
         self.outbox.iter().enumerate().filter_map(|(at, signal)| {
-            let first = self.outbox[..at].iter().all(|earlier| earlier.to != signal.to);
+            let first = self.outbox[..at]
+                .iter()
+                .all(|earlier| earlier.to != signal.to);
             first.then_some(signal)
         })
     }
@@ -285,6 +301,8 @@ mod pairs {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<BTreeMap<ObjectRef, FactMark>, D::Error> {
-        Ok(Vec::<(ObjectRef, FactMark)>::deserialize(from)?.into_iter().collect())
+        Ok(Vec::<(ObjectRef, FactMark)>::deserialize(from)?
+            .into_iter()
+            .collect())
     }
 }

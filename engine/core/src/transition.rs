@@ -41,8 +41,16 @@ impl Effects {
     pub fn outstanding<W: Workflow>(run: &Run<W>) -> Self {
         let in_flight = |task: &&OpenTask<W>| matches!(task.phase, TaskPhase::InFlight { .. });
         Self {
-            orders: run.tasks.iter().filter(in_flight).map(|task| task.key).collect(),
-            signals: run.under_way().map(|out| (out.to.clone(), out.id)).collect(),
+            orders: run
+                .tasks
+                .iter()
+                .filter(in_flight)
+                .map(|task| task.key)
+                .collect(),
+            signals: run
+                .under_way()
+                .map(|out| (out.to.clone(), out.id))
+                .collect(),
             // Never cleared by a reader, whose record may be an older one: what rings in vain clears itself.
             alarm: run.deadline().map(Some),
             answers: Vec::new(),
@@ -116,12 +124,16 @@ impl<W: Workflow> Transition<W> {
     pub fn offer(&mut self, ours: Incarnation, letter: LetterOf<W>) -> Offer {
         match fence::pass(&self.run, self.at, ours, letter) {
             Passed::Not(offer) => offer,
-            Passed::Reset(_) => {
-                Offer { verdict: Verdict::Dropped(Dropped::NoSuchRecord), answer: None }
-            }
+            Passed::Reset(_) => Offer {
+                verdict: Verdict::Dropped(Dropped::NoSuchRecord),
+                answer: None,
+            },
             Passed::Event(event, answer) => {
                 self.apply(event);
-                Offer { verdict: Verdict::Taken, answer }
+                Offer {
+                    verdict: Verdict::Taken,
+                    answer,
+                }
             }
         }
     }
@@ -133,14 +145,28 @@ impl<W: Workflow> Transition<W> {
             incarnation: None,
             body: Inbound::Requested(request),
         };
-        let said = |why| Offer { verdict: Verdict::Dropped(why), answer: None };
+        let said = |why| Offer {
+            verdict: Verdict::Dropped(why),
+            answer: None,
+        };
         match fence::pass(&self.run, self.at, Incarnation::default(), letter) {
             Passed::Not(offer) => offer,
             Passed::Event(..) => said(Dropped::NoSuchRecord),
-            Passed::Reset(Request { id, who, why, ask, .. }) => match (ask, then) {
+            Passed::Reset(Request {
+                id, who, why, ask, ..
+            }) => match (ask, then) {
                 (Ask::Reset { to }, Some(then)) => {
-                    self.apply(HistoryEvent::Reset { id, who, why, to, then });
-                    Offer { verdict: Verdict::Taken, answer: None }
+                    self.apply(HistoryEvent::Reset {
+                        id,
+                        who,
+                        why,
+                        to,
+                        then,
+                    });
+                    Offer {
+                        verdict: Verdict::Taken,
+                        answer: None,
+                    }
                 }
                 _ => said(Dropped::NoSuchRecord),
             },
@@ -180,7 +206,8 @@ impl<W: Workflow> Transition<W> {
         // Only what is still open is carried out: a later event of the same record may have ended it.
         let run = &self.run;
         self.effects.orders.retain(|key| {
-            run.task(*key).is_some_and(|task| matches!(task.phase, TaskPhase::InFlight { .. }))
+            run.task(*key)
+                .is_some_and(|task| matches!(task.phase, TaskPhase::InFlight { .. }))
         });
         self.effects.signals = fresh_signals(run, std::mem::take(&mut self.effects.signals));
         let record = Record {
@@ -199,36 +226,70 @@ impl<W: Workflow> Transition<W> {
         self.events.push(event.clone());
         match event {
             HistoryEvent::Started => self.decide(Input::Started),
-            HistoryEvent::Observed { object, version, fact } => {
+            HistoryEvent::Observed {
+                object,
+                version,
+                fact,
+            } => {
                 let digest = fence::digest::<W>(fact.as_ref());
                 make_room(&mut self.run.facts);
-                self.run.facts.insert(object.clone(), FactMark { version, digest });
+                self.run
+                    .facts
+                    .insert(object.clone(), FactMark { version, digest });
                 self.decide(Input::Observed { object, fact });
             }
-            HistoryEvent::TaskFinished { seq, ordinal, outcome, .. } => {
+            HistoryEvent::TaskFinished {
+                seq,
+                ordinal,
+                outcome,
+                ..
+            } => {
                 if let Some(task) = self.close_task(TaskKey { seq, ordinal }) {
-                    self.decide(Input::Finished { task: task.body, outcome });
+                    self.decide(Input::Finished {
+                        task: task.body,
+                        outcome,
+                    });
                 }
             }
-            HistoryEvent::TaskFailed { seq, ordinal, failure, .. } => {
+            HistoryEvent::TaskFailed {
+                seq,
+                ordinal,
+                failure,
+                ..
+            } => {
                 self.fail_attempt(TaskKey { seq, ordinal }, failure);
             }
             HistoryEvent::Rang => self.ring(),
             HistoryEvent::SignalTaken { from, id, signal } => {
                 self.run.taken.insert(from.clone(), id);
-                self.decide(Input::Signalled { from: Sender::Run(from), signal });
+                self.decide(Input::Signalled {
+                    from: Sender::Run(from),
+                    signal,
+                });
             }
             HistoryEvent::SignalReceipted { to, id } => {
                 self.close_signal(&to, id);
             }
             HistoryEvent::SignalRefused { to, id, why } => {
                 if let Some(signal) = self.close_signal(&to, id) {
-                    self.decide(Input::Refused { to, signal: signal.signal, why });
+                    self.decide(Input::Refused {
+                        to,
+                        signal: signal.signal,
+                        why,
+                    });
                 }
             }
-            HistoryEvent::Requested { id, who, why, signal } => {
+            HistoryEvent::Requested {
+                id,
+                who,
+                why,
+                signal,
+            } => {
                 self.remember_request(id);
-                self.decide(Input::Signalled { from: Sender::Person { who, why }, signal });
+                self.decide(Input::Signalled {
+                    from: Sender::Person { who, why },
+                    signal,
+                });
             }
             HistoryEvent::Reset { id, then, .. } => {
                 self.remember_request(id);
@@ -243,7 +304,11 @@ impl<W: Workflow> Transition<W> {
         }
         let state = std::mem::take(&mut self.run.state);
         let label = W::label(&state);
-        let now = Now { run: &self.run.id, seq: self.run.seq, at: self.at };
+        let now = Now {
+            run: &self.run.id,
+            seq: self.run.seq,
+            at: self.at,
+        };
         let decision = W::decide(now, state, input);
         self.carry(label, decision);
     }
@@ -251,7 +316,10 @@ impl<W: Workflow> Transition<W> {
     fn carry(&mut self, was: &'static str, decision: Decision<W>) {
         self.run.state = decision.state;
         if W::label(&self.run.state) != was || self.run.entered.seq == Seq(0) {
-            self.run.entered = Entered { seq: self.run.seq, at: self.at };
+            self.run.entered = Entered {
+                seq: self.run.seq,
+                at: self.at,
+            };
         }
         for command in decision.commands {
             self.command(command);
@@ -285,9 +353,15 @@ impl<W: Workflow> Transition<W> {
     fn open_task(&mut self, body: W::Task, policy: crate::RetryPolicy) {
         if self.run.tasks.len() >= TASKS_MAX {
             let failure = Failure::lasting("TooManyTasks", format!("{TASKS_MAX} tasks are open"));
-            return self.decide(Input::Exhausted { task: body, failure });
+            return self.decide(Input::Exhausted {
+                task: body,
+                failure,
+            });
         }
-        let key = TaskKey { seq: self.run.seq, ordinal: self.tasks };
+        let key = TaskKey {
+            seq: self.run.seq,
+            ordinal: self.tasks,
+        };
         self.tasks += 1;
         self.run.tasks.push(OpenTask {
             key,
@@ -296,7 +370,10 @@ impl<W: Workflow> Transition<W> {
             first_at: self.at,
             attempt: Attempt(1),
             episode: self.run.episode().map_or(Seq(0), |episode| episode.seq),
-            phase: TaskPhase::InFlight { at: self.at, issued: None },
+            phase: TaskPhase::InFlight {
+                at: self.at,
+                issued: None,
+            },
         });
         self.effects.orders.push(key);
     }
@@ -310,8 +387,13 @@ impl<W: Workflow> Transition<W> {
     fn fail_attempt(&mut self, key: TaskKey, failure: Failure) {
         let id = self.run.task_id(key);
         let at = self.at;
-        let Some(task) = self.run.tasks.iter_mut().find(|task| task.key == key) else { return };
-        let mut delay = task.policy.delay_ms(&id, task.attempt).max(failure.after_ms.unwrap_or(0));
+        let Some(task) = self.run.tasks.iter_mut().find(|task| task.key == key) else {
+            return;
+        };
+        let mut delay = task
+            .policy
+            .delay_ms(&id, task.attempt)
+            .max(failure.after_ms.unwrap_or(0));
         if failure.uncounted {
             delay = failure.after_ms.unwrap_or(task.policy.first_ms);
             task.give_back(at, delay);
@@ -323,7 +405,10 @@ impl<W: Workflow> Transition<W> {
             return;
         }
         if let Some(task) = self.close_task(key) {
-            self.decide(Input::Exhausted { task: task.body, failure });
+            self.decide(Input::Exhausted {
+                task: task.body,
+                failure,
+            });
         }
     }
 
@@ -339,8 +424,18 @@ impl<W: Workflow> Transition<W> {
 
     fn work_off_one(&mut self) -> bool {
         let at = self.at;
-        let timer = self.run.timers.iter().map(|(timer, due)| (*due, *timer)).min_by_key(|t| t.0);
-        let task = self.run.tasks.iter().map(|task| (task.deadline(), task.key)).min();
+        let timer = self
+            .run
+            .timers
+            .iter()
+            .map(|(timer, due)| (*due, *timer))
+            .min_by_key(|t| t.0);
+        let task = self
+            .run
+            .tasks
+            .iter()
+            .map(|task| (task.deadline(), task.key))
+            .min();
         match (timer, task) {
             (Some((due, timer)), task) if due <= at && task.is_none_or(|task| due <= task.0) => {
                 self.run.timers.remove(&timer);
@@ -357,7 +452,9 @@ impl<W: Workflow> Transition<W> {
 
     fn task_due(&mut self, key: TaskKey) {
         let at = self.at;
-        let Some(task) = self.run.tasks.iter_mut().find(|task| task.key == key) else { return };
+        let Some(task) = self.run.tasks.iter_mut().find(|task| task.key == key) else {
+            return;
+        };
         match &task.phase {
             TaskPhase::Waiting { .. } => {
                 task.attempt = task.attempt.next();
@@ -373,14 +470,26 @@ impl<W: Workflow> Transition<W> {
     }
 
     fn send(&mut self, to: RunId, signal: W::Signal) {
-        let id = SignalId { seq: self.run.seq, ordinal: self.signals };
+        let id = SignalId {
+            seq: self.run.seq,
+            ordinal: self.signals,
+        };
         self.signals += 1;
         self.effects.signals.push((to.clone(), id));
-        self.run.outbox.push(Outgoing { to, id, issued: None, signal });
+        self.run.outbox.push(Outgoing {
+            to,
+            id,
+            issued: None,
+            signal,
+        });
     }
 
     fn close_signal(&mut self, to: &RunId, id: SignalId) -> Option<Outgoing<W>> {
-        let at = self.run.outbox.iter().position(|out| out.to == *to && out.id == id)?;
+        let at = self
+            .run
+            .outbox
+            .iter()
+            .position(|out| out.to == *to && out.id == id)?;
         let closed = self.run.outbox.remove(at);
         // The next one to the same receiver may go out now.
         if let Some(next) = self.run.outbox.iter().find(|out| out.to == *to) {
@@ -404,10 +513,17 @@ impl<W: Workflow> Transition<W> {
         self.run.tasks.clear();
         self.run.timers.clear();
         let current = std::mem::take(&mut self.run.state);
-        let now = Now { run: &self.run.id, seq: self.run.seq, at: self.at };
+        let now = Now {
+            run: &self.run.id,
+            seq: self.run.seq,
+            at: self.at,
+        };
         let decision = W::reset(now, then, &current);
         // A reset always enters a state, even one of the same name.
-        self.run.entered = Entered { seq: self.run.seq, at: self.at };
+        self.run.entered = Entered {
+            seq: self.run.seq,
+            at: self.at,
+        };
         let label = W::label(&decision.state);
         self.carry(label, decision);
     }
@@ -427,7 +543,12 @@ impl<W: Workflow> Transition<W> {
     }
 
     fn end_episode(&mut self, result: String) {
-        if let Some(episode) = self.run.episodes.back_mut().filter(|episode| episode.to.is_none()) {
+        if let Some(episode) = self
+            .run
+            .episodes
+            .back_mut()
+            .filter(|episode| episode.to.is_none())
+        {
             episode.to = Some(self.at);
             episode.result = dormer_proto::message::cut(result);
         }
@@ -473,10 +594,16 @@ fn fresh_signals<W: Workflow>(
     if wanted.is_empty() {
         return wanted;
     }
-    let first: BTreeMap<&RunId, SignalId> =
-        run.outbox.iter().rev().map(|out| (&out.to, out.id)).collect();
-    let mut fresh: Vec<_> =
-        wanted.into_iter().filter(|(to, id)| first.get(to) == Some(id)).collect();
+    let first: BTreeMap<&RunId, SignalId> = run
+        .outbox
+        .iter()
+        .rev()
+        .map(|out| (&out.to, out.id))
+        .collect();
+    let mut fresh: Vec<_> = wanted
+        .into_iter()
+        .filter(|(to, id)| first.get(to) == Some(id))
+        .collect();
     fresh.dedup();
     fresh
 }
@@ -486,8 +613,10 @@ fn make_room(facts: &mut BTreeMap<dormer_proto::message::ObjectRef, FactMark>) {
     if facts.len() < FACTS_MAX {
         return;
     }
-    let gone =
-        facts.iter().filter(|(_, mark)| mark.digest == 0).min_by_key(|(_, mark)| mark.version);
+    let gone = facts
+        .iter()
+        .filter(|(_, mark)| mark.digest == 0)
+        .min_by_key(|(_, mark)| mark.version);
     if let Some(object) = gone.map(|(object, _)| object.clone()) {
         facts.remove(&object);
     }

@@ -171,7 +171,10 @@ impl<W: Workflow> Decision<W> {
     /// The run is now in `state`.
     #[must_use]
     pub fn to(state: W::State) -> Self {
-        Self { state, commands: Vec::new() }
+        Self {
+            state,
+            commands: Vec::new(),
+        }
     }
 
     /// … and this follows.

@@ -43,18 +43,20 @@ impl Workflow for Toy {
     fn decide(_: Now<'_>, mut state: Toy, input: Input<Toy>) -> Decision<Toy> {
         let (heard, command) = match input {
             Input::Started => ("started".to_owned(), None),
-            Input::Observed { fact, .. } => {
-                (format!("fact {fact:?}"), fact.map(|f| Command::Run(f, RetryPolicy::PROMPT)))
-            }
+            Input::Observed { fact, .. } => (
+                format!("fact {fact:?}"),
+                fact.map(|f| Command::Run(f, RetryPolicy::PROMPT)),
+            ),
             Input::Finished { outcome, .. } => (format!("done {outcome}"), None),
             Input::Exhausted { failure, .. } => (format!("exhausted {}", failure.code), None),
             Input::Fired(timer) => (format!("fired {timer:?}"), None),
             Input::Signalled { signal, .. } if signal == "end" => {
                 ("end".to_owned(), Some(Command::Complete))
             }
-            Input::Signalled { signal, .. } if signal == "tell" => {
-                ("tell".to_owned(), Some(Command::Signal(other(), "hello".into())))
-            }
+            Input::Signalled { signal, .. } if signal == "tell" => (
+                "tell".to_owned(),
+                Some(Command::Signal(other(), "hello".into())),
+            ),
             Input::Signalled { signal, .. } => (signal, Some(Command::StartTimer(Wait::A, 1_000))),
             Input::Refused { signal, .. } => (format!("refused {signal}"), None),
         };
@@ -80,22 +82,41 @@ fn other() -> RunId {
 }
 
 fn object() -> ObjectRef {
-    ObjectRef { cluster: String::new(), kind: "Machine".into(), uid: "u".into() }
+    ObjectRef {
+        cluster: String::new(),
+        kind: "Machine".into(),
+        uid: "u".into(),
+    }
 }
 
 fn letter(body: Inbound<u32, u32, String>) -> LetterOf<Toy> {
-    Letter { run: toy(), incarnation: Some(OURS), body }
+    Letter {
+        run: toy(),
+        incarnation: Some(OURS),
+        body,
+    }
 }
 
 fn fact(epoch: u64, resource: u64, fact: Option<u32>) -> LetterOf<Toy> {
-    let version = Version { epoch: Epoch(epoch), resource };
-    letter(Inbound::Observed(Observation { object: object(), version, fact, may_start: true }))
+    let version = Version {
+        epoch: Epoch(epoch),
+        resource,
+    };
+    letter(Inbound::Observed(Observation {
+        object: object(),
+        version,
+        fact,
+        may_start: true,
+    }))
 }
 
 fn signal(id: u64, text: &str) -> LetterOf<Toy> {
     letter(Inbound::Signalled(Signalled {
         from: other(),
-        id: SignalId { seq: Seq(id), ordinal: 0 },
+        id: SignalId {
+            seq: Seq(id),
+            ordinal: 0,
+        },
         issued: Sum(1),
         signal: text.into(),
     }))
@@ -103,10 +124,17 @@ fn signal(id: u64, text: &str) -> LetterOf<Toy> {
 
 fn report(run: &Run<Toy>, attempt: u64, result: Result<u32, Failure>) -> LetterOf<Toy> {
     let task = run.tasks.first().map_or(Seq(1), |task| task.key.seq);
-    let issued =
-        run.tasks.first().and_then(|t| run.order(t.key, OURS)).map_or(Sum(0), |o| o.issued);
+    let issued = run
+        .tasks
+        .first()
+        .and_then(|t| run.order(t.key, OURS))
+        .map_or(Sum(0), |o| o.issued);
     letter(Inbound::Reported(TaskReport {
-        task: TaskId { run: toy(), seq: task, ordinal: 0 },
+        task: TaskId {
+            run: toy(),
+            seq: task,
+            ordinal: 0,
+        },
         attempt: Attempt(attempt),
         issued,
         worker: "w".into(),
@@ -164,7 +192,10 @@ fn a_fact_begins_a_run_and_orders_its_task() {
     assert_eq!(verdict, Verdict::Taken);
     assert_eq!(world.heard(), ["started", "fact Some(3)"]);
     let order = world.run().order(effects.orders[0], OURS).unwrap();
-    assert_eq!((order.attempt, order.body, order.issued), (Attempt(1), 3, world.run().sum));
+    assert_eq!(
+        (order.attempt, order.body, order.issued),
+        (Attempt(1), 3, world.run().sum)
+    );
 }
 
 #[test]
@@ -175,10 +206,23 @@ fn equal_and_stale_facts_make_no_record_and_a_newer_epoch_wins() {
         Verdict::Dropped(why) => why,
         other => panic!("{other:?}"),
     };
-    assert_eq!(dropped(world.tell(11, fact(1, 9, Some(3))).0), Dropped::Equal);
-    assert_eq!(dropped(world.tell(12, fact(1, 4, Some(8))).0), Dropped::Late);
-    assert_eq!(world.tell(13, fact(2, 1, Some(8))).0, Verdict::Taken, "etcd was restored");
-    assert_eq!(dropped(world.tell(14, fact(1, 99, Some(3))).0), Dropped::Late);
+    assert_eq!(
+        dropped(world.tell(11, fact(1, 9, Some(3))).0),
+        Dropped::Equal
+    );
+    assert_eq!(
+        dropped(world.tell(12, fact(1, 4, Some(8))).0),
+        Dropped::Late
+    );
+    assert_eq!(
+        world.tell(13, fact(2, 1, Some(8))).0,
+        Verdict::Taken,
+        "etcd was restored"
+    );
+    assert_eq!(
+        dropped(world.tell(14, fact(1, 99, Some(3))).0),
+        Dropped::Late
+    );
     assert_eq!(world.tell(15, fact(2, 2, None)).0, Verdict::Taken);
     assert_eq!(world.heard().last().unwrap(), "fact None");
 }
@@ -197,8 +241,14 @@ fn a_straggler_changes_nothing() {
     assert_eq!(verdict, Verdict::Dropped(Dropped::Late));
     assert!(matches!(answer, Some(Answer::Report(receipt)) if receipt.fate == Fate::Late));
     let (_, _, effects) = world.tell(due.0, letter(Inbound::Rang));
-    assert_eq!(world.run().order(effects.orders[0], OURS).unwrap().attempt, Attempt(2));
-    assert_eq!(world.tell(due.0 + 1, second).0, Verdict::Dropped(Dropped::Late));
+    assert_eq!(
+        world.run().order(effects.orders[0], OURS).unwrap().attempt,
+        Attempt(2)
+    );
+    assert_eq!(
+        world.tell(due.0 + 1, second).0,
+        Verdict::Dropped(Dropped::Late)
+    );
     let third = report(world.run(), 2, Ok(6));
     assert_eq!(world.tell(due.0 + 2, third).0, Verdict::Taken);
     assert_eq!(world.heard().last().unwrap(), "done 6");
@@ -221,22 +271,37 @@ fn an_attempt_that_is_given_back_costs_neither_itself_nor_its_time() {
     let mut now = 10;
     for attempt in 1..=100 {
         now += 240_000;
-        let lacking = Failure { uncounted: true, ..Failure::transient("NoKey", "no key") };
+        let lacking = Failure {
+            uncounted: true,
+            ..Failure::transient("NoKey", "no key")
+        };
         let report = report(world.run(), attempt, Err(lacking));
         assert_eq!(world.tell(now, report).0, Verdict::Taken);
         now = world.run().deadline().unwrap().0;
         world.tell(now, letter(Inbound::Rang));
     }
-    assert_eq!(world.heard().last().unwrap(), "fact Some(3)", "nothing is exhausted");
+    assert_eq!(
+        world.heard().last().unwrap(),
+        "fact Some(3)",
+        "nothing is exhausted"
+    );
     for attempt in 101..=106 {
-        let report = report(world.run(), attempt, Err(Failure::transient("Slow", "slow")));
+        let report = report(
+            world.run(),
+            attempt,
+            Err(Failure::transient("Slow", "slow")),
+        );
         assert_eq!(world.tell(now, report).0, Verdict::Taken);
         if let Some(due) = world.run().deadline() {
             now = due.0;
             world.tell(now, letter(Inbound::Rang));
         }
     }
-    assert_eq!(world.heard().last().unwrap(), "exhausted Slow", "the six that count");
+    assert_eq!(
+        world.heard().last().unwrap(),
+        "exhausted Slow",
+        "the six that count"
+    );
 }
 
 #[test]
@@ -246,7 +311,10 @@ fn an_attempt_without_answer_is_given_up_at_its_limits_and_the_task_at_its_own()
     let mut rings = 0;
     while !world.run().tasks.is_empty() {
         let due = world.run().deadline().unwrap();
-        assert_eq!(world.tell(due.0 - 1, letter(Inbound::Rang)).0, Verdict::Dropped(Dropped::Late));
+        assert_eq!(
+            world.tell(due.0 - 1, letter(Inbound::Rang)).0,
+            Verdict::Dropped(Dropped::Late)
+        );
         world.tell(due.0, letter(Inbound::Rang));
         rings += 1;
         assert!(rings < 50);
@@ -260,7 +328,10 @@ fn an_old_alarm_does_not_end_a_new_wait() {
     world.tell(10, signal(1, "wait"));
     world.tell(500, signal(2, "wait again"));
     // The alarm of the first wait rings at 1,010; the wait on record ends at 1,500.
-    assert_eq!(world.tell(1_010, letter(Inbound::Rang)).0, Verdict::Dropped(Dropped::Late));
+    assert_eq!(
+        world.tell(1_010, letter(Inbound::Rang)).0,
+        Verdict::Dropped(Dropped::Late)
+    );
     let (_, _, effects) = world.tell(1_500, letter(Inbound::Rang));
     assert_eq!(world.heard().last().unwrap(), "fired A");
     assert_eq!(effects.alarm, Some(None));
@@ -272,7 +343,9 @@ fn a_repeated_signal_is_receipted_and_not_taken_again() {
     world.tell(10, signal(1, "x"));
     let (verdict, answer, _) = world.tell(11, signal(1, "x"));
     assert_eq!(verdict, Verdict::Dropped(Dropped::Repeat));
-    let Some(Answer::Signal { to, answer }) = answer else { panic!() };
+    let Some(Answer::Signal { to, answer }) = answer else {
+        panic!()
+    };
     assert_eq!((to, answer.refused), (other(), None));
 }
 
@@ -283,12 +356,21 @@ fn a_closed_run_refuses_signals_but_still_hears_answers() {
     world.tell(11, signal(2, "end"));
     let (verdict, answer, _) = world.tell(12, signal(3, "more"));
     assert_eq!(verdict, Verdict::Dropped(Dropped::Closed));
-    let Some(Answer::Signal { answer, .. }) = answer else { panic!() };
+    let Some(Answer::Signal { answer, .. }) = answer else {
+        panic!()
+    };
     assert_eq!(answer.refused, Some(Refusal::Closed));
     let out = &world.run().outbox[0];
-    let answer =
-        SignalAnswer { from: other(), id: out.id, issued: out.issued.unwrap(), refused: None };
-    assert_eq!(world.tell(13, letter(Inbound::Answered(answer))).0, Verdict::Taken);
+    let answer = SignalAnswer {
+        from: other(),
+        id: out.id,
+        issued: out.issued.unwrap(),
+        refused: None,
+    };
+    assert_eq!(
+        world.tell(13, letter(Inbound::Answered(answer))).0,
+        Verdict::Taken
+    );
     assert!(world.run().outbox.is_empty());
 }
 
@@ -300,7 +382,12 @@ fn one_signal_to_a_receiver_is_under_way_and_the_next_follows_its_receipt() {
     let (_, _, second) = world.tell(11, signal(2, "tell"));
     assert!(second.signals.is_empty());
     let out = world.run().outbox[0].clone();
-    let wrong = SignalAnswer { from: other(), id: out.id, issued: Sum(99), refused: None };
+    let wrong = SignalAnswer {
+        from: other(),
+        id: out.id,
+        issued: Sum(99),
+        refused: None,
+    };
     assert_eq!(
         world.tell(12, letter(Inbound::Answered(wrong))).0,
         Verdict::Dropped(Dropped::Unknown)
@@ -312,7 +399,11 @@ fn one_signal_to_a_receiver_is_under_way_and_the_next_follows_its_receipt() {
         refused: Some(Refusal::Unknown),
     };
     let (_, _, third) = world.tell(13, letter(Inbound::Answered(answer)));
-    assert_eq!(third.signals.len(), 1, "the second goes out after the first was answered");
+    assert_eq!(
+        third.signals.len(),
+        1,
+        "the second goes out after the first was answered"
+    );
     assert_eq!(world.heard().last().unwrap(), "refused hello");
 }
 
@@ -322,7 +413,10 @@ fn another_incarnation_or_a_lost_record_is_unknown_and_never_applied() {
     world.tell(10, fact(1, 5, Some(3)));
     let mut foreign = report(world.run(), 1, Ok(5));
     foreign.incarnation = Some(Incarnation(8));
-    assert_eq!(world.tell(11, foreign).0, Verdict::Dropped(Dropped::Unknown));
+    assert_eq!(
+        world.tell(11, foreign).0,
+        Verdict::Dropped(Dropped::Unknown)
+    );
     let mut lost = report(world.run(), 1, Ok(5));
     if let Inbound::Reported(report) = &mut lost.body {
         report.issued = Sum(12345);
@@ -358,8 +452,14 @@ fn a_request_is_taken_once_and_only_against_the_state_it_names() {
         }))
     };
     assert_eq!(world.tell(11, ask("a", 1)).0, Verdict::Taken);
-    assert_eq!(world.tell(12, ask("a", 1)).0, Verdict::Dropped(Dropped::Repeat));
-    assert_eq!(world.tell(13, ask("b", 2)).0, Verdict::Dropped(Dropped::StateLeft));
+    assert_eq!(
+        world.tell(12, ask("a", 1)).0,
+        Verdict::Dropped(Dropped::Repeat)
+    );
+    assert_eq!(
+        world.tell(13, ask("b", 2)).0,
+        Verdict::Dropped(Dropped::StateLeft)
+    );
     assert_eq!(world.tell(14, ask("c", 0)).0, Verdict::Taken);
 }
 
@@ -378,13 +478,19 @@ fn a_reset_ends_tasks_and_timers_and_late_answers_find_nothing() {
         ask: Ask::Reset { to: Seq(1) },
     };
     let mut transition = Transition::of(world.run().clone(), Timestamp(20));
-    assert_eq!(transition.offer_reset(request, Some(then.clone())).verdict, Verdict::Taken);
+    assert_eq!(
+        transition.offer_reset(request, Some(then.clone())).verdict,
+        Verdict::Taken
+    );
     let (record, effects) = transition.finish("test", Vec::new()).unwrap();
     world.store(record);
     assert_eq!((world.run().state.clone(), world.run().seq), (then, Seq(3)));
     assert_eq!((effects.alarm, world.run().deadline()), (Some(None), None));
     assert_eq!(world.tell(21, late).0, Verdict::Dropped(Dropped::Late));
-    assert!(world.run().taken.contains_key(&other()), "what was taken from a sender stays");
+    assert!(
+        world.run().taken.contains_key(&other()),
+        "what was taken from a sender stays"
+    );
 }
 
 #[test]
@@ -393,7 +499,10 @@ fn outstanding_is_what_was_asked_and_not_answered() {
     world.tell(10, fact(1, 5, Some(3)));
     world.tell(11, signal(1, "tell"));
     let outstanding = Effects::outstanding(world.run());
-    assert_eq!((outstanding.orders.len(), outstanding.signals.len()), (1, 1));
+    assert_eq!(
+        (outstanding.orders.len(), outstanding.signals.len()),
+        (1, 1)
+    );
     assert_eq!(outstanding.alarm, Some(world.run().deadline()));
     let done = report(world.run(), 1, Ok(1));
     world.tell(12, done);

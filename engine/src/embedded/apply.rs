@@ -86,7 +86,9 @@ pub(super) fn count(change: &WriteTransaction, name: &str) -> Result<u64, redb::
 
 fn forget(change: &WriteTransaction, run: &RunId, revision: Revision) -> Result<(), redb::Error> {
     let mut heads = change.open_table(HEADS)?;
-    let same = heads.get(run.as_str())?.is_some_and(|head| head.value().0 == revision.0);
+    let same = heads
+        .get(run.as_str())?
+        .is_some_and(|head| head.value().0 == revision.0);
     if same {
         heads.remove(run.as_str())?;
         let mut records = change.open_table(RECORDS)?;

@@ -24,7 +24,10 @@ pub(super) fn open_or_create(folder: &Path) -> Result<(Database, State), OpenErr
     if !folder.join(FILE).exists() {
         if folder.join(WAL_FILE).exists() {
             let detail = format!("{FILE} is missing");
-            return Err(OpenError::Unpaired { file: folder.join(WAL_FILE), detail });
+            return Err(OpenError::Unpaired {
+                file: folder.join(WAL_FILE),
+                detail,
+            });
         }
         create(folder, |_| Ok(()))?;
     }
@@ -48,8 +51,12 @@ pub(super) fn open(folder: &Path) -> Result<(Database, State), OpenError> {
 /// Opens the log's file, or makes an empty one.
 pub(super) fn wal_file(folder: &Path) -> Result<Box<dyn StorageBackend>, OpenError> {
     let (file, trouble) = (folder.join(WAL_FILE), in_folder(folder));
-    let options =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&file);
+    let options = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&file);
     let backend = FileBackend::new(options.map_err(trouble)?);
     Ok(Box::new(backend.map_err(|error| damaged(&file, &error))?))
 }
@@ -68,13 +75,17 @@ pub(super) fn settle(
 ) -> Result<State, OpenError> {
     let mut state = state(database).map_err(|error| damaged(file, &error))?;
     if state.layout > LAYOUT {
-        return Err(OpenError::Newer { file: file.to_owned(), found: state.layout });
+        return Err(OpenError::Newer {
+            file: file.to_owned(),
+            found: state.layout,
+        });
     }
     let refused = |fault: Fault| match fault {
         Fault::Io(_) | Fault::Damaged { .. } => damaged(wal_file, &fault),
-        Fault::Unpaired(what) => {
-            OpenError::Unpaired { file: wal_file.to_owned(), detail: what.to_owned() }
-        }
+        Fault::Unpaired(what) => OpenError::Unpaired {
+            file: wal_file.to_owned(),
+            detail: what.to_owned(),
+        },
     };
     let incarnation = state.incarnation.0;
     match (state.log, wal) {
@@ -114,7 +125,9 @@ pub(super) fn create(
         other => other,
     };
     let database = database.map_err(|error| named(folder, &file, error))?;
-    state(&database).and_then(|_| fill(&database)).map_err(|error| damaged(&file, &error))?;
+    state(&database)
+        .and_then(|_| fill(&database))
+        .map_err(|error| damaged(&file, &error))?;
     drop(database);
     std::fs::rename(&file, folder.join(FILE)).map_err(&trouble)?;
     keep_names(folder)
@@ -122,11 +135,16 @@ pub(super) fn create(
 
 /// Makes the names in `folder` survive a power loss.
 pub(super) fn keep_names(folder: &Path) -> Result<(), OpenError> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(in_folder(folder))
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(in_folder(folder))
 }
 
 fn in_folder(folder: &Path) -> impl Fn(io::Error) -> OpenError {
-    move |error| OpenError::Folder { folder: folder.to_owned(), error }
+    move |error| OpenError::Folder {
+        folder: folder.to_owned(),
+        error,
+    }
 }
 
 fn named(folder: &Path, file: &Path, error: DatabaseError) -> OpenError {

@@ -128,7 +128,13 @@ impl EmbeddedStore {
         let wal = begin(wal, segment_bytes, &state, &folder.join(WAL_FILE))?;
         file::keep_names(folder)?;
         let folder = folder.to_owned();
-        Self::on(database, &state, wal, &file, Box::new(move || file::forget_wal(&folder)))
+        Self::on(
+            database,
+            &state,
+            wal,
+            &file,
+            Box::new(move || file::forget_wal(&folder)),
+        )
     }
 
     /// Opens the store on file layers of the caller's, such as ones that lose unsynced writes: one for the redb file,
@@ -141,7 +147,10 @@ impl EmbeddedStore {
         wal: impl StorageBackend,
         segment_bytes: u64,
     ) -> Result<Self, OpenError> {
-        let (file, wal_file) = (Path::new("the given file layer"), Path::new("the given log"));
+        let (file, wal_file) = (
+            Path::new("the given file layer"),
+            Path::new("the given log"),
+        );
         let database = builder().create_with_backend(backend);
         let database = database.map_err(|error| damaged(file, &error))?;
         let state = file::settle(&database, Some(&wal), file, wal_file)?;
@@ -162,7 +171,12 @@ impl EmbeddedStore {
         let (database, overlay) = (Arc::new(database), Arc::new(Overlay::default()));
         let (own, seen) = (Arc::clone(&database), Arc::clone(&overlay));
         let writer = Writer::start(Writing::new(wal, own, seen, state.revision, at_end));
-        Ok(Self { database, overlay, incarnation: state.incarnation, writer })
+        Ok(Self {
+            database,
+            overlay,
+            incarnation: state.incarnation,
+            writer,
+        })
     }
 
     /// Draws the next epoch.
@@ -191,7 +205,10 @@ fn builder() -> Builder {
 }
 
 fn damaged(file: &Path, error: &impl std::fmt::Display) -> OpenError {
-    OpenError::Damaged { file: file.to_owned(), detail: error.to_string() }
+    OpenError::Damaged {
+        file: file.to_owned(),
+        detail: error.to_string(),
+    }
 }
 
 fn broken(error: &impl std::fmt::Display) -> StoreError {
@@ -207,8 +224,12 @@ fn begin(
 ) -> Result<Wal, OpenError> {
     let (Log::Spent(generation) | Log::From(wal::Mark { generation, .. })) = state.log;
     let (incarnation, first) = (state.incarnation.0, state.revision + 1);
-    Wal::begin(wal, segment_bytes, incarnation, generation, first)
-        .map_err(|error| OpenError::Folder { folder: file.to_owned(), error })
+    Wal::begin(wal, segment_bytes, incarnation, generation, first).map_err(|error| {
+        OpenError::Folder {
+            folder: file.to_owned(),
+            error,
+        }
+    })
 }
 
 impl History for EmbeddedStore {
@@ -225,14 +246,19 @@ impl History for EmbeddedStore {
             bytes: entry.bytes.clone(),
             revision: Revision(entry.head.0),
         };
-        let mut found: Vec<_> = runs.iter().map(|run| self.overlay.last(run, stored)).collect();
+        let mut found: Vec<_> = runs
+            .iter()
+            .map(|run| self.overlay.last(run, stored))
+            .collect();
         let absent: Vec<usize> = (0..runs.len()).filter(|at| found[*at].is_none()).collect();
         if absent.is_empty() {
             return Ok(found);
         }
         let wanted: Vec<RunId> = absent.iter().map(|at| runs[*at].clone()).collect();
         // Records move from memory to the file, so whoever looks in this order misses none.
-        let read = self.read(move |database| last_records(database, &wanted)).await?;
+        let read = self
+            .read(move |database| last_records(database, &wanted))
+            .await?;
         for (at, stored) in absent.into_iter().zip(read) {
             found[at] = stored;
         }
@@ -254,8 +280,13 @@ fn last_records(database: &Database, runs: &[RunId]) -> Result<Vec<Option<Stored
             continue;
         };
         let (revision, seq, ..): HeadRow = head.value();
-        let bytes = records.get((run.as_str(), seq))?.map(|v| v.value().to_vec());
-        found.push(bytes.map(|bytes| Stored { bytes, revision: Revision(revision) }));
+        let bytes = records
+            .get((run.as_str(), seq))?
+            .map(|v| v.value().to_vec());
+        found.push(bytes.map(|bytes| Stored {
+            bytes,
+            revision: Revision(revision),
+        }));
     }
     Ok(found)
 }
@@ -293,7 +324,9 @@ impl HistoryReader for EmbeddedStore {
         self.read(move |database| {
             let read = database.begin_read()?;
             let heads = read.open_table(HEADS)?;
-            let from = after.as_ref().map_or(Bound::Unbounded, |run| Bound::Excluded(run.as_str()));
+            let from = after
+                .as_ref()
+                .map_or(Bound::Unbounded, |run| Bound::Excluded(run.as_str()));
             let mut page = BTreeMap::new();
             for row in heads.range::<&str>((from, Bound::Unbounded))?.take(limit) {
                 let (run, head) = row?;
@@ -310,7 +343,10 @@ impl HistoryReader for EmbeddedStore {
     }
 
     async fn forget(&self, run: &RunId, revision: Revision) -> Result<(), StoreError> {
-        self.writer.ask(Wish::Forget(run.clone(), revision)).await.map(drop)
+        self.writer
+            .ask(Wish::Forget(run.clone(), revision))
+            .await
+            .map(drop)
     }
 }
 
@@ -327,7 +363,10 @@ impl DeadLetters for EmbeddedStore {
             for row in dead.range(after.saturating_add(1)..)?.take(limit) {
                 let (id, bytes) = row?;
                 if let Ok(letter) = serde_json::from_slice::<DeadLetter>(bytes.value()) {
-                    page.push(DeadLetter { id: id.value(), ..letter });
+                    page.push(DeadLetter {
+                        id: id.value(),
+                        ..letter
+                    });
                 }
             }
             Ok(page)

@@ -48,13 +48,20 @@ impl Overlay {
     /// `run`'s last record here, as `look` sees it.
     pub(super) fn last<T>(&self, run: &RunId, look: impl Fn(&Entry) -> T) -> Option<T> {
         let layers = self.layers();
-        layers.newest_first().find_map(|layer| layer.get(run)?.last().map(&look))
+        layers
+            .newest_first()
+            .find_map(|layer| layer.get(run)?.last().map(&look))
     }
 
     /// Every record of `run` here, in no order.
     pub(super) fn records(&self, run: &RunId) -> Vec<Entry> {
         let layers = self.layers();
-        layers.newest_first().filter_map(|layer| layer.get(run)).flatten().cloned().collect()
+        layers
+            .newest_first()
+            .filter_map(|layer| layer.get(run))
+            .flatten()
+            .cloned()
+            .collect()
     }
 
     /// The heads of at most `limit` runs after `after`.
@@ -64,9 +71,13 @@ impl Overlay {
         let mut heads = BTreeMap::new();
         // The older layer first, so that the newer one has the last word.
         for layer in layers.sealed.as_deref().into_iter().chain([&layers.active]) {
-            let runs = layer.range::<RunId, _>((from, Bound::Unbounded)).take(limit);
+            let runs = layer
+                .range::<RunId, _>((from, Bound::Unbounded))
+                .take(limit);
             heads.extend(runs.filter_map(|(run, entries)| {
-                entries.last().map(|entry| (run.as_str().to_owned(), entry.head))
+                entries
+                    .last()
+                    .map(|entry| (run.as_str().to_owned(), entry.head))
             }));
         }
         heads

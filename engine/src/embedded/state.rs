@@ -60,14 +60,23 @@ fn read(database: &Database) -> Result<State, redb::Error> {
     let (generation, salt) = (word("wal_generation")?, word("wal_salt")?);
     let log = match salt {
         0 => Log::Spent(generation),
-        _ => Log::From(Mark { generation, salt, first: word("wal_first")? }),
+        _ => Log::From(Mark {
+            generation,
+            salt,
+            first: word("wal_first")?,
+        }),
     };
     let mut revision = 0;
     for head in heads.iter()? {
         revision = revision.max(head?.1.value().0);
     }
     let incarnation = Incarnation(word("incarnation")?);
-    Ok(State { incarnation, layout: word("layout")?, revision, log })
+    Ok(State {
+        incarnation,
+        layout: word("layout")?,
+        revision,
+        log,
+    })
 }
 
 /// Notes within `change` how the file stands with the log once it is committed.

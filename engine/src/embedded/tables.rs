@@ -22,7 +22,13 @@ pub(super) const META: TableDefinition<'static, &str, u64> = TableDefinition::ne
 
 /// The row of a run's new head.
 pub(super) fn row_of(revision: u64, append: &Append) -> HeadRow {
-    let Append { seq, deadline, closed, quiet, .. } = append;
+    let Append {
+        seq,
+        deadline,
+        closed,
+        quiet,
+        ..
+    } = append;
     head_row(revision, *seq, *deadline, *closed, *quiet)
 }
 
@@ -35,7 +41,12 @@ pub(crate) fn head_row(
     quiet: bool,
 ) -> HeadRow {
     let ms = |at: Option<Timestamp>| at.map_or(0, |at| at.0.clamp(1, QUIET - 1));
-    (revision, seq.0, ms(deadline), ms(closed) | if quiet { QUIET } else { 0 })
+    (
+        revision,
+        seq.0,
+        ms(deadline),
+        ms(closed) | if quiet { QUIET } else { 0 },
+    )
 }
 
 /// A head as readers see it; `None` for a key that is no run id.

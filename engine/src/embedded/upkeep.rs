@@ -53,7 +53,11 @@ impl Report {
     fn fault(&mut self, run: &str, seq: u64, what: impl Into<String>) {
         self.faults += 1;
         if self.named.len() < FAULTS_NAMED_MAX {
-            self.named.push(Fault { run: run.into(), seq: Seq(seq), what: what.into() });
+            self.named.push(Fault {
+                run: run.into(),
+                seq: Seq(seq),
+                what: what.into(),
+            });
         }
     }
 }
@@ -100,7 +104,9 @@ struct LinkRun {
 pub fn check(folder: &Path) -> Result<Report, OpenError> {
     let (mut database, _) = file::open(folder)?;
     let path = folder.join(super::FILE);
-    let sound = database.check_integrity().map_err(|error| damaged(&path, &error))?;
+    let sound = database
+        .check_integrity()
+        .map_err(|error| damaged(&path, &error))?;
     let mut report = walk(&database).map_err(|error| damaged(&path, &error))?;
     if !sound {
         report.fault("", 0, "redb found its pages inconsistent and repaired them");
@@ -134,7 +140,12 @@ fn walk(database: &Database) -> Result<Report, redb::Error> {
         }
         let sum = link(&mut report, before.as_ref(), run, seq, bytes.value());
         let first = before.as_ref().map_or(seq, |last| last.first);
-        before = Some(Before { run: run.to_owned(), first, seq, sum });
+        before = Some(Before {
+            run: run.to_owned(),
+            first,
+            seq,
+            sum,
+        });
     }
     if let Some(last) = before {
         close(&mut report, &last, head(&last.run)?);
@@ -160,7 +171,11 @@ fn link(
     if let Some(last) = before
         && seq != last.seq + 1
     {
-        report.fault(run, seq, format!("a gap: the record before is {}", last.seq));
+        report.fault(
+            run,
+            seq,
+            format!("a gap: the record before is {}", last.seq),
+        );
     }
     let envelope = match Envelope::read(bytes) {
         Ok(envelope) => envelope,
@@ -172,10 +187,16 @@ fn link(
     match rmp_serde::from_slice::<Link>(envelope.body) {
         Err(error) => report.fault(run, seq, format!("its body cannot be read: {error}")),
         Ok(link) if link.run.seq.0 != seq => {
-            report.fault(run, seq, format!("it says that it is record {}", link.run.seq));
+            report.fault(
+                run,
+                seq,
+                format!("it says that it is record {}", link.run.seq),
+            );
         }
         Ok(link) => {
-            let want = before.filter(|last| last.seq + 1 == seq).and_then(|last| last.sum);
+            let want = before
+                .filter(|last| last.seq + 1 == seq)
+                .and_then(|last| last.sum);
             if want.is_some_and(|sum| sum != link.prev.0) || (seq == 1 && link.prev.0 != 0) {
                 report.fault(run, seq, "it does not follow from the record before");
             }
@@ -215,13 +236,26 @@ fn write_lines(database: &Database, out: &mut dyn Write) -> Result<u64, redb::Er
     let (dead, meta) = (read.open_table(DEAD)?, read.open_table(META)?);
     let word = |name: &str| Ok::<_, redb::Error>(meta.get(name)?.map_or(0, |row| row.value()));
     let (incarnation, epoch) = (word("incarnation")?, word("epoch")?);
-    lines::put(out, &Line::Store { layout: lines::LAYOUT, incarnation, epoch })?;
+    lines::put(
+        out,
+        &Line::Store {
+            layout: lines::LAYOUT,
+            incarnation,
+            epoch,
+        },
+    )?;
     let mut written = 0;
     for row in records.iter()? {
         let (key, bytes) = row?;
         let (run, seq) = key.value();
-        let head = heads.get(run)?.map(|row| row.value()).filter(|head| head.1 == seq);
-        lines::put(out, &Line::Record(RecordLine::new(run, seq, head, bytes.value())?))?;
+        let head = heads
+            .get(run)?
+            .map(|row| row.value())
+            .filter(|head| head.1 == seq);
+        lines::put(
+            out,
+            &Line::Record(RecordLine::new(run, seq, head, bytes.value())?),
+        )?;
         written += 1;
     }
     for row in dead.iter()? {
@@ -247,13 +281,19 @@ pub fn restore(dump: &mut dyn BufRead, folder: &Path) -> Result<u64, DumpError> 
         let change = database.begin_write()?;
         for (at, text) in dump.lines().enumerate() {
             if let Err(detail) = restore_line(&change, at, &text?, &mut written)? {
-                wrong = Some(DumpError::Line { line: at + 1, detail });
+                wrong = Some(DumpError::Line {
+                    line: at + 1,
+                    detail,
+                });
                 // Dropping the change undoes it, and the file never gets its name.
                 return Err(std::io::Error::other("the dump is damaged").into());
             }
         }
         if written == 0 && change.open_table(META)?.get("restored")?.is_none() {
-            wrong = Some(DumpError::Line { line: 1, detail: "the dump is empty".into() });
+            wrong = Some(DumpError::Line {
+                line: 1,
+                detail: "the dump is empty".into(),
+            });
             return Err(std::io::Error::other("the dump is empty").into());
         }
         change.commit()?;
@@ -276,7 +316,9 @@ fn restore_line(
         Err(why) => return Ok(Err(why)),
     };
     match line {
-        Line::Store { incarnation, epoch, .. } => {
+        Line::Store {
+            incarnation, epoch, ..
+        } => {
             let mut meta = change.open_table(META)?;
             meta.insert("epoch", epoch)?;
             meta.insert("restored", incarnation)?;
@@ -292,7 +334,9 @@ fn restore_line(
                 Err(what) => return Ok(Err(what)),
             };
             *written += 1;
-            change.open_table(RECORDS)?.insert((line.run.as_str(), line.seq), bytes.as_slice())?;
+            change
+                .open_table(RECORDS)?
+                .insert((line.run.as_str(), line.seq), bytes.as_slice())?;
             if let Some(head) = line.head {
                 change.open_table(HEADS)?.insert(line.run.as_str(), head)?;
             }

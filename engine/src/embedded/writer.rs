@@ -47,7 +47,10 @@ impl Writer {
     pub(super) fn start(writing: Writing) -> Self {
         let (jobs, waiting) = mpsc::channel(WAITING_MAX);
         let thread = std::thread::spawn(move || writing.write_for_ever(waiting));
-        Self { jobs: Some(jobs), thread: Some(thread) }
+        Self {
+            jobs: Some(jobs),
+            thread: Some(thread),
+        }
     }
 
     /// Sends a job and waits for what it asks for; `None`: the thread has stopped.
@@ -73,7 +76,9 @@ impl Writer {
     pub(super) async fn ask(&self, wish: Wish) -> Result<u64, StoreError> {
         let gone = || StoreError::Broken("the store's writer has stopped".into());
         let (answer, answered) = oneshot::channel();
-        self.asked(Job::Wish(wish, answer), answered).await.ok_or_else(gone)?
+        self.asked(Job::Wish(wish, answer), answered)
+            .await
+            .ok_or_else(gone)?
     }
 }
 
@@ -147,7 +152,11 @@ impl Writing {
             }
         }
         self.flush()?;
-        if wished.is_empty() { Ok(()) } else { self.grant(wished) }
+        if wished.is_empty() {
+            Ok(())
+        } else {
+            self.grant(wished)
+        }
     }
 
     /// Puts a batch into the frame, record after record.
@@ -175,7 +184,13 @@ impl Writing {
             let head = row_of(self.revision, &wish);
             self.frame.push(&wish.run, head, &wish.bytes);
             self.staged_last.insert(wish.run.clone(), self.revision);
-            self.staged.push((wish.run, Entry { head, bytes: wish.bytes }));
+            self.staged.push((
+                wish.run,
+                Entry {
+                    head,
+                    bytes: wish.bytes,
+                },
+            ));
             results.push(Ok(Revision(self.revision)));
         }
         Ok(results)
@@ -239,8 +254,12 @@ impl Writing {
 
     /// Waits until the sealed layer is in the redb file.
     fn applied(&mut self) -> Result<(), redb::Error> {
-        let Some(applying) = self.applying.take() else { return Ok(()) };
-        applying.join().unwrap_or_else(|_| Err(io::Error::other("a commit panicked").into()))
+        let Some(applying) = self.applying.take() else {
+            return Ok(());
+        };
+        applying
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("a commit panicked").into()))
     }
 
     /// Grants wishes in one commit of the redb file, with everything that was appended before.
@@ -248,7 +267,11 @@ impl Writing {
         self.applied()?;
         let (wishes, answers): (Vec<_>, Vec<_>) = wished.into_iter().unzip();
         let used = self.wal.is_used();
-        let mark = if used { self.wal.rotate(self.revision + 1)? } else { self.wal.mark() };
+        let mark = if used {
+            self.wal.rotate(self.revision + 1)?
+        } else {
+            self.wal.mark()
+        };
         let layer = self.overlay.seal();
         let granted = commit(&self.database, &layer, wishes, Log::From(mark))?;
         self.overlay.drop_sealed();

@@ -19,7 +19,10 @@ pub(super) struct Alarm {
 impl Alarm {
     /// Of a run as it was loaded.
     pub(super) fn of<W: Workflow>(run: Option<&Run<W>>) -> Self {
-        Self { set: run.and_then(Run::deadline), rang: false }
+        Self {
+            set: run.and_then(Run::deadline),
+            rang: false,
+        }
     }
 
     /// A letter was offered; `ring`: the alarm's.
@@ -37,10 +40,17 @@ impl Alarm {
     /// Whether the alarm has to be set after this record.
     pub(super) fn after<W: Workflow>(self, record: &Record<W>, effects: &mut Effects) {
         let due = record.run.deadline();
-        let rang = self.rang || record.events.iter().any(|e| matches!(e, HistoryEvent::Rang));
+        let rang = self.rang
+            || record
+                .events
+                .iter()
+                .any(|e| matches!(e, HistoryEvent::Rang));
         if rang {
             effects.alarm = Some(due);
-        } else if self.set.is_some_and(|set| due.is_some_and(|due| set <= due)) {
+        } else if self
+            .set
+            .is_some_and(|set| due.is_some_and(|due| set <= due))
+        {
             effects.alarm = None;
         }
     }

@@ -22,7 +22,12 @@ pub(super) struct Cache<W: Workflow> {
 
 impl<W: Workflow> Cache<W> {
     pub(super) fn new(max: usize) -> Self {
-        Self { runs: HashMap::new(), seen: HashMap::new(), tick: 0, max: max.max(1) }
+        Self {
+            runs: HashMap::new(),
+            seen: HashMap::new(),
+            tick: 0,
+            max: max.max(1),
+        }
     }
 
     pub(super) fn take(&mut self, run: &RunId) -> Option<Cached<W>> {
@@ -52,7 +57,9 @@ impl<W: Workflow> Cache<W> {
 
     /// A store that is behind what it acknowledged to us has lost its tail.
     pub(super) fn check(&mut self, run: &RunId, found: Option<Revision>) -> Result<(), StoreError> {
-        let Some(seen) = self.seen.get(run) else { return Ok(()) };
+        let Some(seen) = self.seen.get(run) else {
+            return Ok(());
+        };
         match found {
             Some(found) if found >= *seen => Ok(()),
             _ => Err(StoreError::Broken(format!(

@@ -48,7 +48,9 @@ impl Work {
     }
 
     fn order<W: Workflow>(&mut self, run: &Run<W>, key: TaskKey) {
-        let Some(order) = run.order(key, self.incarnation) else { return };
+        let Some(order) = run.order(key, self.incarnation) else {
+            return;
+        };
         match envelope::encode(&order, W::SCHEMA) {
             Ok((bytes, _)) => self.orders.push(OrderOut {
                 class: W::class(&order.body),
@@ -82,8 +84,11 @@ impl Work {
                 Answer::Report(receipt) => self.receipts.push(receipt),
                 Answer::Signal { to, answer } => {
                     let body: Inbound<(), (), NoSignal> = Inbound::Answered(answer);
-                    let letter =
-                        Letter { run: to.clone(), incarnation: Some(self.incarnation), body };
+                    let letter = Letter {
+                        run: to.clone(),
+                        incarnation: Some(self.incarnation),
+                        body,
+                    };
                     self.letter(to, envelope::encode(&letter, 0));
                 }
             }
@@ -103,13 +108,34 @@ impl Work {
 
     /// Carries everything out. Nothing of it waits for anything else of it.
     pub(super) async fn carry_out<P: Ports>(self, ports: &P) -> Result<(), StoreError> {
-        let Self { orders, letters, alarms, receipts, .. } = self;
-        let ordered =
-            async { if orders.is_empty() { Ok(()) } else { ports.tasks().publish(orders).await } };
-        let put =
-            async { if letters.is_empty() { Ok(()) } else { ports.inbox().put(letters).await } };
-        let set =
-            async { if alarms.is_empty() { Ok(()) } else { ports.alarms().set(alarms).await } };
+        let Self {
+            orders,
+            letters,
+            alarms,
+            receipts,
+            ..
+        } = self;
+        let ordered = async {
+            if orders.is_empty() {
+                Ok(())
+            } else {
+                ports.tasks().publish(orders).await
+            }
+        };
+        let put = async {
+            if letters.is_empty() {
+                Ok(())
+            } else {
+                ports.inbox().put(letters).await
+            }
+        };
+        let set = async {
+            if alarms.is_empty() {
+                Ok(())
+            } else {
+                ports.alarms().set(alarms).await
+            }
+        };
         let (ordered, put, set) = futures::join!(ordered, put, set);
         ordered.and(put).and(set)?;
         if !receipts.is_empty() {

@@ -87,12 +87,19 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         let mut transition = open.run.map(|run| Transition::of(run, at));
         let mut causes = Vec::new();
         for mail in letters.iter_mut() {
-            if transition.as_ref().is_some_and(|t| t.len() >= EVENTS_PER_RECORD_MAX) {
+            if transition
+                .as_ref()
+                .is_some_and(|t| t.len() >= EVENTS_PER_RECORD_MAX)
+            {
                 plan.fates.push((mail.token, Settle::Again(0)));
                 continue;
             }
             let ring = matches!(mail.letter.body, Inbound::Rang);
-            let letter = if open.fresh { mail.spend() } else { mail.letter.clone() };
+            let letter = if open.fresh {
+                mail.spend()
+            } else {
+                mail.letter.clone()
+            };
             let offer = self.offer(id, at, &mut transition, letter).await;
             plan.alarm.offered(ring, offer.verdict);
             match offer.verdict {
@@ -108,7 +115,10 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         }
         match transition {
             Some(transition) if transition.is_empty() => {
-                let cached = |revision| Cached { run: transition.abandon(), revision };
+                let cached = |revision| Cached {
+                    run: transition.abandon(),
+                    revision,
+                };
                 plan.unchanged = open.revision.map(cached);
             }
             Some(transition) => plan.record = transition.finish(&self.build, causes),
@@ -143,7 +153,10 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
                 match self.state_at(id, to).await {
                     Ok(then) => transition.offer_reset(request, then),
                     // The wish stands; the store does not answer just now.
-                    Err(_) => Offer { verdict: Verdict::Later, answer: None },
+                    Err(_) => Offer {
+                        verdict: Verdict::Later,
+                        answer: None,
+                    },
                 }
             }
             _ => transition.offer(ours, letter),
@@ -156,6 +169,9 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
             return Ok(None);
         };
         let record = envelope::decode::<Record<W>>(&bytes, W::SCHEMA).map(|(record, _)| record);
-        Ok(record.ok().filter(|record| record.run.seq == seq).map(|record| record.run.state))
+        Ok(record
+            .ok()
+            .filter(|record| record.run.seq == seq)
+            .map(|record| record.run.state))
     }
 }

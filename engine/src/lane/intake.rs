@@ -21,7 +21,11 @@ impl<W: Workflow> Mail<W> {
     /// The letter, whose verdict will be final: on a run just read it is not decided twice.
     pub(super) fn spend(&mut self) -> LetterOf<W> {
         let body = std::mem::replace(&mut self.letter.body, Inbound::Rang);
-        Letter { run: self.letter.run.clone(), incarnation: self.letter.incarnation, body }
+        Letter {
+            run: self.letter.run.clone(),
+            incarnation: self.letter.incarnation,
+            body,
+        }
     }
 }
 
@@ -36,7 +40,10 @@ impl<W: Workflow> Arrived<W> {
     #[must_use]
     pub fn open(delivery: Delivery) -> Self {
         let letter = envelope::decode::<LetterOf<W>>(&delivery.bytes, read_up_to(W::SCHEMA));
-        Self { letter: letter.map(|(letter, _)| letter), delivery }
+        Self {
+            letter: letter.map(|(letter, _)| letter),
+            delivery,
+        }
     }
 
     /// Whom it is for; `None` if it cannot be read.
@@ -59,12 +66,23 @@ pub(super) struct Sorted<W: Workflow> {
 }
 
 pub(super) fn sort<W: Workflow>(batch: Vec<Arrived<W>>) -> Sorted<W> {
-    let mut sorted = Sorted { mail: BTreeMap::new(), unreadable: Vec::new() };
+    let mut sorted = Sorted {
+        mail: BTreeMap::new(),
+        unreadable: Vec::new(),
+    };
     for Arrived { delivery, letter } in batch {
         match letter {
             Ok(letter) => {
-                let mail = Mail { token: delivery.token, cause: delivery.cause, letter };
-                sorted.mail.entry(mail.letter.run.clone()).or_default().push(mail);
+                let mail = Mail {
+                    token: delivery.token,
+                    cause: delivery.cause,
+                    letter,
+                };
+                sorted
+                    .mail
+                    .entry(mail.letter.run.clone())
+                    .or_default()
+                    .push(mail);
             }
             Err(error) => sorted.unreadable.push((delivery, error)),
         }

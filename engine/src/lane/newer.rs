@@ -26,7 +26,11 @@ const RUNS_MAX: usize = 20_000;
 
 /// Up to which schema a build that knows `schema` reads: in every production build, that one.
 pub(super) fn read_up_to(schema: u16) -> u16 {
-    if stands(Fence::Newer) { schema } else { u16::MAX }
+    if stands(Fence::Newer) {
+        schema
+    } else {
+        u16::MAX
+    }
 }
 
 /// A letter that waits.
@@ -90,25 +94,36 @@ impl Left {
             tracing::warn!(%run, "a newer build wrote this run: it is left to one");
             Repeated::default()
         });
-        letters.iter().map(|mail| (mail.token, repeated.fate(at, mail))).collect()
+        letters
+            .iter()
+            .map(|mail| (mail.token, repeated.fate(at, mail)))
+            .collect()
     }
 }
 
 impl Repeated {
     /// What becomes of a ring: it waits, unless one that came later waits in its place.
     fn ring(&mut self, at: Timestamp, cause: &str) -> Settle {
-        self.earlier.retain(|ring| at.since_ms(ring.seen) <= GONE_MS);
+        self.earlier
+            .retain(|ring| at.since_ms(ring.seen) <= GONE_MS);
         if let Some(known) = self.earlier.iter().position(|ring| ring.cause == cause) {
             self.earlier.swap_remove(known);
             return Settle::Done;
         }
-        let before = self.ring.replace(Waiting { cause: cause.to_owned(), seen: at });
-        self.earlier.extend(before.filter(|ring| ring.cause != cause));
+        let before = self.ring.replace(Waiting {
+            cause: cause.to_owned(),
+            seen: at,
+        });
+        self.earlier
+            .extend(before.filter(|ring| ring.cause != cause));
         Settle::Again(NEWER_AGAIN_MS)
     }
 
     fn fate<W: Workflow>(&mut self, at: Timestamp, mail: &Mail<W>) -> Settle {
-        let this = || Waiting { cause: mail.cause.clone(), seen: at };
+        let this = || Waiting {
+            cause: mail.cause.clone(),
+            seen: at,
+        };
         match &mail.letter.body {
             Inbound::Rang => return self.ring(at, &mail.cause),
             Inbound::Observed(seen) => {
@@ -118,7 +133,8 @@ impl Repeated {
                 }) {
                     return Settle::Done;
                 }
-                self.facts.insert(seen.object.clone(), (seen.version, this()));
+                self.facts
+                    .insert(seen.object.clone(), (seen.version, this()));
             }
             _ => {}
         }
@@ -137,7 +153,11 @@ mod tests {
         let again = Settle::Again(NEWER_AGAIN_MS);
         assert_eq!(ring("1", 0), again);
         assert_eq!(ring("2", 4_000), again, "the first may be taken by now");
-        assert_eq!(ring("1", 5_000), Settle::Done, "it was not, and the second rings for it");
+        assert_eq!(
+            ring("1", 5_000),
+            Settle::Done,
+            "it was not, and the second rings for it"
+        );
         for ms in [9_000, 14_000, 19_000] {
             assert_eq!(ring("2", ms), again, "it stays until it is taken");
         }

@@ -46,7 +46,12 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         fates: &mut Vec<(u64, Settle)>,
     ) -> Result<(), StoreError> {
         let work = Work::new(self.ports.history().incarnation());
-        let mut batch = Batch { work, settled: Vec::new(), fates, unwritten: 0 };
+        let mut batch = Batch {
+            work,
+            settled: Vec::new(),
+            fates,
+            unwritten: 0,
+        };
         let (mut appends, mut sent) = (Vec::new(), Vec::new());
         for plan in plans {
             if let Some((append, one)) = self.prepare(plan, &mut batch) {
@@ -99,7 +104,15 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
                     closed: record.run.closed,
                     quiet: record.run.is_quiet(),
                 };
-                Some((append, Sent { plan, record, effects, sum }))
+                Some((
+                    append,
+                    Sent {
+                        plan,
+                        record,
+                        effects,
+                        sum,
+                    },
+                ))
             }
             Err(error) => {
                 batch.unwritten += 1;
@@ -129,8 +142,11 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         unwritten: u64,
     ) -> Vec<Result<Revision, AppendError>> {
         let begun = Instant::now();
-        let results =
-            if batch.is_empty() { Vec::new() } else { self.ports.history().append(batch).await };
+        let results = if batch.is_empty() {
+            Vec::new()
+        } else {
+            self.ports.history().append(batch).await
+        };
         let mut what = tallied(&results);
         what.refused += unwritten;
         if what != Appended::default() {
@@ -140,7 +156,12 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
     }
 
     fn stored(&mut self, one: Sent<W, E::Glance>, revision: Revision, batch: &mut Batch<'_>) {
-        let Sent { plan, record, effects, sum } = one;
+        let Sent {
+            plan,
+            record,
+            effects,
+            sum,
+        } = one;
         self.tally.records += 1;
         self.tally.events += record.events.len() as u64;
         tracing::debug!(run = %plan.run, seq = %record.run.seq, "appended");
@@ -181,7 +202,12 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
 
     /// Carries out what was stored. What fails stays stored: the next load of these runs carries out the rest.
     async fn carry_out(&mut self, batch: Batch<'_>) -> Result<(), StoreError> {
-        let Batch { work, settled, fates, .. } = batch;
+        let Batch {
+            work,
+            settled,
+            fates,
+            ..
+        } = batch;
         let touched = work.runs();
         let Err(error) = work.carry_out(self.ports.as_ref()).await else {
             fates.extend(settled);
@@ -191,23 +217,31 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
             self.cache.forget(run);
         }
         fates.extend(again(settled, UNAVAILABLE_AGAIN_MS));
-        if matches!(error, StoreError::Broken(_)) { Err(error) } else { Ok(()) }
+        if matches!(error, StoreError::Broken(_)) {
+            Err(error)
+        } else {
+            Ok(())
+        }
     }
 }
 
 /// The same letters, which come again after `wait` milliseconds.
 fn again(letters: Vec<(u64, Settle)>, wait: u64) -> impl Iterator<Item = (u64, Settle)> {
-    letters.into_iter().map(move |(token, _)| (token, Settle::Again(wait)))
+    letters
+        .into_iter()
+        .map(move |(token, _)| (token, Settle::Again(wait)))
 }
 
 fn tallied(results: &[Result<Revision, AppendError>]) -> Appended {
-    results.iter().fold(Appended::default(), |mut tally, result| {
-        match result {
-            Ok(_) => tally.stored += 1,
-            Err(AppendError::Conflict) => tally.conflicts += 1,
-            Err(AppendError::Unknown(_)) => tally.unknown += 1,
-            Err(AppendError::Refused(_)) => tally.refused += 1,
-        }
-        tally
-    })
+    results
+        .iter()
+        .fold(Appended::default(), |mut tally, result| {
+            match result {
+                Ok(_) => tally.stored += 1,
+                Err(AppendError::Conflict) => tally.conflicts += 1,
+                Err(AppendError::Unknown(_)) => tally.unknown += 1,
+                Err(AppendError::Refused(_)) => tally.refused += 1,
+            }
+            tally
+        })
 }

@@ -56,7 +56,10 @@ struct Wanted {
 
 impl NatsAlarms {
     pub(super) fn new(link: Arc<Link>) -> Self {
-        Self { link, known: Mutex::default() }
+        Self {
+            link,
+            known: Mutex::default(),
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<RunId, Schedule>> {
@@ -72,8 +75,16 @@ impl NatsAlarms {
         let wanted = alarms.into_iter().filter_map(|(run, at)| {
             let found = known.get(&run).copied();
             let found = found.filter(|found| found.at.is_some_and(|at| at > now));
-            let found = if at.is_some() { found.unwrap_or_default() } else { found? };
-            Some(Wanted { run, at: at.map(|at| earlier(found.at, at)), found })
+            let found = if at.is_some() {
+                found.unwrap_or_default()
+            } else {
+                found?
+            };
+            Some(Wanted {
+                run,
+                at: at.map(|at| earlier(found.at, at)),
+                found,
+            })
         });
         wanted.collect()
     }
@@ -94,7 +105,11 @@ impl NatsAlarms {
         headers.insert("Nats-Rollup", "sub");
         let sequence = found.sequence.to_string();
         headers.insert("Nats-Expected-Last-Subject-Sequence", sequence.as_str());
-        Outgoing { subject: self.link.names.alarm(run), headers, body: body.into() }
+        Outgoing {
+            subject: self.link.names.alarm(run),
+            headers,
+            body: body.into(),
+        }
     }
 
     /// Publishes, and answers the alarms that another process, or the server's firing, was faster with.
@@ -110,7 +125,13 @@ impl NatsAlarms {
             known.remove(&wanted.run);
             match result {
                 Ok(sequence) if wanted.at.is_some() => {
-                    known.insert(wanted.run, Schedule { sequence, at: wanted.at });
+                    known.insert(
+                        wanted.run,
+                        Schedule {
+                            sequence,
+                            at: wanted.at,
+                        },
+                    );
                 }
                 // What was cleared is gone, or somebody set it anew: then it stays.
                 Ok(_) => {}
@@ -126,20 +147,34 @@ impl NatsAlarms {
     async fn look(&self, wanted: Wanted) -> Result<Wanted, StoreError> {
         let lost = |e: String| StoreError::Unavailable(format!("looking for an alarm: {e}"));
         let name = self.link.names.alarm_stream();
-        let handle =
-            self.link.js.get_stream_no_info(&name).await.map_err(|e| lost(e.to_string()))?;
+        let handle = self
+            .link
+            .js
+            .get_stream_no_info(&name)
+            .await
+            .map_err(|e| lost(e.to_string()))?;
         let subject = self.link.names.alarm(&wanted.run);
         let found = match handle.get_last_raw_message_by_subject(&subject).await {
             Ok(message) => {
-                let at = message.headers.get("Nats-Schedule").and_then(|at| moment(at.as_str()));
-                Schedule { sequence: message.sequence, at }
+                let at = message
+                    .headers
+                    .get("Nats-Schedule")
+                    .and_then(|at| moment(at.as_str()));
+                Schedule {
+                    sequence: message.sequence,
+                    at,
+                }
             }
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {
                 Schedule::default()
             }
             Err(error) => return Err(lost(error.to_string())),
         };
-        Ok(Wanted { at: wanted.at.map(|at| earlier(found.at, at)), found, ..wanted })
+        Ok(Wanted {
+            at: wanted.at.map(|at| earlier(found.at, at)),
+            found,
+            ..wanted
+        })
     }
 }
 
@@ -152,8 +187,13 @@ impl Alarms for NatsAlarms {
                 return Ok(());
             }
             let looks = refused.into_iter().map(|refused| self.look(refused));
-            wanted = stream::iter(looks).buffer_unordered(LOOKS_MAX).try_collect().await?;
+            wanted = stream::iter(looks)
+                .buffer_unordered(LOOKS_MAX)
+                .try_collect()
+                .await?;
         }
-        Err(StoreError::Unavailable("an alarm was set by others again and again".into()))
+        Err(StoreError::Unavailable(
+            "an alarm was set by others again and again".into(),
+        ))
     }
 }

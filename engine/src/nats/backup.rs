@@ -81,7 +81,9 @@ impl<C: Clock> NatsStore<C> {
         let mut after: Option<RunId> = None;
         loop {
             let heads = self.reader().heads(after.as_ref(), PAGE).await?;
-            let Some(last) = heads.last() else { return Ok(checked) };
+            let Some(last) = heads.last() else {
+                return Ok(checked);
+            };
             after = Some(last.run.clone());
             for head in &heads {
                 let records = self.reader().records(&head.run, Seq(0), PAGE).await?;
@@ -99,7 +101,14 @@ impl<C: Clock> NatsStore<C> {
     /// [`BackupError`].
     pub async fn dump(&self, out: &mut (impl Write + Send)) -> Result<usize, BackupError> {
         let (epoch, incarnation) = (self.next_epoch().await?.0, self.incarnation().0);
-        lines::put(out, &Line::Store { layout: lines::LAYOUT, incarnation, epoch })?;
+        lines::put(
+            out,
+            &Line::Store {
+                layout: lines::LAYOUT,
+                incarnation,
+                epoch,
+            },
+        )?;
         let (mut count, mut after): (usize, Option<RunId>) = (0, None);
         loop {
             let heads = self.reader().heads(after.as_ref(), PAGE).await?;
@@ -115,7 +124,9 @@ impl<C: Clock> NatsStore<C> {
         let mut after = 0;
         loop {
             let letters = self.dead().list(after, PAGE).await?;
-            let Some(last) = letters.last() else { return Ok(count) };
+            let Some(last) = letters.last() else {
+                return Ok(count);
+            };
             after = last.id;
             for letter in letters {
                 lines::put(out, &Line::DeadLetter(letter))?;
@@ -135,7 +146,9 @@ impl NatsStore {
     ) -> Result<Self, BackupError> {
         let bad = |at: usize, why: String| BackupError::Line { line: at + 1, why };
         let mut texts = from.lines().enumerate();
-        let first = texts.next().map_or_else(|| Ok(String::new()), |(_, text)| text)?;
+        let first = texts
+            .next()
+            .map_or_else(|| Ok(String::new()), |(_, text)| text)?;
         if first.is_empty() {
             return Err(bad(0, "the dump is empty".into()));
         }
@@ -168,7 +181,9 @@ fn append_of(line: &RecordLine, last: &HashMap<RunId, Revision>) -> Result<Appen
     let head = line.head.and_then(|row| head_of(line.run.as_str(), row));
     Ok(Append {
         run: line.run.clone(),
-        expected: last.get(&line.run).map_or(Expected::Nothing, |r| Expected::At(*r)),
+        expected: last
+            .get(&line.run)
+            .map_or(Expected::Nothing, |r| Expected::At(*r)),
         bytes: line.bytes()?,
         seq: Seq(line.seq),
         deadline: head.as_ref().and_then(|head| head.deadline),
@@ -180,9 +195,14 @@ fn append_of(line: &RecordLine, last: &HashMap<RunId, Revision>) -> Result<Appen
 /// An empty store whose epochs begin above `epoch`.
 async fn begin(options: &Options, epoch: Epoch) -> Result<NatsStore, BackupError> {
     let client = connect::connect(options, Arc::new(Notify::new())).await?;
-    let js = ContextBuilder::new().timeout(ANSWER_MAX).build(client.clone());
+    let js = ContextBuilder::new()
+        .timeout(ANSWER_MAX)
+        .build(client.clone());
     connect::check(&client, &js, options).await?;
-    let names = options.prefix.as_deref().map_or_else(Names::default, Names::with_prefix);
+    let names = options
+        .prefix
+        .as_deref()
+        .map_or_else(Names::default, Names::with_prefix);
     identity::settle(&js, &names, options.replicas, Some(epoch.0 + 1)).await?;
     let store = NatsStore::open_with(options, SystemClock).await?;
     let there = store.reader().heads(None, PAGE).await?.len();
@@ -221,7 +241,9 @@ fn chain<W: Workflow>(run: &RunId, records: &[Vec<u8>], checked: &mut Checked) {
             if seq != last.next() {
                 faults.push(format!("{run}: seq {seq} follows {last}"));
             } else if record.prev != last_sum {
-                faults.push(format!("{run}: record {seq} does not name the record before it"));
+                faults.push(format!(
+                    "{run}: record {seq} does not name the record before it"
+                ));
             }
         }
         before = Some((seq, sum));
@@ -230,7 +252,10 @@ fn chain<W: Workflow>(run: &RunId, records: &[Vec<u8>], checked: &mut Checked) {
 
 /// The lines of a run's records; the last has its head.
 async fn lines_of(link: &Link, run: &RunId) -> Result<Vec<RecordLine>, BackupError> {
-    let (stream, subject) = (link.names.history_stream(shard(run)), link.names.history(run));
+    let (stream, subject) = (
+        link.names.history_stream(shard(run)),
+        link.names.history(run),
+    );
     let (mut lines, mut next, mut head) = (Vec::new(), 1, None);
     loop {
         let request = serde_json::json!({

@@ -102,7 +102,12 @@ impl NatsChanges {
 
     async fn state(&self, name: &str) -> Result<async_nats::jetstream::stream::State, StoreError> {
         let lost = |e: String| StoreError::Unavailable(format!("looking at {name}: {e}"));
-        let stream = self.link.js.get_stream(name).await.map_err(|e| lost(e.to_string()))?;
+        let stream = self
+            .link
+            .js
+            .get_stream(name)
+            .await
+            .map_err(|e| lost(e.to_string()))?;
         Ok(stream.cached_info().state.clone())
     }
 
@@ -123,14 +128,24 @@ impl NatsChanges {
     pub async fn one(&self, run: &RunId) -> Result<Option<Told>, StoreError> {
         let name = self.link.names.changes_stream();
         let lost = |e: String| StoreError::Unavailable(format!("reading {name}: {e}"));
-        let stream =
-            self.link.js.get_stream_no_info(&name).await.map_err(|e| lost(e.to_string()))?;
-        match stream.get_last_raw_message_by_subject(&self.link.names.change(run)).await {
+        let stream = self
+            .link
+            .js
+            .get_stream_no_info(&name)
+            .await
+            .map_err(|e| lost(e.to_string()))?;
+        match stream
+            .get_last_raw_message_by_subject(&self.link.names.change(run))
+            .await
+        {
             Ok(message) => {
                 let word = |name: &str| message.headers.get(name)?.as_str().parse().ok();
                 let mark = word(SEQ_HEADER).zip(word(SUM_HEADER));
                 let mark = mark.map(|(seq, sum)| (Seq(seq), Sum(sum)));
-                Ok(Some(Told { sequence: message.sequence, mark }))
+                Ok(Some(Told {
+                    sequence: message.sequence,
+                    mark,
+                }))
             }
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
             Err(error) => Err(lost(error.to_string())),
@@ -145,7 +160,10 @@ impl NatsChanges {
             body: news.body,
         });
         let results = self.link.post.publish(messages.collect()).await;
-        results.into_iter().map(|result| result.map_err(TellError::from)).collect()
+        results
+            .into_iter()
+            .map(|result| result.map_err(TellError::from))
+            .collect()
     }
 }
 
@@ -162,7 +180,10 @@ impl From<Fault> for TellError {
 
 fn headers(news: &News) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert("Nats-Expected-Last-Subject-Sequence", news.replaces.to_string().as_str());
+    headers.insert(
+        "Nats-Expected-Last-Subject-Sequence",
+        news.replaces.to_string().as_str(),
+    );
     match news.mark {
         Some((seq, sum)) => {
             headers.insert(SEQ_HEADER, seq.to_string().as_str());
@@ -175,5 +196,8 @@ fn headers(news: &News) -> HeaderMap {
 
 fn told(message: &Message, sequence: u64) -> Told {
     let mark = number(message, SEQ_HEADER).zip(number(message, SUM_HEADER));
-    Told { sequence, mark: mark.map(|(seq, sum)| (Seq(seq), Sum(sum))) }
+    Told {
+        sequence,
+        mark: mark.map(|(seq, sum)| (Seq(seq), Sum(sum))),
+    }
 }

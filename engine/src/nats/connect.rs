@@ -20,10 +20,18 @@ pub(super) async fn connect(
     options: &Options,
     reconnected: Arc<Notify>,
 ) -> Result<Client, OpenError> {
-    let refused = |why: String| OpenError::Connect { servers: options.servers.clone(), why };
+    let refused = |why: String| OpenError::Connect {
+        servers: options.servers.clone(),
+        why,
+    };
     let mut servers = Vec::new();
     for server in options.servers.split(',').filter(|s| !s.trim().is_empty()) {
-        servers.push(server.trim().parse::<ServerAddr>().map_err(|e| refused(e.to_string()))?);
+        servers.push(
+            server
+                .trim()
+                .parse::<ServerAddr>()
+                .map_err(|e| refused(e.to_string()))?,
+        );
     }
     let mut how = ConnectOptions::new()
         .name("dormer")
@@ -43,9 +51,10 @@ pub(super) async fn connect(
         Login::User { user, password } => how.user_and_password(user.clone(), password.clone()),
         Login::Token(token) => how.token(token.clone()),
         #[cfg(feature = "nats-creds")]
-        Login::CredentialsFile(path) => {
-            how.credentials_file(path).await.map_err(|e| refused(e.to_string()))?
-        }
+        Login::CredentialsFile(path) => how
+            .credentials_file(path)
+            .await
+            .map_err(|e| refused(e.to_string()))?,
     };
     how = how.require_tls(options.tls.required);
     if let Some(ca) = &options.tls.ca {
@@ -69,10 +78,14 @@ pub(super) async fn check(
 ) -> Result<Synced, OpenError> {
     let info = client.server_info();
     if version(&info.version).is_none_or(|found| found < SERVER_OLDEST) {
-        return Err(OpenError::TooOld { found: info.version });
+        return Err(OpenError::TooOld {
+            found: info.version,
+        });
     }
     if let Err(error) = js.query_account().await {
-        return Err(OpenError::NoJetStream { why: error.to_string() });
+        return Err(OpenError::NoJetStream {
+            why: error.to_string(),
+        });
     }
     let synced = synced(client, options).await;
     match (options.sync, synced) {
@@ -89,7 +102,11 @@ pub(super) async fn check(
 fn version(text: &str) -> Option<(u64, u64, u64)> {
     let plain = text.split(['-', '+']).next()?;
     let mut parts = plain.split('.').map(str::parse::<u64>);
-    Some((parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?))
+    Some((
+        parts.next()?.ok()?,
+        parts.next()?.ok()?,
+        parts.next()?.ok()?,
+    ))
 }
 
 /// Asks the monitoring page, then the system account (which few clients may).
@@ -124,11 +141,18 @@ fn read_varz(varz: &serde_json::Value) -> Synced {
 async fn varz_page(monitor: &str) -> std::io::Result<serde_json::Value> {
     let host = monitor.trim_start_matches("http://").trim_end_matches('/');
     let mut stream = TcpStream::connect(host).await?;
-    stream.write_all(format!("GET /varz HTTP/1.0\r\nHost: {host}\r\n\r\n").as_bytes()).await?;
+    stream
+        .write_all(format!("GET /varz HTTP/1.0\r\nHost: {host}\r\n\r\n").as_bytes())
+        .await?;
     let mut text = Vec::new();
-    stream.take(MONITOR_BYTES_MAX).read_to_end(&mut text).await?;
-    let start =
-        text.windows(4).position(|four| four == b"\r\n\r\n").map_or(text.len(), |at| at + 4);
+    stream
+        .take(MONITOR_BYTES_MAX)
+        .read_to_end(&mut text)
+        .await?;
+    let start = text
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .map_or(text.len(), |at| at + 4);
     serde_json::from_slice(&text[start..]).map_err(std::io::Error::other)
 }
 

@@ -46,8 +46,12 @@ impl DeadLetters for NatsDead {
         if let Some(run) = &letter.run {
             headers.insert(RUN, line(run.as_str()).as_str());
         }
-        let Some(run) = letter.run.or_else(nobody) else { return Ok(()) };
-        self.link.publish(self.link.names.dead(&run), headers, letter.bytes.into()).await?;
+        let Some(run) = letter.run.or_else(nobody) else {
+            return Ok(());
+        };
+        self.link
+            .publish(self.link.names.dead(&run), headers, letter.bytes.into())
+            .await?;
         Ok(())
     }
 
@@ -62,7 +66,10 @@ impl DeadLetters for NatsDead {
             });
             let (messages, cut) = self.link.read(&stream, request).await?;
             letters.extend(messages.iter().filter_map(dead_letter));
-            next = messages.last().and_then(|m| number(m, "Nats-Sequence")).map_or(next, |n| n + 1);
+            next = messages
+                .last()
+                .and_then(|m| number(m, "Nats-Sequence"))
+                .map_or(next, |n| n + 1);
             if !cut || messages.is_empty() {
                 break;
             }
@@ -73,8 +80,12 @@ impl DeadLetters for NatsDead {
     async fn remove(&self, id: u64) -> Result<(), StoreError> {
         let lost = |e: String| StoreError::Unavailable(format!("removing dead letter {id}: {e}"));
         let name = self.link.names.dead_stream();
-        let stream =
-            self.link.js.get_stream_no_info(&name).await.map_err(|e| lost(e.to_string()))?;
+        let stream = self
+            .link
+            .js
+            .get_stream_no_info(&name)
+            .await
+            .map_err(|e| lost(e.to_string()))?;
         match stream.delete_message(id).await {
             Ok(_) => Ok(()),
             Err(error) => match error.kind() {

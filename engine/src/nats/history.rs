@@ -36,7 +36,10 @@ pub struct NatsHistory {
 
 impl NatsHistory {
     pub(super) fn new(link: Arc<Link>) -> Self {
-        Self { link, pass: Mutex::new(None) }
+        Self {
+            link,
+            pass: Mutex::new(None),
+        }
     }
 
     /// What the answer to an append says.
@@ -63,9 +66,16 @@ impl NatsHistory {
         use async_nats::jetstream::stream::LastRawMessageErrorKind::NoMessageFound;
         let lost = |e: String| StoreError::Unavailable(format!("reading {run}: {e}"));
         let name = self.link.names.history_stream(shard(run));
-        let stream =
-            self.link.js.get_stream_no_info(&name).await.map_err(|e| lost(e.to_string()))?;
-        match stream.get_last_raw_message_by_subject(&self.link.names.history(run)).await {
+        let stream = self
+            .link
+            .js
+            .get_stream_no_info(&name)
+            .await
+            .map_err(|e| lost(e.to_string()))?;
+        match stream
+            .get_last_raw_message_by_subject(&self.link.names.history(run))
+            .await
+        {
             Ok(message) => Ok(Some(Stored {
                 bytes: message.payload.to_vec(),
                 revision: Revision(message.sequence),
@@ -82,17 +92,24 @@ impl NatsHistory {
         runs: &[&RunId],
     ) -> Result<HashMap<String, Stored>, StoreError> {
         let stream = self.link.names.history_stream(shard);
-        let subjects: Vec<String> = runs.iter().map(|run| self.link.names.history(run)).collect();
+        let subjects: Vec<String> = runs
+            .iter()
+            .map(|run| self.link.names.history(run))
+            .collect();
         let request = serde_json::json!({ "multi_last": subjects, "batch": READ_MAX });
         let (messages, cut) = self.link.read(&stream, request).await?;
         let mut found = HashMap::with_capacity(messages.len());
         for message in messages {
-            let (Some(subject), Some(sequence)) =
-                (header_of(&message, "Nats-Subject"), number(&message, "Nats-Sequence"))
-            else {
+            let (Some(subject), Some(sequence)) = (
+                header_of(&message, "Nats-Subject"),
+                number(&message, "Nats-Sequence"),
+            ) else {
                 continue;
             };
-            let stored = Stored { bytes: message.payload.to_vec(), revision: Revision(sequence) };
+            let stored = Stored {
+                bytes: message.payload.to_vec(),
+                revision: Revision(sequence),
+            };
             found.insert(subject.to_owned(), stored);
         }
         if cut {
@@ -114,13 +131,17 @@ impl NatsHistory {
             shards.entry(shard(run)).or_default().push(run);
         }
         let reads = shards.iter().flat_map(|(shard, runs)| {
-            runs.chunks(READ_MAX).map(move |chunk| self.last_of_shard(*shard, chunk))
+            runs.chunks(READ_MAX)
+                .map(move |chunk| self.last_of_shard(*shard, chunk))
         });
         let mut found = HashMap::new();
         for read in join_all(reads).await {
             found.extend(read?);
         }
-        Ok(runs.iter().map(|run| found.get(&self.link.names.history(run)).cloned()).collect())
+        Ok(runs
+            .iter()
+            .map(|run| found.get(&self.link.names.history(run)).cloned())
+            .collect())
     }
 
     /// Every run's head, in the order of ids.
@@ -148,7 +169,10 @@ impl NatsHistory {
     }
 
     fn pass(&self) -> Option<Arc<Vec<Head>>> {
-        self.pass.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.pass
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn keep_pass(&self, pass: Option<Arc<Vec<Head>>>) {
@@ -170,7 +194,10 @@ fn headers(append: &Append) -> HeaderMap {
         Expected::Anything => None,
     };
     if let Some(sequence) = expected {
-        headers.insert("Nats-Expected-Last-Subject-Sequence", sequence.to_string().as_str());
+        headers.insert(
+            "Nats-Expected-Last-Subject-Sequence",
+            sequence.to_string().as_str(),
+        );
     }
     headers.insert(SEQ_HEADER, append.seq.to_string().as_str());
     if let Some(deadline) = append.deadline {
@@ -212,15 +239,26 @@ impl History for NatsHistory {
         }
         // A replica may lag behind what the leader acknowledged, and direct reads ask any of them.
         let read = |run: RunId| async move { self.last(&run).await };
-        stream::iter(runs.to_vec()).map(read).buffered(READS_MAX).try_collect().await
+        stream::iter(runs.to_vec())
+            .map(read)
+            .buffered(READS_MAX)
+            .try_collect()
+            .await
     }
 
     async fn append(&self, batch: Vec<Append>) -> Vec<Result<Revision, AppendError>> {
         if let Err(error) = self.link.sound() {
-            return batch.iter().map(|_| Err(AppendError::Unknown(error.to_string()))).collect();
+            return batch
+                .iter()
+                .map(|_| Err(AppendError::Unknown(error.to_string())))
+                .collect();
         }
-        let floors: Vec<u64> =
-            self.link.acknowledged.iter().map(|a| a.load(Ordering::Acquire)).collect();
+        let floors: Vec<u64> = self
+            .link
+            .acknowledged
+            .iter()
+            .map(|a| a.load(Ordering::Acquire))
+            .collect();
         let shards: Vec<usize> = batch.iter().map(|append| shard_of(&append.run)).collect();
         let messages = batch.into_iter().map(|append| Outgoing {
             subject: self.link.names.history(&append.run),
@@ -229,7 +267,8 @@ impl History for NatsHistory {
         });
         let results = self.link.post.publish(messages.collect()).await;
         let told = shards.into_iter().zip(results);
-        told.map(|(shard, result)| self.answered(shard, floors[shard], result)).collect()
+        told.map(|(shard, result)| self.answered(shard, floors[shard], result))
+            .collect()
     }
 }
 
@@ -281,14 +320,25 @@ impl HistoryReader for NatsHistory {
 
     async fn forget(&self, run: &RunId, revision: Revision) -> Result<(), StoreError> {
         let lost = |e: String| StoreError::Unavailable(format!("deleting {run}: {e}"));
-        if self.last(run).await?.is_none_or(|last| last.revision != revision) {
+        if self
+            .last(run)
+            .await?
+            .is_none_or(|last| last.revision != revision)
+        {
             return Ok(());
         }
         let name = self.link.names.history_stream(shard(run));
-        let stream =
-            self.link.js.get_stream_no_info(&name).await.map_err(|e| lost(e.to_string()))?;
+        let stream = self
+            .link
+            .js
+            .get_stream_no_info(&name)
+            .await
+            .map_err(|e| lost(e.to_string()))?;
         // Up to and with this revision: a record that is appended meanwhile stays.
-        let purge = stream.purge().filter(self.link.names.history(run)).sequence(revision.0 + 1);
+        let purge = stream
+            .purge()
+            .filter(self.link.names.history(run))
+            .sequence(revision.0 + 1);
         purge.await.map(drop).map_err(|e| lost(e.to_string()))
     }
 }

@@ -37,7 +37,9 @@ pub(super) async fn settle(
         )));
     }
     for spec in names.streams() {
-        let first = (spec.name == names.meta_stream()).then_some(first_epoch).flatten();
+        let first = (spec.name == names.meta_stream())
+            .then_some(first_epoch)
+            .flatten();
         if spec.name == names.meta_stream() {
             ensure(js, &spec, replicas, first).await?;
         }
@@ -68,12 +70,17 @@ pub(super) async fn settle(
 
 async fn read(js: &jetstream::Context, names: &Names) -> Result<Option<Identity>, OpenError> {
     let failed = |why: String| OpenError::server("reading the store's identity", why);
-    let stream =
-        js.get_stream_no_info(names.meta_stream()).await.map_err(|e| failed(e.to_string()))?;
-    match stream.get_last_raw_message_by_subject(&names.meta(META_IDENTITY)).await {
-        Ok(message) => {
-            serde_json::from_slice(&message.payload).map(Some).map_err(|e| failed(e.to_string()))
-        }
+    let stream = js
+        .get_stream_no_info(names.meta_stream())
+        .await
+        .map_err(|e| failed(e.to_string()))?;
+    match stream
+        .get_last_raw_message_by_subject(&names.meta(META_IDENTITY))
+        .await
+    {
+        Ok(message) => serde_json::from_slice(&message.payload)
+            .map(Some)
+            .map_err(|e| failed(e.to_string())),
         Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
         Err(error) => Err(failed(error.to_string())),
     }
@@ -82,7 +89,10 @@ async fn read(js: &jetstream::Context, names: &Names) -> Result<Option<Identity>
 /// Writes a new identity if nobody else has meanwhile, and answers the one on record.
 async fn write(js: &jetstream::Context, names: &Names) -> Result<Incarnation, OpenError> {
     let failed = |why: String| OpenError::server("writing the store's identity", why);
-    let identity = Identity { incarnation: Incarnation(rand::random()), shards: HISTORY_SHARDS };
+    let identity = Identity {
+        incarnation: Incarnation(rand::random()),
+        shards: HISTORY_SHARDS,
+    };
     let body = serde_json::to_vec(&identity).map_err(|e| failed(e.to_string()))?;
     let message = jetstream::message::PublishMessage::build()
         .payload(body.into())
@@ -101,7 +111,12 @@ async fn write(js: &jetstream::Context, names: &Names) -> Result<Incarnation, Op
 
 /// Draws the next epoch: the sequence of a message in the identity's stream, which only grows.
 pub(super) async fn next_epoch(link: &Link) -> Result<Epoch, crate::port::StoreError> {
-    let sequence =
-        link.publish(link.names.meta(META_EPOCH), HeaderMap::new(), bytes::Bytes::new()).await?;
+    let sequence = link
+        .publish(
+            link.names.meta(META_EPOCH),
+            HeaderMap::new(),
+            bytes::Bytes::new(),
+        )
+        .await?;
     Ok(Epoch(sequence))
 }

@@ -64,7 +64,11 @@ impl NatsInbox {
         let rings = (names.alarm_stream(), names.ring_all());
         self.pulls.get_or_init(|| {
             [letters, rings].map(|(stream, filter)| {
-                let source = Source { stream, consumer: CONSUMER, filter };
+                let source = Source {
+                    stream,
+                    consumer: CONSUMER,
+                    filter,
+                };
                 let (out, trouble) = (self.out.clone(), Arc::clone(&self.trouble));
                 tokio::spawn(pull_for_ever(Arc::clone(&self.link), source, out, trouble))
             })
@@ -72,7 +76,11 @@ impl NatsInbox {
     }
 
     fn stop(&self) {
-        self.pulls.get().into_iter().flatten().for_each(JoinHandle::abort);
+        self.pulls
+            .get()
+            .into_iter()
+            .flatten()
+            .for_each(JoinHandle::abort);
     }
 
     fn delivery(&self, message: Message) -> Option<Delivery> {
@@ -82,8 +90,15 @@ impl NatsInbox {
         );
         let reply = message.message.reply?;
         let token = self.token.fetch_add(1, Ordering::Relaxed);
-        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner).insert(token, reply);
-        Some(Delivery { bytes: message.message.payload.to_vec(), token, cause })
+        self.unsettled
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(token, reply);
+        Some(Delivery {
+            bytes: message.message.payload.to_vec(),
+            token,
+            cause,
+        })
     }
 
     /// Stops taking, and gives back what waits here so that other engines need not wait for the claim to lapse.
@@ -93,7 +108,10 @@ impl NatsInbox {
         come.close();
         let mut fates = Vec::new();
         while let Ok(message) = come.try_recv() {
-            fates.extend(self.delivery(message).map(|delivery| (delivery.token, Settle::Again(0))));
+            fates.extend(
+                self.delivery(message)
+                    .map(|delivery| (delivery.token, Settle::Again(0))),
+            );
         }
         self.settle(fates).await;
         let _ = tokio::time::timeout(SETTLE_MAX, self.link.client.flush()).await;
@@ -139,7 +157,11 @@ impl Inbox for NatsInbox {
 
     async fn tell(&self, letters: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
         for (run, bytes) in letters {
-            let sent = self.link.client.publish(self.link.names.inbox(&run), bytes.into()).await;
+            let sent = self
+                .link
+                .client
+                .publish(self.link.names.inbox(&run), bytes.into())
+                .await;
             sent.map_err(|error| StoreError::Unavailable(error.to_string()))?;
         }
         Ok(())
@@ -147,7 +169,10 @@ impl Inbox for NatsInbox {
 
     async fn settle(&self, fates: Vec<(u64, Settle)>) {
         let replies: Vec<(Subject, Settle)> = {
-            let mut unsettled = self.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut unsettled = self
+                .unsettled
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             let take = |(token, fate)| Some((unsettled.remove(&token)?, fate));
             fates.into_iter().filter_map(take).collect()
         };

@@ -18,8 +18,17 @@ pub(super) async fn last_headers(
     mut see: impl FnMut(&Message, u64),
 ) -> Result<(), StoreError> {
     let lost = |e: String| StoreError::Unavailable(format!("reading heads of {name}: {e}"));
-    let mut stream = link.js.get_stream(name).await.map_err(|e| lost(e.to_string()))?;
-    let end = stream.info().await.map_err(|e| lost(e.to_string()))?.state.last_sequence;
+    let mut stream = link
+        .js
+        .get_stream(name)
+        .await
+        .map_err(|e| lost(e.to_string()))?;
+    let end = stream
+        .info()
+        .await
+        .map_err(|e| lost(e.to_string()))?
+        .state
+        .last_sequence;
     let config = consumer::pull::Config {
         deliver_policy: consumer::DeliverPolicy::LastPerSubject,
         ack_policy: consumer::AckPolicy::None,
@@ -30,7 +39,10 @@ pub(super) async fn last_headers(
         inactive_threshold: Duration::from_secs(30),
         ..consumer::pull::Config::default()
     };
-    let consumer = stream.create_consumer(config).await.map_err(|e| lost(e.to_string()))?;
+    let consumer = stream
+        .create_consumer(config)
+        .await
+        .map_err(|e| lost(e.to_string()))?;
     let mut pending = consumer.cached_info().num_pending;
     while pending > 0 {
         let page = consumer.fetch().max_messages(PAGE_MAX).messages().await;

@@ -67,7 +67,16 @@ impl Link {
         let shards = dormer_proto::subject::HISTORY_SHARDS;
         let acknowledged = (0..shards).map(|_| AtomicU64::new(0)).collect();
         let broken = OnceLock::new();
-        Self { client, js, post, names, incarnation, single, acknowledged, broken }
+        Self {
+            client,
+            js,
+            post,
+            names,
+            incarnation,
+            single,
+            acknowledged,
+            broken,
+        }
     }
 
     /// The store is behind what it acknowledged: nothing is decided on it any more.
@@ -78,7 +87,9 @@ impl Link {
 
     /// The fault that ended this store, if one has.
     pub(super) fn sound(&self) -> Result<(), StoreError> {
-        self.broken.get().map_or(Ok(()), |why| Err(StoreError::Broken(why.clone())))
+        self.broken
+            .get()
+            .map_or(Ok(()), |why| Err(StoreError::Broken(why.clone())))
     }
 
     /// Notes an acknowledged sequence of a history stream; one at or below `floor`, which was acknowledged before
@@ -99,8 +110,18 @@ impl Link {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<u64, Fault> {
-        let results = self.post.publish(vec![Outgoing { subject, headers, body }]).await;
-        results.into_iter().next().unwrap_or_else(|| Err(Fault::Unknown("no answer".into())))
+        let results = self
+            .post
+            .publish(vec![Outgoing {
+                subject,
+                headers,
+                body,
+            }])
+            .await;
+        results
+            .into_iter()
+            .next()
+            .unwrap_or_else(|| Err(Fault::Unknown("no answer".into())))
     }
 
     /// A batch of direct reads: every message until the server says that there are no more. The second value says
@@ -112,8 +133,11 @@ impl Link {
     ) -> Result<(Vec<Message>, bool), StoreError> {
         let lost = |why: String| StoreError::Unavailable(format!("reading {stream}: {why}"));
         let inbox = self.client.new_inbox();
-        let mut answers =
-            self.client.subscribe(inbox.clone()).await.map_err(|e| lost(e.to_string()))?;
+        let mut answers = self
+            .client
+            .subscribe(inbox.clone())
+            .await
+            .map_err(|e| lost(e.to_string()))?;
         let subject = format!("$JS.API.DIRECT.GET.{stream}");
         let body = Bytes::from(request.to_string());
         self.client
@@ -123,7 +147,9 @@ impl Link {
         let mut messages = Vec::new();
         loop {
             let next = tokio::time::timeout(ANSWER_MAX, answers.next()).await;
-            let Ok(Some(message)) = next else { return Err(lost("no answer".into())) };
+            let Ok(Some(message)) = next else {
+                return Err(lost("no answer".into()));
+            };
             match message.status {
                 None => messages.push(message),
                 Some(StatusCode::NOT_FOUND) => return Ok((messages, false)),

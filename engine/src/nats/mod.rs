@@ -85,9 +85,14 @@ impl<C: Clock> NatsStore<C> {
     pub async fn open_with(options: &Options, clock: C) -> Result<Self, OpenError> {
         let woken = Arc::new(Notify::new());
         let client = connect::connect(options, Arc::clone(&woken)).await?;
-        let js = ContextBuilder::new().timeout(ANSWER_MAX).build(client.clone());
+        let js = ContextBuilder::new()
+            .timeout(ANSWER_MAX)
+            .build(client.clone());
         let synced = connect::check(&client, &js, options).await?;
-        let names = options.prefix.as_deref().map_or_else(Names::default, Names::with_prefix);
+        let names = options
+            .prefix
+            .as_deref()
+            .map_or_else(Names::default, Names::with_prefix);
         let incarnation = identity::settle(&js, &names, options.replicas, None).await?;
         let single = ensure_streams(&js, &names, options.replicas).await?;
         let listening = Post::open(client.clone()).await;
@@ -95,7 +100,9 @@ impl<C: Clock> NatsStore<C> {
         let link = Arc::new(Link::new(client, js, post, names, incarnation, single));
         let server = |e: StoreError| OpenError::server("opening the store", e);
         let mut seen = watch::first_look(&link).await.map_err(server)?;
-        let was_lost = watch::look(&link, options.replicas, &mut seen).await.map_err(server)?;
+        let was_lost = watch::look(&link, options.replicas, &mut seen)
+            .await
+            .map_err(server)?;
         let (losses, lost) = channel::channel(u64::from(was_lost));
         let watching = watch::watch_for_ever(
             Arc::clone(&link),
@@ -189,7 +196,11 @@ pub async fn rebuild_for_ever<W: Workflow, C: Clock>(
     let mut losses = store.losses();
     let mut done = 0;
     loop {
-        let Ok(count) = losses.wait_for(|count| *count > done).await.map(|count| *count) else {
+        let Ok(count) = losses
+            .wait_for(|count| *count > done)
+            .await
+            .map(|count| *count)
+        else {
             return Ok(());
         };
         match revisit_all::<W, _>(Arc::clone(&store), REVISITS_PER_S).await {

@@ -147,6 +147,9 @@ pub enum OpenError {
 
 impl OpenError {
     pub(super) fn server(doing: impl Into<String>, why: impl ToString) -> Self {
-        Self::Server { doing: doing.into(), why: why.to_string() }
+        Self::Server {
+            doing: doing.into(),
+            why: why.to_string(),
+        }
     }
 }

@@ -73,7 +73,12 @@ impl Post {
         let answers = client.subscribe(format!("{inbox}*")).await?;
         let desk = Arc::new(Desk::default());
         let reading = tokio::spawn(read_for_ever(answers, inbox.len(), Arc::clone(&desk)));
-        Ok(Self { client, inbox, desk, reading })
+        Ok(Self {
+            client,
+            inbox,
+            desk,
+            reading,
+        })
     }
 
     /// Publishes into streams and waits for every acknowledgement: each message's sequence, in the order given.
@@ -105,11 +110,17 @@ impl Post {
     }
 
     async fn send(&self, message: Outgoing, reply: String) -> Result<(), Fault> {
-        let Outgoing { subject, headers, body } = message;
+        let Outgoing {
+            subject,
+            headers,
+            body,
+        } = message;
         let sent = if headers.is_empty() {
             self.client.publish_with_reply(subject, reply, body).await
         } else {
-            self.client.publish_with_reply_and_headers(subject, reply, headers, body).await
+            self.client
+                .publish_with_reply_and_headers(subject, reply, headers, body)
+                .await
         };
         sent.map_err(|error| match error.kind() {
             PublishErrorKind::MaxPayloadExceeded => Fault::Refused(error.to_string()),
@@ -127,12 +138,22 @@ struct Waiting<'a> {
 
 impl<'a> Waiting<'a> {
     fn begin(desk: &'a Desk, count: usize) -> Self {
-        let answers = Answers { results: (0..count).map(|_| None).collect(), missing: count };
-        let round = Arc::new(Round { answers: Mutex::new(answers), done: Notify::new() });
+        let answers = Answers {
+            results: (0..count).map(|_| None).collect(),
+            missing: count,
+        };
+        let round = Arc::new(Round {
+            answers: Mutex::new(answers),
+            done: Notify::new(),
+        });
         let mut places = desk.lock();
         let tokens = (0..count).map(|at| places.wait(&round, at)).collect();
         drop(places);
-        Self { desk, round, tokens }
+        Self {
+            desk,
+            round,
+            tokens,
+        }
     }
 }
 
@@ -197,7 +218,9 @@ impl Places {
 
     /// The answer may still come, and must not be taken for another's.
     fn give_up(&mut self, token: u64) {
-        let Some(slot) = self.awaited.get_mut(place(token)) else { return };
+        let Some(slot) = self.awaited.get_mut(place(token)) else {
+            return;
+        };
         if slot.take_if(|(awaited, ..)| *awaited == token).is_some() {
             self.free.push(token.wrapping_add(1 << PLACE_BITS));
         }
@@ -232,7 +255,11 @@ async fn read_for_ever(answers: Subscriber, prefix: usize, desk: Arc<Desk>) {
     while let Some(messages) = answers.next().await {
         let mut places = desk.lock();
         for message in messages {
-            let token = message.subject.as_str().get(prefix..).and_then(|text| text.parse().ok());
+            let token = message
+                .subject
+                .as_str()
+                .get(prefix..)
+                .and_then(|text| text.parse().ok());
             if let Some((round, at)) = token.and_then(|token| places.take(token)) {
                 round.answered(at, read(&message));
             }
@@ -261,10 +288,14 @@ fn read(message: &Message) -> Result<u64, Fault> {
         return Err(Fault::Unknown("no stream takes it".into()));
     }
     match serde_json::from_slice::<Answer>(&message.payload) {
-        Ok(Answer { error: Some(error), .. }) => Err(fault_of(error.err_code, error.description)),
+        Ok(Answer {
+            error: Some(error), ..
+        }) => Err(fault_of(error.err_code, error.description)),
         Ok(Answer { seq, .. }) if seq > 0 => Ok(seq),
         Ok(_) => Err(Fault::Unknown("an answer without a sequence".into())),
-        Err(error) => Err(Fault::Unknown(format!("an answer that cannot be read: {error}"))),
+        Err(error) => Err(Fault::Unknown(format!(
+            "an answer that cannot be read: {error}"
+        ))),
     }
 }
 

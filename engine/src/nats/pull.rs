@@ -75,7 +75,9 @@ async fn pull(link: &Link, consumer: &PullConsumer, out: &mpsc::Sender<Message>)
         .expires(QUIET_MAX)
         .messages()
         .await;
-    let Ok(mut messages) = pulling else { return false };
+    let Ok(mut messages) = pulling else {
+        return false;
+    };
     let mut brought = false;
     loop {
         match tokio::time::timeout(QUIET_MAX, messages.next()).await {
@@ -99,12 +101,21 @@ async fn pull(link: &Link, consumer: &PullConsumer, out: &mpsc::Sender<Message>)
 /// A consumer that delivers nothing although there is something, and room for it, is deleted; the next is made anew
 /// and begins with what was not acknowledged.
 async fn stuck(link: &Link, consumer: &PullConsumer) -> bool {
-    let Ok(info) = consumer.get_info().await else { return true };
+    let Ok(info) = consumer.get_info().await else {
+        return true;
+    };
     let full = i64::try_from(info.num_ack_pending).is_ok_and(|pending| pending >= UNSETTLED_MAX);
     if info.num_pending == 0 || full {
         return false;
     }
-    tracing::warn!(consumer = info.name, pending = info.num_pending, "a consumer is stuck");
-    let _ = link.js.delete_consumer_from_stream(&info.name, &info.stream_name).await;
+    tracing::warn!(
+        consumer = info.name,
+        pending = info.num_pending,
+        "a consumer is stuck"
+    );
+    let _ = link
+        .js
+        .delete_consumer_from_stream(&info.name, &info.stream_name)
+        .await;
     true
 }

@@ -19,13 +19,21 @@ fn config(spec: &StreamSpec, replicas: usize, first: Option<u64>) -> Config {
     Config {
         name: spec.name.clone(),
         subjects: spec.subjects.clone(),
-        storage: if spec.in_memory { StorageType::Memory } else { StorageType::File },
+        storage: if spec.in_memory {
+            StorageType::Memory
+        } else {
+            StorageType::File
+        },
         retention: if spec.work_queue {
             RetentionPolicy::WorkQueue
         } else {
             RetentionPolicy::Limits
         },
-        discard: if refuses { DiscardPolicy::New } else { DiscardPolicy::Old },
+        discard: if refuses {
+            DiscardPolicy::New
+        } else {
+            DiscardPolicy::Old
+        },
         discard_new_per_subject: refuses && spec.per_subject_max > 0,
         max_messages_per_subject: spec.per_subject_max,
         max_messages: spec.messages_max,
@@ -49,7 +57,10 @@ pub(super) async fn find(js: &jetstream::Context, name: &str) -> Result<Option<I
             GetStreamErrorKind::JetStream(e) if e.error_code() == ErrorCode::STREAM_NOT_FOUND => {
                 Ok(None)
             }
-            _ => Err(OpenError::server(format!("looking for stream {name}"), error)),
+            _ => Err(OpenError::server(
+                format!("looking for stream {name}"),
+                error,
+            )),
         },
     }
 }
@@ -62,10 +73,15 @@ pub(super) async fn ensure(
     first: Option<u64>,
 ) -> Result<Info, OpenError> {
     if let Some(found) = find(js, &spec.name).await? {
-        compare(&found.config, &config(spec, replicas.unwrap_or(found.config.num_replicas), None))?;
+        compare(
+            &found.config,
+            &config(spec, replicas.unwrap_or(found.config.num_replicas), None),
+        )?;
         return Ok(found);
     }
-    let mut result = js.create_stream(config(spec, replicas.unwrap_or(REPLICAS), first)).await;
+    let mut result = js
+        .create_stream(config(spec, replicas.unwrap_or(REPLICAS), first))
+        .await;
     if replicas.is_none() && matches!(&result, Err(e) if clusterless(&e.kind())) {
         result = js.create_stream(config(spec, 1, first)).await;
     }
@@ -81,10 +97,26 @@ fn clusterless(kind: &CreateStreamErrorKind) -> bool {
 /// Every setting that a promise of ours rests on.
 fn compare(found: &Config, wanted: &Config) -> Result<(), OpenError> {
     let rows = [
-        ("subjects", format!("{:?}", found.subjects), format!("{:?}", wanted.subjects)),
-        ("storage", format!("{:?}", found.storage), format!("{:?}", wanted.storage)),
-        ("retention", format!("{:?}", found.retention), format!("{:?}", wanted.retention)),
-        ("discard", format!("{:?}", found.discard), format!("{:?}", wanted.discard)),
+        (
+            "subjects",
+            format!("{:?}", found.subjects),
+            format!("{:?}", wanted.subjects),
+        ),
+        (
+            "storage",
+            format!("{:?}", found.storage),
+            format!("{:?}", wanted.storage),
+        ),
+        (
+            "retention",
+            format!("{:?}", found.retention),
+            format!("{:?}", wanted.retention),
+        ),
+        (
+            "discard",
+            format!("{:?}", found.discard),
+            format!("{:?}", wanted.discard),
+        ),
         (
             "discard_new_per_subject",
             found.discard_new_per_subject.to_string(),
@@ -95,11 +127,31 @@ fn compare(found: &Config, wanted: &Config) -> Result<(), OpenError> {
             found.max_messages_per_subject.to_string(),
             wanted.max_messages_per_subject.to_string(),
         ),
-        ("max_msgs", found.max_messages.to_string(), wanted.max_messages.to_string()),
-        ("max_bytes", found.max_bytes.to_string(), wanted.max_bytes.to_string()),
-        ("max_age", format!("{:?}", found.max_age), format!("{:?}", wanted.max_age)),
-        ("num_replicas", found.num_replicas.to_string(), wanted.num_replicas.to_string()),
-        ("allow_direct", found.allow_direct.to_string(), wanted.allow_direct.to_string()),
+        (
+            "max_msgs",
+            found.max_messages.to_string(),
+            wanted.max_messages.to_string(),
+        ),
+        (
+            "max_bytes",
+            found.max_bytes.to_string(),
+            wanted.max_bytes.to_string(),
+        ),
+        (
+            "max_age",
+            format!("{:?}", found.max_age),
+            format!("{:?}", wanted.max_age),
+        ),
+        (
+            "num_replicas",
+            found.num_replicas.to_string(),
+            wanted.num_replicas.to_string(),
+        ),
+        (
+            "allow_direct",
+            found.allow_direct.to_string(),
+            wanted.allow_direct.to_string(),
+        ),
         (
             "allow_msg_ttl",
             found.allow_message_ttl.to_string(),

@@ -25,7 +25,10 @@ impl TaskQueue for NatsTasks {
         let (mut messages, mut tasks) = (Vec::new(), Vec::new());
         for order in orders {
             messages.push(Outgoing {
-                subject: self.link.names.order(order.class, &order.task, order.attempt),
+                subject: self
+                    .link
+                    .names
+                    .order(order.class, &order.task, order.attempt),
                 headers: HeaderMap::new(),
                 body: order.bytes.into(),
             });
@@ -46,7 +49,9 @@ impl TaskQueue for NatsTasks {
 
     async fn receipt(&self, receipts: Vec<ReportReceipt>) {
         for receipt in receipts {
-            let Ok((bytes, _)) = envelope::encode(&receipt, 0) else { continue };
+            let Ok((bytes, _)) = envelope::encode(&receipt, 0) else {
+                continue;
+            };
             // Lost receipts are asked for again: the worker repeats its report.
             let _ = self
                 .link

@@ -89,7 +89,11 @@ pub(super) async fn first_look(link: &Link) -> Result<Canaries, StoreError> {
 
 async fn canary(link: &Link, stream: &str, subject: &str) -> Result<Option<Vec<u8>>, StoreError> {
     let failed = |e: String| StoreError::Unavailable(format!("looking at {stream}: {e}"));
-    let handle = link.js.get_stream_no_info(stream).await.map_err(|e| failed(e.to_string()))?;
+    let handle = link
+        .js
+        .get_stream_no_info(stream)
+        .await
+        .map_err(|e| failed(e.to_string()))?;
     match handle.get_last_raw_message_by_subject(subject).await {
         Ok(message) => Ok(Some(message.payload.to_vec())),
         Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
@@ -120,7 +124,9 @@ async fn look_at_history(link: &Link) {
         let Ok(Ok(found)) = looked else { continue };
         let end = found.map_or(0, |info| info.state.last_sequence);
         if end < floor {
-            link.break_down(format!("{name} acknowledged sequence {floor} and now ends at {end}"));
+            link.break_down(format!(
+                "{name} acknowledged sequence {floor} and now ends at {end}"
+            ));
         }
     }
 }

@@ -54,13 +54,15 @@ impl HistoryReader for Awaited {
     }
     async fn forget(&self, run: &RunId, revision: Revision) -> Result<(), StoreError> {
         let run = run.clone();
-        self.job(async move |store| store.forget(&run, revision).await).await
+        self.job(async move |store| store.forget(&run, revision).await)
+            .await
     }
 }
 
 impl DeadLetters for Awaited {
     async fn put(&self, letter: DeadLetter) -> Result<(), StoreError> {
-        self.job(async move |store| DeadLetters::put(store.as_ref(), letter).await).await
+        self.job(async move |store| DeadLetters::put(store.as_ref(), letter).await)
+            .await
     }
     async fn list(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
         self.0.list(after, limit).await

@@ -11,7 +11,10 @@ use serde::{Deserialize, Serialize};
 pub(crate) const FETCHES: u32 = 3;
 /// The rest between two of them, in milliseconds.
 const REST_MS: u64 = 1_000;
-const POLICY: RetryPolicy = RetryPolicy { first_ms: 10, ..RetryPolicy::PROMPT };
+const POLICY: RetryPolicy = RetryPolicy {
+    first_ms: 10,
+    ..RetryPolicy::PROMPT
+};
 
 /// A build: what its worker can do.
 pub(crate) trait Build: Workflow<Outcome = u32> {
@@ -103,7 +106,10 @@ pub(crate) mod old {
                     state.size = fact.map_or(0, |fact| fact.size);
                     Decision::to(state)
                 }
-                Input::Signalled { signal: Signal::Hello, .. } => {
+                Input::Signalled {
+                    signal: Signal::Hello,
+                    ..
+                } => {
                     state.hellos += 1;
                     Decision::to(state)
                 }
@@ -195,7 +201,9 @@ pub(crate) mod new {
                     let next = state.done;
                     Decision::to(state).run(Task::Fetch(next), POLICY)
                 }
-                Input::Finished { task: Task::Check, .. } => rest(state),
+                Input::Finished {
+                    task: Task::Check, ..
+                } => rest(state),
                 Input::Finished { .. } => {
                     state.done += 1;
                     match state.done {
@@ -215,11 +223,17 @@ pub(crate) mod new {
                     state.notes.extend(fact.and_then(|fact| fact.colour));
                     Decision::to(state)
                 }
-                Input::Signalled { signal: Signal::Hello, .. } => {
+                Input::Signalled {
+                    signal: Signal::Hello,
+                    ..
+                } => {
                     state.hellos += 1;
                     Decision::to(state)
                 }
-                Input::Signalled { signal: Signal::Note(note), .. } => {
+                Input::Signalled {
+                    signal: Signal::Note(note),
+                    ..
+                } => {
                     state.notes.push(note);
                     Decision::to(state)
                 }

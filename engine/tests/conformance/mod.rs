@@ -47,12 +47,26 @@ pub(crate) async fn history<H: History, R: HistoryReader>(store: &H, reader: &R)
 async fn expectations_hold<H: History>(store: &H) {
     let a = run("expects");
     let early = one(store, record(&a, Expected::At(Revision(1)), 1)).await;
-    assert_eq!(early, Err(AppendError::Conflict), "nothing is there to stand on");
-    let first = one(store, record(&a, Expected::Nothing, 1)).await.expect("stored");
-    assert_eq!(one(store, record(&a, Expected::Nothing, 1)).await, Err(AppendError::Conflict));
-    let second = one(store, record(&a, Expected::At(first), 2)).await.expect("stored");
+    assert_eq!(
+        early,
+        Err(AppendError::Conflict),
+        "nothing is there to stand on"
+    );
+    let first = one(store, record(&a, Expected::Nothing, 1))
+        .await
+        .expect("stored");
+    assert_eq!(
+        one(store, record(&a, Expected::Nothing, 1)).await,
+        Err(AppendError::Conflict)
+    );
+    let second = one(store, record(&a, Expected::At(first), 2))
+        .await
+        .expect("stored");
     assert!(second > first, "revisions grow");
-    assert_eq!(one(store, record(&a, Expected::At(first), 2)).await, Err(AppendError::Conflict));
+    assert_eq!(
+        one(store, record(&a, Expected::At(first), 2)).await,
+        Err(AppendError::Conflict)
+    );
 }
 
 async fn one_of_many_wins<H: History>(store: &H) {
@@ -61,7 +75,10 @@ async fn one_of_many_wins<H: History>(store: &H) {
     for seq in 1..=20 {
         let racers = (0..8).map(|_| one(store, record(&a, expected, seq)));
         let answers = futures::future::join_all(racers).await;
-        let won: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().ok()).collect();
+        let won: Vec<_> = answers
+            .iter()
+            .filter_map(|answer| answer.as_ref().ok())
+            .collect();
         assert_eq!(won.len(), 1, "record {seq}: {answers:?}");
         expected = Expected::At(*won[0]);
     }
@@ -69,7 +86,9 @@ async fn one_of_many_wins<H: History>(store: &H) {
 
 async fn records_of_a_batch_are_independent<H: History>(store: &H) {
     let (a, b, c) = (run("batch.a"), run("batch.b"), run("batch.c"));
-    one(store, record(&b, Expected::Nothing, 1)).await.expect("stored");
+    one(store, record(&b, Expected::Nothing, 1))
+        .await
+        .expect("stored");
     let batch = [&a, &b, &c].map(|run| record(run, Expected::Nothing, 1));
     let answers = store.append(batch.to_vec()).await;
     assert!(answers[0].is_ok() && answers[2].is_ok(), "{answers:?}");
@@ -83,35 +102,65 @@ async fn a_load_sees_every_acknowledged_append<H: History>(store: &H) {
     for seq in 1..=20 {
         let revision = one(store, record(&a, expected, seq)).await.expect("stored");
         expected = Expected::At(revision);
-        let loaded = store.load(&[nobody.clone(), a.clone(), nobody.clone()]).await;
+        let loaded = store
+            .load(&[nobody.clone(), a.clone(), nobody.clone()])
+            .await;
         let loaded = loaded.expect("loaded");
         assert_eq!((loaded.len(), &loaded[0], &loaded[2]), (3, &None, &None));
         let last = loaded[1].as_ref().expect("it is there");
-        assert_eq!((&last.bytes, last.revision), (&format!("{a}@{seq}").into_bytes(), revision));
+        assert_eq!(
+            (&last.bytes, last.revision),
+            (&format!("{a}@{seq}").into_bytes(), revision)
+        );
     }
 }
 
 async fn records_come_in_order<H: History, R: HistoryReader>(store: &H, reader: &R) {
     // Neighbours by name, whose records must not get mixed in.
     let (a, next) = (run("order"), run("order/2"));
-    one(store, record(&next, Expected::Nothing, 1)).await.expect("stored");
+    one(store, record(&next, Expected::Nothing, 1))
+        .await
+        .expect("stored");
     let mut expected = Expected::Nothing;
     for seq in 1..=12 {
         let revision = one(store, record(&a, expected, seq)).await.expect("stored");
         expected = Expected::At(revision);
     }
     let want = |from: u64, to: u64| {
-        (from..=to).map(|seq| format!("{a}@{seq}").into_bytes()).collect::<Vec<_>>()
+        (from..=to)
+            .map(|seq| format!("{a}@{seq}").into_bytes())
+            .collect::<Vec<_>>()
     };
-    assert_eq!(reader.records(&a, Seq(0), 100).await.expect("records"), want(1, 12));
-    assert_eq!(reader.records(&a, Seq(9), 100).await.expect("records"), want(9, 12));
-    assert_eq!(reader.records(&a, Seq(3), 4).await.expect("records"), want(3, 6));
-    assert!(reader.records(&run("nobody"), Seq(0), 9).await.expect("records").is_empty());
+    assert_eq!(
+        reader.records(&a, Seq(0), 100).await.expect("records"),
+        want(1, 12)
+    );
+    assert_eq!(
+        reader.records(&a, Seq(9), 100).await.expect("records"),
+        want(9, 12)
+    );
+    assert_eq!(
+        reader.records(&a, Seq(3), 4).await.expect("records"),
+        want(3, 6)
+    );
+    assert!(
+        reader
+            .records(&run("nobody"), Seq(0), 9)
+            .await
+            .expect("records")
+            .is_empty()
+    );
 }
 
 async fn heads_page_through_each_run_once<H: History, R: HistoryReader>(store: &H, reader: &R) {
     let batch = (0..50).map(|i| record(&run(&format!("page.{i}")), Expected::Nothing, 1));
-    assert!(store.append(batch.collect()).await.iter().all(Result::is_ok));
+    assert!(
+        store
+            .append(batch.collect())
+            .await
+            .iter()
+            .all(Result::is_ok)
+    );
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
         let page = reader.heads(after.as_ref(), 7).await.expect("heads");
@@ -121,29 +170,58 @@ async fn heads_page_through_each_run_once<H: History, R: HistoryReader>(store: &
         seen.extend(page);
     }
     let mut runs: Vec<_> = seen.iter().map(|head| head.run.clone()).collect();
-    let pages = runs.iter().filter(|run| run.key().starts_with("page.")).count();
+    let pages = runs
+        .iter()
+        .filter(|run| run.key().starts_with("page."))
+        .count();
     assert_eq!(pages, 50);
     runs.sort();
     runs.dedup();
     assert_eq!(runs.len(), seen.len(), "each run once");
     for head in &seen {
-        assert_eq!(head.deadline, Some(Timestamp(head.seq.0 * 1_000)), "{}", head.run);
-        assert_eq!((head.closed, head.quiet), (None, head.seq.0 % 2 == 1), "{}", head.run);
+        assert_eq!(
+            head.deadline,
+            Some(Timestamp(head.seq.0 * 1_000)),
+            "{}",
+            head.run
+        );
+        assert_eq!(
+            (head.closed, head.quiet),
+            (None, head.seq.0 % 2 == 1),
+            "{}",
+            head.run
+        );
     }
 }
 
 async fn forgetting_asks_for_the_revision<H: History, R: HistoryReader>(store: &H, reader: &R) {
     let (a, next) = (run("forget"), run("forget/2"));
-    one(store, record(&next, Expected::Nothing, 1)).await.expect("stored");
-    let first = one(store, record(&a, Expected::Nothing, 1)).await.expect("stored");
-    let closing = Append { closed: Some(Timestamp(9)), ..record(&a, Expected::At(first), 2) };
+    one(store, record(&next, Expected::Nothing, 1))
+        .await
+        .expect("stored");
+    let first = one(store, record(&a, Expected::Nothing, 1))
+        .await
+        .expect("stored");
+    let closing = Append {
+        closed: Some(Timestamp(9)),
+        ..record(&a, Expected::At(first), 2)
+    };
     let second = one(store, closing).await.expect("stored");
     reader.forget(&a, first).await.expect("an answer");
     assert!(store.load(std::slice::from_ref(&a)).await.expect("loaded")[0].is_some());
     reader.forget(&a, second).await.expect("an answer");
     let loaded = store.load(&[a.clone(), next]).await.expect("loaded");
-    assert!(loaded[0].is_none() && loaded[1].is_some(), "this run, and no other");
-    assert!(reader.records(&a, Seq(0), 9).await.expect("records").is_empty());
+    assert!(
+        loaded[0].is_none() && loaded[1].is_some(),
+        "this run, and no other"
+    );
+    assert!(
+        reader
+            .records(&a, Seq(0), 9)
+            .await
+            .expect("records")
+            .is_empty()
+    );
 }
 
 /// What an inbox promises. It must be empty.
@@ -154,14 +232,21 @@ pub(crate) async fn inbox<I: Inbox>(inbox: &I) {
     while seen.len() < 3 {
         for delivery in taken(inbox).await {
             seen.push(delivery.bytes[0]);
-            let fate = if delivery.bytes == [1] { Settle::Again(20) } else { Settle::Done };
+            let fate = if delivery.bytes == [1] {
+                Settle::Again(20)
+            } else {
+                Settle::Done
+            };
             inbox.settle(vec![(delivery.token, fate)]).await;
         }
     }
     seen.sort_unstable();
     assert_eq!(seen, [0, 1, 2]);
     let again = taken(inbox).await;
-    assert_eq!(again.iter().map(|d| d.bytes.clone()).collect::<Vec<_>>(), [vec![1]]);
+    assert_eq!(
+        again.iter().map(|d| d.bytes.clone()).collect::<Vec<_>>(),
+        [vec![1]]
+    );
     inbox.settle(vec![(again[0].token, Settle::Done)]).await;
 }
 
@@ -217,13 +302,26 @@ async fn rung<I: Inbox>(inbox: &I, mut due: BTreeSet<RunId>) {
 pub(crate) async fn dead_letters<D: DeadLetters>(dead: &D) {
     for (reason, run) in [("one", None), ("two", Some(run("dead"))), ("three", None)] {
         let (at, origin, bytes) = (Timestamp(7), "inbox:1".to_owned(), vec![0, 159, 146]);
-        let letter = DeadLetter { id: 0, run, reason: reason.into(), at, origin, bytes };
+        let letter = DeadLetter {
+            id: 0,
+            run,
+            reason: reason.into(),
+            at,
+            origin,
+            bytes,
+        };
         dead.put(letter).await.expect("put");
     }
     let list = dead.list(0, 10).await.expect("list");
-    assert_eq!(list.iter().map(|l| l.reason.as_str()).collect::<Vec<_>>(), ["one", "two", "three"]);
+    assert_eq!(
+        list.iter().map(|l| l.reason.as_str()).collect::<Vec<_>>(),
+        ["one", "two", "three"]
+    );
     assert!(list.is_sorted_by(|a, b| a.id < b.id));
-    assert_eq!((&list[1].run, &list[1].bytes), (&Some(run("dead")), &vec![0, 159, 146]));
+    assert_eq!(
+        (&list[1].run, &list[1].bytes),
+        (&Some(run("dead")), &vec![0, 159, 146])
+    );
     assert_eq!(dead.list(0, 2).await.expect("list"), list[..2]);
     dead.remove(list[1].id).await.expect("removed");
     dead.remove(list[1].id).await.expect("again is harmless");

@@ -46,17 +46,30 @@ pub(crate) struct At {
 
 /// Reads where `run` stands.
 pub(crate) async fn stand<H: History>(store: &H, run: &RunId) -> At {
-    let Some(last) = store.load(std::slice::from_ref(run)).await.expect("loaded").remove(0) else {
+    let Some(last) = store
+        .load(std::slice::from_ref(run))
+        .await
+        .expect("loaded")
+        .remove(0)
+    else {
         return At::default();
     };
     let (tiny, sum) = envelope::decode::<Tiny>(&last.bytes, 0).expect("a whole record");
-    At { revision: Some(last.revision), seq: tiny.run.seq.0, sum }
+    At {
+        revision: Some(last.revision),
+        seq: tiny.run.seq.0,
+        sum,
+    }
 }
 
 /// The record that follows `at`, of about 300 bytes, and its checksum.
 pub(crate) fn next(run: &RunId, at: At) -> (Append, Sum) {
     let seq = Seq(at.seq + 1);
-    let tiny = Tiny { prev: at.sum, payload: "p".repeat(256), run: TinyRun { seq } };
+    let tiny = Tiny {
+        prev: at.sum,
+        payload: "p".repeat(256),
+        run: TinyRun { seq },
+    };
     let (bytes, sum) = envelope::encode(&tiny, 0).expect("encodes");
     let expected = at.revision.map_or(Expected::Nothing, Expected::At);
     (
@@ -77,7 +90,11 @@ pub(crate) fn next(run: &RunId, at: At) -> (Append, Sum) {
 pub(crate) async fn step<H: History>(store: &H, run: &RunId, at: At) -> Result<At, AppendError> {
     let (append, sum) = next(run, at);
     let revision = store.append(vec![append]).await.remove(0)?;
-    Ok(At { revision: Some(revision), seq: at.seq + 1, sum })
+    Ok(At {
+        revision: Some(revision),
+        seq: at.seq + 1,
+        sum,
+    })
 }
 
 /// Opens the store once whoever had it has let go: the writer's thread closes the file a moment after its handle.

@@ -10,14 +10,25 @@ use std::{
 };
 
 fn run(program: &str, words: &str) -> Result<(), Skipped> {
-    let missing = |reason: String| Skipped { server: format!("way to run {program}"), reason };
+    let missing = |reason: String| Skipped {
+        server: format!("way to run {program}"),
+        reason,
+    };
     let mut command = Command::new(program);
-    command.args(words.split_whitespace()).stdout(Stdio::null()).stdin(Stdio::null());
-    let done = command.output().map_err(|error| missing(error.to_string()))?;
+    command
+        .args(words.split_whitespace())
+        .stdout(Stdio::null())
+        .stdin(Stdio::null());
+    let done = command
+        .output()
+        .map_err(|error| missing(error.to_string()))?;
     if done.status.success() {
         return Ok(());
     }
-    Err(missing(format!("{program} {words}: {}", String::from_utf8_lossy(&done.stderr).trim())))
+    Err(missing(format!(
+        "{program} {words}: {}",
+        String::from_utf8_lossy(&done.stderr).trim()
+    )))
 }
 
 /// A namespace for each of three servers, all on one bridge that this process can reach.
@@ -30,7 +41,10 @@ impl Ground {
     /// Lays the ground.
     pub(crate) fn lay() -> Result<Self, Skipped> {
         let pid = std::process::id();
-        let ground = Self { name: format!("dm{pid}"), net: pid % 250 };
+        let ground = Self {
+            name: format!("dm{pid}"),
+            net: pid % 250,
+        };
         let Self { name, net } = &ground;
         run("ip", &format!("link add name {name} type bridge"))?;
         run("ip", &format!("addr add 10.213.{net}.254/24 dev {name}"))?;
@@ -38,7 +52,10 @@ impl Ground {
         for at in 0..3 {
             let inside = ground.namespace(at);
             run("ip", &format!("netns add {inside}"))?;
-            run("ip", &format!("link add {inside}h type veth peer name eth0 netns {inside}"))?;
+            run(
+                "ip",
+                &format!("link add {inside}h type veth peer name eth0 netns {inside}"),
+            )?;
             run("ip", &format!("link set {inside}h master {name} up"))?;
             let address = ground.address(at);
             run("ip", &format!("-n {inside} addr add {address}/24 dev eth0"))?;
@@ -59,7 +76,10 @@ impl Ground {
 
     /// The network of one.
     pub(crate) fn network(&self, at: usize) -> NatsNetwork {
-        NatsNetwork { namespace: self.namespace(at), address: self.address(at) }
+        NatsNetwork {
+            namespace: self.namespace(at),
+            address: self.address(at),
+        }
     }
 
     /// Cuts one off from the other two, or heals the cut. This process still reaches all of them.
@@ -67,8 +87,11 @@ impl Ground {
         let verb = if cut { "add" } else { "del" };
         for other in (0..3).filter(|other| *other != at) {
             let to = self.address(other);
-            run("ip", &format!("-n {} route {verb} blackhole {to}/32", self.namespace(at)))
-                .unwrap_or_else(|skipped| panic!("{}", skipped.reason));
+            run(
+                "ip",
+                &format!("-n {} route {verb} blackhole {to}/32", self.namespace(at)),
+            )
+            .unwrap_or_else(|skipped| panic!("{}", skipped.reason));
         }
     }
 }

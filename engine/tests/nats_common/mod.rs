@@ -22,7 +22,11 @@ use tokio::time::timeout;
 
 /// A store on this server that accepts how it syncs.
 pub(crate) fn options(server: &NatsServer) -> Options {
-    Options { servers: server.url(), sync: Sync::LazyAccepted, ..Options::default() }
+    Options {
+        servers: server.url(),
+        sync: Sync::LazyAccepted,
+        ..Options::default()
+    }
 }
 
 /// A run of the workflow `machine`.
@@ -46,7 +50,10 @@ pub(crate) fn append(run: &RunId, expected: Expected, seq: u64, deadline: Option
 /// The next letter.
 pub(crate) async fn taken(store: &NatsStore) -> Delivery {
     let take = tokio::time::timeout(Duration::from_secs(20), store.inbox().take(1));
-    take.await.expect("a letter in time").expect("a letter").remove(0)
+    take.await
+        .expect("a letter in time")
+        .expect("a letter")
+        .remove(0)
 }
 
 /// A worker: takes orders, reports until receipted, and only then lets the order go. What it does not answer, and what
@@ -70,13 +77,23 @@ pub(crate) async fn worker<W: Workflow>(
             ..pull::Config::default()
         };
         let work = async {
-            let consumer = js.create_consumer_on_stream(config, names.task_stream()).await.ok()?;
+            let consumer = js
+                .create_consumer_on_stream(config, names.task_stream())
+                .await
+                .ok()?;
             let orders = consumer.stream().heartbeat(Duration::from_secs(1));
-            let mut orders = orders.expires(Duration::from_secs(3)).messages().await.ok()?;
+            let mut orders = orders
+                .expires(Duration::from_secs(3))
+                .messages()
+                .await
+                .ok()?;
             while let Some(Ok(message)) = orders.next().await {
                 let (client, js) = (client.clone(), js.clone());
                 tokio::spawn(async move {
-                    if done::<W>(&client, &js, name, &message, answer).await.is_none() {
+                    if done::<W>(&client, &js, name, &message, answer)
+                        .await
+                        .is_none()
+                    {
                         let again = AckKind::Nak(Some(Duration::from_secs(1)));
                         let _ = message.ack_with(again).await;
                     }
@@ -113,7 +130,9 @@ async fn done<W: Workflow>(
     };
     let (bytes, _) = envelope::encode(&letter, W::SCHEMA).ok()?;
     for _ in 0..100 {
-        let _ = js.publish(names.inbox(&order.task.run), bytes.clone().into()).await;
+        let _ = js
+            .publish(names.inbox(&order.task.run), bytes.clone().into())
+            .await;
         let receipted = async {
             while let Some(receipt) = receipts.next().await {
                 let read = envelope::decode::<ReportReceipt>(&receipt.payload, 0);

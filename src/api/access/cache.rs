@@ -17,7 +17,10 @@ pub(super) struct Cache<V> {
 
 impl<V: Clone> Cache<V> {
     pub(super) fn new(most: usize) -> Self {
-        Self { kept: Mutex::default(), most }
+        Self {
+            kept: Mutex::default(),
+            most,
+        }
     }
 
     fn kept(&self) -> MutexGuard<'_, HashMap<String, (Instant, V)>> {
@@ -65,9 +68,17 @@ mod tests {
         tokio::time::advance(short).await;
         assert_eq!(cache.get("a"), None);
         cache.put("c".into(), 3, long);
-        assert_eq!((cache.get("b"), cache.get("c")), (Some(2), Some(3)), "the lapsed one went");
+        assert_eq!(
+            (cache.get("b"), cache.get("c")),
+            (Some(2), Some(3)),
+            "the lapsed one went"
+        );
         cache.put("d".into(), 4, long);
         assert_eq!((cache.get("b"), cache.get("d")), (None, Some(4)));
-        assert_eq!((cache.take("d"), cache.take("d")), (Some(4), None), "it is taken once");
+        assert_eq!(
+            (cache.take("d"), cache.take("d")),
+            (Some(4), None),
+            "it is taken once"
+        );
     }
 }

@@ -38,7 +38,9 @@ pub(super) fn open(gate: Arc<Gate>) -> Router {
 
 /// What only the known may ask for.
 pub(super) fn links(gate: Arc<Gate>) -> Router {
-    Router::new().route("/api/v1/links", post(link)).with_state(gate)
+    Router::new()
+        .route("/api/v1/links", post(link))
+        .with_state(gate)
 }
 
 #[derive(Deserialize)]
@@ -58,7 +60,10 @@ async fn by_link(Of(gate): Of<Arc<Gate>>, method: Method, Query(word): Query<Wor
         }
         None => {
             let used = "This link was used before, or has lapsed: each works once.";
-            page(StatusCode::UNAUTHORIZED, html! { p { (used) } (form(gate.how_in_a_browser())) })
+            page(
+                StatusCode::UNAUTHORIZED,
+                html! { p { (used) } (form(gate.how_in_a_browser())) },
+            )
         }
     }
 }
@@ -119,7 +124,9 @@ async fn link(
         // Nobody has to log in.
         None => "/".to_owned(),
     };
-    Ok(Json(json!({"path": path, "seconds": super::session::LINK.as_secs()})))
+    Ok(Json(
+        json!({"path": path, "seconds": super::session::LINK.as_secs()}),
+    ))
 }
 
 /// The page for somebody who is not known, or may not.

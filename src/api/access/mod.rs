@@ -78,7 +78,13 @@ impl Gate {
     /// One that lets people in by that word. Sessions are sealed with the first of `keys`, and opened with any.
     pub(crate) fn new(by: By, homes: Homes, secure: bool, keys: &[String]) -> Arc<Self> {
         let (sessions, printed) = (Sessions::new(keys), OnceLock::new());
-        Arc::new(Self { by, homes, sessions, secure, printed })
+        Arc::new(Self {
+            by,
+            homes,
+            sessions,
+            secure,
+            printed,
+        })
     }
 
     /// Actions from this machine, and looking from wherever the address is reached.
@@ -96,7 +102,10 @@ impl Gate {
     /// To standard error, not to the log: logs are kept, and read by others.
     fn print_link(&self) {
         if let (By::Token(_), Some(url)) = (&self.by, self.printed.get()) {
-            eprintln!("dormer: to log in, open (works once): {url}{}", self.sessions.printed());
+            eprintln!(
+                "dormer: to log in, open (works once): {url}{}",
+                self.sessions.printed()
+            );
         }
     }
 
@@ -159,10 +168,16 @@ enum Known {
 
 /// `router` behind the gate, with the pages to log in.
 pub(crate) fn around<P: Ports>(router: Router, api: Arc<Api<P>>, gate: Arc<Gate>) -> Router {
-    let guard = Guard { gate: Arc::clone(&gate), api };
+    let guard = Guard {
+        gate: Arc::clone(&gate),
+        api,
+    };
     router
         .merge(login::links(Arc::clone(&gate)))
-        .layer(middleware::from_fn_with_state(Arc::new(guard), guarded::<P>))
+        .layer(middleware::from_fn_with_state(
+            Arc::new(guard),
+            guarded::<P>,
+        ))
         .merge(login::open(gate))
 }
 
@@ -182,7 +197,11 @@ async fn guarded<P: Ports>(
             let response = next.run(Request::from_parts(parts, body)).await;
             let kind = response.headers().get(CONTENT_TYPE);
             let streams = kind.is_some_and(|it| it.as_bytes().starts_with(b"text/event-stream"));
-            if streams && !lasting { cut(response) } else { response }
+            if streams && !lasting {
+                cut(response)
+            } else {
+                response
+            }
         }
         Err(error) if parts.uri.path().starts_with("/api/") => error.into_response(),
         Err(error) => login::refused(&error),
@@ -314,7 +333,13 @@ impl<P: Ports> Guard<P> {
             Err(error) if error.status().is_client_error() => (called.clone(), machines()),
             Err(error) => return Err(error),
         };
-        Ok((Right { object: Object::Called(name), ..right.clone() }, namespace))
+        Ok((
+            Right {
+                object: Object::Called(name),
+                ..right.clone()
+            },
+            namespace,
+        ))
     }
 }
 
@@ -324,7 +349,11 @@ async fn needs(parts: &mut Parts) -> Needs {
         Ok(found) => found.iter().map(|(_, value)| value.to_owned()).collect(),
         Err(_) => Vec::new(),
     };
-    right::needs(&parts.method, template.as_ref().map(MatchedPath::as_str), &parameters)
+    right::needs(
+        &parts.method,
+        template.as_ref().map(MatchedPath::as_str),
+        &parameters,
+    )
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {

@@ -11,19 +11,33 @@ use std::net::{IpAddr, SocketAddr};
 /// Whether a request comes from this machine, and under one of its own names: a page elsewhere can give its own name
 /// our address, but not our name to itself.
 pub(super) fn near(request: &Parts) -> Result<(), ApiError> {
-    let peer = request.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
+    let peer = request
+        .extensions
+        .get::<ConnectInfo<SocketAddr>>()
+        .map(|peer| peer.0.ip());
     if !peer.is_some_and(|peer| peer.to_canonical().is_loopback()) {
         let peer = peer.map_or_else(|| "an unknown address".to_owned(), |peer| peer.to_string());
         return Err(ApiError::far(&peer));
     }
-    let host = request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    if is_own_name(host) { Ok(()) } else { Err(ApiError::far(host)) }
+    let host = request
+        .headers
+        .get(HOST)
+        .and_then(|host| host.to_str().ok())
+        .unwrap_or_default();
+    if is_own_name(host) {
+        Ok(())
+    } else {
+        Err(ApiError::far(host))
+    }
 }
 
 /// `localhost` or an address, with a port or without; and nothing, as programs may have it.
 fn is_own_name(host: &str) -> bool {
     let port = |port: &str| port.parse::<u16>().is_ok();
-    let name = host.rsplit_once(':').filter(|it| port(it.1)).map_or(host, |(name, _)| name);
+    let name = host
+        .rsplit_once(':')
+        .filter(|it| port(it.1))
+        .map_or(host, |(name, _)| name);
     let bare = name.trim_start_matches('[').trim_end_matches(']');
     host.is_empty() || name.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
 }
@@ -34,22 +48,40 @@ mod tests {
     use axum::{body::Body, extract::Request};
 
     fn from(peer: Option<&str>, host: &str) -> bool {
-        let mut request = Request::post("/x").header(HOST, host).body(Body::empty()).unwrap();
+        let mut request = Request::post("/x")
+            .header(HOST, host)
+            .body(Body::empty())
+            .unwrap();
         if let Some(peer) = peer {
-            request.extensions_mut().insert(ConnectInfo::<SocketAddr>(peer.parse().unwrap()));
+            request
+                .extensions_mut()
+                .insert(ConnectInfo::<SocketAddr>(peer.parse().unwrap()));
         }
         near(&request.into_parts().0).is_ok()
     }
 
     #[test]
     fn actions_are_taken_from_this_machine_under_its_own_names() {
-        for host in ["localhost:7080", "127.0.0.1:7080", "[::1]:7080", "127.0.0.1", ""] {
+        for host in [
+            "localhost:7080",
+            "127.0.0.1:7080",
+            "[::1]:7080",
+            "127.0.0.1",
+            "",
+        ] {
             assert!(from(Some("127.0.0.1:5000"), host), "{host}");
         }
         assert!(from(Some("[::ffff:127.0.0.1]:5000"), "localhost"));
         assert!(!from(Some("10.128.0.7:5000"), "localhost:7080"));
-        assert!(!from(None, "localhost:7080"), "who is not known is not near");
-        for host in ["evil.example:7080", "localhost.evil.example", "127.0.0.1.evil.example:1"] {
+        assert!(
+            !from(None, "localhost:7080"),
+            "who is not known is not near"
+        );
+        for host in [
+            "evil.example:7080",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:1",
+        ] {
             assert!(!from(Some("127.0.0.1:5000"), host), "{host}");
         }
     }

@@ -62,17 +62,30 @@ impl Reviews {
         if let Some(known) = self.users.get(&key) {
             return Ok(known);
         }
-        let spec = TokenReviewSpec { token: Some(token.into()), audiences: self.audiences.clone() };
-        let review = TokenReview { spec, ..TokenReview::default() };
+        let spec = TokenReviewSpec {
+            token: Some(token.into()),
+            audiences: self.audiences.clone(),
+        };
+        let review = TokenReview {
+            spec,
+            ..TokenReview::default()
+        };
         let api: Api<TokenReview> = Api::all(self.client.clone());
-        let answer = self.ask(api.create(&PostParams::default(), &review)).await?;
+        let answer = self
+            .ask(api.create(&PostParams::default(), &review))
+            .await?;
         let status = answer.status.unwrap_or_default();
         // An API server that knows no audiences answers none: the token is not for us then.
         let heard = status.audiences.unwrap_or_default();
-        let for_us = self.audiences.iter().flatten().all(|wanted| heard.contains(wanted));
+        let for_us = self
+            .audiences
+            .iter()
+            .flatten()
+            .all(|wanted| heard.contains(wanted));
         let authenticated = status.authenticated == Some(true) && for_us;
         let user = status.user.filter(|_| authenticated).map(Arc::new);
-        self.users.put(key, user.clone(), self.kept_for(user.is_some()));
+        self.users
+            .put(key, user.clone(), self.kept_for(user.is_some()));
         Ok(user)
     }
 
@@ -111,16 +124,25 @@ impl Reviews {
         if let Some(known) = self.verdicts.get(&key) {
             return Ok(known);
         }
-        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let review = SubjectAccessReview {
+            spec,
+            ..SubjectAccessReview::default()
+        };
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let answer = self.ask(api.create(&PostParams::default(), &review)).await?;
+        let answer = self
+            .ask(api.create(&PostParams::default(), &review))
+            .await?;
         let allowed = answer.status.is_some_and(|status| status.allowed);
         self.verdicts.put(key, allowed, self.kept_for(allowed));
         Ok(allowed)
     }
 
     fn kept_for(&self, yes: bool) -> Duration {
-        if yes { self.kept_for } else { self.kept_for.min(NO_MAX) }
+        if yes {
+            self.kept_for
+        } else {
+            self.kept_for.min(NO_MAX)
+        }
     }
 
     async fn ask<T: Debug>(
@@ -134,9 +156,9 @@ impl Reviews {
         };
         match timeout(REVIEW_MAX, asked).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
-                Err(ApiError::unreviewed(&format!("dormer itself may not ask: {}", status.message)))
-            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => Err(ApiError::unreviewed(
+                &format!("dormer itself may not ask: {}", status.message),
+            )),
             Ok(Err(error)) => Err(ApiError::unreviewed(&error.to_string())),
             Err(_) => Err(ApiError::unreviewed("the API server takes too long")),
         }

@@ -57,7 +57,11 @@ impl fmt::Display for Right {
 }
 
 fn on(verb: &str, resource: Resource, object: Object) -> Right {
-    Right { verb: verb.to_owned(), resource, object }
+    Right {
+        verb: verb.to_owned(),
+        resource,
+        object,
+    }
 }
 
 /// What a request needs.
@@ -81,11 +85,21 @@ fn all(verb: &str) -> Vec<Right> {
 /// What a request of `method` to the route `template` needs, with the route's parameters.
 pub(crate) fn needs(method: &Method, template: Option<&str>, parameters: &[String]) -> Needs {
     let reads = matches!(*method, Method::GET | Method::HEAD);
-    let Some(path) = template else { return Needs::Nowhere };
-    let Some(path) = path.strip_prefix("/api/v1") else {
-        return if reads { of_page(path, parameters) } else { Needs::Nowhere };
+    let Some(path) = template else {
+        return Needs::Nowhere;
     };
-    let rights = if reads { of_reading(path, parameters) } else { of_asking(path, parameters) };
+    let Some(path) = path.strip_prefix("/api/v1") else {
+        return if reads {
+            of_page(path, parameters)
+        } else {
+            Needs::Nowhere
+        };
+    };
+    let rights = if reads {
+        of_reading(path, parameters)
+    } else {
+        of_asking(path, parameters)
+    };
     rights.map_or(Needs::Nowhere, Needs::Rights)
 }
 
@@ -110,9 +124,9 @@ fn of_reading(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
         "/rollouts" | "/pools" => every(Rollouts),
         "/rollouts/{pool}" | "/rollouts/{pool}/history" | "/pools/{pool}" => one(Rollouts),
         "/pools/{pool}/plan" => [one(Rollouts), every(Machines)].concat(),
-        "/changes" => {
-            [Machines, Rollouts].map(|resource| on("watch", resource, Object::All)).into()
-        }
+        "/changes" => [Machines, Rollouts]
+            .map(|resource| on("watch", resource, Object::All))
+            .into(),
         "/dead" => every(Letters),
         "/dead/{id}" => one(Letters),
         _ => return None,
@@ -139,7 +153,9 @@ fn of_asking(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
 }
 
 fn of_run(verb: &str, parameters: &[String]) -> Option<Right> {
-    let [workflow, key] = parameters else { return None };
+    let [workflow, key] = parameters else {
+        return None;
+    };
     let resource = match workflow.as_str() {
         dormer_proto::work::MACHINE => Resource::Machines,
         dormer_proto::work::ROLLOUT => Resource::Rollouts,
@@ -193,20 +209,33 @@ mod tests {
             let (name, post) = (action.name, Method::POST);
             let (needs, expected) = match action.on {
                 On::Machine => (
-                    told(post, "/api/v1/machines/{machine}/actions/{action}", &["win-1", name]),
+                    told(
+                        post,
+                        "/api/v1/machines/{machine}/actions/{action}",
+                        &["win-1", name],
+                    ),
                     format!("{name} machines win-1"),
                 ),
                 On::Rollout => (
-                    told(post, "/api/v1/rollouts/{pool}/actions/{action}", &["windows", name]),
+                    told(
+                        post,
+                        "/api/v1/rollouts/{pool}/actions/{action}",
+                        &["windows", name],
+                    ),
                     format!("{name} rollouts windows"),
                 ),
                 On::Run => (
-                    told(post, "/api/v1/runs/{workflow}/{key}/reset", &["machine", "u1"]),
+                    told(
+                        post,
+                        "/api/v1/runs/{workflow}/{key}/reset",
+                        &["machine", "u1"],
+                    ),
                     format!("{name} machines u1"),
                 ),
-                On::DeadLetter => {
-                    (told(post, "/api/v1/dead/{id}/requeue", &["7"]), format!("{name} letters 7"))
-                }
+                On::DeadLetter => (
+                    told(post, "/api/v1/dead/{id}/requeue", &["7"]),
+                    format!("{name} letters 7"),
+                ),
             };
             assert_eq!(needs, expected);
         }
@@ -215,14 +244,26 @@ mod tests {
     #[test]
     fn reading_is_a_right_and_what_is_not_named_is_not_reached() {
         let get = |template: &str, parameters: &[&str]| told(Method::GET, template, parameters);
-        assert_eq!(get("/api/v1/changes", &[]), "watch machines, watch rollouts");
+        assert_eq!(
+            get("/api/v1/changes", &[]),
+            "watch machines, watch rollouts"
+        );
         assert_eq!(get("/console.css", &[]), "nothing");
         assert_eq!(get("/", &[]), "list machines, list rollouts, list letters");
-        assert_eq!(get("/new/{page}.css", &["x"]), "list machines, list rollouts, list letters");
+        assert_eq!(
+            get("/new/{page}.css", &["x"]),
+            "list machines, list rollouts, list letters"
+        );
         assert_eq!(get("/api/v1/new", &[]), "nowhere");
-        assert_eq!(get("/api/v1/runs/{workflow}/{key}", &["other", "x"]), "nowhere");
+        assert_eq!(
+            get("/api/v1/runs/{workflow}/{key}", &["other", "x"]),
+            "nowhere"
+        );
         assert_eq!(told(Method::POST, "/", &[]), "nowhere");
-        assert_eq!(told(Method::DELETE, "/api/v1/machines/{machine}", &["a"]), "nowhere");
+        assert_eq!(
+            told(Method::DELETE, "/api/v1/machines/{machine}", &["a"]),
+            "nowhere"
+        );
         assert_eq!(needs(&Method::GET, None, &[]), Needs::Nowhere);
     }
 }

@@ -59,23 +59,40 @@ pub(super) struct Sessions {
 
 /// A word that nobody can guess.
 fn drawn() -> String {
-    format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>())
+    format!(
+        "{:032x}{:032x}",
+        rand::random::<u128>(),
+        rand::random::<u128>()
+    )
 }
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }
 
 impl Key {
     fn of(word: &str) -> Option<Self> {
         let mixed = Salt::new(HKDF_SHA256, PURPOSE).extract(word.as_bytes());
         let mut bytes = [0; 32];
-        mixed.expand(&[b"key"], HKDF_SHA256).ok()?.fill(&mut bytes).ok()?;
+        mixed
+            .expand(&[b"key"], HKDF_SHA256)
+            .ok()?
+            .fill(&mut bytes)
+            .ok()?;
         let seal = LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, &bytes).ok()?);
         let mut name = [0; 32];
-        mixed.expand(&[b"name"], HKDF_SHA256).ok()?.fill(&mut name).ok()?;
+        mixed
+            .expand(&[b"name"], HKDF_SHA256)
+            .ok()?
+            .fill(&mut name)
+            .ok()?;
         let name = sha256_hex(&name);
-        Some(Self { seal, cookie: format!("dormer-{}", &name[..8]) })
+        Some(Self {
+            seal,
+            cookie: format!("dormer-{}", &name[..8]),
+        })
     }
 
     /// Until when, and what it stands for: sealed, as text.
@@ -85,7 +102,9 @@ impl Key {
         text.extend(behind.iter().flat_map(|token| token.bytes()));
         let nonce: [u8; NONCE_LEN] = rand::random();
         let with = Nonce::assume_unique_for_key(nonce);
-        self.seal.seal_in_place_append_tag(with, Aad::from(PURPOSE), &mut text).ok()?;
+        self.seal
+            .seal_in_place_append_tag(with, Aad::from(PURPOSE), &mut text)
+            .ok()?;
         Some(URL_SAFE_NO_PAD.encode([nonce.as_slice(), &text].concat()))
     }
 
@@ -93,7 +112,10 @@ impl Key {
         let mut bytes = URL_SAFE_NO_PAD.decode(sealed).ok()?;
         let (nonce, text) = bytes.split_at_mut_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let text = self.seal.open_in_place(nonce, Aad::from(PURPOSE), text).ok()?;
+        let text = self
+            .seal
+            .open_in_place(nonce, Aad::from(PURPOSE), text)
+            .ok()?;
         let (until, rest) = text.split_first_chunk()?;
         let (has, token) = rest.split_first()?;
         let token = std::str::from_utf8(token).ok()?.to_owned();
@@ -109,7 +131,11 @@ impl Sessions {
         if keys.is_empty() {
             keys.extend(Key::of(&drawn()));
         }
-        Self { keys, links: Cache::new(LINKS_MAX), closed: Cache::new(CLOSED_MAX) }
+        Self {
+            keys,
+            links: Cache::new(LINKS_MAX),
+            closed: Cache::new(CLOSED_MAX),
+        }
     }
 
     /// The path of a link that opens a session, once and within [`LINK`].
@@ -148,7 +174,10 @@ impl Sessions {
         let length = cookie.as_ref().map_or(usize::MAX, String::len);
         match cookie {
             Some(cookie) if length <= COOKIE_BYTES_MAX => Ok(cookie),
-            _ => Err(TooLong { bytes, most: self.most(secure) }),
+            _ => Err(TooLong {
+                bytes,
+                most: self.most(secure),
+            }),
         }
     }
 
@@ -188,7 +217,8 @@ impl Sessions {
         }
         let held = |key: &&Key| named(headers, &key.cookie).is_some();
         let held = self.keys.iter().filter(held);
-        held.map(|key| cookie(&key.cookie, "", Duration::ZERO, false)).collect()
+        held.map(|key| cookie(&key.cookie, "", Duration::ZERO, false))
+            .collect()
     }
 }
 
@@ -199,9 +229,16 @@ fn cookie(name: &str, value: &str, long: Duration, secure: bool) -> String {
 }
 
 fn named<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|it| it.split_once('='));
-    pairs.find(|(found, _)| found.trim() == name).map(|(_, value)| value.trim())
+    let cookies = headers
+        .get_all(COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies
+        .flat_map(|line| line.split(';'))
+        .filter_map(|it| it.split_once('='));
+    pairs
+        .find(|(found, _)| found.trim() == name)
+        .map(|(_, value)| value.trim())
 }
 
 #[cfg(test)]
@@ -211,7 +248,10 @@ mod tests {
     fn with(cookie: &str) -> HeaderMap {
         let pair = cookie.split(';').next().expect("a pair");
         let mut headers = HeaderMap::new();
-        headers.insert(COOKIE, format!("other=1; {pair}").parse().expect("a header"));
+        headers.insert(
+            COOKIE,
+            format!("other=1; {pair}").parse().expect("a header"),
+        );
         headers
     }
 
@@ -232,13 +272,23 @@ mod tests {
 
         for behind in [Some("t".to_owned()), Some(String::new()), None] {
             let cookie = sessions.open(&behind, true).expect("a cookie");
-            assert!(cookie.ends_with("; HttpOnly; SameSite=Strict; Secure"), "{cookie}");
+            assert!(
+                cookie.ends_with("; HttpOnly; SameSite=Strict; Secure"),
+                "{cookie}"
+            );
             let headers = with(&cookie);
             assert_eq!(sessions.of(&headers), Some(behind));
             assert_eq!(sessions.at(&headers, now() + SESSION.as_secs() + 1), None);
             let gone = sessions.close(&headers);
-            assert!(gone.len() == 1 && gone[0].contains("=; Path=/; Max-Age=0"), "{gone:?}");
-            assert_eq!(sessions.of(&headers), None, "a copy of it is of no use here");
+            assert!(
+                gone.len() == 1 && gone[0].contains("=; Path=/; Max-Age=0"),
+                "{gone:?}"
+            );
+            assert_eq!(
+                sessions.of(&headers),
+                None,
+                "a copy of it is of no use here"
+            );
         }
     }
 
@@ -250,15 +300,26 @@ mod tests {
         let cookie = before.open(&behind, false).expect("a cookie");
         assert!(!cookie.contains("token"), "it can be read: {cookie}");
         let headers = with(&cookie);
-        assert_eq!(Sessions::new(&words(&[&one])).of(&headers), Some(behind.clone()));
-        assert_eq!(Sessions::new(&words(&[&two, &one])).of(&headers), Some(behind.clone()));
+        assert_eq!(
+            Sessions::new(&words(&[&one])).of(&headers),
+            Some(behind.clone())
+        );
+        assert_eq!(
+            Sessions::new(&words(&[&two, &one])).of(&headers),
+            Some(behind.clone())
+        );
         assert_eq!(Sessions::new(&words(&[&two])).of(&headers), None);
         assert_eq!(Sessions::new(&[]).of(&headers), None);
         // Under another key's name it is no more than under its own.
-        let other = Sessions::new(&words(&[&two])).open(&behind, false).expect("a cookie");
+        let other = Sessions::new(&words(&[&two]))
+            .open(&behind, false)
+            .expect("a cookie");
         let name = other.split('=').next().expect("a name");
         let value = cookie.split(['=', ';']).nth(1).expect("a value");
-        assert_eq!(Sessions::new(&words(&[&two])).of(&with(&format!("{name}={value}"))), None);
+        assert_eq!(
+            Sessions::new(&words(&[&two])).of(&with(&format!("{name}={value}"))),
+            None
+        );
         // Every byte of it counts.
         let pair = cookie.split(';').next().expect("a pair");
         let start = pair.find('=').expect("a value") + 1;
@@ -276,10 +337,20 @@ mod tests {
     fn a_token_that_no_browser_would_keep_is_refused_with_what_there_is_room_for() {
         let sessions = Sessions::new(&[]);
         let most = sessions.most(true);
-        let fits = sessions.open(&Some("x".repeat(most)), true).expect("it fits");
+        let fits = sessions
+            .open(&Some("x".repeat(most)), true)
+            .expect("it fits");
         assert!(fits.len() <= COOKIE_BYTES_MAX && fits.len() > COOKIE_BYTES_MAX - 8);
-        let refused = sessions.open(&Some("x".repeat(most + 4)), true).expect_err("too long");
-        assert_eq!(refused, TooLong { bytes: most + 4, most });
+        let refused = sessions
+            .open(&Some("x".repeat(most + 4)), true)
+            .expect_err("too long");
+        assert_eq!(
+            refused,
+            TooLong {
+                bytes: most + 4,
+                most
+            }
+        );
         assert!(most > 2_900, "{most}");
     }
 }

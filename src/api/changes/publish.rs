@@ -43,7 +43,12 @@ pub(crate) async fn publish_for_ever<P: Ports>(
     api: Arc<Api<P>>,
     stream: NatsChanges,
 ) -> Infallible {
-    let mut publisher = Publisher { api, stream, known: BTreeMap::new(), last: 0 };
+    let mut publisher = Publisher {
+        api,
+        stream,
+        known: BTreeMap::new(),
+        last: 0,
+    };
     let mut said: Option<Trouble> = None;
     loop {
         let trouble = publisher.follow(&mut said).await;
@@ -113,7 +118,12 @@ impl<P: Ports> Publisher<P> {
     async fn compare(&mut self) -> Result<(), Trouble> {
         let Standing { runs: told, full } =
             self.stream.standing().await.map_err(|e| e.to_string())?;
-        let runs = self.api.shelf.all().await.map_err(|error| error.told().0.to_owned())?;
+        let runs = self
+            .api
+            .shelf
+            .all()
+            .await
+            .map_err(|error| error.told().0.to_owned())?;
         self.last = told.values().map(|told| told.sequence).max().unwrap_or(0);
         self.known = told;
         if full {
@@ -124,8 +134,10 @@ impl<P: Ports> Publisher<P> {
         }
         let names = shown::names(&runs);
         let ids: BTreeSet<&RunId> = runs.iter().map(|run| &run.id).collect();
-        let gone =
-            self.known.iter().filter(|(run, told)| told.mark.is_some() && !ids.contains(run));
+        let gone = self
+            .known
+            .iter()
+            .filter(|(run, told)| told.mark.is_some() && !ids.contains(run));
         let gone: Vec<RunId> = gone.map(|(run, _)| run.clone()).collect();
         // What fell out of a full stream stays out: putting it back would push out another.
         let wanted = |run: &&super::Shown| match self.known.get(&run.id) {
@@ -134,7 +146,9 @@ impl<P: Ports> Publisher<P> {
         };
         let differ: Vec<super::Shown> = runs.iter().filter(wanted).map(Arc::clone).collect();
         for page in differ.chunks(BATCH_MAX) {
-            let changes = page.iter().map(|run| Arc::new(Change::of(&self.api, run, &names)));
+            let changes = page
+                .iter()
+                .map(|run| Arc::new(Change::of(&self.api, run, &names)));
             self.tell(changes.collect()).await?;
         }
         for run in gone {
@@ -156,9 +170,14 @@ impl<P: Ports> Publisher<P> {
                 _ => unclear.push(change.run.clone()),
             }
         }
-        let runs: Vec<(RunId, Mark)> =
-            news.iter().map(|(mark, news)| (news.run.clone(), *mark)).collect();
-        let results = self.stream.tell(news.into_iter().map(|(_, news)| news).collect()).await;
+        let runs: Vec<(RunId, Mark)> = news
+            .iter()
+            .map(|(mark, news)| (news.run.clone(), *mark))
+            .collect();
+        let results = self
+            .stream
+            .tell(news.into_iter().map(|(_, news)| news).collect())
+            .await;
         for ((run, mark), result) in runs.into_iter().zip(results) {
             match result {
                 Ok(sequence) => self.note(run, Some(Told { sequence, mark })),
@@ -202,7 +221,13 @@ impl<P: Ports> Publisher<P> {
             let replaces = told.map_or(0, |told| told.sequence);
             match self.stream.tell(vec![change.news(replaces)]).await.pop() {
                 Some(Ok(sequence)) => {
-                    self.note(run.clone(), Some(Told { sequence, mark: change.mark }));
+                    self.note(
+                        run.clone(),
+                        Some(Told {
+                            sequence,
+                            mark: change.mark,
+                        }),
+                    );
                     return Ok(());
                 }
                 Some(Err(TellError::Conflict)) => {}
@@ -227,9 +252,16 @@ impl<P: Ports> Publisher<P> {
             }
             Err(_) => return Ok(None),
         };
-        let Some(found) = found else { return Ok(Some(Change::forgotten(run))) };
+        let Some(found) = found else {
+            return Ok(Some(Change::forgotten(run)));
+        };
         let names = if run.workflow() == ROLLOUT {
-            let all = self.api.shelf.all().await.map_err(|error| error.told().0.to_owned())?;
+            let all = self
+                .api
+                .shelf
+                .all()
+                .await
+                .map_err(|error| error.told().0.to_owned())?;
             shown::names(&all)
         } else {
             BTreeMap::new()
@@ -283,9 +315,15 @@ mod tests {
         let at = |seq, sum| Some((Seq(seq), Sum(sum)));
         assert!(is_newer(at(1, 1), None));
         assert!(is_newer(at(3, 1), Some(&told(at(2, 7)))));
-        assert!(!is_newer(at(2, 1), Some(&told(at(2, 7)))), "another record of the same seq");
+        assert!(
+            !is_newer(at(2, 1), Some(&told(at(2, 7)))),
+            "another record of the same seq"
+        );
         assert!(!is_newer(at(1, 1), Some(&told(at(2, 7)))), "an older look");
         assert!(!is_newer(at(5, 1), Some(&told(None))), "it was forgotten");
-        assert!(!is_newer(None, Some(&told(at(2, 7)))), "perhaps only this look lacks it");
+        assert!(
+            !is_newer(None, Some(&told(at(2, 7)))),
+            "perhaps only this look lacks it"
+        );
     }
 }

@@ -61,7 +61,9 @@ pub(super) async fn follow(url: String, what: What, stop: Arc<AtomicBool>) -> an
     let mut body = answer.into_body();
     let mut hearing = Hearing::default();
     while !stop.load(Relaxed) {
-        let Ok(piece) = tokio::time::timeout(PIECE, body.frame()).await else { continue };
+        let Ok(piece) = tokio::time::timeout(PIECE, body.frame()).await else {
+            continue;
+        };
         let piece = piece.context("the stream ended")??;
         if let Ok(bytes) = piece.into_data() {
             hearing.take(&bytes, what);
@@ -98,7 +100,10 @@ impl Hearing {
             self.records = id.parse().ok();
         } else if let Some(kind) = line.strip_prefix("event: ") {
             kind.clone_into(&mut self.kind);
-        } else if let Some(data) = line.strip_prefix("data: ").filter(|_| what == What::Changes) {
+        } else if let Some(data) = line
+            .strip_prefix("data: ")
+            .filter(|_| what == What::Changes)
+        {
             self.change(data);
         } else if line.is_empty()
             && let Some(records) = self.records.take()
@@ -111,7 +116,9 @@ impl Hearing {
         match self.kind.as_str() {
             "complete" => self.whole = true,
             "run" => {
-                let Ok(run) = serde_json::from_str::<Run>(data) else { return };
+                let Ok(run) = serde_json::from_str::<Run>(data) else {
+                    return;
+                };
                 let known = self.runs.entry(run.run).or_default();
                 self.sum = self.sum + run.seq - *known;
                 *known = run.seq;

@@ -30,7 +30,10 @@ type Ports = Local<EmbeddedStore>;
 
 /// Serves, and prints the address, then after each batch how many records there are. Ends with its standard input.
 pub(super) async fn serve(folder: &Path, machines: u64, changes: u64) -> anyhow::Result<()> {
-    let ports = Arc::new(Local::new(Arc::new(EmbeddedStore::open(folder)?), SystemClock));
+    let ports = Arc::new(Local::new(
+        Arc::new(EmbeddedStore::open(folder)?),
+        SystemClock,
+    ));
     let mut herd = Herd::new(Arc::clone(&ports), machines);
     herd.fill().await?;
     let api = Api::over(Arc::clone(&ports), Arc::default(), None);
@@ -57,7 +60,13 @@ struct Herd {
 impl Herd {
     fn new(ports: Arc<Ports>, machines: u64) -> Self {
         let ours = ports.store.incarnation();
-        Self { ports, ours, runs: Vec::new(), machines, records: 0 }
+        Self {
+            ports,
+            ours,
+            runs: Vec::new(),
+            machines,
+            records: 0,
+        }
     }
 
     async fn fill(&mut self) -> anyhow::Result<()> {
@@ -88,7 +97,11 @@ impl Herd {
             for at in &places {
                 let (run, revision) = self.runs[*at].clone();
                 let letter = seen(*at as u64, run.seq.0 + 1)?;
-                batch.push((Transition::of(run, self.now()), letter, Expected::At(revision)));
+                batch.push((
+                    Transition::of(run, self.now()),
+                    letter,
+                    Expected::At(revision),
+                ));
             }
             for (at, run) in places.into_iter().zip(self.append(batch).await?) {
                 self.runs[at] = run;
@@ -105,7 +118,10 @@ impl Herd {
     ) -> anyhow::Result<Vec<(Run<Dormer>, Revision)>> {
         let (mut appends, mut runs) = (Vec::new(), Vec::new());
         for (mut transition, letter, expected) in batch {
-            let letter = Letter { incarnation: Some(self.ours), ..letter };
+            let letter = Letter {
+                incarnation: Some(self.ours),
+                ..letter
+            };
             transition.offer(self.ours, letter);
             let record = transition.finish("bench", Vec::new());
             let (record, _) = record.context("a fact that changed nothing")?;
@@ -145,7 +161,14 @@ fn seen(at: u64, version: u64) -> anyhow::Result<LetterOf<Dormer>> {
             name: format!("demo-x7k2p-windows-worker-us-east-1a-{at:05}"),
             uid: uid.clone(),
         },
-        phase: Some(if version.is_multiple_of(2) { "Provisioned" } else { "Provisioning" }.into()),
+        phase: Some(
+            if version.is_multiple_of(2) {
+                "Provisioned"
+            } else {
+                "Provisioning"
+            }
+            .into(),
+        ),
         addresses: at
             .is_multiple_of(WITH_TASK)
             .then(|| "10.0.0.9".to_owned())
@@ -160,10 +183,21 @@ fn seen(at: u64, version: u64) -> anyhow::Result<LetterOf<Dormer>> {
         ..MachineFact::default()
     };
     let observed = Observation {
-        object: ObjectRef { cluster: String::new(), kind: "Machine".into(), uid: uid.clone() },
-        version: Version { epoch: Epoch(1), resource: version },
+        object: ObjectRef {
+            cluster: String::new(),
+            kind: "Machine".into(),
+            uid: uid.clone(),
+        },
+        version: Version {
+            epoch: Epoch(1),
+            resource: version,
+        },
         fact: Some(Fact::Machine(machine::Fact::Machine(fact))),
         may_start: true,
     };
-    Ok(Letter { run: machine_run(&uid)?, incarnation: None, body: Inbound::Observed(observed) })
+    Ok(Letter {
+        run: machine_run(&uid)?,
+        incarnation: None,
+        body: Inbound::Observed(observed),
+    })
 }

@@ -40,7 +40,12 @@ pub(super) struct Came {
 
 impl Came {
     pub(super) fn line(&self) -> String {
-        let Self { workers, slots_each, seconds, times_as_fast } = self;
+        let Self {
+            workers,
+            slots_each,
+            seconds,
+            times_as_fast,
+        } = self;
         format!(
             "{workers} workers of {slots_each} slots over NATS: {seconds:.0} s, {times_as_fast:.2} times as fast as one"
         )
@@ -54,7 +59,12 @@ pub(super) async fn play(plan: &Plan) -> anyhow::Result<Vec<Came>> {
         let seconds = bring_up(plan, workers).await?;
         let first = all.first().map_or(seconds, |came| came.seconds);
         let times_as_fast = first / seconds;
-        all.push(Came { workers, slots_each: plan.slots, seconds, times_as_fast });
+        all.push(Came {
+            workers,
+            slots_each: plan.slots,
+            seconds,
+            times_as_fast,
+        });
     }
     Ok(all)
 }
@@ -64,20 +74,43 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
     let port = free_port()?;
     let folder = place.path("jetstream");
     let mut nats = Command::new(&plan.server);
-    nats.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd", &folder]);
+    nats.args([
+        "-a",
+        "127.0.0.1",
+        "-p",
+        &port.to_string(),
+        "-js",
+        "-sd",
+        &folder,
+    ]);
     let _nats = Process::start("nats-server", nats, &place)?;
     let (kubeconfig, payloads) = (place.path("kubeconfig"), place.path("payloads"));
     let console = format!("127.0.0.1:{}", free_port()?);
     let store = format!("nats://127.0.0.1:{port}");
     let dormer = |name: &str, listen: &str, role: &str| {
         let mut run = own();
-        run.args(["run", "--name", name, "--role", role, "--listen", listen, "--store", &store]);
-        run.args(["--kubeconfig", &kubeconfig, "--payload", &payloads, "--ssh-port", "2222"]);
+        run.args([
+            "run", "--name", name, "--role", role, "--listen", listen, "--store", &store,
+        ]);
+        run.args([
+            "--kubeconfig",
+            &kubeconfig,
+            "--payload",
+            &payloads,
+            "--ssh-port",
+            "2222",
+        ]);
         run.args(["--slots", &plan.slots.to_string()]);
         Process::start(name, run, &place)
     };
     let mut fleet = own();
-    fleet.args(["fleet", "--machines", &plan.machines.to_string(), "--speed", &SPEED.to_string()]);
+    fleet.args([
+        "fleet",
+        "--machines",
+        &plan.machines.to_string(),
+        "--speed",
+        &SPEED.to_string(),
+    ]);
     fleet.args(["--kubeconfig", &kubeconfig, "--payload", &payloads]);
     let mut running = vec![Process::start("fleet", fleet, &place)?];
     place.until("fleet", "Ctrl-C ends it").await?;
@@ -92,7 +125,10 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
         for process in &mut running {
             process.still_runs(&place)?;
         }
-        anyhow::ensure!(begun.elapsed() < PLAY_MAX, "not all machines are Joined in time");
+        anyhow::ensure!(
+            begun.elapsed() < PLAY_MAX,
+            "not all machines are Joined in time"
+        );
         tokio::time::sleep(LOOK_EVERY).await;
     }
     Ok(begun.elapsed().as_secs_f64())
@@ -100,9 +136,18 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
 
 /// How many machines are Joined; none while nobody answers.
 async fn joined(server: &Server) -> usize {
-    let Ok(machines) = server.get("/machines").await else { return 0 };
-    let items = machines["items"].as_array().or(machines.as_array()).cloned().unwrap_or_default();
-    items.iter().filter(|machine| machine["state"] == "Joined").count()
+    let Ok(machines) = server.get("/machines").await else {
+        return 0;
+    };
+    let items = machines["items"]
+        .as_array()
+        .or(machines.as_array())
+        .cloned()
+        .unwrap_or_default();
+    items
+        .iter()
+        .filter(|machine| machine["state"] == "Joined")
+        .count()
 }
 
 fn own() -> Command {
@@ -118,7 +163,9 @@ struct Place(PathBuf);
 
 impl Place {
     fn make() -> anyhow::Result<Self> {
-        let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos();
+        let nanos = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)?
+            .as_nanos();
         let folder = std::env::temp_dir().join(format!("dormer-bench-{nanos}"));
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         Ok(Self(folder))
@@ -135,7 +182,11 @@ impl Place {
     async fn until(&self, name: &str, says: &str) -> anyhow::Result<()> {
         let begun = Instant::now();
         while !self.said(name).contains(says) {
-            anyhow::ensure!(begun.elapsed() < Duration::from_secs(60), "{}", self.said(name));
+            anyhow::ensure!(
+                begun.elapsed() < Duration::from_secs(60),
+                "{}",
+                self.said(name)
+            );
             tokio::time::sleep(LOOK_EVERY).await;
         }
         Ok(())
@@ -162,14 +213,27 @@ struct Process {
 impl Process {
     fn start(name: &str, mut command: Command, place: &Place) -> anyhow::Result<Self> {
         let log = File::create(place.log(name))?;
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let child = command.spawn().with_context(|| format!("{name} cannot be started"))?;
-        Ok(Self { name: name.into(), child })
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let child = command
+            .spawn()
+            .with_context(|| format!("{name} cannot be started"))?;
+        Ok(Self {
+            name: name.into(),
+            child,
+        })
     }
 
     fn still_runs(&mut self, place: &Place) -> anyhow::Result<()> {
         let ended = self.child.try_wait()?;
-        anyhow::ensure!(ended.is_none(), "{} ended: {}", self.name, place.said(&self.name));
+        anyhow::ensure!(
+            ended.is_none(),
+            "{} ended: {}",
+            self.name,
+            place.said(&self.name)
+        );
         Ok(())
     }
 }
@@ -184,6 +248,10 @@ impl Drop for Process {
 
 /// The server to use: the one that was named, if it is there.
 pub(super) fn server(named: &Path) -> anyhow::Result<PathBuf> {
-    anyhow::ensure!(named.is_file(), "--nats-server {}: there is no such file", named.display());
+    anyhow::ensure!(
+        named.is_file(),
+        "--nats-server {}: there is no such file",
+        named.display()
+    );
     Ok(named.to_owned())
 }

@@ -78,7 +78,10 @@ pub(super) fn client(dialer: net::Dialer, token: &str) -> anyhow::Result<Client>
     let service = ServiceBuilder::new()
         .map_request(move |mut request: Request<Body>| {
             request.headers_mut().insert(AUTHORIZATION, bearer.clone());
-            let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+            let path = request
+                .uri()
+                .path_and_query()
+                .map_or("/", |path| path.as_str());
             // What cannot be a URI was none before either; the server then says so.
             if let Ok(uri) = format!("http://localhost{path}").parse() {
                 *request.uri_mut() = uri;

@@ -16,7 +16,11 @@ fn ends(faults: &[&'static str], what: &str, holds: fn(&Play, &[Told]) -> bool) 
         let mut play = Play::start(2, &faults).await;
         play.until(&what, holds).await;
         play.all_struck(&faults);
-        assert!(play.max_unavailable() <= 1, "{faults:?}: {} at once", play.max_unavailable());
+        assert!(
+            play.max_unavailable() <= 1,
+            "{faults:?}: {} at once",
+            play.max_unavailable()
+        );
     });
 }
 
@@ -25,11 +29,16 @@ fn upgraded(faults: &[&'static str], what: &str, holds: fn(&Play, &[Told]) -> bo
     let (faults, what) = (faults.to_vec(), what.to_owned());
     stage::on_a_virtual_clock(async move {
         let mut play = Play::start(2, &faults).await;
-        play.until("both serve", |play, told| play.all_serve(told, 2)).await;
+        play.until("both serve", |play, told| play.all_serve(told, 2))
+            .await;
         play.upgrade().await;
         play.until(&what, holds).await;
         play.all_struck(&faults);
-        assert!(play.max_unavailable() <= 1, "{faults:?}: {} at once", play.max_unavailable());
+        assert!(
+            play.max_unavailable() <= 1,
+            "{faults:?}: {} at once",
+            play.max_unavailable()
+        );
     });
 }
 
@@ -42,24 +51,31 @@ fn both_serve(play: &Play, told: &[Told]) -> bool {
 fn one_tells(play: &Play, told: &[Told], words: &[&str]) -> bool {
     let tells = |one: &&Told| words.iter().all(|word| one.words.contains(word));
     let other = |one: &Told| one.state == "Joined";
-    told.iter().any(|one| tells(&one) && told.iter().any(|it| it.uid != one.uid && other(it)))
+    told.iter()
+        .any(|one| tells(&one) && told.iter().any(|it| it.uid != one.uid && other(it)))
         && play.struck()
 }
 
 #[test]
 fn a_host_that_reboots_by_itself_serves_again() {
-    ends(&["reboots-by-itself@1"], "both serve, one after another boot", |play, told| {
-        // Nothing is installed anew: one look, and what a boot takes away.
-        let boots: Vec<u32> = play.hosts().iter().map(|host| host.state().boots).collect();
-        both_serve(play, told) && boots.iter().sum::<u32>() == 3
-    });
+    ends(
+        &["reboots-by-itself@1"],
+        "both serve, one after another boot",
+        |play, told| {
+            // Nothing is installed anew: one look, and what a boot takes away.
+            let boots: Vec<u32> = play.hosts().iter().map(|host| host.state().boots).collect();
+            both_serve(play, told) && boots.iter().sum::<u32>() == 3
+        },
+    );
 }
 
 #[test]
 fn a_request_in_another_nodes_name_is_never_approved() {
-    ends(&["csr-wrong-user"], "both serve, one request is pending", |play, told| {
-        both_serve(play, told) && play.pending_requests() == 1
-    });
+    ends(
+        &["csr-wrong-user"],
+        "both serve, one request is pending",
+        |play, told| both_serve(play, told) && play.pending_requests() == 1,
+    );
 }
 
 #[test]
@@ -110,30 +126,46 @@ fn a_watch_that_is_gone_misses_no_deletion() {
 
 #[test]
 fn an_instance_that_vanishes_is_told_and_disturbs_no_other() {
-    ends(&["instance-vanishes"], "its machine has failed", |play, told| {
-        one_tells(play, told, &["failed", "no answer from"])
-    });
+    ends(
+        &["instance-vanishes"],
+        "its machine has failed",
+        |play, told| one_tells(play, told, &["failed", "no answer from"]),
+    );
 }
 
 #[test]
 fn a_node_by_another_name_than_the_expected_one_gets_no_certificate() {
-    ends(&["name-mismatch"], "its machine has failed", |play, told| {
-        let names = play
-            .all(&kinds::NODE)
-            .iter()
-            .map(|node| node["metadata"]["name"].to_string())
-            .collect::<Vec<_>>();
-        assert!(!names.iter().any(|name| name.contains("-other")), "it joined: {names:?}");
-        // The expected name stands in the reason, and the other one is the expected one with more behind it.
-        let expected = told.iter().find_map(|one| {
-            Some(one.words.split_once("no Node ")?.1.split_once(" appeared")?.0.to_owned())
-        });
-        let asks = |expected: String| {
-            let whose = format!("system:node:{expected}-other");
-            play.undecided_for(&whose) > 0
-        };
-        one_tells(play, told, &["failed", "no Node", "appeared"]) && expected.is_some_and(asks)
-    });
+    ends(
+        &["name-mismatch"],
+        "its machine has failed",
+        |play, told| {
+            let names = play
+                .all(&kinds::NODE)
+                .iter()
+                .map(|node| node["metadata"]["name"].to_string())
+                .collect::<Vec<_>>();
+            assert!(
+                !names.iter().any(|name| name.contains("-other")),
+                "it joined: {names:?}"
+            );
+            // The expected name stands in the reason, and the other one is the expected one with more behind it.
+            let expected = told.iter().find_map(|one| {
+                Some(
+                    one.words
+                        .split_once("no Node ")?
+                        .1
+                        .split_once(" appeared")?
+                        .0
+                        .to_owned(),
+                )
+            });
+            let asks = |expected: String| {
+                let whose = format!("system:node:{expected}-other");
+                play.undecided_for(&whose) > 0
+            };
+            one_tells(play, told, &["failed", "no Node", "appeared"]) && expected.is_some_and(asks)
+        },
+    );
 }
 
 #[test]
@@ -157,14 +189,20 @@ fn two_budgets_on_one_pod_are_named() {
 
 #[test]
 fn a_pod_with_a_finalizer_is_named() {
-    upgraded(&["finalizer-holds"], "the blocker is named", |play, told| {
-        one_tells(play, told, &["finalizer-holds"])
-    });
+    upgraded(
+        &["finalizer-holds"],
+        "the blocker is named",
+        |play, told| one_tells(play, told, &["finalizer-holds"]),
+    );
 }
 
 #[test]
 fn a_node_that_goes_silent_in_its_drain_is_replaced_all_the_same() {
-    upgraded(&["not-ready-in-drain"], "both serve the new version", both_serve);
+    upgraded(
+        &["not-ready-in-drain"],
+        "both serve the new version",
+        both_serve,
+    );
 }
 
 #[test]
@@ -179,13 +217,23 @@ fn a_drain_that_a_person_uncordons_goes_on() {
 
 #[test]
 fn a_volume_that_stays_attached_holds_nobody_for_ever() {
-    upgraded(&["volume-attached"], "both serve the new version", both_serve);
+    upgraded(
+        &["volume-attached"],
+        "both serve the new version",
+        both_serve,
+    );
 }
 
 #[test]
 fn a_replacement_that_never_comes_holds_the_rollout() {
-    upgraded(&["replacement-never"], "one is replaced by nobody", |play, told| {
-        let waits = told.iter().any(|one| one.words.contains("a replacement to serve"));
-        waits && play.stands_for(6) && told.iter().any(|one| one.state == "Joined")
-    });
+    upgraded(
+        &["replacement-never"],
+        "one is replaced by nobody",
+        |play, told| {
+            let waits = told
+                .iter()
+                .any(|one| one.words.contains("a replacement to serve"));
+            waits && play.stands_for(6) && told.iter().any(|one| one.state == "Joined")
+        },
+    );
 }

@@ -80,7 +80,9 @@ pub(super) fn play(plan: Plan) -> anyhow::Result<Came> {
             .build()?;
         runtime.block_on(act(plan))
     });
-    played.join().map_err(|_| anyhow::anyhow!("the play panicked"))?
+    played
+        .join()
+        .map_err(|_| anyhow::anyhow!("the play panicked"))?
 }
 
 async fn act(plan: Plan) -> anyhow::Result<Came> {
@@ -115,7 +117,11 @@ async fn act(plan: Plan) -> anyhow::Result<Came> {
         came.gap_p99_s = Some(watch.gap_p99().await?);
     }
     let ended = tokio::time::timeout(Duration::ZERO, running.ended()).await;
-    anyhow::ensure!(ended.is_err(), "a role ended: {:#}", ended.unwrap_or_else(|e| e.into()));
+    anyhow::ensure!(
+        ended.is_err(),
+        "a role ended: {:#}",
+        ended.unwrap_or_else(|e| e.into())
+    );
     // Nothing of it is to be kept: the runtime drops what still runs.
     Ok(came)
 }
@@ -138,13 +144,18 @@ pub(super) fn start_roles(
         Arc::new(kubernetes.clone()),
     );
     let clock = ports.clock;
-    let host = host.with_clock(Arc::new(move || i64::try_from(clock.now().0).unwrap_or(i64::MAX)));
+    let host = host.with_clock(Arc::new(move || {
+        i64::try_from(clock.now().0).unwrap_or(i64::MAX)
+    }));
     let mut running = roles::start(Parts {
         ports: Arc::clone(ports),
         hands: Arc::new(Hands { host, kubernetes }),
         live: Arc::new(Live::default()),
         engine: engine::Options::default(),
-        worker: worker::Options { slots, ..worker::Options::named("bench") },
+        worker: worker::Options {
+            slots,
+            ..worker::Options::named("bench")
+        },
     });
     let options = watcher::Options::default();
     let catalog = Arc::new(catalog.clone());
@@ -168,7 +179,15 @@ struct Watch<'a> {
 impl<'a> Watch<'a> {
     fn new(world: &'a World, ports: Arc<Ports>, start: Instant) -> Self {
         let joined = BTreeMap::new();
-        Self { world, ports, start, joined, booted: None, looks: 0, own: BTreeMap::new() }
+        Self {
+            world,
+            ports,
+            start,
+            joined,
+            booted: None,
+            looks: 0,
+            own: BTreeMap::new(),
+        }
     }
 
     /// Waits until `wanted` machines more than `before` have served.
@@ -183,10 +202,14 @@ impl<'a> Watch<'a> {
 
     async fn records(&self) -> anyhow::Result<Vec<Record<Dormer>>> {
         let heads = self.ports.store.heads(None, usize::MAX).await?;
-        let runs = heads.into_iter().filter(|head| head.run.workflow() == work::MACHINE);
+        let runs = heads
+            .into_iter()
+            .filter(|head| head.run.workflow() == work::MACHINE);
         let runs: Vec<RunId> = runs.map(|head| head.run).collect();
-        let runs: Vec<RunId> =
-            runs.into_iter().filter(|run| !self.joined.contains_key(run)).collect();
+        let runs: Vec<RunId> = runs
+            .into_iter()
+            .filter(|run| !self.joined.contains_key(run))
+            .collect();
         let stored = self.ports.store.load(&runs).await?;
         let read = stored
             .into_iter()
@@ -204,13 +227,20 @@ impl<'a> Watch<'a> {
         }
         for record in self.records().await? {
             let run = record.run;
-            let State::Machine(state) = &run.state else { continue };
+            let State::Machine(state) = &run.state else {
+                continue;
+            };
             if state.phase.joined() {
                 self.joined.insert(run.id.clone(), now);
                 continue;
             }
-            let up = hosts.host(&state.view().uid).is_some_and(|host| is_up(&host));
-            let at_work = run.tasks.iter().any(|t| matches!(t.phase, TaskPhase::InFlight { .. }));
+            let up = hosts
+                .host(&state.view().uid)
+                .is_some_and(|host| is_up(&host));
+            let at_work = run
+                .tasks
+                .iter()
+                .any(|t| matches!(t.phase, TaskPhase::InFlight { .. }));
             self.looks += 1;
             if !at_work && !awaits_the_world(&state.phase, up) {
                 *self.own.entry(state.phase.name()).or_default() += 1;
@@ -259,7 +289,9 @@ impl<'a> Watch<'a> {
             let mut served = false;
             for bytes in self.ports.store.records(run, Seq(1), usize::MAX).await? {
                 let record = envelope::decode::<Record<Dormer>>(&bytes, u16::MAX)?.0;
-                let State::Machine(state) = &record.run.state else { continue };
+                let State::Machine(state) = &record.run.state else {
+                    continue;
+                };
                 if !served && state.phase.joined() {
                     served = true;
                     ends.push(record.at);
@@ -279,7 +311,9 @@ fn waited(looks: u64, machines: usize) -> f64 {
 }
 
 fn is_grant(event: &HistoryEvent<Dormer>) -> bool {
-    let HistoryEvent::SignalTaken { signal, .. } = event else { return false };
+    let HistoryEvent::SignalTaken { signal, .. } = event else {
+        return false;
+    };
     matches!(signal, work::Signal::Machine(Signal::Granted { .. }))
 }
 

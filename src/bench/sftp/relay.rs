@@ -38,7 +38,10 @@ impl Relay {
                 });
             }
         });
-        Ok(Self { port: own, _task: task })
+        Ok(Self {
+            port: own,
+            _task: task,
+        })
     }
 }
 
@@ -48,8 +51,10 @@ async fn join(near: TcpStream, port: u16, delay: Duration) -> io::Result<()> {
     far.set_nodelay(true)?;
     let (near_read, near_write) = near.into_split();
     let (far_read, far_write) = far.into_split();
-    let (there, back) =
-        tokio::join!(carry(near_read, far_write, delay), carry(far_read, near_write, delay));
+    let (there, back) = tokio::join!(
+        carry(near_read, far_write, delay),
+        carry(far_read, near_write, delay)
+    );
     there.and(back)
 }
 

@@ -60,16 +60,27 @@ impl Server {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
-        let host_key = std::fs::read_to_string(folder.join("host-key.pub"))?.trim().to_owned();
+        let host_key = std::fs::read_to_string(folder.join("host-key.pub"))?
+            .trim()
+            .to_owned();
         let version = greeting(port, &folder.join("log")).await?;
-        Ok(Self { port, user, key_file, host_key, version, _process: process })
+        Ok(Self {
+            port,
+            user,
+            key_file,
+            host_key,
+            version,
+            _process: process,
+        })
     }
 }
 
 fn program() -> anyhow::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(FOLDERS.map(PathBuf::from));
-    let found = folders.map(|folder| folder.join("sshd")).find(|path| path.is_file());
+    let found = folders
+        .map(|folder| folder.join("sshd"))
+        .find(|path| path.is_file());
     found.context("there is no sshd here: install OpenSSH's server (Debian: openssh-server)")
 }
 
@@ -79,7 +90,11 @@ fn make_key(file: &Path) -> anyhow::Result<()> {
         .arg(file)
         .output()
         .context("there is no ssh-keygen here")?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }
 
@@ -104,12 +119,19 @@ async fn greeting(port: u16, log: &Path) -> anyhow::Result<String> {
     let begun = Instant::now();
     while begun.elapsed() < START_MAX {
         if let Ok(stream) = TcpStream::connect((super::HERE, port)).await {
-            let line = BufReader::new(stream).lines().next_line().await?.unwrap_or_default();
+            let line = BufReader::new(stream)
+                .lines()
+                .next_line()
+                .await?
+                .unwrap_or_default();
             if let Some(name) = line.strip_prefix("SSH-2.0-") {
                 return Ok(name.to_owned());
             }
         }
         sleep(LOOK).await;
     }
-    bail!("sshd does not come up: {}", std::fs::read_to_string(log).unwrap_or_default().trim())
+    bail!(
+        "sshd does not come up: {}",
+        std::fs::read_to_string(log).unwrap_or_default().trim()
+    )
 }

@@ -21,7 +21,9 @@ impl Act {
     fn went_away(&self, since: usize) -> Vec<Happened> {
         let entries = self.stage.record().entries().into_iter().skip(since);
         let happened = entries.map(|entry| entry.happened);
-        happened.filter(|h| matches!(h, Happened::NodeUnavailable { .. })).collect()
+        happened
+            .filter(|h| matches!(h, Happened::NodeUnavailable { .. }))
+            .collect()
     }
 
     /// dormer's marks on the Nodes give way to those of the Windows Machine Config Operator.
@@ -39,7 +41,10 @@ impl Act {
             let version = "windowsmachineconfig.openshift.io/version";
             patch.insert(version.into(), "10.18.1-abcdef".into());
             let patch = Patch::Merge(json!({"metadata": {"annotations": patch}}));
-            nodes.patch(&name, &PatchParams::default(), &patch).await.expect("a Node is patched");
+            nodes
+                .patch(&name, &PatchParams::default(), &patch)
+                .await
+                .expect("a Node is patched");
         }
     }
 }
@@ -47,7 +52,10 @@ impl Act {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_its_store_dormer_finds_all_joined_and_disturbs_nobody() {
     let mut act = Act::all_joined(short_or_long(5, 20)).await;
-    let (before, lines) = (act.stage.record().tally(), act.stage.record().entries().len());
+    let (before, lines) = (
+        act.stage.record().tally(),
+        act.stage.record().entries().len(),
+    );
     act.start_again_without_store().await;
     act.until_all_serve(0).await;
     assert_eq!(disturbed(before, act.stage.record().tally()), [0; 5]);
@@ -59,7 +67,10 @@ async fn without_its_store_dormer_finds_all_joined_and_disturbs_nobody() {
 async fn nodes_of_another_operator_are_joined_and_what_differs_waits() {
     let mut act = Act::all_joined(short_or_long(5, 20)).await;
     act.set("approval", "manual").await;
-    let (before, lines) = (act.stage.record().tally(), act.stage.record().entries().len());
+    let (before, lines) = (
+        act.stage.record().tally(),
+        act.stage.record().entries().len(),
+    );
     act.stage.stop_dormer().await.expect("dormer stops");
     act.marked_by_wmco().await;
     act.stage.install(1).await.expect("a payload");

@@ -19,7 +19,12 @@ const QUAY: &str = r"C:\k\containerd\registries\quay.io\hosts.toml";
 impl Act {
     /// The hosts of the machines that there are.
     fn hosts(&self) -> Vec<Arc<Host>> {
-        self.stage.world().hosts.as_ref().expect("simulated hosts").all()
+        self.stage
+            .world()
+            .hosts
+            .as_ref()
+            .expect("simulated hosts")
+            .all()
     }
 
     /// Patches what is there; answers whether it was.
@@ -31,7 +36,9 @@ impl Act {
             "" => Api::all_with(client, &resource),
             namespace => Api::namespaced_with(client, namespace, &resource),
         };
-        api.patch(name.1, &PatchParams::default(), &Patch::Merge(change)).await.is_ok()
+        api.patch(name.1, &PatchParams::default(), &Patch::Merge(change))
+            .await
+            .is_ok()
     }
 
     /// The text of a file on each host, empty where there is none.
@@ -40,15 +47,23 @@ impl Act {
             let body = host.state().disk.read_text_path(path).ok()?;
             String::from_utf8(body.bytes()?.to_vec()).ok()
         };
-        self.hosts().iter().map(|host| text(host).unwrap_or_default()).collect()
+        self.hosts()
+            .iter()
+            .map(|host| text(host).unwrap_or_default())
+            .collect()
     }
 
     fn all_trust(&self, sha256: &str) -> bool {
-        self.hosts().iter().all(|host| host.state().certificates.contains(sha256))
+        self.hosts()
+            .iter()
+            .all(|host| host.state().certificates.contains(sha256))
     }
 
     fn nobody_trusts(&self, sha256: &str) -> bool {
-        !self.hosts().iter().any(|host| host.state().certificates.contains(sha256))
+        !self
+            .hosts()
+            .iter()
+            .any(|host| host.state().certificates.contains(sha256))
     }
 }
 
@@ -81,13 +96,19 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
     let mut act = Act::all_joined(2).await;
     let world = |act: &Act, object: Value| drop(act.stage.world().create(object).expect("made"));
     let before = (act.stage.record().tally(), changes(&act));
-    let ((one, one_hash), (two, two_hash), (other, other_hash)) =
-        (authority("one.example"), authority("two.example"), authority("other.example"));
+    let ((one, one_hash), (two, two_hash), (other, other_hash)) = (
+        authority("one.example"),
+        authority("two.example"),
+        authority("other.example"),
+    );
     let bundle = |pem: &str| json!({"data": {"ca-bundle.crt": pem}});
 
     // Two authorities and a mirror at once.
     let pull = ("openshift-config", "pull-secret");
-    assert!(act.patched(&kinds::SECRET, pull, &pull_secret("Zmlyc3Q=")).await);
+    assert!(
+        act.patched(&kinds::SECRET, pull, &pull_secret("Zmlyc3Q="))
+            .await
+    );
     let mut map = bundle(&format!("{one}{two}"));
     map["apiVersion"] = "v1".into();
     map["kind"] = "ConfigMap".into();
@@ -95,23 +116,44 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
     world(&act, map);
     world(&act, mirror_set(&["mirror.example:5000/quay"]));
     act.until("the mirror is on all hosts", |act| {
-        act.files(QUAY).iter().all(|text| text.contains("Basic Zmlyc3Q="))
+        act.files(QUAY)
+            .iter()
+            .all(|text| text.contains("Basic Zmlyc3Q="))
             && act.all_trust(&one_hash)
             && act.all_trust(&two_hash)
             && changes(act) >= before.1 + 2
     })
     .await;
     // Each host was converged once; twice, where the watcher looked between the two.
-    assert!(changes(&act) - before.1 <= 4, "{}", changes(&act) - before.1);
+    assert!(
+        changes(&act) - before.1 <= 4,
+        "{}",
+        changes(&act) - before.1
+    );
     let text = act.files(QUAY).remove(0);
-    assert!(text.contains(r#"[host."https://mirror.example:5000/v2/quay"]"#), "{text}");
+    assert!(
+        text.contains(r#"[host."https://mirror.example:5000/v2/quay"]"#),
+        "{text}"
+    );
 
     // A rotated pull secret; another bundle, in which one certificate is gone.
-    assert!(act.patched(&kinds::SECRET, pull, &pull_secret("c2Vjb25k")).await);
+    assert!(
+        act.patched(&kinds::SECRET, pull, &pull_secret("c2Vjb25k"))
+            .await
+    );
     let trusted = (NAMESPACE, "trusted-ca");
-    assert!(act.patched(&kinds::CONFIG_MAP, trusted, &bundle(&format!("{two}{other}"))).await);
+    assert!(
+        act.patched(
+            &kinds::CONFIG_MAP,
+            trusted,
+            &bundle(&format!("{two}{other}"))
+        )
+        .await
+    );
     act.until("the new ones are on all hosts", |act| {
-        act.files(QUAY).iter().all(|text| text.contains("Basic c2Vjb25k"))
+        act.files(QUAY)
+            .iter()
+            .all(|text| text.contains("Basic c2Vjb25k"))
             && act.all_trust(&two_hash)
             && act.all_trust(&other_hash)
             && act.nobody_trusts(&one_hash)
@@ -119,10 +161,15 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
     .await;
 
     // A bundle that cannot be read is told, and the old one stays.
-    assert!(act.patched(&kinds::CONFIG_MAP, trusted, &bundle("no certificate")).await);
+    assert!(
+        act.patched(&kinds::CONFIG_MAP, trusted, &bundle("no certificate"))
+            .await
+    );
     act.until("it is told", |act| {
         act.stage.world().all(&kinds::EVENT).iter().any(|event| {
-            let note = event.value["note"].as_str().or(event.value["message"].as_str());
+            let note = event.value["note"]
+                .as_str()
+                .or(event.value["message"].as_str());
             note.is_some_and(|note| {
                 note.contains("ConfigMap dormer/trusted-ca: ca-bundle.crt cannot be read")
             })
@@ -130,18 +177,35 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
     })
     .await;
     assert!(act.all_trust(&two_hash) && act.all_trust(&other_hash));
-    assert!(act.patched(&kinds::CONFIG_MAP, trusted, &bundle(&format!("{two}{other}"))).await);
+    assert!(
+        act.patched(
+            &kinds::CONFIG_MAP,
+            trusted,
+            &bundle(&format!("{two}{other}"))
+        )
+        .await
+    );
 
     // The set goes, and with it the file.
     let gone = json!({"spec": {"imageDigestMirrors": []}});
-    assert!(act.patched(&kinds::IMAGE_DIGEST_MIRROR_SET, ("", "ours"), &gone).await);
-    act.until("the file is gone", |act| act.files(QUAY).iter().all(String::is_empty)).await;
+    assert!(
+        act.patched(&kinds::IMAGE_DIGEST_MIRROR_SET, ("", "ours"), &gone)
+            .await
+    );
+    act.until("the file is gone", |act| {
+        act.files(QUAY).iter().all(String::is_empty)
+    })
+    .await;
     act.stage.note_version();
     act.until_all_serve(1).await;
 
     // All of that moved no pod, took no lease and restarted no kubelet: at most a converge for each change and host.
     let after = act.stage.record().tally();
-    assert_eq!(act.rollout().await.map(|view| view.token.0), Some(0), "no lease");
+    assert_eq!(
+        act.rollout().await.map(|view| view.token.0),
+        Some(0),
+        "no lease"
+    );
     assert_eq!(after.pods_evicted, before.0.pods_evicted);
     assert_eq!(after.machines_deleted, before.0.machines_deleted);
     assert_eq!(after.kubelet_restarts, before.0.kubelet_restarts);
@@ -156,11 +220,17 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
         let value = host.state().environment.get("HTTP_PROXY").cloned();
         value.as_deref() == Some("http://proxy.example:3128")
     };
-    act.until_rollout("both had the lease", |view| view.token.0 == 2 && view.slots.is_empty())
-        .await;
+    act.until_rollout("both had the lease", |view| {
+        view.token.0 == 2 && view.slots.is_empty()
+    })
+    .await;
     act.stage.note_version();
     act.until_all_serve(2).await;
     assert!(act.hosts().iter().all(proxied));
-    assert_eq!(act.stage.record().max_unavailable_observed(), 1, "one at a time");
+    assert_eq!(
+        act.stage.record().max_unavailable_observed(),
+        1,
+        "one at a time"
+    );
     act.end().await;
 }

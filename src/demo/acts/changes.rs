@@ -32,19 +32,40 @@ async fn rebuilt() -> Payload {
 async fn a_flag_of_the_kubelet_rolls_without_a_drain_and_another_containerd_drains() {
     let mut act = Act::all_joined(2).await;
     let before = act.stage.record().tally();
-    assert_eq!(act.rollout().await.map(|view| view.token.0), Some(0), "no lease so far");
+    assert_eq!(
+        act.rollout().await.map(|view| view.token.0),
+        Some(0),
+        "no lease so far"
+    );
 
     act.stage.lay(FLAG);
     act.until_all_serve(1).await;
-    act.until_rollout("both had the lease", |view| view.token.0 == 2 && view.slots.is_empty())
-        .await;
+    act.until_rollout("both had the lease", |view| {
+        view.token.0 == 2 && view.slots.is_empty()
+    })
+    .await;
     let after = act.stage.record().tally();
     let moved = |tally: &dormer_fleet::world::Tally| {
-        (tally.pods_evicted, tally.pods_deleted, tally.machines_deleted)
+        (
+            tally.pods_evicted,
+            tally.pods_deleted,
+            tally.machines_deleted,
+        )
     };
-    assert_eq!(moved(&after), moved(&before), "no pod and no Machine was touched");
-    assert_eq!(after.kubelet_restarts - before.kubelet_restarts, 2, "each kubelet once");
-    assert!(act.stage.record().max_unavailable_observed() <= 1, "one at a time");
+    assert_eq!(
+        moved(&after),
+        moved(&before),
+        "no pod and no Machine was touched"
+    );
+    assert_eq!(
+        after.kubelet_restarts - before.kubelet_restarts,
+        2,
+        "each kubelet once"
+    );
+    assert!(
+        act.stage.record().max_unavailable_observed() <= 1,
+        "one at a time"
+    );
 
     // The flag stays; containerd is another.
     act.stage.catalog().add(rebuilt().await);
@@ -55,7 +76,15 @@ async fn a_flag_of_the_kubelet_rolls_without_a_drain_and_another_containerd_drai
     })
     .await;
     let last = act.stage.record().tally();
-    assert_eq!(last.machines_deleted - after.machines_deleted, 2, "drained, and replaced");
-    assert_eq!(act.stage.record().max_unavailable_observed(), 1, "one at a time");
+    assert_eq!(
+        last.machines_deleted - after.machines_deleted,
+        2,
+        "drained, and replaced"
+    );
+    assert_eq!(
+        act.stage.record().max_unavailable_observed(),
+        1,
+        "one at a time"
+    );
     act.end().await;
 }

@@ -43,7 +43,11 @@ const MACHINES: &str = "openshift-machine-api";
 
 /// So many, or more where somebody has the time (`DORMER_LONG=1`).
 fn short_or_long(short: u32, long: u32) -> u32 {
-    if std::env::var_os("DORMER_LONG").is_some_and(|value| value == "1") { long } else { short }
+    if std::env::var_os("DORMER_LONG").is_some_and(|value| value == "1") {
+        long
+    } else {
+        short
+    }
 }
 
 /// A stage, and what is seen of it.
@@ -76,7 +80,11 @@ impl Act {
         };
         let stage = Stage::set(&options, Sets::new()).await.expect("a stage");
         let board = Board::new(stage.ports());
-        Self { stage, board, _folder: folder }
+        Self {
+            stage,
+            board,
+            _folder: folder,
+        }
     }
 
     /// So many machines, all of them serving.
@@ -88,7 +96,10 @@ impl Act {
 
     /// dormer is stopped, its store is deleted, and it starts again.
     async fn start_again_without_store(&mut self) {
-        self.stage.start_again_without_store().await.expect("dormer starts again");
+        self.stage
+            .start_again_without_store()
+            .await
+            .expect("dormer starts again");
         self.board = Board::new(self.stage.ports());
     }
 
@@ -104,8 +115,15 @@ impl Act {
             if condition(self) {
                 return;
             }
-            assert!(begun.elapsed() < ACT_MAX, "never: {what}\n{}", self.stands().await);
-            self.stage.pause(LOOK_EVERY).await.expect("dormer's roles go on");
+            assert!(
+                begun.elapsed() < ACT_MAX,
+                "never: {what}\n{}",
+                self.stands().await
+            );
+            self.stage
+                .pause(LOOK_EVERY)
+                .await
+                .expect("dormer's roles go on");
         }
     }
 
@@ -126,15 +144,26 @@ impl Act {
             if self.rollout().await.is_some_and(|view| fits(&view)) {
                 return;
             }
-            assert!(begun.elapsed() < ACT_MAX, "never: {what}\n{}", self.stands().await);
-            self.stage.pause(LOOK_EVERY).await.expect("dormer's roles go on");
+            assert!(
+                begun.elapsed() < ACT_MAX,
+                "never: {what}\n{}",
+                self.stands().await
+            );
+            self.stage
+                .pause(LOOK_EVERY)
+                .await
+                .expect("dormer's roles go on");
         }
     }
 
     async fn rollout(&self) -> Option<rollout::View> {
         let run = rollout_run(DEFAULT_POOL).expect("a run");
         let ports = self.stage.ports();
-        let stored = ports.history().load(&[run]).await.expect("the store is read");
+        let stored = ports
+            .history()
+            .load(&[run])
+            .await
+            .expect("the store is read");
         let bytes = stored.into_iter().flatten().next()?.bytes;
         let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, u16::MAX).expect("a record");
         match record.run.state {
@@ -157,12 +186,19 @@ impl Act {
 
     /// One machine's run, by its Machine's name.
     fn seen(&self, name: &str) -> &Seen {
-        self.board.all().find(|seen| seen.view.name == name).expect("a known machine")
+        self.board
+            .all()
+            .find(|seen| seen.view.name == name)
+            .expect("a known machine")
     }
 
     /// The names of the machines whose runs go on, in their order.
     fn names(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.board.live().map(|seen| seen.view.name.clone()).collect();
+        let mut names: Vec<_> = self
+            .board
+            .live()
+            .map(|seen| seen.view.name.clone())
+            .collect();
         names.sort();
         names
     }
@@ -171,7 +207,9 @@ impl Act {
     async fn set(&self, key: &str, value: &str) {
         let api: Api<ConfigMap> = Api::namespaced(self.stage.client(), NAMESPACE);
         let patch = Patch::Merge(json!({"data": {key: value}}));
-        let patched = api.patch(&config_map(DEFAULT_POOL), &PatchParams::default(), &patch).await;
+        let patched = api
+            .patch(&config_map(DEFAULT_POOL), &PatchParams::default(), &patch)
+            .await;
         patched.expect("the pool is edited");
     }
 

@@ -25,16 +25,24 @@ impl Act {
         let kubeconfig: Kubeconfig =
             serde_json::from_value(self.stage.world().kubeconfig_for(user)).expect("a kubeconfig");
         let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a config");
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options)
+            .await
+            .expect("a config");
         let client = Client::try_from(config).expect("a client");
         let machines = of_kind(client, "Machine", "machines");
-        machines.delete(name, &DeleteParams::default()).await.expect("it is deleted");
+        machines
+            .delete(name, &DeleteParams::default())
+            .await
+            .expect("it is deleted");
     }
 
     /// Machines that are being deleted, and Machines and Nodes that carry an open fence.
     fn touched(&self) -> Vec<String> {
         let world = self.stage.world();
-        let all = world.all(&kinds::MACHINE).into_iter().chain(world.all(&kinds::NODE));
+        let all = world
+            .all(&kinds::MACHINE)
+            .into_iter()
+            .chain(world.all(&kinds::NODE));
         let touched = all.filter(|object| {
             let meta = &object.value["metadata"];
             let fence = meta["annotations"]["dormer.io/fence"].as_str();
@@ -48,7 +56,10 @@ impl Act {
     async fn label(&self, name: &str, value: Option<&str>) {
         let machines = of_kind(self.stage.client(), "Machine", "machines");
         let patch = Patch::Merge(json!({"metadata": {"labels": {IGNORE: value}}}));
-        machines.patch(name, &PatchParams::default(), &patch).await.expect("it is labelled");
+        machines
+            .patch(name, &PatchParams::default(), &patch)
+            .await
+            .expect("it is labelled");
     }
 }
 
@@ -61,7 +72,10 @@ fn between(entries: Vec<Entry>) -> Vec<Happened> {
     assert!(after.next().is_some(), "the health check deleted one");
     let before = after.take_while(|h| !matches!(h, Happened::NodeAvailable { .. }));
     let bad = |h: &Happened| {
-        matches!(h, Happened::NodeUnavailable { .. } | Happened::MachineDeleted { .. })
+        matches!(
+            h,
+            Happened::NodeUnavailable { .. } | Happened::MachineDeleted { .. }
+        )
     };
     before.filter(bad).collect()
 }
@@ -70,35 +84,54 @@ fn between(entries: Vec<Entry>) -> Vec<Happened> {
 async fn while_a_foreign_deletion_is_not_made_good_nobody_waiting_is_touched() {
     let mut act = Act::all_joined(3).await;
     act.set("paused", "true").await;
-    act.until_rollout("the pause is known", |view| view.state == "Paused").await;
+    act.until_rollout("the pause is known", |view| view.state == "Paused")
+        .await;
     act.stage.install(1).await.expect("a payload");
     act.until("all wait for the lease", |act| {
-        act.board.live().all(|seen| seen.view.phase == "waiting for the lease")
+        act.board
+            .live()
+            .all(|seen| seen.view.phase == "waiting for the lease")
     })
     .await;
     let all = act.names();
     let a = all.first().expect("three");
     act.health_check_deletes(a).await;
-    act.until_rollout("the gap is known", |view| view.away.len() == 1).await;
+    act.until_rollout("the gap is known", |view| view.away.len() == 1)
+        .await;
     act.set("paused", "false").await;
     let begun = Instant::now();
     loop {
         // The world first: what it shows then was begun before what dormer shows after.
         let touched = act.touched();
         act.board.look().await.expect("the store is read");
-        let replaced = act.board.live().any(|seen| !all.contains(&seen.view.name) && seen.served);
+        let replaced = act
+            .board
+            .live()
+            .any(|seen| !all.contains(&seen.view.name) && seen.served);
         if replaced {
             break;
         }
         assert!(touched.iter().all(|name| name == a), "touched: {touched:?}");
-        assert!(begun.elapsed() < super::ACT_MAX, "no replacement\n{}", act.stands().await);
-        act.stage.pause(super::LOOK_EVERY).await.expect("dormer's roles go on");
+        assert!(
+            begun.elapsed() < super::ACT_MAX,
+            "no replacement\n{}",
+            act.stands().await
+        );
+        act.stage
+            .pause(super::LOOK_EVERY)
+            .await
+            .expect("dormer's roles go on");
     }
     act.until_all_serve(1).await;
     let worst = between(act.stage.record().entries());
     assert!(worst.len() <= 1, "A's own node at most: {worst:?}");
     let world = act.stage.record();
-    assert_eq!(world.max_unavailable_observed(), 1, "{:?}", world.max_unavailable_nodes());
+    assert_eq!(
+        world.max_unavailable_observed(),
+        1,
+        "{:?}",
+        world.max_unavailable_nodes()
+    );
     act.end().await;
 }
 
@@ -107,7 +140,10 @@ async fn a_machine_that_is_to_be_ignored_is_not_upgraded_until_it_may_be() {
     let mut act = Act::all_joined(3).await;
     let left_alone = act.names().remove(0);
     act.label(&left_alone, Some("true")).await;
-    act.until("hands are off", |act| act.seen(&left_alone).view.halted.is_some()).await;
+    act.until("hands are off", |act| {
+        act.seen(&left_alone).view.halted.is_some()
+    })
+    .await;
     let uid = act.seen(&left_alone).view.uid.clone();
     act.stage.install(1).await.expect("a payload");
     act.until("the others are upgraded", |act| {
@@ -115,7 +151,10 @@ async fn a_machine_that_is_to_be_ignored_is_not_upgraded_until_it_may_be() {
     })
     .await;
     let seen = act.seen(&left_alone);
-    assert_eq!((seen.view.uid.as_str(), seen.view.phase), (uid.as_str(), "serving"));
+    assert_eq!(
+        (seen.view.uid.as_str(), seen.view.phase),
+        (uid.as_str(), "serving")
+    );
     assert_eq!(seen.view.version.as_deref(), Some(act.stage.version(0)));
     let deleted = act.stage.record().tally().machines_deleted;
     assert_eq!(deleted, 2, "the others' Machines, and only theirs");

@@ -10,27 +10,41 @@ impl Act {
     /// Sets the replicas of the one Windows MachineSet, as `kubectl scale` does.
     pub(super) async fn scale(&self, replicas: u32) {
         let sets = of_kind(self.stage.client(), "MachineSet", "machinesets");
-        let all = sets.list(&ListParams::default()).await.expect("MachineSets").items;
+        let all = sets
+            .list(&ListParams::default())
+            .await
+            .expect("MachineSets")
+            .items;
         let windows = all.into_iter().find(|set| {
             let labels = &set.data["spec"]["template"]["metadata"]["labels"];
             labels["machine.openshift.io/os-id"] == "Windows"
         });
-        let name = windows.and_then(|set| set.metadata.name).expect("a Windows MachineSet");
+        let name = windows
+            .and_then(|set| set.metadata.name)
+            .expect("a Windows MachineSet");
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        sets.patch_scale(&name, &PatchParams::default(), &patch).await.expect("it is scaled");
+        sets.patch_scale(&name, &PatchParams::default(), &patch)
+            .await
+            .expect("it is scaled");
     }
 
     /// UIDs of the Machines that the world has.
     fn uids(&self) -> BTreeSet<String> {
         let machines = self.stage.world().all(&kinds::MACHINE);
         let uid = |value: &serde_json::Value| value["metadata"]["uid"].as_str().map(str::to_owned);
-        machines.iter().filter_map(|machine| uid(&machine.value)).collect()
+        machines
+            .iter()
+            .filter_map(|machine| uid(&machine.value))
+            .collect()
     }
 
     /// Whether every run whose Machine is no more has ended.
     fn all_removed_are_gone(&self) -> bool {
         let there = self.uids();
-        let mut removed = self.board.all().filter(|seen| !there.contains(&seen.view.uid));
+        let mut removed = self
+            .board
+            .all()
+            .filter(|seen| !there.contains(&seen.view.uid));
         removed.all(|seen| seen.closed && seen.view.state == "Gone")
     }
 }
@@ -46,15 +60,27 @@ async fn a_set_that_grows_and_shrinks_in_the_middle_of_an_upgrade_ends_upgraded(
     .await;
     act.scale(many).await;
     let most = usize::try_from(many).expect("small") * 2 / 3;
-    act.until("most of the new ones serve", |act| act.board.serving(act.stage.version(1)) >= most)
-        .await;
+    act.until("most of the new ones serve", |act| {
+        act.board.serving(act.stage.version(1)) >= most
+    })
+    .await;
     act.scale(few).await;
     let wanted = usize::try_from(few).expect("small");
-    act.until("the set has shrunk", |act| act.stage.machines() == wanted).await;
+    act.until("the set has shrunk", |act| act.stage.machines() == wanted)
+        .await;
     act.until_all_serve(1).await;
-    act.until("every removed machine's run is over", Act::all_removed_are_gone).await;
+    act.until(
+        "every removed machine's run is over",
+        Act::all_removed_are_gone,
+    )
+    .await;
     act.until_rollout("nothing is left of those that are no more", |view| {
-        let rest = (view.slots.len(), view.gaps.len(), view.queue.len(), view.away.len());
+        let rest = (
+            view.slots.len(),
+            view.gaps.len(),
+            view.queue.len(),
+            view.away.len(),
+        );
         rest == (0, 0, 0, 0) && view.members == wanted && view.joined == wanted
     })
     .await;

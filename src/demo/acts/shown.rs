@@ -13,7 +13,10 @@ use serde_json::{Value, json};
 async fn all(act: &Act, group: &str, version: &str, kind: &str) -> Vec<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     let api: Api<DynamicObject> = Api::all_with(act.stage.client(), &resource);
-    api.list(&ListParams::default()).await.expect("a list").items
+    api.list(&ListParams::default())
+        .await
+        .expect("a list")
+        .items
 }
 
 async fn machines(act: &Act) -> Vec<DynamicObject> {
@@ -33,26 +36,39 @@ async fn until<T>(
         if fits(&seen) {
             return seen;
         }
-        assert!(begun.elapsed() < super::ACT_MAX, "never: {what}\n{}", act.stands().await);
-        act.stage.pause(super::LOOK_EVERY).await.expect("dormer's roles go on");
+        assert!(
+            begun.elapsed() < super::ACT_MAX,
+            "never: {what}\n{}",
+            act.stands().await
+        );
+        act.stage
+            .pause(super::LOOK_EVERY)
+            .await
+            .expect("dormer's roles go on");
     }
 }
 
 fn joined(all: &[DynamicObject]) -> usize {
-    all.iter().filter(|one| one.data["status"]["state"] == "Joined").count()
+    all.iter()
+        .filter(|one| one.data["status"]["state"] == "Joined")
+        .count()
 }
 
 /// The conditions of a status, as `Type=Status`.
 fn conditions(status: &Value) -> Vec<String> {
     let all = status["conditions"].as_array().into_iter().flatten();
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-    all.map(|one| format!("{}={}", text(&one["type"]), text(&one["status"]))).collect()
+    all.map(|one| format!("{}={}", text(&one["type"]), text(&one["status"])))
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_cluster_itself_shows_what_dormer_knows() {
     let mut act = Act::all_joined(2).await;
-    let shown = until(&mut act, "both shown as Joined", machines, |all| joined(all) == 2).await;
+    let shown = until(&mut act, "both shown as Joined", machines, |all| {
+        joined(all) == 2
+    })
+    .await;
     for one in &shown {
         assert_eq!(one.namespace().as_deref(), Some(MACHINES));
         assert_eq!(one.data["status"]["version"], act.stage.version(0));
@@ -60,9 +76,16 @@ async fn the_cluster_itself_shows_what_dormer_knows() {
         assert_eq!(one.owner_references().len(), 1, "it goes with its Machine");
     }
     let pools = async |act: &Act| all(act, "dormer.io", "v1alpha1", "WindowsPool").await;
-    let rest = ["Available=True", "Progressing=False", "Degraded=False", "Upgradeable=True"];
+    let rest = [
+        "Available=True",
+        "Progressing=False",
+        "Degraded=False",
+        "Upgradeable=True",
+    ];
     let at_rest = |pools: &Vec<DynamicObject>| {
-        pools.iter().any(|pool| conditions(&pool.data["status"]) == rest)
+        pools
+            .iter()
+            .any(|pool| conditions(&pool.data["status"]) == rest)
     };
     until(&mut act, "a pool at rest", pools, at_rest).await;
     nodes_carry_the_condition(&mut act).await;
@@ -84,17 +107,27 @@ async fn nodes_carry_the_condition(act: &mut Act) {
     let all = until(act, "both Nodes with the condition", nodes, windows).await;
     let kubelets =
         |node: &&DynamicObject| conditions(&node.data["status"]).contains(&"Ready=True".into());
-    assert!(all.iter().filter(kubelets).count() >= 2, "the kubelets' conditions are left alone");
+    assert!(
+        all.iter().filter(kubelets).count() >= 2,
+        "the kubelets' conditions are left alone"
+    );
 }
 
 async fn what_was_deleted_comes_back(act: &mut Act, name: &str) {
-    let resource =
-        ApiResource::from_gvk(&GroupVersionKind::gvk("dormer.io", "v1alpha1", "WindowsMachine"));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(
+        "dormer.io",
+        "v1alpha1",
+        "WindowsMachine",
+    ));
     let api: Api<DynamicObject> = Api::namespaced_with(act.stage.client(), MACHINES, &resource);
     let uid = api.get(name).await.expect("it is there").uid();
-    api.delete(name, &DeleteParams::default()).await.expect("deleted");
+    api.delete(name, &DeleteParams::default())
+        .await
+        .expect("deleted");
     until(act, "it comes back", machines, |all| {
-        all.iter().any(|one| one.name_any() == name && one.uid() != uid) && joined(all) == 2
+        all.iter()
+            .any(|one| one.name_any() == name && one.uid() != uid)
+            && joined(all) == 2
     })
     .await;
 }
@@ -104,18 +137,27 @@ async fn events_tell_of_it(act: &mut Act) {
     let events = async |act: &Act| all(act, "events.k8s.io", "v1", "Event").await;
     let about = |event: &DynamicObject| {
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-        (text(&event.data["regarding"]["kind"]), text(&event.data["reason"]))
+        (
+            text(&event.data["regarding"]["kind"]),
+            text(&event.data["reason"]),
+        )
     };
     let told = until(act, "the pause is told", events, |all| {
-        all.iter().any(|event| about(event) == ("ConfigMap".into(), "RolloutPaused".into()))
+        all.iter()
+            .any(|event| about(event) == ("ConfigMap".into(), "RolloutPaused".into()))
     })
     .await;
     for kind in ["Machine", "Node"] {
-        let of_kind = told.iter().filter(|event| about(event) == (kind.into(), "Joined".into()));
+        let of_kind = told
+            .iter()
+            .filter(|event| about(event) == (kind.into(), "Joined".into()));
         assert_eq!(of_kind.count(), 2, "each {kind} joined once");
     }
     let home = told.iter().filter(|event| about(event).0 == "ConfigMap");
-    assert!(home.into_iter().all(|event| event.namespace().as_deref() == Some(NAMESPACE)));
+    assert!(
+        home.into_iter()
+            .all(|event| event.namespace().as_deref() == Some(NAMESPACE))
+    );
     act.set("paused", "false").await;
 }
 
@@ -126,10 +168,19 @@ async fn exporters_are_told_where_somebody_asks(act: &mut Act) {
     let service = json!({"metadata": {"name": "dormer-windows-exporter"},
         "spec": {"clusterIP": "None", "ports": [{"port": 9182}]}});
     let service = serde_json::from_value(service).expect("a Service");
-    services.create(&PostParams::default(), &service).await.expect("created");
+    services
+        .create(&PostParams::default(), &service)
+        .await
+        .expect("created");
     let both = |slices: &Vec<DynamicObject>| {
-        let endpoints = slices.iter().filter_map(|slice| slice.data["endpoints"].as_array());
-        endpoints.flatten().filter(|one| one["nodeName"].is_string()).count() == 2
+        let endpoints = slices
+            .iter()
+            .filter_map(|slice| slice.data["endpoints"].as_array());
+        endpoints
+            .flatten()
+            .filter(|one| one["nodeName"].is_string())
+            .count()
+            == 2
     };
     until(act, "both exporters are told", slices, both).await;
 }

@@ -202,14 +202,23 @@ impl std::str::FromStr for FaultOrder {
             Some("*") => Aim::All,
             Some(name) => name.parse().map_or(Aim::Named(name.to_owned()), Aim::Nth),
         };
-        Ok(Self { fault, step, aim, times })
+        Ok(Self {
+            fault,
+            step,
+            aim,
+            times,
+        })
     }
 }
 
 fn count(text: &str) -> Result<u32, FaultError> {
     let bad = || FaultError::Count(text.to_owned());
     let number: u32 = text.parse().map_err(|_| bad())?;
-    if (1..=MACHINES_MAX).contains(&number) { Ok(number) } else { Err(bad()) }
+    if (1..=MACHINES_MAX).contains(&number) {
+        Ok(number)
+    } else {
+        Err(bad())
+    }
 }
 
 /// What trouble is ordered, and what of it is still to come. Clones share it.
@@ -232,8 +241,15 @@ impl Faults {
     /// The orders of a world with `machines` Windows machines at its start; the seed chooses
     /// among them.
     pub fn new(orders: Vec<FaultOrder>, seed: u64, machines: u32) -> Self {
-        let inner = Inner { seed, machines: machines.max(1), orders, ..Inner::default() };
-        Self { inner: Arc::new(Mutex::new(inner)) }
+        let inner = Inner {
+            seed,
+            machines: machines.max(1),
+            orders,
+            ..Inner::default()
+        };
+        Self {
+            inner: Arc::new(Mutex::new(inner)),
+        }
     }
 
     /// No trouble at all.
@@ -264,7 +280,9 @@ impl Faults {
     /// Answers its number, from 1. Repeats change nothing.
     pub fn enroll(&self, machine: &str) -> u32 {
         let mut inner = self.lock();
-        let next = u32::try_from(inner.ordinals.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let next = u32::try_from(inner.ordinals.len())
+            .unwrap_or(u32::MAX)
+            .saturating_add(1);
         *inner.ordinals.entry(machine.to_owned()).or_insert(next)
     }
 
@@ -305,7 +323,11 @@ impl Faults {
     /// How often which fault has struck which machine.
     pub fn struck(&self) -> Vec<(Fault, String, u32)> {
         let inner = self.lock();
-        inner.struck.iter().map(|((fault, machine), n)| (*fault, machine.clone(), *n)).collect()
+        inner
+            .struck
+            .iter()
+            .map(|((fault, machine), n)| (*fault, machine.clone(), *n))
+            .collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -315,9 +337,15 @@ impl Faults {
 
 impl Inner {
     fn left(&self, fault: Fault, machine: &str) -> u32 {
-        let aimed = self.orders.iter().filter(|o| o.fault == fault && self.strikes(o, machine));
+        let aimed = self
+            .orders
+            .iter()
+            .filter(|o| o.fault == fault && self.strikes(o, machine));
         let times: u32 = aimed.map(|o| o.times).sum();
-        let struck = self.struck.iter().find(|((f, m), _)| *f == fault && m == machine);
+        let struck = self
+            .struck
+            .iter()
+            .find(|((f, m), _)| *f == fault && m == machine);
         times.saturating_sub(struck.map_or(0, |(_, n)| *n))
     }
 
@@ -327,7 +355,9 @@ impl Inner {
             Aim::Named(name) => machine.starts_with(name.as_str()),
             Aim::Nth(n) => self.ordinals.get(machine) == Some(n),
             Aim::Seed(count) => {
-                let Some(ordinal) = self.ordinals.get(machine) else { return false };
+                let Some(ordinal) = self.ordinals.get(machine) else {
+                    return false;
+                };
                 chosen(self.seed, order.fault, self.machines, *count).contains(ordinal)
             }
         }
@@ -341,7 +371,9 @@ fn chosen(seed: u64, fault: Fault, machines: u32, count: u32) -> Vec<u32> {
     let ring = u64::from(machines);
     let first = draw % ring;
     let coprime = |stride: &u64| gcd(*stride, ring) == 1;
-    let stride = (1 + (draw >> 32) % ring..=2 * ring).find(coprime).unwrap_or(1);
+    let stride = (1 + (draw >> 32) % ring..=2 * ring)
+        .find(coprime)
+        .unwrap_or(1);
     let nth = |i: u64| u32::try_from((first + i * stride) % ring + 1).unwrap_or(1);
     (0..u64::from(count.min(machines))).map(nth).collect()
 }
@@ -365,21 +397,43 @@ mod tests {
     #[test]
     fn orders_are_read() {
         let read = |text: &str| text.parse::<FaultOrder>();
-        let order = |fault, aim, times| Ok(FaultOrder { fault, step: None, aim, times });
+        let order = |fault, aim, times| {
+            Ok(FaultOrder {
+                fault,
+                step: None,
+                aim,
+                times,
+            })
+        };
         assert_eq!(read("dead"), order(Fault::Dead, Aim::Seed(1), 1));
         assert_eq!(read("dead=3"), order(Fault::Dead, Aim::Seed(3), 1));
-        assert_eq!(read("upload-cut=2x4"), order(Fault::UploadCut, Aim::Seed(2), 4));
-        assert_eq!(read("upload-cutx4@7"), order(Fault::UploadCut, Aim::Nth(7), 4));
+        assert_eq!(
+            read("upload-cut=2x4"),
+            order(Fault::UploadCut, Aim::Seed(2), 4)
+        );
+        assert_eq!(
+            read("upload-cutx4@7"),
+            order(Fault::UploadCut, Aim::Nth(7), 4)
+        );
         assert_eq!(
             read("exe-locked@win-a"),
             order(Fault::ExeLocked, Aim::Named("win-a".into()), 1)
         );
         assert_eq!(read("dead@*"), order(Fault::Dead, Aim::All, 1));
         let at = |step: &str| Some(step.to_owned());
-        let cut =
-            |step| Ok(FaultOrder { fault: Fault::PowerOff, step, aim: Aim::Nth(2), times: 1 });
+        let cut = |step| {
+            Ok(FaultOrder {
+                fault: Fault::PowerOff,
+                step,
+                aim: Aim::Nth(2),
+                times: 1,
+            })
+        };
         assert_eq!(read("power-off@2"), cut(None));
-        assert_eq!(read("power-off/host file:C:\\k\\x@2"), cut(at("host file:C:\\k\\x")));
+        assert_eq!(
+            read("power-off/host file:C:\\k\\x@2"),
+            cut(at("host file:C:\\k\\x"))
+        );
         assert_eq!(read("no-such"), Err(FaultError::Unknown("no-such".into())));
         assert_eq!(read("dead=0"), Err(FaultError::Count("0".into())));
     }
@@ -389,7 +443,10 @@ mod tests {
         let names: std::collections::BTreeSet<_> = Fault::ALL.iter().map(|f| f.name()).collect();
         assert_eq!(names.len(), Fault::ALL.len());
         for fault in Fault::ALL {
-            assert_eq!(fault.name().parse::<FaultOrder>().map(|o| o.fault), Ok(*fault));
+            assert_eq!(
+                fault.name().parse::<FaultOrder>().map(|o| o.fault),
+                Ok(*fault)
+            );
         }
     }
 
@@ -403,7 +460,11 @@ mod tests {
                     faults.enroll(&name);
                     faults.strike(Fault::Dead, &name) && !faults.strike(Fault::Dead, &name)
                 });
-                assert_eq!(hit.count(), 5.min(machines as usize), "seed {seed} of {machines}");
+                assert_eq!(
+                    hit.count(),
+                    5.min(machines as usize),
+                    "seed {seed} of {machines}"
+                );
             }
         }
     }

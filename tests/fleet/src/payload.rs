@@ -26,8 +26,15 @@ pub fn write_example(folder: &Path, version: &str) -> io::Result<()> {
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         fs::write(path, &bytes)?;
         let (sha256, size) = (sha256_hex(&bytes), bytes.len() as u64);
-        *file = PayloadFile { sha256, size, ..file.clone() };
+        *file = PayloadFile {
+            sha256,
+            size,
+            ..file.clone()
+        };
     }
     // The manifest comes last: a folder without one is no payload yet.
-    fs::write(folder.join(MANIFEST_FILE), serde_json::to_string(&manifest)?)
+    fs::write(
+        folder.join(MANIFEST_FILE),
+        serde_json::to_string(&manifest)?,
+    )
 }

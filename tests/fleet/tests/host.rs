@@ -16,14 +16,27 @@ use russh_sftp::protocol::{FileAttributes, OpenFlags, Packet, StatusCode};
 
 #[tokio::test(start_paused = true)]
 async fn every_default_shell_answers_the_built_in_probe() {
-    for faults in [&[][..], &["shell-varies@*"], &["profile-noise@*"], &["code-page-850@*"]] {
+    for faults in [
+        &[][..],
+        &["shell-varies@*"],
+        &["profile-noise@*"],
+        &["code-page-850@*"],
+    ] {
         let bench = Bench::start(faults).await;
         let client = bench.connect().await;
         let answer = client.probe("machine/a@1.0", 1).await;
         assert_eq!(answer.facts.os_build, "10.0.20348", "{faults:?}");
-        assert!(answer.facts.node_ip.is_some_and(|ip| ip.starts_with("10.0.")));
+        assert!(
+            answer
+                .facts
+                .node_ip
+                .is_some_and(|ip| ip.starts_with("10.0."))
+        );
         let (said, status) = client.exec("Get-Help").await;
-        assert!(status != 0 && !said.ends_with(b"Get-Help"), "an unknown command fails loudly");
+        assert!(
+            status != 0 && !said.ends_with(b"Get-Help"),
+            "an unknown command fails loudly"
+        );
         assert_eq!(bench.host().counts().unknown_commands, 1);
     }
 }
@@ -33,7 +46,13 @@ async fn only_the_key_from_the_user_data_opens_the_host() {
     let bench = Bench::start(&[]).await;
     assert!(bench.login_with_another_key().await.is_none());
     assert!(bench.login().await.is_some());
-    assert_eq!((bench.host().counts().connections, bench.host().counts().logins), (2, 1));
+    assert_eq!(
+        (
+            bench.host().counts().connections,
+            bench.host().counts().logins
+        ),
+        (2, 1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,11 +65,20 @@ async fn an_upload_lands_by_posix_rename_and_not_by_a_plain_one() {
     peer::upload(&sftp, &format!("{staging}/new"), &vec![7; 600_000]).await;
     peer::upload(&sftp, &format!("{staging}/old"), b"old").await;
     let (new, old) = (format!("{staging}/new"), format!("{staging}/OLD"));
-    assert!(sftp.rename(new.clone(), old.clone()).await.is_err(), "the target exists");
-    let names: Vec<u8> = [&new, &old].iter().flat_map(|name| peer::ssh_string(name)).collect();
+    assert!(
+        sftp.rename(new.clone(), old.clone()).await.is_err(),
+        "the target exists"
+    );
+    let names: Vec<u8> = [&new, &old]
+        .iter()
+        .flat_map(|name| peer::ssh_string(name))
+        .collect();
     let renamed = sftp.extended("posix-rename@openssh.com", names).await;
     assert!(matches!(renamed, Ok(Packet::Status(s)) if s.status_code == StatusCode::Ok));
-    let stat = sftp.stat(format!("{staging}/old")).await.expect("it is there");
+    let stat = sftp
+        .stat(format!("{staging}/old"))
+        .await
+        .expect("it is there");
     assert_eq!(stat.attrs.size, Some(600_000));
     let real = sftp.realpath("C:\\k\\..\\k\\x").await.expect("a path");
     assert_eq!(real.files[0].filename, "/C:/k/x");
@@ -66,7 +94,10 @@ async fn an_upload_takes_the_time_of_the_line() {
     let start = tokio::time::Instant::now();
     peer::upload(&sftp, "C:/ProgramData/dormer/staging/kubelet.exe", &body).await;
     let took = start.elapsed().as_secs_f64();
-    assert!((4.9..5.3).contains(&took), "100 MB at 20 MB/s took {took} s");
+    assert!(
+        (4.9..5.3).contains(&took),
+        "100 MB at 20 MB/s took {took} s"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,13 +108,24 @@ async fn a_cut_upload_leaves_a_file_with_another_hash() {
     let sftp = client.sftp().await;
     let path = "C:/ProgramData/dormer/staging/x";
     let flags = OpenFlags::CREATE | OpenFlags::WRITE | OpenFlags::TRUNCATE;
-    let handle = sftp.open(path, flags, FileAttributes::empty()).await.expect("it opens").handle;
+    let handle = sftp
+        .open(path, flags, FileAttributes::empty())
+        .await
+        .expect("it opens")
+        .handle;
     let body = vec![9; 100_000];
-    sftp.write(handle.clone(), 0, body.clone()).await.expect("it is written");
+    sftp.write(handle.clone(), 0, body.clone())
+        .await
+        .expect("it is written");
     assert!(sftp.close(handle).await.is_err(), "the connection is cut");
     let after = bench.connect().await;
     after.probe("machine/a@2.0", 1).await;
-    let left = bench.host().state().disk.read_text_path(path).expect("an orphan is left");
+    let left = bench
+        .host()
+        .state()
+        .disk
+        .read_text_path(path)
+        .expect("an orphan is left");
     assert_eq!(left.size, 70_000);
     assert_ne!(left.sha256, dormer_profile::sha256_hex(&body));
 }
@@ -93,23 +135,57 @@ async fn a_document_is_planned_applied_and_then_found_right() {
     let bench = Bench::start(&[]).await;
     let client = bench.ready().await;
     let document = document(items::files());
-    let plan = client.call(Mode::Plan, "machine/a@3.0", 3, Some(&document)).await;
-    assert!(plan.failure.is_none() && plan.differing().count() == 3, "{plan:?}");
-    let done = client.call(Mode::Apply, "machine/a@4.0", 4, Some(&document)).await;
+    let plan = client
+        .call(Mode::Plan, "machine/a@3.0", 3, Some(&document))
+        .await;
+    assert!(
+        plan.failure.is_none() && plan.differing().count() == 3,
+        "{plan:?}"
+    );
+    let done = client
+        .call(Mode::Apply, "machine/a@4.0", 4, Some(&document))
+        .await;
     assert!(done.converged(), "{done:?}");
     assert!(done.items.iter().all(|i| i.state == ItemState::Changed));
-    let again = client.call(Mode::Apply, "machine/a@5.0", 5, Some(&document)).await;
+    let again = client
+        .call(Mode::Apply, "machine/a@5.0", 5, Some(&document))
+        .await;
     assert!(again.converged() && again.items.iter().all(|i| i.state == ItemState::Ok));
     let installed = &again.facts.installed[0];
-    assert_eq!((installed.section, installed.version.as_str()), (Section::Host, "v1"));
-    let stale = client.call(Mode::Apply, "machine/a@2.0", 2, Some(&document)).await;
-    assert_eq!(stale.failure.map(|f| f.code), Some(FailureCode::FenceTooOld));
-    assert_eq!(bench.host().fence(), Some(Fence { generation: 1, seq: 5 }));
-    let changed: usize = bench.host().counts().executions.iter().map(|e| e.changed.len()).sum();
+    assert_eq!(
+        (installed.section, installed.version.as_str()),
+        (Section::Host, "v1")
+    );
+    let stale = client
+        .call(Mode::Apply, "machine/a@2.0", 2, Some(&document))
+        .await;
+    assert_eq!(
+        stale.failure.map(|f| f.code),
+        Some(FailureCode::FenceTooOld)
+    );
+    assert_eq!(
+        bench.host().fence(),
+        Some(Fence {
+            generation: 1,
+            seq: 5
+        })
+    );
+    let changed: usize = bench
+        .host()
+        .counts()
+        .executions
+        .iter()
+        .map(|e| e.changed.len())
+        .sum();
     assert_eq!(changed, 3);
     assert!(bench.host().counts().changed_twice().is_empty());
-    let gone = client.call(Mode::Remove, "machine/a@6.0", 6, Some(&document)).await;
-    assert!(gone.failure.is_none() && gone.facts.installed.is_empty(), "{gone:?}");
+    let gone = client
+        .call(Mode::Remove, "machine/a@6.0", 6, Some(&document))
+        .await;
+    assert!(
+        gone.failure.is_none() && gone.facts.installed.is_empty(),
+        "{gone:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,15 +193,24 @@ async fn a_feature_waits_for_exactly_one_reboot() {
     let bench = Bench::start(&["feature-needs-reboot@*"]).await;
     let client = bench.ready().await;
     let document = document(vec![items::feature()]);
-    let first = client.call(Mode::Apply, "machine/a@3.0", 3, Some(&document)).await;
-    assert_eq!(first.reboot, Reboot::Needed { why: vec!["feature:Containers".into()] });
+    let first = client
+        .call(Mode::Apply, "machine/a@3.0", 3, Some(&document))
+        .await;
+    assert_eq!(
+        first.reboot,
+        Reboot::Needed {
+            why: vec!["feature:Containers".into()]
+        }
+    );
     let boot = first.facts.boot_id.clone();
     let asked = client.call(Mode::Reboot, "machine/a@4.0", 4, None).await;
     assert_eq!(asked.reboot, Reboot::Pending);
     bench.phase(Phase::Dropping).await;
     bench.phase(Phase::Up).await;
     let client = bench.connect().await;
-    let after = client.call(Mode::Apply, "machine/a@5.0", 5, Some(&document)).await;
+    let after = client
+        .call(Mode::Apply, "machine/a@5.0", 5, Some(&document))
+        .await;
     assert!(after.converged(), "{after:?}");
     assert_ne!(after.facts.boot_id, boot);
     assert_eq!(after.facts.containers, FeatureState::Enabled);
@@ -140,10 +225,14 @@ async fn a_script_goes_on_without_its_connection_and_holds_the_mutex() {
     let (said, _) = client.exec(&line).await;
     assert!(said.is_empty(), "the connection was cut");
     let retry = bench.connect().await;
-    let busy = retry.call(Mode::Plan, "machine/a@4.0", 4, Some(&document)).await;
+    let busy = retry
+        .call(Mode::Plan, "machine/a@4.0", 4, Some(&document))
+        .await;
     assert_eq!(busy.failure.map(|f| f.code), Some(FailureCode::HostBusy));
     bench.pass(Duration::from_secs(120)).await;
-    let later = retry.call(Mode::Plan, "machine/a@5.0", 5, Some(&document)).await;
+    let later = retry
+        .call(Mode::Plan, "machine/a@5.0", 5, Some(&document))
+        .await;
     assert!(later.converged(), "{later:?}");
     assert_eq!(
         later.facts.last.map(|last| (last.task, last.ok)),
@@ -155,7 +244,10 @@ async fn a_script_goes_on_without_its_connection_and_holds_the_mutex() {
 async fn boots_are_seen_from_outside_phase_by_phase() {
     let bench = Bench::start(&["ssh-reset-in-kex@*", "auth-refused-a-while@*"]).await;
     let waited = bench.waited.as_secs();
-    assert!((60 + 40 + 240..=120 + 40 + 240 + 60).contains(&waited), "{waited} s");
+    assert!(
+        (60 + 40 + 240..=120 + 40 + 240 + 60).contains(&waited),
+        "{waited} s"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,11 +255,15 @@ async fn kubelet_start_fails_once_with_1053_and_then_works() {
     let bench = Bench::start(&["kubelet-start-1053@*"]).await;
     let client = bench.ready().await;
     let document = document(items::node(&bench.world));
-    let first = client.call(Mode::Apply, "machine/a@3.0", 3, Some(&document)).await;
+    let first = client
+        .call(Mode::Apply, "machine/a@3.0", 3, Some(&document))
+        .await;
     let failure = first.failure.expect("it fails");
     assert_eq!(failure.code, FailureCode::ServiceStartTimeout);
     assert!(failure.retry && !failure.log_tail.is_empty());
-    let second = client.call(Mode::Apply, "machine/a@4.0", 4, Some(&document)).await;
+    let second = client
+        .call(Mode::Apply, "machine/a@4.0", 4, Some(&document))
+        .await;
     assert!(second.converged(), "{second:?}");
 }
 
@@ -176,14 +272,25 @@ async fn a_kubelet_joins_over_tls_and_goes_silent_with_the_power() {
     let bench = Bench::start(&[]).await;
     let client = bench.ready().await;
     let document = document(items::node(&bench.world));
-    let done = client.call(Mode::Apply, "machine/a@3.0", 3, Some(&document)).await;
+    let done = client
+        .call(Mode::Apply, "machine/a@3.0", 3, Some(&document))
+        .await;
     assert!(done.converged(), "{done:?}");
     let node = bench.joined().await;
     assert_eq!(node["status"]["nodeInfo"]["kubeletVersion"], "v1.33.4");
-    assert_eq!(node["status"]["nodeInfo"]["bootID"], done.facts.boot_id.as_str());
-    assert_eq!(node["metadata"]["labels"]["node.kubernetes.io/windows-build"], "10.0.20348");
+    assert_eq!(
+        node["status"]["nodeInfo"]["bootID"],
+        done.facts.boot_id.as_str()
+    );
+    assert_eq!(
+        node["metadata"]["labels"]["node.kubernetes.io/windows-build"],
+        "10.0.20348"
+    );
     assert_eq!(node["spec"]["taints"][0]["key"], "os");
-    assert_eq!(node["spec"]["providerID"], bench.host().instance().provider_id.as_str());
+    assert_eq!(
+        node["spec"]["providerID"],
+        bench.host().instance().provider_id.as_str()
+    );
     bench.approve().await;
     let serving = r"C:\var\lib\kubelet\pki\kubelet-server-current.pem";
     bench
@@ -202,7 +309,9 @@ async fn the_same_over_real_sockets() {
     let bench = Bench::start_on_loopback().await;
     let client = bench.ready().await;
     let document = document(items::node(&bench.world));
-    let done = client.call(Mode::Apply, "machine/a@3.0", 3, Some(&document)).await;
+    let done = client
+        .call(Mode::Apply, "machine/a@3.0", 3, Some(&document))
+        .await;
     assert!(done.converged(), "{done:?}");
     let node = bench.joined().await;
     assert_eq!(node["status"]["nodeInfo"]["kubeletVersion"], "v1.33.4");
@@ -215,11 +324,24 @@ async fn trouble_comes_by_name() {
     let document = document(items::files());
     let (said, status) = client.exec(&apply("machine/a@3.0", 1, 3, &document)).await;
     assert!(said.is_empty() && status == 0, "exit 0 and no frame");
-    let failed = client.call(Mode::Apply, "machine/a@4.0", 4, Some(&document)).await;
-    assert_eq!(failed.failure.map(|f| (f.code, f.retry)), Some((FailureCode::AccessDenied, false)));
-    let mended = client.call(Mode::Apply, "machine/a@5.0", 5, Some(&document)).await;
+    let failed = client
+        .call(Mode::Apply, "machine/a@4.0", 4, Some(&document))
+        .await;
+    assert_eq!(
+        failed.failure.map(|f| (f.code, f.retry)),
+        Some((FailureCode::AccessDenied, false))
+    );
+    let mended = client
+        .call(Mode::Apply, "machine/a@5.0", 5, Some(&document))
+        .await;
     assert!(mended.converged(), "{mended:?}");
-    let struck: Vec<&str> = bench.world.faults.struck().iter().map(|(f, ..)| f.name()).collect();
+    let struck: Vec<&str> = bench
+        .world
+        .faults
+        .struck()
+        .iter()
+        .map(|(f, ..)| f.name())
+        .collect();
     assert_eq!(struck, ["no-frame", "configure-fails"]);
 }
 
@@ -230,7 +352,11 @@ async fn a_dead_host_answers_nobody() {
     let authority = format!("{}:22", bench.host().internal_ip());
     let dialing = bench.world.host_dialer();
     let limit = Duration::from_secs(60);
-    assert!(tokio::time::timeout(limit, dialing.dial(&authority)).await.is_err());
+    assert!(
+        tokio::time::timeout(limit, dialing.dial(&authority))
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,7 +364,9 @@ async fn stopping_containerd_stops_kubelet_first_and_its_file_stays_in_use_for_a
     let bench = Bench::start(&[]).await;
     let client = bench.ready().await;
     let document = document(items::node(&bench.world));
-    let done = client.call(Mode::Apply, "machine/a@3.0", 3, Some(&document)).await;
+    let done = client
+        .call(Mode::Apply, "machine/a@3.0", 3, Some(&document))
+        .await;
     assert!(done.converged(), "{done:?}");
     let host = bench.host();
     host.stop_service("containerd").await.expect("it stops");
@@ -255,7 +383,9 @@ async fn the_hybrid_overlay_gives_the_node_a_subnet_and_cuts_the_connection() {
     let bench = Bench::start(&["hns-kills-ssh@*"]).await;
     let client = bench.ready().await;
     let document = document(items::node(&bench.world));
-    let done = client.call(Mode::Apply, "machine/a@3.0", 3, Some(&document)).await;
+    let done = client
+        .call(Mode::Apply, "machine/a@3.0", 3, Some(&document))
+        .await;
     assert!(done.converged(), "{done:?}");
     bench.joined().await;
     let overlay = peer::document(items::overlay());
@@ -264,13 +394,22 @@ async fn the_hybrid_overlay_gives_the_node_a_subnet_and_cuts_the_connection() {
     assert!(said.is_empty(), "creating the network cuts the connection");
     bench.phase(Phase::Up).await;
     let again = bench.connect().await;
-    let found = again.call(Mode::Apply, "machine/a@5.0", 5, Some(&overlay)).await;
+    let found = again
+        .call(Mode::Apply, "machine/a@5.0", 5, Some(&overlay))
+        .await;
     assert!(found.converged(), "{found:?}");
-    let file = bench.host().state().disk.read_text_path(r"C:\k\cni\config\cni.conf");
+    let file = bench
+        .host()
+        .state()
+        .disk
+        .read_text_path(r"C:\k\cni\config\cni.conf");
     let node = bench.joined().await;
     let subnet = node["metadata"]["annotations"]["k8s.ovn.org/hybrid-overlay-node-subnet"].as_str();
     let subnet = subnet.expect("a subnet");
-    assert_eq!(file.expect("a file").head.as_ref(), format!("subnet {subnet}").as_bytes());
+    assert_eq!(
+        file.expect("a file").head.as_ref(),
+        format!("subnet {subnet}").as_bytes()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -278,13 +417,21 @@ async fn pods_run_on_the_node_and_end_when_they_are_deleted() {
     let bench = Bench::start(&[]).await;
     let client = bench.ready().await;
     let document = document(items::node(&bench.world));
-    let done = client.call(Mode::Apply, "machine/a@3.0", 3, Some(&document)).await;
+    let done = client
+        .call(Mode::Apply, "machine/a@3.0", 3, Some(&document))
+        .await;
     assert!(done.converged(), "{done:?}");
     let node = bench.joined().await;
     let pod = bench.pod_on(node["metadata"]["name"].as_str().expect("a name"));
-    bench.until("the pod runs", || bench.pod_phase(&pod).as_deref() == Some("Running")).await;
+    bench
+        .until("the pod runs", || {
+            bench.pod_phase(&pod).as_deref() == Some("Running")
+        })
+        .await;
     bench.delete_pod(&pod).await;
-    bench.until("the pod is gone", || bench.pod_phase(&pod).is_none()).await;
+    bench
+        .until("the pod is gone", || bench.pod_phase(&pod).is_none())
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -298,7 +445,9 @@ async fn a_full_disk_fails_the_upload_once() {
     for fails in [true, false] {
         let opened = sftp.open(path, flags, FileAttributes::empty()).await;
         let handle = opened.expect("it opens").handle;
-        sftp.write(handle.clone(), 0, vec![1; 50_000]).await.expect("it is written");
+        sftp.write(handle.clone(), 0, vec![1; 50_000])
+            .await
+            .expect("it is written");
         assert_eq!(sftp.close(handle).await.is_err(), fails);
     }
 }

@@ -7,7 +7,10 @@ use tokio::io::AsyncReadExt;
 
 #[tokio::test(start_paused = true)]
 async fn machines_become_hosts_that_speak_ssh() {
-    let config = WorldConfig { two_sets: true, ..WorldConfig::in_memory(4) };
+    let config = WorldConfig {
+        two_sets: true,
+        ..WorldConfig::in_memory(4)
+    };
     let world = World::start(config).await.expect("a world");
     let address = || {
         let machines = world.all(&kinds::MACHINE);
@@ -34,12 +37,17 @@ async fn machines_become_hosts_that_speak_ssh() {
             assert!(world.clock.elapsed() < Duration::from_secs(900));
             let limit = Duration::from_secs(5);
             let dialled = tokio::time::timeout(limit, dialer.dial(&format!("{address}:22"))).await;
-            let Ok(Ok(mut stream)) = dialled else { continue };
+            let Ok(Ok(mut stream)) = dialled else {
+                continue;
+            };
             let mut banner = [0; 29];
             if stream.read_exact(&mut banner).await.is_ok() {
                 break String::from_utf8_lossy(&banner).into_owned();
             }
         };
-        assert!(banner.starts_with("SSH-2.0-OpenSSH_for_Windows"), "{banner}");
+        assert!(
+            banner.starts_with("SSH-2.0-OpenSSH_for_Windows"),
+            "{banner}"
+        );
     }
 }

@@ -70,7 +70,10 @@ impl Browser {
             Ok((browser, driver)) => Start::Started(
                 Self::launch(&browser, driver).unwrap_or_else(|error| panic!("{error:#}")),
             ),
-            Err(reason) => Start::Skipped(Skipped { server: NAME.into(), reason }),
+            Err(reason) => Start::Skipped(Skipped {
+                server: NAME.into(),
+                reason,
+            }),
         }
     }
 
@@ -87,16 +90,31 @@ impl Browser {
         };
         let driver = Process::start(&spec)?;
         let up = || ask(port, "GET", "/status", None).is_ok();
-        ensure!(block_until(START_MAX, up), "ChromeDriver does not answer: {}", driver.log_tail());
-        let data = format!("--user-data-dir={}", folder.path().join("profile").display());
+        ensure!(
+            block_until(START_MAX, up),
+            "ChromeDriver does not answer: {}",
+            driver.log_tail()
+        );
+        let data = format!(
+            "--user-data-dir={}",
+            folder.path().join("profile").display()
+        );
         let arguments: Vec<&str> = ARGUMENTS.into_iter().chain([data.as_str()]).collect();
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "goog:chromeOptions": {"binary": browser, "args": arguments},
             "goog:loggingPrefs": {"browser": "ALL"},
         }}});
         let session = ask(port, "POST", "/session", Some(&wanted)).context("no session")?;
-        let session = session["sessionId"].as_str().context("a session without an id")?.to_owned();
-        let browser = Self { driver, port, session, _folder: folder };
+        let session = session["sessionId"]
+            .as_str()
+            .context("a session without an id")?
+            .to_owned();
+        let browser = Self {
+            driver,
+            port,
+            session,
+            _folder: folder,
+        };
         browser.size(1280, 900);
         browser.dark(false);
         Ok(browser)
@@ -108,11 +126,15 @@ impl Browser {
     }
 
     fn must(&self, path: &str, body: &Value) -> Value {
-        self.ask("POST", path, Some(body)).unwrap_or_else(|error| panic!("{error:#}"))
+        self.ask("POST", path, Some(body))
+            .unwrap_or_else(|error| panic!("{error:#}"))
     }
 
     fn command(&self, command: &str, parameters: &Value) -> Value {
-        self.must("/goog/cdp/execute", &json!({"cmd": command, "params": parameters}))
+        self.must(
+            "/goog/cdp/execute",
+            &json!({"cmd": command, "params": parameters}),
+        )
     }
 
     /// Opens an address, and waits until the page is there.
@@ -153,7 +175,9 @@ impl Browser {
         // A page that is just being left has no answer.
         let look = || {
             let body = json!({"script": script, "args": []});
-            seen = self.ask("POST", "/execute/sync", Some(&body)).unwrap_or_default();
+            seen = self
+                .ask("POST", "/execute/sync", Some(&body))
+                .unwrap_or_default();
             is_true(&seen)
         };
         if !block_until(within, look) {
@@ -179,7 +203,10 @@ impl Browser {
     pub fn press(&self, keys: &str) {
         let one = |key: char| {
             let key = key.to_string();
-            [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})]
+            [
+                json!({"type": "keyDown", "value": key}),
+                json!({"type": "keyUp", "value": key}),
+            ]
         };
         let pressed: Vec<Value> = keys.chars().flat_map(one).collect();
         self.must(
@@ -193,21 +220,29 @@ impl Browser {
         let told = self.must("/se/log", &json!({"type": "browser"}));
         let entries = told.as_array().into_iter().flatten();
         let bad = entries.filter(|entry| entry["level"] == "SEVERE");
-        bad.filter_map(|entry| entry["message"].as_str().map(str::to_owned)).collect()
+        bad.filter_map(|entry| entry["message"].as_str().map(str::to_owned))
+            .collect()
     }
 
     /// What is to be seen, as a PNG.
     pub fn picture(&self) -> Vec<u8> {
-        let told = self.ask("GET", "/screenshot", None).unwrap_or_else(|error| panic!("{error:#}"));
+        let told = self
+            .ask("GET", "/screenshot", None)
+            .unwrap_or_else(|error| panic!("{error:#}"));
         let text = told.as_str().unwrap_or_default();
-        base64::engine::general_purpose::STANDARD.decode(text).expect("base64")
+        base64::engine::general_purpose::STANDARD
+            .decode(text)
+            .expect("base64")
     }
 
     fn element(&self, selector: &str) -> String {
         let wanted = json!({"using": "css selector", "value": selector});
         let found = self.must("/element", &wanted);
-        let id = found.as_object().and_then(|found| found.values().next()?.as_str());
-        id.unwrap_or_else(|| panic!("{selector}: {found}")).to_owned()
+        let id = found
+            .as_object()
+            .and_then(|found| found.values().next()?.as_str());
+        id.unwrap_or_else(|| panic!("{selector}: {found}"))
+            .to_owned()
     }
 }
 
@@ -226,13 +261,18 @@ fn program(variable: &str, names: &[&str]) -> Result<PathBuf, String> {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    let files = names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
-    files.into_iter().find(|file| file.is_file()).ok_or_else(|| {
-        format!(
-            "neither ${variable} nor {} in PATH (apt-get install chromium chromium-driver)",
-            names.join(", ")
-        )
-    })
+    let files = names
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+    files
+        .into_iter()
+        .find(|file| file.is_file())
+        .ok_or_else(|| {
+            format!(
+                "neither ${variable} nor {} in PATH (apt-get install chromium chromium-driver)",
+                names.join(", ")
+            )
+        })
 }
 
 /// One request of the protocol, and the `value` of its answer.
@@ -253,7 +293,11 @@ fn ask(port: u16, method: &str, path: &str, body: Option<&Value>) -> Result<Valu
         serde_json::from_str(body).with_context(|| format!("{head}\n{body}"))?;
     let value = answer["value"].take();
     if !head.starts_with("HTTP/1.1 200") {
-        bail!("{}: {}", value["error"], value["message"].as_str().unwrap_or_default());
+        bail!(
+            "{}: {}",
+            value["error"],
+            value["message"].as_str().unwrap_or_default()
+        );
     }
     Ok(value)
 }
@@ -264,7 +308,9 @@ fn answer(stream: &mut TcpStream) -> Result<String> {
     loop {
         if let Some(end) = bytes.windows(4).position(|it| it == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length:"));
             let length = length.and_then(|length| length.trim().parse::<usize>().ok());
             if length.is_some_and(|length| bytes.len() >= end + 4 + length) {
                 break;

@@ -25,10 +25,16 @@ impl Cable {
         // Four addresses each, out of a net that the tests have for themselves.
         let net = format!("10.214.{}.{{}}", pid % 250);
         let at = |host: u32| net.replace("{}", &(number % 60 * 4 + host).to_string());
-        let cable = Self { name: format!("dmc{pid}x{number}"), ours: at(1), theirs: at(2) };
+        let cable = Self {
+            name: format!("dmc{pid}x{number}"),
+            ours: at(1),
+            theirs: at(2),
+        };
         let Self { name, ours, theirs } = &cable;
         ip(&format!("netns add {name}"))?;
-        ip(&format!("link add {name} type veth peer name eth0 netns {name}"))?;
+        ip(&format!(
+            "link add {name} type veth peer name eth0 netns {name}"
+        ))?;
         ip(&format!("addr add {ours}/30 dev {name}"))?;
         ip(&format!("link set {name} up"))?;
         ip(&format!("-n {name} addr add {theirs}/30 dev eth0"))?;
@@ -39,7 +45,10 @@ impl Cable {
 
     /// Where a server is to run.
     pub fn network(&self) -> NatsNetwork {
-        NatsNetwork { namespace: self.name.clone(), address: self.theirs.clone() }
+        NatsNetwork {
+            namespace: self.name.clone(),
+            address: self.theirs.clone(),
+        }
     }
 
     /// Cuts the cable, or mends it. While it is cut, whatever is sent is lost without an answer.
@@ -48,8 +57,11 @@ impl Cable {
     /// When the route cannot be changed.
     pub fn cut(&self, cut: bool) {
         let verb = if cut { "add" } else { "del" };
-        ip(&format!("-n {} route {verb} blackhole {}/32", self.name, self.ours))
-            .unwrap_or_else(|skipped| panic!("{}", skipped.reason));
+        ip(&format!(
+            "-n {} route {verb} blackhole {}/32",
+            self.name, self.ours
+        ))
+        .unwrap_or_else(|skipped| panic!("{}", skipped.reason));
     }
 }
 
@@ -61,7 +73,10 @@ impl Drop for Cable {
 }
 
 fn ip(words: &str) -> Result<(), Skipped> {
-    let skipped = |reason: String| Skipped { server: "ip netns".to_owned(), reason };
+    let skipped = |reason: String| Skipped {
+        server: "ip netns".to_owned(),
+        reason,
+    };
     let done = Command::new("ip").args(words.split(' ')).output();
     let done = done.map_err(|error| skipped(format!("ip {words}: {error}")))?;
     if done.status.success() {

@@ -41,7 +41,14 @@ impl Etcd {
         for _ in 0..PORT_TRIES {
             let ports = (free_port(), free_port());
             match launch(&program, ports, folder.path()) {
-                Ok(process) => return Start::Started(Self { process, program, ports, folder }),
+                Ok(process) => {
+                    return Start::Started(Self {
+                        process,
+                        program,
+                        ports,
+                        folder,
+                    });
+                }
                 Err(error) => last = Some(error),
             }
         }
@@ -54,7 +61,9 @@ impl Etcd {
     /// It cannot be had here.
     pub fn program() -> Result<PathBuf, Skipped> {
         let kubernetes = Kubernetes::chosen();
-        kubernetes.etcd_program().find(&kubernetes.release(kubernetes.etcd, "DORMER_ETCD"))
+        kubernetes
+            .etcd_program()
+            .find(&kubernetes.release(kubernetes.etcd, "DORMER_ETCD"))
     }
 
     /// `http://127.0.0.1:<port>`, where clients connect.
@@ -71,7 +80,9 @@ impl Etcd {
         // The revision stands in every answer's header; keys and numbers are texts there.
         let (_, said) = ask("/v3/kv/range", r#"{"key":"AA==","limit":"1"}"#);
         let after = said.split_once(r#""revision":""#).map(|(_, after)| after);
-        let revision = after.and_then(|after| after.split('"').next()).expect("a revision");
+        let revision = after
+            .and_then(|after| after.split('"').next())
+            .expect("a revision");
         let body = format!(r#"{{"revision":"{revision}","physical":true}}"#);
         let (status, said) = ask("/v3/kv/compaction", &body);
         assert_eq!(status, 200, "{said}");
@@ -83,7 +94,10 @@ impl Etcd {
     /// When the files cannot be copied or it does not come back.
     pub fn back_up(&mut self) {
         self.process.kill();
-        let (data, copy) = (self.folder.path().join("data"), self.folder.path().join("copy"));
+        let (data, copy) = (
+            self.folder.path().join("data"),
+            self.folder.path().join("copy"),
+        );
         replace(&data, &copy).expect("a copy");
         self.restart();
     }
@@ -95,7 +109,10 @@ impl Etcd {
     /// When there is no copy or it does not come back.
     pub fn restore(&mut self) {
         self.process.kill();
-        let (data, copy) = (self.folder.path().join("data"), self.folder.path().join("copy"));
+        let (data, copy) = (
+            self.folder.path().join("data"),
+            self.folder.path().join("copy"),
+        );
         replace(&copy, &data).expect("a copy");
         self.restart();
     }
@@ -130,8 +147,10 @@ fn replace(from: &Path, to: &Path) -> Result<()> {
 }
 
 fn launch(program: &Path, ports: (u16, u16), folder: &Path) -> Result<Process> {
-    let (client, peer) =
-        (format!("http://127.0.0.1:{}", ports.0), format!("http://127.0.0.1:{}", ports.1));
+    let (client, peer) = (
+        format!("http://127.0.0.1:{}", ports.0),
+        format!("http://127.0.0.1:{}", ports.1),
+    );
     let args = [
         ("--name", "test".to_owned()),
         ("--data-dir", folder.join("data").display().to_string()),
@@ -143,12 +162,18 @@ fn launch(program: &Path, ports: (u16, u16), folder: &Path) -> Result<Process> {
         // What power loss would take is no concern of these tests, and a sync on a busy disk is.
         ("--unsafe-no-fsync", "true".to_owned()),
         // As clusters have it: a kind to which nothing happens hears how far the others are. (3.5 knows this name alone.)
-        ("--experimental-watch-progress-notify-interval", "5s".to_owned()),
+        (
+            "--experimental-watch-progress-notify-interval",
+            "5s".to_owned(),
+        ),
         ("--log-level", "warn".to_owned()),
     ];
     let mut process = Process::start(&ProcessSpec {
         program: program.to_path_buf(),
-        args: args.iter().map(|(flag, value)| format!("{flag}={value}")).collect(),
+        args: args
+            .iter()
+            .map(|(flag, value)| format!("{flag}={value}"))
+            .collect(),
         env: vec![],
         log: folder.join("etcd.log"),
         folder: Some(folder.to_path_buf()),

@@ -29,14 +29,19 @@ impl Https {
     pub(crate) fn new(port: u16, ca: &str, identity: &Identity) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca.as_bytes())?)?;
-        let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes())?];
+        let chain = vec![CertificateDer::from_pem_slice(
+            identity.certificate.as_bytes(),
+        )?];
         let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_client_auth_cert(chain, key)?;
-        Ok(Self { config: Arc::new(config), port })
+        Ok(Self {
+            config: Arc::new(config),
+            port,
+        })
     }
 
     /// The status of the answer to `GET path`.
@@ -72,7 +77,11 @@ pub(crate) fn plain_post(port: u16, path: &str, body: &str) -> Result<(u16, Stri
     let mut answer = Vec::new();
     socket.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer).into_owned();
-    let status = answer.split(' ').nth(1).context("no HTTP answer")?.parse()?;
+    let status = answer
+        .split(' ')
+        .nth(1)
+        .context("no HTTP answer")?
+        .parse()?;
     let (_, body) = answer.split_once("\r\n\r\n").context("no body")?;
     Ok((status, body.to_owned()))
 }

@@ -145,7 +145,9 @@ impl ControlPlane {
     /// # Panics
     /// When the folder cannot be written.
     pub fn kubeconfig(&self, speaker: &Speaker) -> String {
-        self.plan.kubeconfig(speaker).expect("the folder can be written")
+        self.plan
+            .kubeconfig(speaker)
+            .expect("the folder can be written")
     }
 
     /// Kills the API server; its clients are refused until [`ControlPlane::restart_api`].
@@ -160,7 +162,10 @@ impl ControlPlane {
     pub fn restart_api(&self) {
         let mut api = self.api();
         api.kill();
-        *api = self.plan.api().unwrap_or_else(|error| panic!("it did not come back: {error:#}"));
+        *api = self
+            .plan
+            .api()
+            .unwrap_or_else(|error| panic!("it did not come back: {error:#}"));
     }
 
     /// Has etcd forget its history; what stands, stays.
@@ -189,7 +194,10 @@ impl ControlPlane {
         self.kill_api();
         locked(&self.etcd).restore();
         self.restart_api();
-        let started = self.plan.scheduler().and_then(|s| Ok([s, self.plan.manager()?]));
+        let started = self
+            .plan
+            .scheduler()
+            .and_then(|s| Ok([s, self.plan.manager()?]));
         *clients = started.unwrap_or_else(|error| panic!("they did not come back: {error:#}"));
     }
 
@@ -204,7 +212,9 @@ impl ControlPlane {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// One of OpenShift's CRDs as its module has it, by its path there.
@@ -225,16 +235,26 @@ pub fn openshift_crd(path: &str) -> Result<String, Skipped> {
 fn programs() -> Result<[PathBuf; 3], Skipped> {
     let kubernetes = Kubernetes::chosen();
     let find = |name, package, variable| {
-        kubernetes.program(name, package).find(&kubernetes.release(kubernetes.version, variable))
+        kubernetes
+            .program(name, package)
+            .find(&kubernetes.release(kubernetes.version, variable))
     };
     Ok([
-        find("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", "DORMER_KUBE_APISERVER")?,
+        find(
+            "kube-apiserver",
+            "k8s.io/kubernetes/cmd/kube-apiserver",
+            "DORMER_KUBE_APISERVER",
+        )?,
         find(
             "kube-controller-manager",
             "k8s.io/kubernetes/cmd/kube-controller-manager",
             "DORMER_KUBE_CONTROLLER_MANAGER",
         )?,
-        find("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", "DORMER_KUBE_SCHEDULER")?,
+        find(
+            "kube-scheduler",
+            "k8s.io/kubernetes/cmd/kube-scheduler",
+            "DORMER_KUBE_SCHEDULER",
+        )?,
     ])
 }
 
@@ -244,7 +264,15 @@ impl Plan {
         let ca = TestCa::new();
         let admin = ca.user("admin", Some("system:masters"));
         let folder = test_dir("kubernetes");
-        let plan = Self { programs, ca, admin, etcd, port: 0, folder, controllers };
+        let plan = Self {
+            programs,
+            ca,
+            admin,
+            etcd,
+            port: 0,
+            folder,
+            controllers,
+        };
         let server = plan.ca.issue("kube-apiserver", &["127.0.0.1", "localhost"]);
         // The accounts' keys are any key pair; this one comes with a certificate that nobody needs.
         let accounts = plan.ca.user("accounts", None);
@@ -278,8 +306,10 @@ impl Plan {
             Speaker::Token(token) => format!(r#"{{"token":"{token}"}}"#),
             Speaker::Certificate(identity) => {
                 let name = format!("{:032x}", rand::random::<u128>());
-                let (pem, key) =
-                    (self.path(&format!("{name}.pem")), self.path(&format!("{name}.key")));
+                let (pem, key) = (
+                    self.path(&format!("{name}.pem")),
+                    self.path(&format!("{name}.key")),
+                );
                 std::fs::write(&pem, &identity.certificate)?;
                 std::fs::write(&key, &identity.key)?;
                 format!(r#"{{"client-certificate":{pem:?},"client-key":{key:?}}}"#)
@@ -321,13 +351,21 @@ impl Plan {
             ("authorization-mode", "Node,RBAC".into()),
             ("enable-admission-plugins", "NodeRestriction".into()),
             ("enable-bootstrap-token-auth", "true".into()),
-            ("service-account-issuer", "https://kubernetes.default.svc".into()),
+            (
+                "service-account-issuer",
+                "https://kubernetes.default.svc".into(),
+            ),
             ("service-account-key-file", self.file("accounts.pem")),
-            ("service-account-signing-key-file", self.file("accounts.key")),
+            (
+                "service-account-signing-key-file",
+                self.file("accounts.key"),
+            ),
             ("service-cluster-ip-range", "10.96.0.0/16".into()),
         ];
         let https = self.https()?;
-        self.launch(0, &args, || https.status("/readyz").is_ok_and(|status| status == 200))
+        self.launch(0, &args, || {
+            https.status("/readyz").is_ok_and(|status| status == 200)
+        })
     }
 
     /// Ready once accounts and authorities of namespaces are made, which its controllers do.
@@ -335,7 +373,10 @@ impl Plan {
         let args = [
             ("kubeconfig", self.agent("system:kube-controller-manager")?),
             ("use-service-account-credentials", "true".into()),
-            ("service-account-private-key-file", self.file("accounts.key")),
+            (
+                "service-account-private-key-file",
+                self.file("accounts.key"),
+            ),
             ("root-ca-file", self.file("ca.pem")),
             ("cluster-signing-cert-file", self.file("ca.pem")),
             ("cluster-signing-key-file", self.file("ca.key")),
@@ -346,10 +387,12 @@ impl Plan {
         ];
         let https = self.https()?;
         self.launch(1, &args, || {
-            ["serviceaccounts/default", "configmaps/kube-root-ca.crt"].iter().all(|what| {
-                let path = format!("/api/v1/namespaces/kube-system/{what}");
-                https.status(&path).is_ok_and(|status| status == 200)
-            })
+            ["serviceaccounts/default", "configmaps/kube-root-ca.crt"]
+                .iter()
+                .all(|what| {
+                    let path = format!("/api/v1/namespaces/kube-system/{what}");
+                    https.status(&path).is_ok_and(|status| status == 200)
+                })
         })
     }
 
@@ -381,7 +424,10 @@ impl Plan {
         let program = &self.programs[which];
         let mut process = Process::start(&ProcessSpec {
             program: program.clone(),
-            args: args.iter().map(|(flag, value)| format!("--{flag}={value}")).collect(),
+            args: args
+                .iter()
+                .map(|(flag, value)| format!("--{flag}={value}"))
+                .collect(),
             env: vec![],
             log: self.path(&format!("{which}.log")),
             // The first of them takes the folder away if we cannot.
@@ -391,6 +437,10 @@ impl Plan {
         if comes && process.is_running() {
             return Ok(process);
         }
-        anyhow::bail!("{} does not come up:\n{}", program.display(), process.log_tail())
+        anyhow::bail!(
+            "{} does not come up:\n{}",
+            program.display(),
+            process.log_tail()
+        )
     }
 }

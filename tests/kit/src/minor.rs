@@ -66,7 +66,11 @@ impl Kubernetes {
 
     /// The minor of a version, such as 36.
     pub fn minor(&self) -> u32 {
-        let minor = self.version.split('.').nth(1).and_then(|minor| minor.parse().ok());
+        let minor = self
+            .version
+            .split('.')
+            .nth(1)
+            .and_then(|minor| minor.parse().ok());
         minor.expect("a version has a minor")
     }
 
@@ -89,12 +93,20 @@ impl Kubernetes {
 
     /// The etcd that belongs to it.
     pub(crate) fn etcd_program(&self) -> Program {
-        Program { go_linker_flags: "", ..self.program("etcd", "go.etcd.io/etcd/server/v3") }
+        Program {
+            go_linker_flags: "",
+            ..self.program("etcd", "go.etcd.io/etcd/server/v3")
+        }
     }
 
     /// Which version of a program serves, and the variable that names another.
     pub(crate) fn release(&self, version: &'static str, variable: &'static str) -> Release {
-        Release { version, wheel_version: "", variable, newer_will_do: self.newer_will_do }
+        Release {
+            version,
+            wheel_version: "",
+            variable,
+            newer_will_do: self.newer_will_do,
+        }
     }
 }
 
@@ -116,10 +128,19 @@ mod tests {
         for one in [CURRENT, OLDEST] {
             let text = std::fs::read_to_string(servers.join(one.module).join("go.mod"));
             let text = text.expect("its module");
-            assert!(text.contains(&format!("k8s.io/kubernetes v{} ", one.version)), "{one:?}");
+            assert!(
+                text.contains(&format!("k8s.io/kubernetes v{} ", one.version)),
+                "{one:?}"
+            );
             assert!(text.contains(&format!("go.etcd.io/etcd/server/v3 v{} ", one.etcd)));
-            assert!(one.linker_flags.contains(&format!("gitVersion=v{} ", one.version)));
-            assert!(one.linker_flags.ends_with(&format!("gitMinor={}", one.minor())));
+            assert!(
+                one.linker_flags
+                    .contains(&format!("gitVersion=v{} ", one.version))
+            );
+            assert!(
+                one.linker_flags
+                    .ends_with(&format!("gitMinor={}", one.minor()))
+            );
         }
         let readme = std::fs::read_to_string(servers.join("../../README.md")).expect("README");
         let promise = format!("Kubernetes 1.{} or newer", OLDEST.minor());

@@ -122,7 +122,9 @@ pub struct NatsOptions {
 impl NatsOptions {
     /// The address at which the server listens.
     fn address(&self) -> &str {
-        self.network.as_ref().map_or("127.0.0.1", |network| &network.address)
+        self.network
+            .as_ref()
+            .map_or("127.0.0.1", |network| &network.address)
     }
 }
 
@@ -171,12 +173,21 @@ impl NatsServer {
             match launch(&program, &options, ports, folder.path()) {
                 Ok(process) => {
                     let (port, monitor_port) = ports;
-                    return Start::Started(Self { process, options, port, monitor_port, folder });
+                    return Start::Started(Self {
+                        process,
+                        options,
+                        port,
+                        monitor_port,
+                        folder,
+                    });
                 }
                 Err(error) => last = Some(error),
             }
         }
-        panic!("nats-server did not start: {:#}", last.expect("at least one try"));
+        panic!(
+            "nats-server did not start: {:#}",
+            last.expect("at least one try")
+        );
     }
 
     /// Where the program is, found or made, for those who start it themselves.
@@ -189,7 +200,11 @@ impl NatsServer {
 
     /// `nats://127.0.0.1:<port>`, or `tls://…`.
     pub fn url(&self) -> String {
-        let scheme = if self.options.tls.is_some() { "tls" } else { "nats" };
+        let scheme = if self.options.tls.is_some() {
+            "tls"
+        } else {
+            "nats"
+        };
         format!("{scheme}://{}:{}", self.options.address(), self.port)
     }
 
@@ -262,7 +277,10 @@ impl NatsServer {
     /// When it does not come up, or there is no such version here.
     pub fn upgrade(&mut self) {
         let version = NatsVersion::Current;
-        self.restart_with(NatsOptions { version, ..self.options.clone() });
+        self.restart_with(NatsOptions {
+            version,
+            ..self.options.clone()
+        });
     }
 
     /// Starts the server again with other options: another version, other settings.
@@ -289,12 +307,24 @@ fn launch(
 ) -> Result<Process> {
     let config = folder.join("nats.conf");
     std::fs::write(&config, configuration(options, ports, folder)?)?;
-    let (mut program, mut args) =
-        (program.to_path_buf(), vec!["-c".into(), config.display().to_string()]);
+    let (mut program, mut args) = (
+        program.to_path_buf(),
+        vec!["-c".into(), config.display().to_string()],
+    );
     if let Some(network) = &options.network {
         // `ip` becomes the server: it can be signalled like one.
-        let path = std::mem::replace(&mut program, "ip".into()).display().to_string();
-        args.splice(0..0, ["netns".into(), "exec".into(), network.namespace.clone(), path]);
+        let path = std::mem::replace(&mut program, "ip".into())
+            .display()
+            .to_string();
+        args.splice(
+            0..0,
+            [
+                "netns".into(),
+                "exec".into(),
+                network.namespace.clone(),
+                path,
+            ],
+        );
     }
     let mut process = Process::start(&ProcessSpec {
         program,
@@ -313,32 +343,51 @@ fn launch(
 
 /// Whether the port greets as nats-server does: with a line that begins with INFO.
 fn greets(address: &str, port: u16) -> bool {
-    let Ok(stream) = TcpStream::connect((address, port)) else { return false };
+    let Ok(stream) = TcpStream::connect((address, port)) else {
+        return false;
+    };
     let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).is_ok() && line.starts_with("INFO ")
 }
 
 fn store_dir(options: &NatsOptions, folder: &Path) -> PathBuf {
-    options.store_dir.clone().unwrap_or_else(|| folder.join("jetstream"))
+    options
+        .store_dir
+        .clone()
+        .unwrap_or_else(|| folder.join("jetstream"))
 }
 
 /// The server's configuration file.
 fn configuration(options: &NatsOptions, ports: (u16, u16), folder: &Path) -> Result<String> {
     let address = options.address();
-    let mut text = format!("host: {address}\nport: {}\nserver_name: dormer_test\n", ports.0);
+    let mut text = format!(
+        "host: {address}\nport: {}\nserver_name: dormer_test\n",
+        ports.0
+    );
     if options.monitor {
         writeln!(text, "http: \"{address}:{}\"", ports.1)?;
     }
     if options.jetstream {
-        let sync = if options.sync_always { "sync_interval: always" } else { "" };
+        let sync = if options.sync_always {
+            "sync_interval: always"
+        } else {
+            ""
+        };
         let dir = store_dir(options, folder);
-        writeln!(text, "jetstream {{ store_dir: {:?}\n{sync} }}", dir.display().to_string())?;
+        writeln!(
+            text,
+            "jetstream {{ store_dir: {:?}\n{sync} }}",
+            dir.display().to_string()
+        )?;
     }
     match &options.login {
         Login::Open => {}
         Login::User { user, password } => {
-            writeln!(text, "authorization {{ user: {user:?}, password: {password:?} }}")?;
+            writeln!(
+                text,
+                "authorization {{ user: {user:?}, password: {password:?} }}"
+            )?;
         }
         Login::Token(token) => writeln!(text, "authorization {{ token: {token:?} }}")?,
         Login::Lines(lines) => writeln!(text, "{lines}")?,
@@ -361,7 +410,11 @@ fn tls_block(tls: &NatsTls, folder: &Path) -> Result<String> {
     let key = write("server.key", &tls.identity.key)?;
     let mut text = format!("tls {{ cert_file: {cert}\nkey_file: {key}\n");
     if let Some(ca) = &tls.client_ca {
-        writeln!(text, "ca_file: {}\nverify: true", write("clients-ca.pem", ca)?)?;
+        writeln!(
+            text,
+            "ca_file: {}\nverify: true",
+            write("clients-ca.pem", ca)?
+        )?;
     }
     text.push_str("}\n");
     Ok(text)
@@ -375,13 +428,20 @@ mod tests {
     #[test]
     fn a_server_comes_back_on_its_port_and_dies_with_its_value() {
         for version in [NatsVersion::Current, NatsVersion::Oldest] {
-            let options = NatsOptions { version, monitor: true, ..NatsOptions::default() };
+            let options = NatsOptions {
+                version,
+                monitor: true,
+                ..NatsOptions::default()
+            };
             let mut server = started!(NatsServer::start(options));
             let port = server.port();
             server.kill();
             assert!(!greets("127.0.0.1", port), "a killed server is silent");
             server.restart();
-            assert!(greets("127.0.0.1", port), "a restarted server answers on the same port");
+            assert!(
+                greets("127.0.0.1", port),
+                "a restarted server answers on the same port"
+            );
             let folder = server.folder().to_path_buf();
             drop(server);
             assert!(!greets("127.0.0.1", port));
@@ -391,9 +451,16 @@ mod tests {
 
     #[test]
     fn a_server_takes_every_login() {
-        let user = Login::User { user: "u".into(), password: "p w\"d".into() };
+        let user = Login::User {
+            user: "u".into(),
+            password: "p w\"d".into(),
+        };
         for login in [user, Login::Token("tok".into())] {
-            let options = NatsOptions { login, sync_always: true, ..NatsOptions::default() };
+            let options = NatsOptions {
+                login,
+                sync_always: true,
+                ..NatsOptions::default()
+            };
             let server = started!(NatsServer::start(options));
             assert!(server.store_dir().exists());
         }

@@ -56,11 +56,20 @@ impl OtlpReceiver {
         for _ in 0..PORT_TRIES {
             let port = free_port();
             match launch(program.clone(), port, &folder) {
-                Ok(process) => return Start::Started(Self { process, port, folder }),
+                Ok(process) => {
+                    return Start::Started(Self {
+                        process,
+                        port,
+                        folder,
+                    });
+                }
                 Err(error) => last = Some(error),
             }
         }
-        panic!("the OTLP receiver did not start: {:#}", last.expect("at least one try"));
+        panic!(
+            "the OTLP receiver did not start: {:#}",
+            last.expect("at least one try")
+        );
     }
 
     /// `http://127.0.0.1:<port>`.
@@ -78,7 +87,10 @@ impl OtlpReceiver {
     /// What it refused, in its own words.
     pub fn refused(&self) -> Vec<String> {
         let log = self.process.log_tail();
-        log.lines().filter(|line| line.contains("refused: ")).map(str::to_owned).collect()
+        log.lines()
+            .filter(|line| line.contains("refused: "))
+            .map(str::to_owned)
+            .collect()
     }
 }
 

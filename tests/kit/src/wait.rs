@@ -36,7 +36,10 @@ where
         if let Some(value) = look().await {
             return value;
         }
-        assert!(tokio::time::Instant::now() < deadline, "waited {within:?} in vain for {what}");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "waited {within:?} in vain for {what}"
+        );
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

@@ -40,22 +40,38 @@ impl Bench {
         apply(&site, |_, _| true).await;
         let watcher = site.client(&ours(&site, "dormer-watcher").await).await;
         let worker = site.client(&ours(&site, "dormer-worker").await).await;
-        let console = World { admin: site.client(&ours(&site, "dormer-console").await).await };
+        let console = World {
+            admin: site.client(&ours(&site, "dormer-console").await).await,
+        };
         let token = bootstrap_token(&site, "rbac00").await;
         // Without an authority, so that Kubernetes' own is needed.
         let (key, text) = ("cloud-private-key", json!({"private-key.pem": "a key"}));
         for (namespace, name, data) in [
-            (OPERATOR.to_owned(), "node-bootstrapper-token", json!({"token": "a token"})),
+            (
+                OPERATOR.to_owned(),
+                "node-bootstrapper-token",
+                json!({"token": "a token"}),
+            ),
             (home(&site), key, text),
         ] {
             let metadata = json!({"name": name, "namespace": namespace});
             site.world
-                .create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata,
-                    "stringData": data}))
+                .create(
+                    json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata,
+                    "stringData": data}),
+                )
                 .await;
         }
         let (hands, node) = (hands(worker.clone(), home(&site)), AtomicU32::new(0));
-        let bench = Self { site, watcher, worker, console, hands, token, node };
+        let bench = Self {
+            site,
+            watcher,
+            worker,
+            console,
+            hands,
+            token,
+            node,
+        };
         for right in rights() {
             bench.known(&right, true).await;
         }
@@ -88,12 +104,21 @@ impl Bench {
             }
             ApprovesAServer => {
                 let node = format!("rbac-s{number}");
-                let by = self.site.plane.user(&format!("system:node:{node}"), Some("system:nodes"));
-                self.approve(&by, Ask::serving(&node, &[&node]), &node).await
+                let by = self
+                    .site
+                    .plane
+                    .user(&format!("system:node:{node}"), Some("system:nodes"));
+                self.approve(&by, Ask::serving(&node, &[&node]), &node)
+                    .await
             }
             TellsOfARefusal => self.refusal(number).await,
             RollsAPoolBack => self.roll_back().await,
-            LearnsHowToJoin => self.hands.bootstrap().await.map(drop).map_err(|f| f.message),
+            LearnsHowToJoin => self
+                .hands
+                .bootstrap()
+                .await
+                .map(drop)
+                .map_err(|f| f.message),
             KeepsATokenForAMachine => self.token_of_a_machine(number).await,
             LooksAround => self.looks_around().await,
             ReadsTheKey => {
@@ -103,7 +128,9 @@ impl Bench {
             }
             ShowsAMachine => {
                 let place = (self.site.machines.clone(), format!("shown-{number}"));
-                self.shows(WINDOWS_MACHINE, "", &place).await.map_err(|error| error.to_string())
+                self.shows(WINDOWS_MACHINE, "", &place)
+                    .await
+                    .map_err(|error| error.to_string())
             }
             ShowsThePool => {
                 let place = (home(&self.site), format!("shown-{number}"));
@@ -117,24 +144,42 @@ impl Bench {
                 told.map_err(|error| error.to_string())
             }
             KeepsUserData => self.user_data().await.map_err(|error| error.to_string()),
-            TellsOfExporters => self.tells_of_exporters().await.map_err(|error| error.to_string()),
+            TellsOfExporters => self
+                .tells_of_exporters()
+                .await
+                .map_err(|error| error.to_string()),
         }
     }
 
     pub(super) async fn run(&self, task: Task) -> Result<Outcome, String> {
-        run(&self.hands, task).await.map_err(|failure| failure.message)
+        run(&self.hands, task)
+            .await
+            .map_err(|failure| failure.message)
     }
 
     /// Gives a role all its rights but this one (or all of them), and waits until the API server knows.
     pub(super) async fn grant(&self, role: &Right, without: Option<&Right>) {
         let all = rights().into_iter().filter(|right| right.role == role.role);
-        let rules: Vec<Value> = all.filter(|right| Some(right) != without).map(rule).collect();
-        let kind = if role.namespace.is_some() { "Role" } else { "ClusterRole" };
-        let namespace =
-            role.namespace.as_deref().map(|name| moved(&self.site, name)).unwrap_or_default();
+        let rules: Vec<Value> = all
+            .filter(|right| Some(right) != without)
+            .map(rule)
+            .collect();
+        let kind = if role.namespace.is_some() {
+            "Role"
+        } else {
+            "ClusterRole"
+        };
+        let namespace = role
+            .namespace
+            .as_deref()
+            .map(|name| moved(&self.site, name))
+            .unwrap_or_default();
         let name = format!("{}-{}", self.site.name, role.role);
         let kind = ("rbac.authorization.k8s.io", "v1", kind);
-        self.site.world.patch(kind, &namespace, &name, json!({"rules": rules})).await;
+        self.site
+            .world
+            .patch(kind, &namespace, &name, json!({"rules": rules}))
+            .await;
         self.known(role, without.is_none()).await;
     }
 
@@ -147,13 +192,22 @@ impl Bench {
         };
         let wish = self.wish(right);
         let what = format!("{right:?} is {}", if given { "given" } else { "taken" });
-        await_condition(&what, PATIENCE, || async { allowed(account, &wish).await == given }).await;
+        await_condition(&what, PATIENCE, || async {
+            allowed(account, &wish).await == given
+        })
+        .await;
     }
 
     /// A right as it is asked for in a review.
     fn wish(&self, right: &Right) -> Value {
-        let (resource, part) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
-        let namespace = right.namespace.as_deref().map(|name| moved(&self.site, name));
+        let (resource, part) = right
+            .resource
+            .split_once('/')
+            .unwrap_or((&right.resource, ""));
+        let namespace = right
+            .namespace
+            .as_deref()
+            .map(|name| moved(&self.site, name));
         json!({"namespace": namespace, "group": right.group, "resource": resource,
             "subresource": part, "name": right.name, "verb": right.verb})
     }

@@ -21,12 +21,16 @@ impl Bench {
         (namespace, name): &(String, String),
     ) -> Result<(), kube::Error> {
         let api = self.console.api(kind, namespace);
-        self.console.api(kind, listed).list(&ListParams::default()).await?;
+        self.console
+            .api(kind, listed)
+            .list(&ListParams::default())
+            .await?;
         let object = json!({"apiVersion": format!("{}/{}", kind.0, kind.1), "kind": kind.2,
             "metadata": {"name": name, "namespace": namespace}});
         self.console.try_create(object).await?;
         let status = Patch::Merge(json!({"status": {"waitingFor": "nothing"}}));
-        api.patch_status(name, &PatchParams::default(), &status).await?;
+        api.patch_status(name, &PatchParams::default(), &status)
+            .await?;
         api.delete(name, &DeleteParams::default()).await?;
         self.tells(namespace, kind, name).await
     }
@@ -35,7 +39,9 @@ impl Bench {
         let condition = json!({"type": "Dormer", "status": "True"});
         let status = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
         let nodes: Api<Node> = Api::all(self.console.admin.clone());
-        nodes.patch_status(name, &PatchParams::default(), &status).await?;
+        nodes
+            .patch_status(name, &PatchParams::default(), &status)
+            .await?;
         self.tells("default", NODE, name).await
     }
 
@@ -44,7 +50,10 @@ impl Bench {
         const SLICE: Kind = ("discovery.k8s.io", "v1", "EndpointSlice");
         let (home, name) = (home(&self.site), "dormer-windows-exporter-0");
         let api = self.console.api(SLICE, &home);
-        self.console.api(("", "v1", "Service"), &home).get_opt("dormer-windows-exporter").await?;
+        self.console
+            .api(("", "v1", "Service"), &home)
+            .get_opt("dormer-windows-exporter")
+            .await?;
         api.list(&ListParams::default()).await?;
         for address in ["10.0.0.1", "10.0.0.2"] {
             let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
@@ -57,7 +66,11 @@ impl Bench {
     }
 
     async fn tells(&self, namespace: &str, of: Kind, name: &str) -> Result<(), kube::Error> {
-        let version = if of.0.is_empty() { of.1.into() } else { format!("{}/{}", of.0, of.1) };
+        let version = if of.0.is_empty() {
+            of.1.into()
+        } else {
+            format!("{}/{}", of.0, of.1)
+        };
         let mut about = json!({"apiVersion": version, "kind": of.2, "name": name});
         if namespace != "default" {
             about["namespace"] = namespace.into();

@@ -18,7 +18,10 @@ use steps::{STEPS, needed_by};
 async fn each_rule_is_needed_and_together_they_suffice() {
     let bench = Bench::new(Site::new(plane!(), "rbac").await).await;
     for step in STEPS {
-        bench.step(step).await.unwrap_or_else(|why| panic!("{step:?} with all its rules: {why}"));
+        bench
+            .step(step)
+            .await
+            .unwrap_or_else(|why| panic!("{step:?} with all its rules: {why}"));
     }
     let all = rights();
     assert!(all.len() >= 30, "{}", all.len());
@@ -27,11 +30,20 @@ async fn each_rule_is_needed_and_together_they_suffice() {
         bench.grant(right, Some(right)).await;
         let done = bench.step(step).await;
         let said = done.expect_err(&format!("{step:?} passes without {right:?}"));
-        assert!(said.contains(&says), "{step:?} without {right:?} says {said}");
+        assert!(
+            said.contains(&says),
+            "{step:?} without {right:?} says {said}"
+        );
         bench.grant(right, None).await;
     }
     for step in STEPS {
-        assert!(all.iter().any(|right| needed_by(right).0 == step), "{step:?} needs nothing");
-        bench.step(step).await.unwrap_or_else(|why| panic!("{step:?} in the end: {why}"));
+        assert!(
+            all.iter().any(|right| needed_by(right).0 == step),
+            "{step:?} needs nothing"
+        );
+        bench
+            .step(step)
+            .await
+            .unwrap_or_else(|why| panic!("{step:?} in the end: {why}"));
     }
 }

@@ -14,7 +14,13 @@ const FORBIDDEN: [(&str, &str, &str, &str, &str); 34] = [
     ("", "", "secrets", "", "list"),
     ("", "", "secrets", "", "watch"),
     ("kube-system", "", "secrets", "", "list"),
-    ("kube-system", "", "secrets", "bootstrap-token-abcdef", "get"),
+    (
+        "kube-system",
+        "",
+        "secrets",
+        "bootstrap-token-abcdef",
+        "get",
+    ),
     (OPERATOR, "", "secrets", "another", "get"),
     (OPERATOR, "", "secrets", "node-bootstrapper-token", "update"),
     ("", "", "nodes", "", "create"),
@@ -29,21 +35,81 @@ const FORBIDDEN: [(&str, &str, &str, &str, &str); 34] = [
     ("default", "", "pods/log", "p", "get"),
     ("", "", "namespaces", "default", "delete"),
     ("kube-system", "", "configmaps", "", "list"),
-    ("kube-system", "", "configmaps", "extension-apiserver-authentication", "update"),
+    (
+        "kube-system",
+        "",
+        "configmaps",
+        "extension-apiserver-authentication",
+        "update",
+    ),
     ("default", "", "serviceaccounts/token", "default", "create"),
     ("default", "", "serviceaccounts", "default", "impersonate"),
     ("", "", "users", "system:admin", "impersonate"),
-    ("", "certificates.k8s.io", "certificatesigningrequests", "", "create"),
-    ("", "certificates.k8s.io", "certificatesigningrequests", "c", "delete"),
-    ("", "certificates.k8s.io", "certificatesigningrequests/status", "c", "patch"),
-    ("", "certificates.k8s.io", "signers", "kubernetes.io/kube-apiserver-client", "approve"),
-    ("", "certificates.k8s.io", "signers", "kubernetes.io/kubelet-serving", "sign"),
-    ("openshift-machine-api", "machine.openshift.io", "machines", "m", "delete"),
+    (
+        "",
+        "certificates.k8s.io",
+        "certificatesigningrequests",
+        "",
+        "create",
+    ),
+    (
+        "",
+        "certificates.k8s.io",
+        "certificatesigningrequests",
+        "c",
+        "delete",
+    ),
+    (
+        "",
+        "certificates.k8s.io",
+        "certificatesigningrequests/status",
+        "c",
+        "patch",
+    ),
+    (
+        "",
+        "certificates.k8s.io",
+        "signers",
+        "kubernetes.io/kube-apiserver-client",
+        "approve",
+    ),
+    (
+        "",
+        "certificates.k8s.io",
+        "signers",
+        "kubernetes.io/kubelet-serving",
+        "sign",
+    ),
+    (
+        "openshift-machine-api",
+        "machine.openshift.io",
+        "machines",
+        "m",
+        "delete",
+    ),
     ("", "machine.openshift.io", "machines", "", "create"),
     ("", "policy", "poddisruptionbudgets", "", "delete"),
-    ("", "rbac.authorization.k8s.io", "clusterroles", "", "escalate"),
-    ("", "rbac.authorization.k8s.io", "clusterrolebindings", "", "create"),
-    ("", "config.openshift.io", "infrastructures", "cluster", "patch"),
+    (
+        "",
+        "rbac.authorization.k8s.io",
+        "clusterroles",
+        "",
+        "escalate",
+    ),
+    (
+        "",
+        "rbac.authorization.k8s.io",
+        "clusterrolebindings",
+        "",
+        "create",
+    ),
+    (
+        "",
+        "config.openshift.io",
+        "infrastructures",
+        "cluster",
+        "patch",
+    ),
 ];
 
 fn asked(one: (&str, &str, &str, &str, &str)) -> Value {
@@ -59,8 +125,16 @@ async fn what_is_not_granted_is_refused_and_the_engine_may_nothing() {
     // As it is without --machine-tokens, whose role can be no narrower than its namespace.
     apply(&site, |role, _| role != "dormer-worker-tokens").await;
     let mut clients = Vec::new();
-    for account in ["dormer-watcher", "dormer-worker", "dormer-engine", "dormer-console"] {
-        clients.push((account, client(&site.plane.kubeconfig(&ours(&site, account).await)).await));
+    for account in [
+        "dormer-watcher",
+        "dormer-worker",
+        "dormer-engine",
+        "dormer-console",
+    ] {
+        clients.push((
+            account,
+            client(&site.plane.kubeconfig(&ours(&site, account).await)).await,
+        ));
     }
     for (account, client) in &clients {
         for one in FORBIDDEN {
@@ -73,31 +147,79 @@ async fn what_is_not_granted_is_refused_and_the_engine_may_nothing() {
     }
     // The watcher writes to nothing that it watches, and the worker lists no more than pods.
     for one in [
-        ("refused-machines", "machine.openshift.io", "machines", "m", "patch"),
+        (
+            "refused-machines",
+            "machine.openshift.io",
+            "machines",
+            "m",
+            "patch",
+        ),
         ("", "", "nodes", "n", "patch"),
         ("", "", "pods", "", "list"),
-        ("", "certificates.k8s.io", "certificatesigningrequests/approval", "c", "patch"),
+        (
+            "",
+            "certificates.k8s.io",
+            "certificatesigningrequests/approval",
+            "c",
+            "patch",
+        ),
     ] {
-        assert!(!allowed(&clients[0].1, &asked(one)).await, "the watcher may {one:?}");
-        assert!(allowed(&clients[1].1, &asked(one)).await, "the worker may not {one:?}");
+        assert!(
+            !allowed(&clients[0].1, &asked(one)).await,
+            "the watcher may {one:?}"
+        );
+        assert!(
+            allowed(&clients[1].1, &asked(one)).await,
+            "the worker may not {one:?}"
+        );
     }
     for one in [
         ("", "", "nodes", "", "list"),
-        ("refused-machines", "machine.openshift.io", "machines", "", "list"),
-        ("refused-home", "", "configmaps", "dormer-pool-windows", "list"),
+        (
+            "refused-machines",
+            "machine.openshift.io",
+            "machines",
+            "",
+            "list",
+        ),
+        (
+            "refused-home",
+            "",
+            "configmaps",
+            "dormer-pool-windows",
+            "list",
+        ),
     ] {
-        assert!(allowed(&clients[0].1, &asked(one)).await, "the watcher may not {one:?}");
-        assert!(!allowed(&clients[1].1, &asked(one)).await, "the worker may {one:?}");
+        assert!(
+            allowed(&clients[0].1, &asked(one)).await,
+            "the watcher may not {one:?}"
+        );
+        assert!(
+            !allowed(&clients[1].1, &asked(one)).await,
+            "the worker may {one:?}"
+        );
     }
     for right in rights() {
         let namespace = right.namespace.clone().unwrap_or_default();
         let name = right.name.clone().unwrap_or_default();
-        let wish = asked((&namespace, &right.group, &right.resource, &name, &right.verb));
-        assert!(!allowed(&clients[2].1, &wish).await, "the engine may {right:?}");
+        let wish = asked((
+            &namespace,
+            &right.group,
+            &right.resource,
+            &name,
+            &right.verb,
+        ));
+        assert!(
+            !allowed(&clients[2].1, &wish).await,
+            "the engine may {right:?}"
+        );
         let consoles = right.role.starts_with("dormer-console");
         // Some of it others may, too.
         if !consoles && right.resource != "events" {
-            assert!(!allowed(&clients[3].1, &wish).await, "the console may {right:?}");
+            assert!(
+                !allowed(&clients[3].1, &wish).await,
+                "the console may {right:?}"
+            );
         }
         if consoles {
             let namespace = right.namespace.as_deref().map(|name| moved(&site, name));
@@ -108,7 +230,10 @@ async fn what_is_not_granted_is_refused_and_the_engine_may_nothing() {
                 &name,
                 &right.verb,
             ));
-            assert!(allowed(&clients[3].1, &wish).await, "the console may not {right:?}");
+            assert!(
+                allowed(&clients[3].1, &wish).await,
+                "the console may not {right:?}"
+            );
         }
     }
 }

@@ -24,7 +24,14 @@ pub(super) fn rights() -> Vec<Right> {
             for (group, resource, name, verb) in atoms(rule) {
                 let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned);
                 let (role, namespace) = (text("name").expect("a name"), text("namespace"));
-                rights.push(Right { role, namespace, group, resource, name, verb });
+                rights.push(Right {
+                    role,
+                    namespace,
+                    group,
+                    resource,
+                    name,
+                    verb,
+                });
             }
         }
     }
@@ -33,7 +40,8 @@ pub(super) fn rights() -> Vec<Right> {
 
 fn texts(rule: &Value, key: &str) -> Vec<String> {
     let all = rule[key].as_array().into_iter().flatten();
-    all.map(|one| one.as_str().expect("a text").to_owned()).collect()
+    all.map(|one| one.as_str().expect("a text").to_owned())
+        .collect()
 }
 
 fn atoms(rule: &Value) -> Vec<(String, String, Option<String>, String)> {
@@ -65,6 +73,10 @@ pub(super) fn rule(right: Right) -> Value {
 pub(super) async fn allowed(account: &Client, wish: &Value) -> bool {
     let review = json!({"apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": wish}});
-    let answer = World { admin: account.clone() }.create(review).await;
+    let answer = World {
+        admin: account.clone(),
+    }
+    .create(review)
+    .await;
     answer["status"]["allowed"] == true
 }

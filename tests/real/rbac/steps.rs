@@ -82,9 +82,10 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         ("worker", "certificatesigningrequests", _) => {
             (ApprovesAClient, may_not("certificate request"))
         }
-        ("worker", "certificatesigningrequests/approval", _) => {
-            (ApprovesAClient, "may not approve certificate request".into())
-        }
+        ("worker", "certificatesigningrequests/approval", _) => (
+            ApprovesAClient,
+            "may not approve certificate request".into(),
+        ),
         ("worker", "signers", _) if name.ends_with("client-kubelet") => {
             (ApprovesAClient, "user not permitted to approve".into())
         }
@@ -94,15 +95,19 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         }
         ("worker-pool", "configmaps", _) => (RollsAPoolBack, may_not("ConfigMap")),
         ("worker-bootstrap", "secrets", _) => (LearnsHowToJoin, may_not("Secret")),
-        ("worker-authorities", "configmaps", _) => {
-            (LearnsHowToJoin, may_not(&format!("ConfigMap kube-system/{name}")))
-        }
+        ("worker-authorities", "configmaps", _) => (
+            LearnsHowToJoin,
+            may_not(&format!("ConfigMap kube-system/{name}")),
+        ),
         ("worker-tokens", "secrets", "delete") => {
             (KeepsATokenForAMachine, "its token is still there".into())
         }
         ("worker-tokens", "secrets", _) => (KeepsATokenForAMachine, may_not("Secret kube-system")),
         ("worker-user-data", "secrets", verb) => (KeepsUserData, format!("cannot {verb} resource")),
-        ("around", what, _) => (LooksAround, format!(r#"cannot {} resource "{what}""#, right.verb)),
+        ("around", what, _) => (
+            LooksAround,
+            format!(r#"cannot {} resource "{what}""#, right.verb),
+        ),
         ("around-config", what, _) => (LooksAround, format!(r#"cannot get resource "{what}""#)),
         ("around-home", "configmaps", _) => (LooksAround, may_not("ConfigMap")),
         ("around-home", "secrets", _) => (LearnsHowToJoin, may_not("Secret")),

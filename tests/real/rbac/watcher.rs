@@ -21,11 +21,17 @@ impl Bench {
         settings(&self.site, json!({"soakSeconds": format!("bad {number}")})).await;
         let watching = Watching::start(&self.site, self.watcher.clone());
         // The Event is written before this is said.
-        watching.until_status("it is refused", |status| status.pool_refused.is_some()).await;
+        watching
+            .until_status("it is refused", |status| status.pool_refused.is_some())
+            .await;
         watching.stop().await;
         settings(&self.site, json!({"soakSeconds": "30"})).await;
         let told = bad_settings(&self.site).await.len() > before;
-        if told { Ok(()) } else { Err("there is no Event".into()) }
+        if told {
+            Ok(())
+        } else {
+            Err("there is no Event".into())
+        }
     }
 
     /// The Lease is taken, and renewed once.
@@ -37,11 +43,15 @@ impl Bench {
         let options = candidate(&self.site, "one");
         let watching = Watching::with(self.watcher.clone(), options, record);
         let renewed = async {
-            watching.until_status("it is elected", |status| status.elected).await;
+            watching
+                .until_status("it is elected", |status| status.elected)
+                .await;
             let lease = || self.site.world.get(LEASE, &home, "dormer-watcher");
             let first = lease().await.expect("it is there");
             await_condition("it is renewed", PATIENCE, || async {
-                lease().await.is_some_and(|now| now["metadata"] != first["metadata"])
+                lease()
+                    .await
+                    .is_some_and(|now| now["metadata"] != first["metadata"])
             })
             .await;
         };
@@ -66,7 +76,9 @@ impl Bench {
             "metadata": {"name": name, "labels": labels}});
         self.site.world.create(node).await;
         let watching = Watching::start(&self.site, self.watcher.clone());
-        watching.until_status("it has listed", |status| status.listed.is_some()).await;
+        watching
+            .until_status("it has listed", |status| status.listed.is_some())
+            .await;
         let class = format!("windows-{build}");
         let made = await_condition(&class, PATIENCE, || async {
             self.site.world.get(CLASS, "", &class).await.is_some()

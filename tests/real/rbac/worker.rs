@@ -26,7 +26,9 @@ impl Bench {
     pub(super) async fn drain(&self, number: u32, force: bool) -> Result<(), String> {
         let machine = self.site.joined(&format!("d{number}")).await;
         self.run(open(&machine, 1)).await?;
-        self.site.pod(&machine, &format!("pod-{number}"), json!({})).await;
+        self.site
+            .pod(&machine, &format!("pod-{number}"), json!({}))
+            .await;
         match self.run(evict(&machine, 1, force)).await? {
             Outcome::Evicted { evicted: 1, .. } => Ok(()),
             other => Err(format!("{other:?}")),
@@ -38,16 +40,35 @@ impl Bench {
         const SECRET: Kind = ("", "v1", "Secret");
         let machine = self.site.joined(&format!("k{number}")).await;
         let hands = hands_with_tokens(self.worker.clone(), home(&self.site));
-        let secret = format!("bootstrap-token-{}", token::id(&home(&self.site), &machine.uid, 0));
-        let made = hands.token(&machine).await.map_err(|failure| failure.message)?;
+        let secret = format!(
+            "bootstrap-token-{}",
+            token::id(&home(&self.site), &machine.uid, 0)
+        );
+        let made = hands
+            .token(&machine)
+            .await
+            .map_err(|failure| failure.message)?;
         let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(5);
         let soon = json!({"stringData": {"expiration": soon.to_string()}});
-        self.site.world.patch(SECRET, "kube-system", &secret, soon).await;
-        let again = hands.token(&machine).await.map_err(|failure| failure.message)?;
+        self.site
+            .world
+            .patch(SECRET, "kube-system", &secret, soon)
+            .await;
+        let again = hands
+            .token(&machine)
+            .await
+            .map_err(|failure| failure.message)?;
         assert_eq!(made, again, "it is prolonged");
         let (node, version) = (machine.name.clone(), "v1".to_owned());
-        let mark = Task::MarkNode { machine: machine.clone(), node, version, pin: None };
-        run_of(&hands, &machine.uid, mark).await.map_err(|failure| failure.message)?;
+        let mark = Task::MarkNode {
+            machine: machine.clone(),
+            node,
+            version,
+            pin: None,
+        };
+        run_of(&hands, &machine.uid, mark)
+            .await
+            .map_err(|failure| failure.message)?;
         match self.site.world.get(SECRET, "kube-system", &secret).await {
             None => Ok(()),
             Some(_) => Err("its token is still there".into()),
@@ -69,10 +90,20 @@ impl Bench {
         }
         for (kind, namespace, name) in [
             (("", "v1", "Secret"), "openshift-config", "pull-secret"),
-            (("", "v1", "ConfigMap"), "openshift-config", "user-ca-bundle"),
-            (("machineconfiguration.openshift.io", "v1", "MachineConfig"), "", "rendered-worker-1"),
+            (
+                ("", "v1", "ConfigMap"),
+                "openshift-config",
+                "user-ca-bundle",
+            ),
+            (
+                ("machineconfiguration.openshift.io", "v1", "MachineConfig"),
+                "",
+                "rendered-worker-1",
+            ),
         ] {
-            let world = World { admin: self.worker.clone() };
+            let world = World {
+                admin: self.worker.clone(),
+            };
             match world.api(kind, namespace).get(name).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 read => drop(read.map_err(|error| error.to_string())?),
@@ -85,15 +116,27 @@ impl Bench {
     pub(super) async fn roll_back(&self) -> Result<(), String> {
         const MAP: Kind = ("", "v1", "ConfigMap");
         let home = home(&self.site);
-        self.site.world.delete(MAP, &home, "dormer-pool-windows").await;
+        self.site
+            .world
+            .delete(MAP, &home, "dormer-pool-windows")
+            .await;
         for payload in ["1.0.0", "0.9.0"] {
             let (payload, back_from) = (payload.to_owned(), "2.0.0".to_owned());
             let (pool, by) = ("windows".to_owned(), "somebody".to_owned());
-            self.run(Task::SetPayload { pool, payload, back_from, by }).await?;
+            self.run(Task::SetPayload {
+                pool,
+                payload,
+                back_from,
+                by,
+            })
+            .await?;
         }
         let map = self.site.world.get(MAP, &home, "dormer-pool-windows").await;
         assert_eq!(map.expect("it is there")["data"]["payload"], "0.9.0");
-        self.site.world.delete(MAP, &home, "dormer-pool-windows").await;
+        self.site
+            .world
+            .delete(MAP, &home, "dormer-pool-windows")
+            .await;
         Ok(())
     }
 
@@ -107,7 +150,12 @@ impl Bench {
         let kubelet = Kubelet::new(&self.site);
         kubelet.ask(by, node, ask).await.expect("it may ask");
         let expect = expectation(node);
-        let done = self.run(Task::ApproveCsr { csr: node.into(), expect }).await?;
+        let done = self
+            .run(Task::ApproveCsr {
+                csr: node.into(),
+                expect,
+            })
+            .await?;
         assert_eq!(done, Outcome::CsrApproved { csr: node.into() });
         Ok(())
     }
@@ -116,16 +164,30 @@ impl Bench {
     pub(super) async fn refusal(&self, number: u32) -> Result<(), String> {
         let name = format!("rbac-r{number}");
         let kubelet = Kubelet::new(&self.site);
-        kubelet.ask(&self.token, &name, Ask::client("rbac-other")).await.expect("it may ask");
-        let task = Task::ApproveCsr { csr: name.clone(), expect: expectation(&name) };
+        kubelet
+            .ask(&self.token, &name, Ask::client("rbac-other"))
+            .await
+            .expect("it may ask");
+        let task = Task::ApproveCsr {
+            csr: name.clone(),
+            expect: expectation(&name),
+        };
         // Events are counted by the hands that wrote them: these know of none yet.
         let hands = hands(self.worker.clone(), home(&self.site));
         for _ in 0..2 {
-            let done = run(&hands, task.clone()).await.map_err(|failure| failure.message)?;
+            let done = run(&hands, task.clone())
+                .await
+                .map_err(|failure| failure.message)?;
             assert!(matches!(done, Outcome::CsrRefused { .. }), "{done:?}");
         }
-        let events = self.site.world.list(("events.k8s.io", "v1", "Event"), "default").await;
-        let event = events.into_iter().find(|event| event["regarding"]["name"] == name.as_str());
+        let events = self
+            .site
+            .world
+            .list(("events.k8s.io", "v1", "Event"), "default")
+            .await;
+        let event = events
+            .into_iter()
+            .find(|event| event["regarding"]["name"] == name.as_str());
         match event {
             None => Err("there is no Event".into()),
             Some(event) if event["series"]["count"] == 2 => Ok(()),
@@ -140,10 +202,18 @@ impl Bench {
         self.site.world.delete(SECRET, machines, name).await;
         let api: Api<Secret> = Api::namespaced(self.worker.clone(), machines);
         api.get_opt(name).await?;
-        let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
-        let made = Secret { metadata, ..Secret::default() };
+        let metadata = ObjectMeta {
+            name: Some(name.into()),
+            ..ObjectMeta::default()
+        };
+        let made = Secret {
+            metadata,
+            ..Secret::default()
+        };
         let made = api.create(&PostParams::default(), &made).await?;
-        api.replace(name, &PostParams::default(), &made).await.map(drop)
+        api.replace(name, &PostParams::default(), &made)
+            .await
+            .map(drop)
     }
 
     /// A pod of two budgets, which are named.
@@ -162,8 +232,14 @@ impl Bench {
         }
         // Whether a budget matches is not computed: it is so at once.
         let done = self.run(evict(&machine, 1, false)).await?;
-        let Outcome::Evicted { blockers, .. } = &done else { panic!("{done:?}") };
+        let Outcome::Evicted { blockers, .. } = &done else {
+            panic!("{done:?}")
+        };
         let why = blockers.first().map(|b| b.why.clone()).unwrap_or_default();
-        if names.iter().all(|name| why.contains(name)) { Ok(()) } else { Err(why) }
+        if names.iter().all(|name| why.contains(name)) {
+            Ok(())
+        } else {
+            Err(why)
+        }
     }
 }

@@ -25,7 +25,11 @@ pub(crate) struct Crew<'a> {
 impl<'a> Crew<'a> {
     /// Starts all of them, on a store that knows nothing.
     pub(crate) fn start(ground: &'a Ground) -> Start<Self> {
-        let options = NatsOptions { sync_always: true, monitor: true, ..NatsOptions::default() };
+        let options = NatsOptions {
+            sync_always: true,
+            monitor: true,
+            ..NatsOptions::default()
+        };
         let nats = match NatsServer::start(options) {
             Start::Started(nats) => nats,
             Start::Skipped(skipped) => return Start::Skipped(skipped),
@@ -33,12 +37,23 @@ impl<'a> Crew<'a> {
         let console = free_port();
         let start = |role: &str| {
             // The engine has no way to the cluster, and needs none.
-            let kubeconfig = if role == "engine" { "none".into() } else { format!("{role}.conf") };
-            let port = if role == "console" { console } else { free_port() };
+            let kubeconfig = if role == "engine" {
+                "none".into()
+            } else {
+                format!("{role}.conf")
+            };
+            let port = if role == "console" {
+                console
+            } else {
+                free_port()
+            };
             let flags = [
                 ("--role", role.to_owned()),
                 ("--name", role.to_owned()),
-                ("--kubeconfig", ground.path(&kubeconfig).display().to_string()),
+                (
+                    "--kubeconfig",
+                    ground.path(&kubeconfig).display().to_string(),
+                ),
                 ("--store", nats.url()),
                 ("--nats-monitor", nats.monitor_url().expect("a page")),
                 ("--payload", ground.path("payloads").display().to_string()),
@@ -47,18 +62,28 @@ impl<'a> Crew<'a> {
                 ("--ssh-port", ground.ssh_port.to_string()),
                 ("--listen", format!("127.0.0.1:{port}")),
             ];
-            let flags = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+            let flags = flags
+                .into_iter()
+                .flat_map(|(flag, value)| [flag.to_owned(), value]);
             Process::start(&ProcessSpec {
                 program: env!("CARGO_BIN_EXE_dormer").into(),
                 args: std::iter::once("run".to_owned()).chain(flags).collect(),
-                env: vec![("DORMER_MACHINE_TOKENS".into(), ground.machine_tokens.to_string())],
+                env: vec![(
+                    "DORMER_MACHINE_TOKENS".into(),
+                    ground.machine_tokens.to_string(),
+                )],
                 log: ground.path(&format!("{role}.log")),
                 folder: None,
             })
             .expect("dormer starts")
         };
         let processes = ROLES.map(start).into();
-        Start::Started(Self { ground, processes, console, _nats: nats })
+        Start::Started(Self {
+            ground,
+            processes,
+            console,
+            _nats: nats,
+        })
     }
 
     /// Ends every role in order; each says that all was well, and none was ever refused by the API server.
@@ -67,8 +92,9 @@ impl<'a> Crew<'a> {
             process.terminate().expect("it ends");
             let log = std::fs::read_to_string(self.ground.path(&format!("{role}.log")));
             let log = log.expect("a log");
-            let refused =
-                log.lines().find(|line| line.contains("may not ") || line.contains("forbidden"));
+            let refused = log
+                .lines()
+                .find(|line| line.contains("may not ") || line.contains("forbidden"));
             assert_eq!(refused, None, "{role}");
         }
     }
@@ -81,12 +107,18 @@ impl<'a> Crew<'a> {
             .output()
             .expect("dormer runs");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        if said.status.success() { Ok(text(&said.stdout)) } else { Err(text(&said.stderr)) }
+        if said.status.success() {
+            Ok(text(&said.stdout))
+        } else {
+            Err(text(&said.stderr))
+        }
     }
 
     /// The machines that dormer knows and that are not over; none while the console does not answer.
     pub(crate) fn machines(&self) -> Vec<Value> {
-        let said = self.ask(&["get", "machines", "-o", "json"]).unwrap_or_default();
+        let said = self
+            .ask(&["get", "machines", "-o", "json"])
+            .unwrap_or_default();
         let mut machines: Vec<Value> = serde_json::from_str(&said).unwrap_or_default();
         machines.retain(|machine| machine["state"] != "Gone");
         machines
@@ -94,14 +126,19 @@ impl<'a> Crew<'a> {
 
     /// A person asks for a machine to go on from where it failed.
     pub(crate) fn retry(&self, name: &str) {
-        self.ask(&["retry", name, "--yes", "--why", "a person mended it"]).expect("it is taken");
+        self.ask(&["retry", name, "--yes", "--why", "a person mended it"])
+            .expect("it is taken");
     }
 
     /// Looks until it is so; says how all stands if it never is.
     pub(crate) async fn until(&self, what: &str, mut so: impl AsyncFnMut() -> bool) {
         let (begun, mut again) = (Instant::now(), tokio::time::interval(LOOK_EVERY));
         while !so().await {
-            assert!(begun.elapsed() < IN_TIME, "never: {what}\n{}", self.stands().await);
+            assert!(
+                begun.elapsed() < IN_TIME,
+                "never: {what}\n{}",
+                self.stands().await
+            );
             again.tick().await;
         }
     }
@@ -116,7 +153,11 @@ impl<'a> Crew<'a> {
         .await;
         self.until(&format!("dormer says that {what}"), async || {
             let machines = self.machines();
-            let at = |m: &Value| m["version"].as_str().is_some_and(|v| v.starts_with(version));
+            let at = |m: &Value| {
+                m["version"]
+                    .as_str()
+                    .is_some_and(|v| v.starts_with(version))
+            };
             machines.len() == count && machines.iter().all(|m| m["state"] == "Joined" && at(m))
         })
         .await;
@@ -132,7 +173,10 @@ impl<'a> Crew<'a> {
         };
         let mut lines: Vec<String> = self.machines().iter().map(show).collect();
         for machine in self.ground.all_machines().await {
-            lines.push(format!("{}: {}", machine["metadata"]["name"], machine["status"]));
+            lines.push(format!(
+                "{}: {}",
+                machine["metadata"]["name"], machine["status"]
+            ));
         }
         for (process, role) in self.processes.iter().zip(ROLES) {
             lines.push(format!("--- {role}\n{}", process.log_tail()));

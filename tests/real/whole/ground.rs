@@ -93,8 +93,16 @@ impl Ground {
         // Nodes are named by addresses, and those of a play that is over stay: no address is given twice.
         std::mem::forget(outside.hosts.clone());
         let key = outside.ssh_key.private_pem.clone();
-        secret(&site.world, &home, "cloud-private-key", json!({"private-key.pem": key})).await;
-        let Speaker::Token(token) = bootstrap else { unreachable!("an account has a token") };
+        secret(
+            &site.world,
+            &home,
+            "cloud-private-key",
+            json!({"private-key.pem": key}),
+        )
+        .await;
+        let Speaker::Token(token) = bootstrap else {
+            unreachable!("an account has a token")
+        };
         let join = json!({"token": token, "ca.crt": plane.ca()});
         secret(&site.world, OPERATOR, "node-bootstrapper-token", join).await;
         let folder = test_dir("whole");
@@ -112,10 +120,14 @@ impl Ground {
             folder,
             ssh_port,
             machine_tokens: false,
-            _keeps: Keeps::Real { _world: Box::new(outside) },
+            _keeps: Keeps::Real {
+                _world: Box::new(outside),
+            },
         };
         ground.pool().await;
-        let Keeps::Real { _world: outside } = &ground._keeps else { unreachable!("it is") };
+        let Keeps::Real { _world: outside } = &ground._keeps else {
+            unreachable!("it is")
+        };
         for object in outside.furniture().expect("objects") {
             ground.world.create(object).await;
         }
@@ -139,7 +151,9 @@ impl Ground {
             std::fs::write(path, simulated.kubeconfig_for(who).to_string()).expect("written");
         }
         let ground = Self {
-            world: World { admin: client(&simulated.kubeconfig().to_string()).await },
+            world: World {
+                admin: client(&simulated.kubeconfig().to_string()).await,
+            },
             record: simulated.record.clone(),
             machines: "openshift-machine-api".into(),
             home: SIMULATED_HOME.into(),
@@ -147,7 +161,9 @@ impl Ground {
             folder,
             ssh_port,
             machine_tokens: false,
-            _keeps: Keeps::Simulated { _world: Box::new(simulated) },
+            _keeps: Keeps::Simulated {
+                _world: Box::new(simulated),
+            },
         };
         ground.pool().await;
         ground
@@ -164,7 +180,9 @@ impl Ground {
     /// Changes one of them.
     pub(crate) async fn set(&self, key: &str, value: &str) {
         let change = json!({"data": {key: value}});
-        self.world.patch(CONFIG_MAP, &self.home, "dormer-pool-windows", change).await;
+        self.world
+            .patch(CONFIG_MAP, &self.home, "dormer-pool-windows", change)
+            .await;
     }
 
     /// Scales the Windows MachineSet.
@@ -172,7 +190,9 @@ impl Ground {
         let sets = self.world.list(MACHINE_SET, &self.machines).await;
         let name = sets[0]["metadata"]["name"].as_str().expect("a name");
         let change = json!({"spec": {"replicas": replicas}});
-        self.world.patch(MACHINE_SET, &self.machines, name, change).await;
+        self.world
+            .patch(MACHINE_SET, &self.machines, name, change)
+            .await;
     }
 
     /// The Machines, also those that are being deleted.
@@ -194,15 +214,23 @@ impl Ground {
 
     /// Pods of the web server that are ready, by the node that they run on.
     pub(crate) async fn web_servers(&self) -> Vec<String> {
-        let pods = self.world.list(super::super::cluster::POD, &self.pods).await;
+        let pods = self
+            .world
+            .list(super::super::cluster::POD, &self.pods)
+            .await;
         let ready = pods.iter().filter(|pod| condition(pod, "Ready"));
-        ready.filter_map(|pod| pod["spec"]["nodeName"].as_str().map(str::to_owned)).collect()
+        ready
+            .filter_map(|pod| pod["spec"]["nodeName"].as_str().map(str::to_owned))
+            .collect()
     }
 
     /// WindowsMachines in this state, as `kubectl get` shows them.
     pub(crate) async fn shown(&self, state: &str) -> usize {
         let shown = self.world.list(WINDOWS_MACHINE, &self.machines).await;
-        shown.iter().filter(|machine| machine["status"]["state"] == state).count()
+        shown
+            .iter()
+            .filter(|machine| machine["status"]["state"] == state)
+            .count()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -13,9 +13,11 @@ const BUDGETS: [&str; 2] = ["one", "other"];
 
 /// Three pods without an owner: one of two budgets, one with a finalizer, one with data of its own.
 async fn furnish(ground: &Ground, node: &str, number: usize) {
-    for (name, finalizers) in
-        [("a-twice", json!(null)), ("b-held", json!([FINALIZER])), ("c-bare", json!(null))]
-    {
+    for (name, finalizers) in [
+        ("a-twice", json!(null)),
+        ("b-held", json!([FINALIZER])),
+        ("c-bare", json!(null)),
+    ] {
         let metadata = json!({"name": format!("{name}-{number}"), "namespace": ground.pods,
             "labels": {"app": name}, "finalizers": finalizers});
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
@@ -40,24 +42,37 @@ async fn budgets(ground: &Ground) {
 /// The finalizer goes, and with it a pod that is going.
 async fn release(ground: &Ground, number: usize) {
     let free = json!({"metadata": {"finalizers": null}});
-    ground.world.patch(POD, &ground.pods, &format!("b-held-{number}"), free).await;
+    ground
+        .world
+        .patch(POD, &ground.pods, &format!("b-held-{number}"), free)
+        .await;
 }
 
 /// The machine that drains, as dormer tells it.
 fn draining(crew: &Crew<'_>) -> Option<Value> {
-    crew.machines().into_iter().find(|machine| machine["state"] == "Draining")
+    crew.machines()
+        .into_iter()
+        .find(|machine| machine["state"] == "Draining")
 }
 
 async fn runs(ground: &Ground, name: &str, number: usize) -> bool {
-    let pod = ground.world.get(POD, &ground.pods, &format!("{name}-{number}")).await;
+    let pod = ground
+        .world
+        .get(POD, &ground.pods, &format!("{name}-{number}"))
+        .await;
     pod.is_some_and(|pod| pod["metadata"]["deletionTimestamp"].is_null())
 }
 
 /// Whether dormer says of the machine that drains that it waits for this, and `kubectl` shows it, too.
 async fn waits(ground: &Ground, crew: &Crew<'_>, says: &str) -> bool {
-    let Some(machine) = draining(crew) else { return false };
+    let Some(machine) = draining(crew) else {
+        return false;
+    };
     let name = machine["name"].as_str().expect("a name");
-    let shown = ground.world.get(WINDOWS_MACHINE, &ground.machines, name).await;
+    let shown = ground
+        .world
+        .get(WINDOWS_MACHINE, &ground.machines, name)
+        .await;
     let is = |what: &Value| what.as_str().is_some_and(|what| what == says);
     is(&machine["waitingFor"]) && shown.is_some_and(|it| is(&it["status"]["waitingFor"]))
 }
@@ -68,8 +83,10 @@ async fn named_and_mended(ground: &Ground) {
     let crew = started!(Crew::start(ground));
     crew.until_all_serve(2, "11.0.0-").await;
     let nodes = ground.served("11.0.0-").await;
-    let nodes: Vec<&str> =
-        nodes.iter().map(|node| node["metadata"]["name"].as_str().expect("a name")).collect();
+    let nodes: Vec<&str> = nodes
+        .iter()
+        .map(|node| node["metadata"]["name"].as_str().expect("a name"))
+        .collect();
     budgets(ground).await;
     for (number, node) in nodes.iter().enumerate() {
         furnish(ground, node, number).await;
@@ -77,13 +94,18 @@ async fn named_and_mended(ground: &Ground) {
     crew.until("the pods run", async || {
         let pods = ground.world.list(POD, &ground.pods).await;
         let ours = |pod: &&Value| pod["metadata"]["labels"]["app"] == "b-held";
-        pods.iter().filter(ours).filter(|pod| pod["status"]["phase"] == "Running").count() == 2
+        pods.iter()
+            .filter(ours)
+            .filter(|pod| pod["status"]["phase"] == "Running")
+            .count()
+            == 2
     })
     .await;
     ground.record.reset_max_unavailable();
     install(ground, "11.1.0");
 
-    crew.until("one drains", async || draining(&crew).is_some()).await;
+    crew.until("one drains", async || draining(&crew).is_some())
+        .await;
     let cordoned = async |node: &str| {
         let node = ground.world.get(NODE, "", node).await.expect("the node");
         node["spec"]["unschedulable"] == true
@@ -98,33 +120,55 @@ async fn named_and_mended(ground: &Ground) {
         "2 pods to leave: {namespace}/a-twice-{at} (the disruption budgets one, other match it, and no pod with more \
          than one can be evicted: leave it one budget) and 1 more"
     );
-    crew.until(&budgets, async || waits(ground, &crew, &budgets).await).await;
-    assert!(!runs(ground, "c-bare", at).await, "what nobody would replace goes, and its data");
+    crew.until(&budgets, async || waits(ground, &crew, &budgets).await)
+        .await;
+    assert!(
+        !runs(ground, "c-bare", at).await,
+        "what nobody would replace goes, and its data"
+    );
     let reason = draining(&crew).expect("it drains")["reason"].to_string();
-    assert!(reason.contains("b-held") && reason.contains(FINALIZER), "{reason}");
+    assert!(
+        reason.contains("b-held") && reason.contains(FINALIZER),
+        "{reason}"
+    );
 
     // People touch the cordon in the middle: dormer takes it back, and one that is there already is no matter.
     for person in [false, true] {
         let change = json!({"spec": {"unschedulable": person}});
         ground.world.patch(NODE, "", node, change).await;
-        crew.until("it is cordoned", async || cordoned(node).await).await;
+        crew.until("it is cordoned", async || cordoned(node).await)
+            .await;
     }
-    crew.until("it still drains", async || waits(ground, &crew, &budgets).await).await;
-    assert!(runs(ground, "a-twice", at).await, "and moves nothing that its budgets hold");
+    crew.until("it still drains", async || {
+        waits(ground, &crew, &budgets).await
+    })
+    .await;
+    assert!(
+        runs(ground, "a-twice", at).await,
+        "and moves nothing that its budgets hold"
+    );
 
     ground.world.delete(BUDGET, namespace, BUDGETS[0]).await;
     // Of several budgets on a pod the disruption controller counts one, and the other when it is touched.
     let touch = json!({"metadata": {"annotations": {"example.com/counted": "anew"}}});
-    ground.world.patch(BUDGET, namespace, BUDGETS[1], touch).await;
+    ground
+        .world
+        .patch(BUDGET, namespace, BUDGETS[1], touch)
+        .await;
     let held = format!(
         "1 pod to leave: {namespace}/b-held-{at} (it waits for its finalizers {FINALIZER})"
     );
-    crew.until(&held, async || waits(ground, &crew, &held).await).await;
+    crew.until(&held, async || waits(ground, &crew, &held).await)
+        .await;
     for number in [0, 1] {
         release(ground, number).await;
     }
     crew.until_all_serve(2, "11.1.0-").await;
-    assert_eq!(ground.record.max_unavailable_observed(), 1, "one node at a time");
+    assert_eq!(
+        ground.record.max_unavailable_observed(),
+        1,
+        "one node at a time"
+    );
     crew.end();
 }
 

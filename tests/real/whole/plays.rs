@@ -26,22 +26,48 @@ async fn recreated_and_deleted(ground: &Ground) {
     install(ground, "11.0.0");
     let crew = started!(Crew::start(ground));
     crew.until_all_serve(2, "11.0.0-").await;
-    crew.until("a web server on each node", async || ground.web_servers().await.len() == 2).await;
-    crew.until("kubectl shows them", async || ground.shown("Joined").await == 2).await;
+    crew.until("a web server on each node", async || {
+        ground.web_servers().await.len() == 2
+    })
+    .await;
+    crew.until("kubectl shows them", async || {
+        ground.shown("Joined").await == 2
+    })
+    .await;
     let (first, before) = (uids(&ground.all_machines().await), ground.tally());
 
     ground.record.reset_max_unavailable();
     install(ground, "11.1.0");
     crew.until_all_serve(2, "11.1.0-").await;
     let second = uids(&ground.all_machines().await);
-    assert!(second.iter().all(|uid| !first.contains(uid)), "both were replaced");
+    assert!(
+        second.iter().all(|uid| !first.contains(uid)),
+        "both were replaced"
+    );
     let after = ground.tally();
-    assert_eq!(after.machines_deleted - before.machines_deleted, 2, "each once");
-    assert!(after.pods_evicted > before.pods_evicted, "drained by evictions");
-    assert_eq!(after.pods_deleted, before.pods_deleted, "no budget was passed over");
-    assert_eq!(ground.record.max_unavailable_observed(), 1, "one node at a time");
+    assert_eq!(
+        after.machines_deleted - before.machines_deleted,
+        2,
+        "each once"
+    );
+    assert!(
+        after.pods_evicted > before.pods_evicted,
+        "drained by evictions"
+    );
+    assert_eq!(
+        after.pods_deleted, before.pods_deleted,
+        "no budget was passed over"
+    );
+    assert_eq!(
+        ground.record.max_unavailable_observed(),
+        1,
+        "one node at a time"
+    );
 
-    crew.until("a web server on each node", async || ground.web_servers().await.len() == 2).await;
+    crew.until("a web server on each node", async || {
+        ground.web_servers().await.len() == 2
+    })
+    .await;
     let one = ground.all_machines().await.remove(0);
     let name = one["metadata"]["name"].as_str().expect("a name");
     ground.world.delete(MACHINE, &ground.machines, name).await;
@@ -50,7 +76,11 @@ async fn recreated_and_deleted(ground: &Ground) {
     })
     .await;
     crew.until_all_serve(2, "11.1.0-").await;
-    assert_eq!(ground.record.max_unavailable_observed(), 1, "the deleted one alone");
+    assert_eq!(
+        ground.record.max_unavailable_observed(),
+        1,
+        "the deleted one alone"
+    );
     crew.end();
 }
 
@@ -62,10 +92,13 @@ async fn retried_scaled_adopted_and_upgraded_in_place(ground: &Ground) {
     let crew = started!(Crew::start(ground));
     let failed = |crew: &Crew<'_>| -> Option<String> {
         let machines = crew.machines();
-        let failed = machines.iter().find(|machine| machine["state"] == "Failed")?;
+        let failed = machines
+            .iter()
+            .find(|machine| machine["state"] == "Failed")?;
         failed["name"].as_str().map(str::to_owned)
     };
-    crew.until("one fails", async || failed(&crew).is_some()).await;
+    crew.until("one fails", async || failed(&crew).is_some())
+        .await;
     crew.retry(&failed(&crew).expect("just seen"));
     crew.until_all_serve(2, "11.0.0-").await;
 
@@ -73,21 +106,36 @@ async fn retried_scaled_adopted_and_upgraded_in_place(ground: &Ground) {
     crew.until_all_serve(3, "11.0.0-").await;
     ground.scale(2).await;
     crew.until_all_serve(2, "11.0.0-").await;
-    crew.until("a web server on each node", async || ground.web_servers().await.len() == 2).await;
+    crew.until("a web server on each node", async || {
+        ground.web_servers().await.len() == 2
+    })
+    .await;
     crew.end();
 
     let (before, nodes) = (ground.tally(), uids(&ground.served("11.0.0-").await));
     let crew = started!(Crew::start(ground));
     crew.until_all_serve(2, "11.0.0-").await;
     assert_eq!(disturbed(before, ground.tally()), [0; 5]);
-    assert_eq!(uids(&ground.served("11.0.0-").await), nodes, "the same nodes serve");
+    assert_eq!(
+        uids(&ground.served("11.0.0-").await),
+        nodes,
+        "the same nodes serve"
+    );
 
     let machines = uids(&ground.all_machines().await);
     ground.record.reset_max_unavailable();
     install(ground, "11.1.0");
     crew.until_all_serve(2, "11.1.0-").await;
-    assert_eq!(uids(&ground.all_machines().await), machines, "nobody was replaced");
-    assert_eq!(ground.record.max_unavailable_observed(), 1, "one node at a time");
+    assert_eq!(
+        uids(&ground.all_machines().await),
+        machines,
+        "nobody was replaced"
+    );
+    assert_eq!(
+        ground.record.max_unavailable_observed(),
+        1,
+        "one node at a time"
+    );
     crew.end();
 }
 
@@ -98,7 +146,10 @@ async fn by_dormers_leave(ground: &Ground) {
         .await
         .iter()
         .map(|node| {
-            format!("system:node:{}", node["metadata"]["name"].as_str().unwrap_or_default())
+            format!(
+                "system:node:{}",
+                node["metadata"]["name"].as_str().unwrap_or_default()
+            )
         })
         .collect();
     // A kubelet's request for its serving certificate is its own.
@@ -121,15 +172,28 @@ async fn each_by_its_own_token(ground: &Ground) {
     let requests = ground.world.list(CSR, "").await;
     for uid in uids(&ground.all_machines().await) {
         let user = token::user(&token::id(&ground.home, &uid, 0));
-        let own = requests.iter().filter(|csr| csr["spec"]["username"] == user.as_str());
+        let own = requests
+            .iter()
+            .filter(|csr| csr["spec"]["username"] == user.as_str());
         let own: Vec<&Value> = own.collect();
-        assert!(own.len() >= 2, "{user} asked at the bring-up and in the upgrade: {own:?}");
-        assert!(own.iter().all(|csr| csr["status"]["certificate"].is_string()), "{own:?}");
+        assert!(
+            own.len() >= 2,
+            "{user} asked at the bring-up and in the upgrade: {own:?}"
+        );
+        assert!(
+            own.iter()
+                .all(|csr| csr["status"]["certificate"].is_string()),
+            "{own:?}"
+        );
     }
     let secrets = ground.world.list(("", "v1", "Secret"), "kube-system").await;
     let ours =
         |secret: &&Value| secret["metadata"]["labels"][keys::INSTANCE] == ground.home.as_str();
-    let left: Vec<&Value> = secrets.iter().filter(ours).map(|it| &it["metadata"]["name"]).collect();
+    let left: Vec<&Value> = secrets
+        .iter()
+        .filter(ours)
+        .map(|it| &it["metadata"]["name"])
+        .collect();
     assert!(left.is_empty(), "{left:?}");
 }
 

@@ -29,16 +29,51 @@ pub(crate) struct Elder;
 
 impl From<ElderState> for State {
     fn from(state: ElderState) -> Self {
-        let ElderState { odd, facts, heard, finished, exhausted, refused, ticks } = state;
+        let ElderState {
+            odd,
+            facts,
+            heard,
+            finished,
+            exhausted,
+            refused,
+            ticks,
+        } = state;
         let (checked, notes) = (false, 0);
-        Self { odd, facts, heard, finished, exhausted, refused, ticks, checked, notes }
+        Self {
+            odd,
+            facts,
+            heard,
+            finished,
+            exhausted,
+            refused,
+            ticks,
+            checked,
+            notes,
+        }
     }
 }
 
 impl From<State> for ElderState {
     fn from(state: State) -> Self {
-        let State { odd, facts, heard, finished, exhausted, refused, ticks, .. } = state;
-        Self { odd, facts, heard, finished, exhausted, refused, ticks }
+        let State {
+            odd,
+            facts,
+            heard,
+            finished,
+            exhausted,
+            refused,
+            ticks,
+            ..
+        } = state;
+        Self {
+            odd,
+            facts,
+            heard,
+            finished,
+            exhausted,
+            refused,
+            ticks,
+        }
     }
 }
 
@@ -85,14 +120,24 @@ fn newer(input: Input<Elder>) -> Input<Toy> {
         Input::Finished { task, outcome } => Input::Finished { task, outcome },
         Input::Exhausted { task, failure } => Input::Exhausted { task, failure },
         Input::Fired(timer) => Input::Fired(timer),
-        Input::Signalled { from, signal } => Input::Signalled { from, signal: signal.into() },
-        Input::Refused { to, signal, why } => Input::Refused { to, signal: signal.into(), why },
+        Input::Signalled { from, signal } => Input::Signalled {
+            from,
+            signal: signal.into(),
+        },
+        Input::Refused { to, signal, why } => Input::Refused {
+            to,
+            signal: signal.into(),
+            why,
+        },
     }
 }
 
 fn older(decision: Decision<Toy>) -> Decision<Elder> {
     let Decision { state, commands } = decision;
-    Decision { state: state.into(), commands: commands.into_iter().filter_map(command).collect() }
+    Decision {
+        state: state.into(),
+        commands: commands.into_iter().filter_map(command).collect(),
+    }
 }
 
 fn command(command: Command<Toy>) -> Option<Command<Elder>> {

@@ -31,7 +31,13 @@ impl World {
                 }
                 self.ever.insert(sum);
                 let Append { run, bytes, .. } = append;
-                self.entries.push(Entry { run, bytes, sum, revision, record });
+                self.entries.push(Entry {
+                    run,
+                    bytes,
+                    sum,
+                    revision,
+                    record,
+                });
             }
             Err(error) => self.violated(format!("a record cannot be read: {error}")),
         }
@@ -46,7 +52,9 @@ impl World {
         } else {
             replayed::<Toy>(last, &append.bytes)?;
         }
-        let noted = self.last(&append.run).map_or(0, |entry| entry.record.run.state.notes);
+        let noted = self
+            .last(&append.run)
+            .map_or(0, |entry| entry.record.run.state.notes);
         if record.run.state.notes < noted {
             return Err(format!("what a newer build noted is lost ({sum})"));
         }
@@ -66,7 +74,10 @@ impl World {
         outbox_adds_up(before.as_ref(), record)?;
         let mut facts: Vec<_> = before.iter().flat_map(|run| run.facts.clone()).collect();
         let mut accepted = BTreeSet::new();
-        let mut taken = before.as_ref().map(|run| run.taken.clone()).unwrap_or_default();
+        let mut taken = before
+            .as_ref()
+            .map(|run| run.taken.clone())
+            .unwrap_or_default();
         for (at, event) in record.events.iter().enumerate() {
             match event {
                 HistoryEvent::Rang if at == 0 => {
@@ -75,15 +86,33 @@ impl World {
                         return Err("a ring was taken while nothing was due".to_owned());
                     }
                 }
-                HistoryEvent::Observed { object, version, .. } => {
+                HistoryEvent::Observed {
+                    object, version, ..
+                } => {
                     let known = facts.iter_mut().find(|(known, _)| known == object);
                     if known.is_some_and(|(_, mark)| mark.version > *version) {
                         return Err("an older observation was taken".to_owned());
                     }
                 }
-                HistoryEvent::TaskFinished { seq, ordinal, attempt, worker, .. }
-                | HistoryEvent::TaskFailed { seq, ordinal, attempt, worker, .. } => {
-                    let task = TaskId { run: id.clone(), seq: *seq, ordinal: *ordinal };
+                HistoryEvent::TaskFinished {
+                    seq,
+                    ordinal,
+                    attempt,
+                    worker,
+                    ..
+                }
+                | HistoryEvent::TaskFailed {
+                    seq,
+                    ordinal,
+                    attempt,
+                    worker,
+                    ..
+                } => {
+                    let task = TaskId {
+                        run: id.clone(),
+                        seq: *seq,
+                        ordinal: *ordinal,
+                    };
                     self.check_report(&task, *attempt, worker)?;
                     if !accepted.insert((task, *attempt)) {
                         return Err("two reports of one attempt were taken".to_owned());
@@ -109,35 +138,53 @@ impl World {
 
     fn check_report(&self, task: &TaskId, attempt: Attempt, worker: &str) -> Result<(), String> {
         if self.accepted(task, attempt) {
-            return Err(format!("two reports of {task}, attempt {attempt}, were taken"));
+            return Err(format!(
+                "two reports of {task}, attempt {attempt}, were taken"
+            ));
         }
         let (incarnation, issued) = worker.split_once('/').unwrap_or_default();
         if incarnation != self.incarnation.0.to_string() {
-            return Err(format!("a report of another incarnation was taken for {task}"));
+            return Err(format!(
+                "a report of another incarnation was taken for {task}"
+            ));
         }
         let ours = |entry: &Entry| entry.run == task.run && entry.sum.to_string() == issued;
         if !self.entries.iter().any(ours) {
-            return Err(format!("a report was taken for {task} whose order no record issued"));
+            return Err(format!(
+                "a report was taken for {task} whose order no record issued"
+            ));
         }
         Ok(())
     }
 
     fn accepted(&self, task: &TaskId, attempt: Attempt) -> bool {
         let ours = self.entries.iter().filter(|entry| entry.run == task.run);
-        ours.flat_map(|entry| &entry.record.events).any(|event| match event {
-            HistoryEvent::TaskFinished { seq, ordinal, attempt: a, .. }
-            | HistoryEvent::TaskFailed { seq, ordinal, attempt: a, .. } => {
-                (*seq, *ordinal, *a) == (task.seq, task.ordinal, attempt)
-            }
-            _ => false,
-        })
+        ours.flat_map(|entry| &entry.record.events)
+            .any(|event| match event {
+                HistoryEvent::TaskFinished {
+                    seq,
+                    ordinal,
+                    attempt: a,
+                    ..
+                }
+                | HistoryEvent::TaskFailed {
+                    seq,
+                    ordinal,
+                    attempt: a,
+                    ..
+                } => (*seq, *ordinal, *a) == (task.seq, task.ordinal, attempt),
+                _ => false,
+            })
     }
 
     /// An order follows a stored record.
     pub(crate) fn check_order(&mut self, order: &OrderOut) {
         match envelope::decode::<TaskOrder<u64>>(&order.bytes, Toy::SCHEMA) {
             Ok((order, _)) if !self.ever.contains(&order.issued) => {
-                self.violated(format!("{} was ordered before its record was stored", order.task));
+                self.violated(format!(
+                    "{} was ordered before its record was stored",
+                    order.task
+                ));
             }
             Ok(_) => {}
             Err(error) => self.violated(format!("an order cannot be read: {error}")),
@@ -147,10 +194,17 @@ impl World {
     /// A signal follows a stored record.
     pub(crate) fn check_letter(&mut self, bytes: &[u8]) {
         match envelope::decode::<LetterOf<Toy>>(bytes, Toy::SCHEMA) {
-            Ok((LetterOf::<Toy> { body: Inbound::Signalled(signal), .. }, _))
-                if !self.ever.contains(&signal.issued) =>
-            {
-                self.violated(format!("a signal of {} went out before its record", signal.from));
+            Ok((
+                LetterOf::<Toy> {
+                    body: Inbound::Signalled(signal),
+                    ..
+                },
+                _,
+            )) if !self.ever.contains(&signal.issued) => {
+                self.violated(format!(
+                    "a signal of {} went out before its record",
+                    signal.from
+                ));
             }
             Ok(_) => {}
             Err(error) => self.violated(format!("a letter cannot be read: {error}")),
@@ -159,7 +213,12 @@ impl World {
 
     /// A receipt says what the history says.
     pub(crate) fn check_receipt(&mut self, receipt: &ReportReceipt) {
-        let ReportReceipt { task, attempt, fate, .. } = receipt;
+        let ReportReceipt {
+            task,
+            attempt,
+            fate,
+            ..
+        } = receipt;
         let ours = format!("{}/", self.incarnation.0);
         if self.tail_lost || !receipt.worker.starts_with(&ours) {
             return;
@@ -171,10 +230,14 @@ impl World {
             })
         });
         if *fate == Fate::Late && open {
-            self.violated(format!("the awaited report of {task}, {attempt}, was called late"));
+            self.violated(format!(
+                "the awaited report of {task}, {attempt}, was called late"
+            ));
         }
         if *fate == Fate::Taken && !self.accepted(task, *attempt) {
-            self.violated(format!("the report of {task}, {attempt}, was receipted, never stored"));
+            self.violated(format!(
+                "the report of {task}, {attempt}, was receipted, never stored"
+            ));
         }
     }
 
@@ -195,7 +258,11 @@ impl World {
             // Until the intake has sorted it.
             letter.holder = Some(usize::MAX);
             let cause = format!("sim:{}", letter.token);
-            taken.push(Delivery { bytes: letter.bytes.clone(), token: letter.token, cause });
+            taken.push(Delivery {
+                bytes: letter.bytes.clone(),
+                token: letter.token,
+                cause,
+            });
         }
         taken
     }
@@ -207,7 +274,10 @@ impl World {
             && set <= due
             && due < at
         {
-            self.violated(format!("{run} is due at {}, its alarm is put off to {}", due.0, at.0));
+            self.violated(format!(
+                "{run} is due at {}, its alarm is put off to {}",
+                due.0, at.0
+            ));
         }
     }
 
@@ -233,13 +303,24 @@ impl World {
     pub(crate) fn check_rest(&mut self) {
         let mut wrong = Vec::new();
         for run in self.runs() {
-            let Run { id, tasks, outbox, timers, .. } = run;
+            let Run {
+                id,
+                tasks,
+                outbox,
+                timers,
+                ..
+            } = run;
             if !tasks.is_empty() || !outbox.is_empty() || !timers.is_empty() {
-                wrong.push(format!("{id} does not rest: {tasks:?} {outbox:?} {timers:?}"));
+                wrong.push(format!(
+                    "{id} does not rest: {tasks:?} {outbox:?} {timers:?}"
+                ));
             }
         }
         for ((n, uid), (fact, _)) in &self.truth {
-            match self.last(&crate::toy::id(*n)).map(|entry| &entry.record.run) {
+            match self
+                .last(&crate::toy::id(*n))
+                .map(|entry| &entry.record.run)
+            {
                 Some(run) if run.closed.is_none() && run.state.facts.get(uid) != fact.as_ref() => {
                     wrong.push(format!("{} missed the last fact about {uid}", run.id));
                 }
@@ -259,11 +340,14 @@ fn replayed<W: Workflow>(before: Option<&Vec<u8>>, record: &[u8]) -> Result<(), 
         // However new: that nobody writes over what it cannot read is a law of its own.
         envelope::decode::<Record<W>>(bytes, u16::MAX).map_err(|error| format!("replay: {error}"))
     };
-    let before = before.map(|bytes| read(bytes)).transpose()?.map(|(record, sum)| {
-        let mut run = record.run;
-        run.sealed(sum);
-        run
-    });
+    let before = before
+        .map(|bytes| read(bytes))
+        .transpose()?
+        .map(|(record, sum)| {
+            let mut run = record.run;
+            run.sealed(sum);
+            run
+        });
     let (record, sum) = read(record)?;
     match replay_record(before.as_ref(), &record, sum) {
         (_, Some(divergence)) => Err(format!("replay differs: {divergence:?}")),
@@ -282,9 +366,16 @@ fn outbox_adds_up(before: Option<&Run<Toy>>, record: &Record<Toy>) -> Result<(),
             _ => None,
         })
         .collect();
-    let kept = before.iter().flat_map(|run| &run.outbox).map(|out| (&out.to, out.id));
+    let kept = before
+        .iter()
+        .flat_map(|run| &run.outbox)
+        .map(|out| (&out.to, out.id));
     let expected: BTreeSet<_> = kept.filter(|out| !answered.contains(out)).collect();
-    let old = record.run.outbox.iter().filter(|out| out.id.seq != record.run.seq);
+    let old = record
+        .run
+        .outbox
+        .iter()
+        .filter(|out| out.id.seq != record.run.seq);
     let found: BTreeSet<_> = old.map(|out| (&out.to, out.id)).collect();
     if expected == found {
         Ok(())

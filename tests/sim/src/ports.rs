@@ -31,18 +31,28 @@ struct Yield(bool);
 impl Future for Yield {
     type Output = ();
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        if std::mem::replace(&mut self.0, true) { Poll::Ready(()) } else { Poll::Pending }
+        if std::mem::replace(&mut self.0, true) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
 }
 
 impl Sim {
     pub(crate) fn new(world: World) -> Self {
-        Self { world: Arc::new(Mutex::new(world)), engine: 0 }
+        Self {
+            world: Arc::new(Mutex::new(world)),
+            engine: 0,
+        }
     }
 
     /// The same world, for one of the engines.
     pub(crate) fn of(&self, engine: usize) -> Self {
-        Self { engine, ..self.clone() }
+        Self {
+            engine,
+            ..self.clone()
+        }
     }
 
     pub(crate) fn world(&self) -> MutexGuard<'_, World> {
@@ -120,7 +130,10 @@ impl HistoryReader for Sim {
     ) -> Result<Vec<Vec<u8>>, StoreError> {
         self.reach().await?;
         let world = self.world();
-        let wanted = world.entries.iter().filter(|e| e.run == *run && e.record.run.seq >= from);
+        let wanted = world
+            .entries
+            .iter()
+            .filter(|e| e.run == *run && e.record.run.seq >= from);
         Ok(wanted.take(max).map(|entry| entry.bytes.clone()).collect())
     }
     async fn heads(&self, after: Option<&RunId>, max: usize) -> Result<Vec<Head>, StoreError> {
@@ -131,7 +144,9 @@ impl HistoryReader for Sim {
         Ok(page)
     }
     async fn forget(&self, _: &RunId, _: Revision) -> Result<(), StoreError> {
-        Err(StoreError::Unavailable("the simulation deletes nothing".to_owned()))
+        Err(StoreError::Unavailable(
+            "the simulation deletes nothing".to_owned(),
+        ))
     }
 }
 
@@ -163,7 +178,10 @@ impl TaskQueue for Sim {
         let mut world = self.world();
         for order in orders {
             world.check_order(&order);
-            world.orders.entry((order.task.clone(), order.attempt)).or_insert(order);
+            world
+                .orders
+                .entry((order.task.clone(), order.attempt))
+                .or_insert(order);
         }
         Ok(())
     }
@@ -205,7 +223,8 @@ impl Alarms for Sim {
 impl DeadLetters for Sim {
     async fn put(&self, letter: DeadLetter) -> Result<(), StoreError> {
         Yield(false).await;
-        self.world().violated(format!("a healthy letter died: {}", letter.reason));
+        self.world()
+            .violated(format!("a healthy letter died: {}", letter.reason));
         Ok(())
     }
     async fn list(&self, _: u64, _: usize) -> Result<Vec<DeadLetter>, StoreError> {

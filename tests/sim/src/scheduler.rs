@@ -38,7 +38,10 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { steps: 160, faults: FAULTS_ALL }
+        Self {
+            steps: 160,
+            faults: FAULTS_ALL,
+        }
     }
 }
 
@@ -93,14 +96,24 @@ pub fn run(seed: u64, options: Options) -> Outcome {
     let sim = Sim::new(World::new(seed, options.faults, exclusive, mixed));
     let count = if exclusive { 1 } else { 1 + seed % 3 };
     let lanes = 1 + (seed / 3) % 2;
-    let slot = |_| Slot { at: At::Gone, waiting: Vec::new() };
+    let slot = |_| Slot {
+        at: At::Gone,
+        waiting: Vec::new(),
+    };
     let engine = |n| Engine {
-        build: if mixed && n % 2 == 0 { Build::Older } else { Build::Newer },
+        build: if mixed && n % 2 == 0 {
+            Build::Older
+        } else {
+            Build::Newer
+        },
         lanes: (0..lanes).map(slot).collect(),
         passes: [None, None],
         asleep: 0,
     };
-    let mut scheduler = Scheduler { engines: (0..count).map(engine).collect(), sim };
+    let mut scheduler = Scheduler {
+        engines: (0..count).map(engine).collect(),
+        sim,
+    };
     for _ in 0..options.steps {
         scheduler.step();
         if scheduler.sim.world().violation.is_some() {
@@ -110,10 +123,17 @@ pub fn run(seed: u64, options: Options) -> Outcome {
     scheduler.calm();
     let world = scheduler.sim.world();
     let line = |e: &crate::world::Entry| {
-        format!("{}@{} at {}: {:?}", e.run, e.record.run.seq, e.record.at.0, e.record.events)
+        format!(
+            "{}@{} at {}: {:?}",
+            e.run, e.record.run.seq, e.record.at.0, e.record.events
+        )
     };
     let history = world.entries.iter().map(line).collect();
-    Outcome { violation: world.violation.clone(), digest: world.digest, history }
+    Outcome {
+        violation: world.violation.clone(),
+        digest: world.digest,
+        history,
+    }
 }
 
 /// Who holds a letter: an engine's lane.
@@ -125,7 +145,10 @@ impl Scheduler {
     fn step(&mut self) {
         let (dice, engine) = {
             let mut world = self.sim.world();
-            (world.chance.below(100), world.chance.index(self.engines.len()))
+            (
+                world.chance.below(100),
+                world.chance.index(self.engines.len()),
+            )
         };
         match dice {
             0..66 => self.advance(engine),
@@ -181,7 +204,10 @@ impl Scheduler {
         self.engines[engine].passes = [None, None];
         self.engines[engine].asleep = 0;
         for lane in 0..self.engines[engine].lanes.len() {
-            self.engines[engine].lanes[lane] = Slot { at: At::Gone, waiting: Vec::new() };
+            self.engines[engine].lanes[lane] = Slot {
+                at: At::Gone,
+                waiting: Vec::new(),
+            };
             self.release(holder(engine, lane));
         }
         for (_, by) in self.sim.world().alarms.values_mut() {
@@ -222,7 +248,11 @@ impl Scheduler {
     fn pass_on(&mut self, engine: usize) {
         for pass in &mut self.engines[engine].passes {
             let Some(future) = pass else { continue };
-            if future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+            if future
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_ready()
+            {
                 *pass = None;
             }
         }
@@ -252,7 +282,11 @@ impl Scheduler {
         let now = match was {
             At::Gone => {
                 let cached = CACHED_MAX / self.engines[engine].lanes.len();
-                At::Idle(self.engines[engine].build.lane(&self.sim.of(engine), cached))
+                At::Idle(
+                    self.engines[engine]
+                        .build
+                        .lane(&self.sim.of(engine), cached),
+                )
             }
             At::Idle(idle) => self.begin(engine, lane, idle),
             At::Busy(mut turn, revisits) => {
@@ -275,8 +309,11 @@ impl Scheduler {
 
     /// A turn has ended: what it held and did not settle comes again, but for what waits for the lane's next one.
     fn settled(&self, engine: usize, lane: usize) {
-        let waiting: Vec<u64> =
-            self.engines[engine].lanes[lane].waiting.iter().map(|letter| letter.token).collect();
+        let waiting: Vec<u64> = self.engines[engine].lanes[lane]
+            .waiting
+            .iter()
+            .map(|letter| letter.token)
+            .collect();
         for letter in &mut self.sim.world().letters {
             if letter.holder == Some(holder(engine, lane)) && !waiting.contains(&letter.token) {
                 letter.holder = None;
@@ -348,7 +385,11 @@ impl Scheduler {
             if world.punctual && world.ring_due() {
                 continue;
             }
-            match if world.punctual { world.next_event() } else { world.next_moment() } {
+            match if world.punctual {
+                world.next_event()
+            } else {
+                world.next_moment()
+            } {
                 Some(moment) if world.punctual => world.now = moment,
                 Some(moment) => {
                     world.now = world.now.max(moment).plus_ms(GRACE_MS);
@@ -361,7 +402,9 @@ impl Scheduler {
             }
         }
         self.sim.world().check_rest();
-        self.sim.world().violated(format!("no rest within {CALM_STEPS_MAX} steps"));
+        self.sim
+            .world()
+            .violated(format!("no rest within {CALM_STEPS_MAX} steps"));
     }
 }
 
@@ -371,14 +414,23 @@ pub fn report(seed: u64, options: Options) -> Option<String> {
     run(seed, options).violation?;
     let mut least = options;
     for bit in 0..12 {
-        let fewer = Options { faults: least.faults & !(1 << bit), ..least };
+        let fewer = Options {
+            faults: least.faults & !(1 << bit),
+            ..least
+        };
         if run(seed, fewer).violation.is_some() {
             least = fewer;
         }
     }
     let shorter = (1..least.steps).map(|steps| Options { steps, ..least });
-    let least = shorter.into_iter().find(|o| run(seed, *o).violation.is_some()).unwrap_or(least);
+    let least = shorter
+        .into_iter()
+        .find(|o| run(seed, *o).violation.is_some())
+        .unwrap_or(least);
     let outcome = run(seed, least);
     let law = outcome.violation.unwrap_or_default();
-    Some(format!("seed {seed}, {least:?}: {law}\n{}", outcome.history.join("\n")))
+    Some(format!(
+        "seed {seed}, {least:?}: {law}\n{}",
+        outcome.history.join("\n")
+    ))
 }

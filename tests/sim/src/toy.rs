@@ -82,7 +82,12 @@ impl Workflow for Toy {
 
     fn reset(_: Now<'_>, then: State, current: &State) -> Decision<Self> {
         let (facts, notes) = (current.facts.clone(), current.notes);
-        Decision::to(State { facts, notes, ..then }).run(500, POLICY)
+        Decision::to(State {
+            facts,
+            notes,
+            ..then
+        })
+        .run(500, POLICY)
     }
 
     fn label(state: &State) -> &'static str {
@@ -107,7 +112,10 @@ pub(crate) fn decide(
             .run(0, POLICY)
             .start_timer(Timer::Tick, 5_000)
             .start_timer(Timer::Check, 9_000),
-        Input::Observed { object, fact: Some(fact) } => {
+        Input::Observed {
+            object,
+            fact: Some(fact),
+        } => {
             state.facts.insert(object.uid, fact);
             observed(newer, now, state, fact)
         }
@@ -121,7 +129,11 @@ pub(crate) fn decide(
             let even = state.finished.is_multiple_of(2);
             let to = peer(now.run, task);
             let decision = Decision::to(state);
-            if even { decision.and(Command::Signal(to, Signal::Hello(task))) } else { decision }
+            if even {
+                decision.and(Command::Signal(to, Signal::Hello(task)))
+            } else {
+                decision
+            }
         }
         Input::Exhausted { .. } => {
             state.exhausted += 1;
@@ -132,7 +144,11 @@ pub(crate) fn decide(
             state.checked = newer && !state.checked;
             let ticks = state.ticks;
             let decision = Decision::to(state).run(100 + ticks, POLICY);
-            if ticks < 3 { decision.start_timer(Timer::Tick, 2_000) } else { decision }
+            if ticks < 3 {
+                decision.start_timer(Timer::Tick, 2_000)
+            } else {
+                decision
+            }
         }
         Input::Fired(Timer::Check) => {
             Decision::to(state).and(Command::Signal(peer(now.run, 1), Signal::Hello(7)))
@@ -153,9 +169,14 @@ fn observed(newer: bool, now: Now<'_>, state: State, fact: u64) -> Decision<Toy>
         }
         0 => decision
             .and(Command::Signal(peer(now.run, fact), Signal::Hello(fact)))
-            .and(Command::Signal(peer(now.run, fact), Signal::Hello(fact + 1))),
+            .and(Command::Signal(
+                peer(now.run, fact),
+                Signal::Hello(fact + 1),
+            )),
         1 => decision.run(fact, POLICY).run(fact + 1, POLICY),
-        2 => decision.start_timer(Timer::Tick, 3_000).and(Command::CancelTimer(Timer::Check)),
+        2 => decision
+            .start_timer(Timer::Tick, 3_000)
+            .and(Command::CancelTimer(Timer::Check)),
         _ => decision.start_timer(Timer::Check, 1_500),
     }
 }
@@ -168,9 +189,9 @@ fn signalled(mut state: State, from: Sender, signal: Signal) -> Decision<Toy> {
         (Sender::Run(from), Signal::Hello(n)) if n % 2 == 1 => {
             decision.and(Command::Signal(from, Signal::Echo(n)))
         }
-        (_, Signal::End) => {
-            decision.and(Command::EndEpisode("ended".to_owned())).and(Command::Complete)
-        }
+        (_, Signal::End) => decision
+            .and(Command::EndEpisode("ended".to_owned()))
+            .and(Command::Complete),
         _ => decision,
     }
 }

@@ -44,7 +44,10 @@ pub(crate) struct Entry {
 
 impl Entry {
     pub(crate) fn stored(&self) -> Stored {
-        Stored { bytes: self.bytes.clone(), revision: self.revision }
+        Stored {
+            bytes: self.bytes.clone(),
+            revision: self.revision,
+        }
     }
 }
 
@@ -131,20 +134,36 @@ impl World {
 
     /// Every run as stored.
     pub(crate) fn runs(&self) -> Vec<&Run<Toy>> {
-        (0..toy::RUNS).filter_map(|n| Some(&self.last(&toy::id(n))?.record.run)).collect()
+        (0..toy::RUNS)
+            .filter_map(|n| Some(&self.last(&toy::id(n))?.record.run))
+            .collect()
     }
 
     pub(crate) fn put(&mut self, bytes: Vec<u8>) {
         let run = envelope::decode::<LetterOf<Toy>>(&bytes, Toy::SCHEMA).ok();
         let run = run.map(|(letter, _)| letter.run);
-        let copies = if self.strikes(fault::REPEAT, 15) { 2 } else { 1 };
+        let copies = if self.strikes(fault::REPEAT, 15) {
+            2
+        } else {
+            1
+        };
         for _ in 0..copies {
-            let late = if self.strikes(fault::LATE, 15) { self.chance.below(30_000) } else { 0 };
+            let late = if self.strikes(fault::LATE, 15) {
+                self.chance.below(30_000)
+            } else {
+                0
+            };
             self.token += 1;
             let after = self.now.plus_ms(late);
             let token = self.token;
             let (bytes, run) = (bytes.clone(), run.clone());
-            self.letters.push(OnWay { bytes, token, after, holder: None, run });
+            self.letters.push(OnWay {
+                bytes,
+                token,
+                after,
+                holder: None,
+                run,
+            });
         }
     }
 
@@ -152,7 +171,10 @@ impl World {
         // Watchers, workers and people are of either build; an older one has no word for a note.
         let note = matches!(
             &letter.body,
-            Inbound::Requested(Request { ask: Ask::Signal(Signal::Note(_)), .. })
+            Inbound::Requested(Request {
+                ask: Ask::Signal(Signal::Note(_)),
+                ..
+            })
         );
         let older = self.mixed && !note && self.chance.percent(85);
         match envelope::encode(letter, if older { Elder::SCHEMA } else { Toy::SCHEMA }) {
@@ -171,7 +193,9 @@ impl World {
     pub(crate) fn settle(&mut self, token: u64, fate: Settle) {
         let lost = self.strikes(fault::LOSE, 10);
         let now = self.now;
-        let Some(at) = self.letters.iter().position(|letter| letter.token == token) else { return };
+        let Some(at) = self.letters.iter().position(|letter| letter.token == token) else {
+            return;
+        };
         match fate {
             Settle::Done if !lost => drop(self.letters.remove(at)),
             Settle::Done => self.letters[at].holder = None,
@@ -201,12 +225,29 @@ impl World {
     }
 
     fn observe(&mut self, n: u64, uid: &str) {
-        let Some((fact, resource)) = self.truth.get(&(n, uid.to_owned())).copied() else { return };
-        let object =
-            ObjectRef { cluster: String::new(), kind: "Thing".to_owned(), uid: uid.to_owned() };
-        let version = Version { epoch: Epoch(self.epoch), resource };
-        let body = Inbound::Observed(Observation { object, version, fact, may_start: true });
-        self.put_letter(&Letter { run: toy::id(n), incarnation: Some(self.incarnation), body });
+        let Some((fact, resource)) = self.truth.get(&(n, uid.to_owned())).copied() else {
+            return;
+        };
+        let object = ObjectRef {
+            cluster: String::new(),
+            kind: "Thing".to_owned(),
+            uid: uid.to_owned(),
+        };
+        let version = Version {
+            epoch: Epoch(self.epoch),
+            resource,
+        };
+        let body = Inbound::Observed(Observation {
+            object,
+            version,
+            fact,
+            may_start: true,
+        });
+        self.put_letter(&Letter {
+            run: toy::id(n),
+            incarnation: Some(self.incarnation),
+            body,
+        });
     }
 
     /// The watcher lists again, in a new epoch.
@@ -226,18 +267,36 @@ impl World {
     fn request(&mut self, n: u64) {
         self.requests += 1;
         let run = toy::id(n);
-        let entered = self.last(&run).map_or(Seq(0), |entry| entry.record.run.entered.seq);
+        let entered = self
+            .last(&run)
+            .map_or(Seq(0), |entry| entry.record.run.entered.seq);
         let seq = self.last(&run).map_or(0, |entry| entry.record.run.seq.0);
         let ask = match self.chance.below(10) {
             0 => Ask::Signal(Signal::End),
             9 if self.mixed => Ask::Signal(Signal::Note(1)),
-            1..4 => Ask::Reset { to: Seq(1 + self.chance.below(seq.max(1))) },
+            1..4 => Ask::Reset {
+                to: Seq(1 + self.chance.below(seq.max(1))),
+            },
             _ => Ask::Signal(Signal::Hello(2)),
         };
-        let against = if self.chance.percent(50) { entered } else { Seq(0) };
+        let against = if self.chance.percent(50) {
+            entered
+        } else {
+            Seq(0)
+        };
         let (who, why) = ("someone".to_owned(), "because".to_owned());
-        let request = Request { id: self.requests.to_string(), who, why, against, ask };
-        self.put_letter(&Letter { run, incarnation: None, body: Inbound::Requested(request) });
+        let request = Request {
+            id: self.requests.to_string(),
+            who,
+            why,
+            against,
+            ask,
+        };
+        self.put_letter(&Letter {
+            run,
+            incarnation: None,
+            body: Inbound::Requested(request),
+        });
     }
 
     /// A worker works on some order; it stays until a receipt comes.
@@ -246,7 +305,9 @@ impl World {
             return;
         }
         let at = self.chance.index(self.orders.len());
-        let Some(order) = self.orders.values().nth(at) else { return };
+        let Some(order) = self.orders.values().nth(at) else {
+            return;
+        };
         let Ok((order, _)) = envelope::decode::<TaskOrder<u64>>(&order.bytes, Toy::SCHEMA) else {
             return self.violated("an order cannot be read".to_owned());
         };
@@ -270,13 +331,21 @@ impl World {
                 result,
             });
             let run = order.task.run.clone();
-            self.put_letter(&Letter { run, incarnation: Some(order.incarnation), body });
+            self.put_letter(&Letter {
+                run,
+                incarnation: Some(order.incarnation),
+                body,
+            });
         }
     }
 
     fn ring(&mut self, run: &RunId) {
         let body = Inbound::Rang;
-        self.put_letter(&Letter { run: run.clone(), incarnation: Some(self.incarnation), body });
+        self.put_letter(&Letter {
+            run: run.clone(),
+            incarnation: Some(self.incarnation),
+            body,
+        });
     }
 
     /// Time passes, perhaps not evenly; alarms ring.
@@ -314,9 +383,13 @@ impl World {
     pub(crate) fn heads(&self, after: Option<&RunId>, max: usize) -> Vec<Head> {
         let mut ids: Vec<RunId> = (0..toy::RUNS).map(toy::id).collect();
         ids.sort();
-        let later = ids.into_iter().filter(|id| after.is_none_or(|after| id > after));
+        let later = ids
+            .into_iter()
+            .filter(|id| after.is_none_or(|after| id > after));
         let head = |id: RunId| {
-            let Entry { record, revision, .. } = self.last(&id)?;
+            let Entry {
+                record, revision, ..
+            } = self.last(&id)?;
             let Run { seq, closed, .. } = record.run;
             let quiet = record.run.is_quiet();
             Some(Head {
@@ -334,7 +407,9 @@ impl World {
     /// The next moment at which something waits.
     pub(crate) fn next_moment(&self) -> Option<Timestamp> {
         let deadlines = self.runs().into_iter().filter_map(Run::deadline);
-        deadlines.chain(self.letters.iter().map(|letter| letter.after)).min()
+        deadlines
+            .chain(self.letters.iter().map(|letter| letter.after))
+            .min()
     }
 
     /// The next moment after now at which something comes by itself: a letter, or an alarm.
@@ -347,7 +422,8 @@ impl World {
     /// The store comes back without its last records; with another identity if it was restored.
     pub(crate) fn rewind(&mut self, restored: bool, reuse: bool) {
         let lost = self.chance.index(self.entries.len().min(6)) + 1;
-        self.entries.truncate(self.entries.len().saturating_sub(lost));
+        self.entries
+            .truncate(self.entries.len().saturating_sub(lost));
         if restored {
             self.incarnation = Incarnation(self.incarnation.0 + 1);
         } else {

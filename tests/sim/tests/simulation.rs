@@ -6,7 +6,10 @@ use dormer_sim::{Options, report, run};
 fn seeds() -> (u64, u64) {
     let text = std::env::var("DORMER_SEEDS").unwrap_or_else(|_| "0..10000".to_owned());
     let (from, to) = text.split_once("..").expect("DORMER_SEEDS=FROM..TO");
-    (from.parse().expect("a number"), to.parse().expect("a number"))
+    (
+        from.parse().expect("a number"),
+        to.parse().expect("a number"),
+    )
 }
 
 #[test]

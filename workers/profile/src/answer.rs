@@ -49,12 +49,18 @@ impl Answer {
         self.failure.is_none()
             && self.reboot == Reboot::None
             && self.missing_files.is_empty()
-            && self.items.iter().all(|i| matches!(i.state, ItemState::Ok | ItemState::Changed))
+            && self
+                .items
+                .iter()
+                .all(|i| matches!(i.state, ItemState::Ok | ItemState::Changed))
     }
 
     /// Ids of items that `plan` found different.
     pub fn differing(&self) -> impl Iterator<Item = &str> {
-        self.items.iter().filter(|i| i.state == ItemState::Differs).map(|i| i.id.as_str())
+        self.items
+            .iter()
+            .filter(|i| i.state == ItemState::Differs)
+            .map(|i| i.id.as_str())
     }
 }
 

@@ -23,7 +23,10 @@ pub fn layer(name: &str) -> Result<Layer, Problems> {
         "openshift" => Layer::parse("openshift (built in)", OPENSHIFT),
         "upstream" => Layer::parse("upstream (built in)", UPSTREAM),
         other => {
-            let reason = format!("no profile is named {other}; there are {}", NAMES.join(", "));
+            let reason = format!(
+                "no profile is named {other}; there are {}",
+                NAMES.join(", ")
+            );
             Err(Problems::one("profile", reason))
         }
     }
@@ -33,7 +36,9 @@ pub fn layer(name: &str) -> Result<Layer, Problems> {
 #[must_use]
 pub fn openshift() -> Profile {
     // The tests render it: what is built in can be read.
-    layer("openshift").and_then(|layer| stack(&[layer])).unwrap_or_default()
+    layer("openshift")
+        .and_then(|layer| stack(&[layer]))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -32,7 +32,10 @@ pub fn check(profile: &Profile) -> Result<(), Problems> {
 }
 
 fn sections(profile: &Profile) -> [(Section, &SectionSpec); 2] {
-    [(Section::Host, &profile.host), (Section::Node, &profile.node)]
+    [
+        (Section::Host, &profile.host),
+        (Section::Node, &profile.node),
+    ]
 }
 
 /// Every text of a section: does it name what there is, where there is it?
@@ -79,7 +82,10 @@ impl Texts<'_> {
             return;
         }
         match known(name) {
-            None => found.push(Problem::new(place, format!("there is no variable `{name}`"))),
+            None => found.push(Problem::new(
+                place,
+                format!("there is no variable `{name}`"),
+            )),
             Some(known) if known.from == Section::Node && self.section == Section::Host => {
                 let reason = format!("`{name}` is known in the node section only");
                 found.push(Problem::new(place, reason));
@@ -91,7 +97,10 @@ impl Texts<'_> {
 
 /// The profile's own variables: known names only, and no circle.
 fn own_variables(profile: &Profile, found: &mut Vec<Problem>) {
-    let texts = Texts { profile, section: Section::Node };
+    let texts = Texts {
+        profile,
+        section: Section::Node,
+    };
     let mut uses: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, text) in &profile.variables {
         let place = format!("variables.{name}");
@@ -99,10 +108,13 @@ fn own_variables(profile: &Profile, found: &mut Vec<Problem>) {
             found.push(Problem::new(&place, "dormer itself sets this one"));
         }
         texts.text(text, &place, found);
-        let named = pieces(text).unwrap_or_default().into_iter().filter_map(|piece| match piece {
-            Piece::Variable(other) => Some(other),
-            Piece::Text(_) | Piece::Secret(_) => None,
-        });
+        let named = pieces(text)
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|piece| match piece {
+                Piece::Variable(other) => Some(other),
+                Piece::Text(_) | Piece::Secret(_) => None,
+            });
         uses.insert(name, named.collect());
     }
     if let Some(circle) = circle(&uses) {
@@ -115,7 +127,9 @@ fn service_circles(profile: &Profile, found: &mut Vec<Problem>) {
     let mut uses: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (_, spec) in sections(profile) {
         for (name, service) in &spec.services {
-            uses.entry(name).or_default().extend(service.depends.iter().map(String::as_str));
+            uses.entry(name)
+                .or_default()
+                .extend(service.depends.iter().map(String::as_str));
         }
     }
     if let Some(circle) = circle(&uses) {
@@ -139,13 +153,16 @@ fn circle(uses: &BTreeMap<&str, Vec<&str>>) -> Option<String> {
         }
         path.push(name);
         let others = uses.get(name).into_iter().flatten();
-        let found = others.into_iter().find_map(|other| visit(other, uses, path, done));
+        let found = others
+            .into_iter()
+            .find_map(|other| visit(other, uses, path, done));
         path.pop();
         done.push(name);
         found
     }
     let mut done = Vec::new();
-    uses.keys().find_map(|name| visit(name, uses, &mut Vec::new(), &mut done))
+    uses.keys()
+        .find_map(|name| visit(name, uses, &mut Vec::new(), &mut done))
 }
 
 /// What an entry must have, whatever its values are.
@@ -163,7 +180,15 @@ fn shapes(section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
             wrong(format!("network.files.{path}"), reason);
         }
     }
-    for (name, ServiceSpec { command, start_timeout_ms, .. }) in &spec.services {
+    for (
+        name,
+        ServiceSpec {
+            command,
+            start_timeout_ms,
+            ..
+        },
+    ) in &spec.services
+    {
         if command.is_empty() {
             wrong(format!("services.{name}"), "has no command");
         }
@@ -173,7 +198,10 @@ fn shapes(section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
     }
     for (name, EvidenceSpec { service, http, .. }) in &spec.evidence {
         if service.is_empty() == http.is_empty() {
-            wrong(format!("evidence.{name}"), "has to have either `service` or `http`");
+            wrong(
+                format!("evidence.{name}"),
+                "has to have either `service` or `http`",
+            );
         }
     }
     for (name, rule) in &spec.firewall {
@@ -184,9 +212,16 @@ fn shapes(section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
     if !spec.mirrors.is_empty() && spec.mirrors_folder.is_empty() {
         wrong("mirrors_folder".into(), "is empty, but there are mirrors");
     }
-    for (name, service) in spec.services.iter().filter(|(_, service)| service.needs_network) {
+    for (name, service) in spec
+        .services
+        .iter()
+        .filter(|(_, service)| service.needs_network)
+    {
         if spec.network.is_none() && service.needs_network {
-            wrong(format!("services.{name}.needs_network"), "the section has no network");
+            wrong(
+                format!("services.{name}.needs_network"),
+                "the section has no network",
+            );
         }
     }
 }
@@ -202,7 +237,10 @@ fn users(profile: &Profile, section: &str, spec: &SectionSpec, found: &mut Vec<P
     let own = spec.files.iter().map(|file| ("files", file));
     for (place, (path, file)) in own.chain(network.map(|file| ("network.files", file))) {
         for user in &file.users {
-            if !sections(profile).iter().any(|(_, spec)| spec.services.contains_key(user)) {
+            if !sections(profile)
+                .iter()
+                .any(|(_, spec)| spec.services.contains_key(user))
+            {
                 let place = format!("{section}.{place}.{path}.users");
                 found.push(Problem::new(place, format!("there is no service `{user}`")));
             }
@@ -242,22 +280,40 @@ mod tests {
     #[test]
     fn a_mistake_is_told_with_place_and_reason() {
         let table = [
-            ("host: {hostname: '${NOPE}'}", "host.hostname: there is no variable `NOPE`"),
-            ("host: {hostname: '${NODE_NAME}'}", "`NODE_NAME` is known in the node section only"),
-            ("host: {directories: {'C:\\${X}': {}}}", "there is no variable `X`"),
+            (
+                "host: {hostname: '${NOPE}'}",
+                "host.hostname: there is no variable `NOPE`",
+            ),
+            (
+                "host: {hostname: '${NODE_NAME}'}",
+                "`NODE_NAME` is known in the node section only",
+            ),
+            (
+                "host: {directories: {'C:\\${X}': {}}}",
+                "there is no variable `X`",
+            ),
             (
                 "host: {routes: {1.1.1.1/32: {when: {set: X}}}}",
                 "when.set: there is no variable `X`",
             ),
             ("host: {hostname: 'a${b'}", "`${` without `}`"),
-            ("variables: {A: '${B}', B: '${A}'}", "variables: A → B → A is a circle"),
-            ("variables: {NODE_IP: x}", "variables.NODE_IP: dormer itself sets this one"),
+            (
+                "variables: {A: '${B}', B: '${A}'}",
+                "variables: A → B → A is a circle",
+            ),
+            (
+                "variables: {NODE_IP: x}",
+                "variables.NODE_IP: dormer itself sets this one",
+            ),
             (
                 "{host: {services: {a: {command: [x], depends: [b]}}}, \
                  node: {services: {b: {command: [x], depends: [a]}}}}",
                 "services: a → b → a is a circle",
             ),
-            ("host: {files: {'C:\\a': {}}}", "files.C:\\a: has to have either"),
+            (
+                "host: {files: {'C:\\a': {}}}",
+                "files.C:\\a: has to have either",
+            ),
             (
                 "host: {files: {'C:\\a': {content: x, users: [k]}}}",
                 "users: there is no service `k`",
@@ -271,15 +327,33 @@ mod tests {
                 "host: {directories: {'C:\\a\\': {}}, files: {'C:\\a': {content: x}}}",
                 "host.files.C:\\a: is the same path as host.directories.C:\\a\\",
             ),
-            ("host: {services: {a: {}}}", "host.services.a: has no command"),
-            ("host: {services: {a: {command: [x], needs_network: true}}}", "has no network"),
-            ("host: {firewall: {a: {}}}", "host.firewall.a.port: names no port"),
-            ("host: {evidence: {a: {}}}", "host.evidence.a: has to have either"),
-            ("host: {mirrors: {quay.io: {}}}", "host.mirrors_folder: is empty"),
+            (
+                "host: {services: {a: {}}}",
+                "host.services.a: has no command",
+            ),
+            (
+                "host: {services: {a: {command: [x], needs_network: true}}}",
+                "has no network",
+            ),
+            (
+                "host: {firewall: {a: {}}}",
+                "host.firewall.a.port: names no port",
+            ),
+            (
+                "host: {evidence: {a: {}}}",
+                "host.evidence.a: has to have either",
+            ),
+            (
+                "host: {mirrors: {quay.io: {}}}",
+                "host.mirrors_folder: is empty",
+            ),
         ];
         for (yaml, wanted) in table {
             let told = problems(yaml);
-            assert!(told.contains(wanted), "{yaml}\ntold: {told}\nwanted: {wanted}");
+            assert!(
+                told.contains(wanted),
+                "{yaml}\ntold: {told}\nwanted: {wanted}"
+            );
         }
     }
 

@@ -43,7 +43,9 @@ fn streams(document: &str, found: &mut String) {
     let mut rest = document;
     while let Some(at) = rest.find(OPEN) {
         let inside = &rest[at + OPEN.len()..];
-        let Some((stream, body)) = inside.split_once("\">") else { return };
+        let Some((stream, body)) = inside.split_once("\">") else {
+            return;
+        };
         let end = body.find("</S>").unwrap_or(body.len());
         if !stream.eq_ignore_ascii_case("progress") {
             found.push_str(&unescaped(&body[..end]));
@@ -64,7 +66,9 @@ fn unescaped(text: &str) -> String {
     let mut rest: &str = &text;
     while let Some(at) = rest.find("_x") {
         units.extend(rest[..at].encode_utf16());
-        let hex = rest.get(at + 2..at + 6).filter(|_| rest.as_bytes().get(at + 6) == Some(&b'_'));
+        let hex = rest
+            .get(at + 2..at + 6)
+            .filter(|_| rest.as_bytes().get(at + 6) == Some(&b'_'));
         match hex.and_then(|hex| u16::from_str_radix(hex, 16).ok()) {
             Some(unit) => {
                 units.push(unit);
@@ -82,7 +86,10 @@ fn unescaped(text: &str) -> String {
 
 /// Lines without trailing space, none of them empty, and not too much of it all.
 fn tidy(text: &str) -> String {
-    let lines = text.split(['\n', '\r']).map(str::trim_end).filter(|line| !line.is_empty());
+    let lines = text
+        .split(['\n', '\r'])
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty());
     let whole = lines.collect::<Vec<_>>().join("\n");
     match whole.char_indices().nth(READABLE_CHARS_MAX) {
         Some((at, _)) => whole[..at].to_owned(),
@@ -109,8 +116,14 @@ mod tests {
                 format!("{MARK}\r\n{OBJS}{PROGRESS}{error}</Objs>"),
                 "Access to <C:\\k> is denied.\nAt line:1",
             ),
-            (format!("before\r\n{MARK}\r\n{OBJS}</Objs>after"), "before\nafter"),
-            (format!("{MARK}\r\n{OBJS}<S S=\"Error\">cut in the mid"), "cut in the mid"),
+            (
+                format!("before\r\n{MARK}\r\n{OBJS}</Objs>after"),
+                "before\nafter",
+            ),
+            (
+                format!("{MARK}\r\n{OBJS}<S S=\"Error\">cut in the mid"),
+                "cut in the mid",
+            ),
             (format!("{MARK}\r\nno XML at all"), "no XML at all"),
             (
                 format!(

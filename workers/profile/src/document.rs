@@ -167,9 +167,12 @@ impl Document {
     /// Files that `apply` takes from the staging folder: destination, staged name, size.
     pub fn staged_files(&self) -> impl Iterator<Item = (&str, &str, u64)> {
         self.items.iter().filter_map(|item| match &item.what {
-            What::File(File { path, size, source: FileSource::Staged { name }, .. }) => {
-                Some((path.as_str(), name.as_str(), *size))
-            }
+            What::File(File {
+                path,
+                size,
+                source: FileSource::Staged { name },
+                ..
+            }) => Some((path.as_str(), name.as_str(), *size)),
             _ => None,
         })
     }

@@ -47,7 +47,11 @@ pub fn between(from: &Document, to: &Document) -> Vec<Difference> {
             Some(before) if before.what == item.what => return None,
             Some(before) => fields(&before.what, &item.what),
         };
-        Some(Difference { id: item.id.clone(), change: item.change, detail })
+        Some(Difference {
+            id: item.id.clone(),
+            change: item.change,
+            detail,
+        })
     });
     differs.collect()
 }
@@ -59,7 +63,9 @@ fn fields(from: &What, to: &What) -> String {
         _ => serde_json::Map::new(),
     };
     let (from, to) = (object(from), object(to));
-    let differs = to.iter().filter(|(name, value)| from.get(*name) != Some(value));
+    let differs = to
+        .iter()
+        .filter(|(name, value)| from.get(*name) != Some(value));
     let names: Vec<&str> = differs.map(|(name, _)| name.as_str()).collect();
     // Content and its digest change together; people care for one of them.
     if names.contains(&"sha256") {
@@ -86,8 +92,15 @@ mod tests {
     };
 
     fn item(id: &str, change: ChangeClass) -> Item {
-        let what = What::Directory(Directory { path: r"C:\k".into(), keep: false });
-        Item { id: id.into(), change, what }
+        let what = What::Directory(Directory {
+            path: r"C:\k".into(),
+            keep: false,
+        });
+        Item {
+            id: id.into(),
+            change,
+            what,
+        }
     }
 
     fn answer(states: &[(&str, ItemState)]) -> Answer {
@@ -121,11 +134,16 @@ mod tests {
         };
         let mut kept = item("b", ChangeClass::Drain);
         let from = document(vec![item("a", ChangeClass::Live), kept.clone()]);
-        kept.what = What::Directory(Directory { path: r"C:\k".into(), keep: true });
+        kept.what = What::Directory(Directory {
+            path: r"C:\k".into(),
+            keep: true,
+        });
         let to = document(vec![kept, item("c", ChangeClass::Restart)]);
         let found = between(&from, &to);
-        let told: Vec<_> =
-            found.iter().map(|one| (one.id.as_str(), one.change, one.detail.as_str())).collect();
+        let told: Vec<_> = found
+            .iter()
+            .map(|one| (one.id.as_str(), one.change, one.detail.as_str()))
+            .collect();
         assert_eq!(
             told,
             [
@@ -145,13 +163,24 @@ mod tests {
             item("c", ChangeClass::Restart),
         ];
         let (schema, section) = (DOCUMENT_SCHEMA, Section::Host);
-        let document = Document { schema, section, version: "v".into(), items };
+        let document = Document {
+            schema,
+            section,
+            version: "v".into(),
+            items,
+        };
         type Case<'a> = (&'a [(&'a str, ItemState)], Option<ChangeClass>);
         let table: [Case<'_>; 5] = [
             (&[("a", Ok), ("b", Ok), ("c", Ok)], None),
             (&[("a", Differs), ("b", Ok)], Some(ChangeClass::Live)),
-            (&[("a", Differs), ("c", Differs)], Some(ChangeClass::Restart)),
-            (&[("a", Differs), ("b", Differs), ("c", Differs)], Some(ChangeClass::Drain)),
+            (
+                &[("a", Differs), ("c", Differs)],
+                Some(ChangeClass::Restart),
+            ),
+            (
+                &[("a", Differs), ("b", Differs), ("c", Differs)],
+                Some(ChangeClass::Drain),
+            ),
             (&[("other", Differs)], Some(ChangeClass::Replace)),
         ];
         for (states, wanted) in table {

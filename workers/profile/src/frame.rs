@@ -48,14 +48,21 @@ pub fn write(answer: &Answer) -> Vec<u8> {
     let json = serde_json::to_string(answer).unwrap_or_default();
     let body = STANDARD.encode(crate::text::ascii_json(&json));
     let check = check(body.as_bytes());
-    format!("\r\n{FRAME_MARK} {} {} {body} {check}\r\n", answer.task, answer.attempt).into_bytes()
+    format!(
+        "\r\n{FRAME_MARK} {} {} {body} {check}\r\n",
+        answer.task, answer.attempt
+    )
+    .into_bytes()
 }
 
 /// Finds the answer of one attempt of one task; the last one, should there be several.
 pub fn extract(stdout: &[u8], task: &str, attempt: u32) -> Result<Answer, FrameError> {
     let start = stdout.len().saturating_sub(OUTPUT_BYTES_MAX);
-    let text: Vec<u8> =
-        stdout[start..].iter().copied().filter(|b| !matches!(b, b'\r' | b'\n' | 0)).collect();
+    let text: Vec<u8> = stdout[start..]
+        .iter()
+        .copied()
+        .filter(|b| !matches!(b, b'\r' | b'\n' | 0))
+        .collect();
     let mut best = Err(FrameError::Missing);
     for at in marks(&text) {
         let found = read(&text[at..], task, attempt);
@@ -96,7 +103,10 @@ fn read(text: &[u8], task: &str, attempt: u32) -> Result<Answer, FrameError> {
         return Err(FrameError::Damaged);
     }
     if (found_task, found_attempt) != (task, attempt) {
-        return Err(FrameError::OtherCall { task: found_task.to_owned(), attempt: found_attempt });
+        return Err(FrameError::OtherCall {
+            task: found_task.to_owned(),
+            attempt: found_attempt,
+        });
     }
     decode(body, task, attempt)
 }
@@ -105,17 +115,28 @@ fn decode(body: &[u8], task: &str, attempt: u32) -> Result<Answer, FrameError> {
     let json = STANDARD.decode(body).map_err(|_| FrameError::Damaged)?;
     let unreadable = |why: String| FrameError::Unreadable(why);
     if json.len() > ANSWER_BYTES_MAX {
-        return Err(unreadable(format!("{} bytes, at most {ANSWER_BYTES_MAX}", json.len())));
+        return Err(unreadable(format!(
+            "{} bytes, at most {ANSWER_BYTES_MAX}",
+            json.len()
+        )));
     }
     let value: serde_json::Value =
         serde_json::from_slice(&json).map_err(|e| unreadable(e.to_string()))?;
-    let schema = value.get("schema").and_then(serde_json::Value::as_u64).unwrap_or(0);
+    let schema = value
+        .get("schema")
+        .and_then(serde_json::Value::as_u64)
+        .unwrap_or(0);
     if schema != u64::from(DOCUMENT_SCHEMA) {
-        return Err(FrameError::Schema(u32::try_from(schema).unwrap_or(u32::MAX)));
+        return Err(FrameError::Schema(
+            u32::try_from(schema).unwrap_or(u32::MAX),
+        ));
     }
     let answer: Answer = serde_json::from_value(value).map_err(|e| unreadable(e.to_string()))?;
     if answer.task != task || answer.attempt != attempt {
-        return Err(FrameError::OtherCall { task: answer.task, attempt: answer.attempt });
+        return Err(FrameError::OtherCall {
+            task: answer.task,
+            attempt: answer.attempt,
+        });
     }
     Ok(answer)
 }
@@ -141,7 +162,10 @@ mod tests {
             attempt: 2,
             mode: Mode::Plan,
             script: "ab".repeat(32),
-            facts: Facts { product: "Windows Server 2022 Größe".into(), ..Facts::default() },
+            facts: Facts {
+                product: "Windows Server 2022 Größe".into(),
+                ..Facts::default()
+            },
             items: Vec::new(),
             missing_files: Vec::new(),
             reboot: Reboot::None,
@@ -157,19 +181,34 @@ mod tests {
     #[test]
     fn the_answer_is_found_amid_every_noise() {
         let line = write(&answer());
-        let wrapped: Vec<u8> =
-            line.trim_ascii().chunks(80).flat_map(|c| [c, b"\r\n"].concat()).collect();
+        let wrapped: Vec<u8> = line
+            .trim_ascii()
+            .chunks(80)
+            .flat_map(|c| [c, b"\r\n"].concat())
+            .collect();
         let utf16: Vec<u8> = line.iter().flat_map(|b| [*b, 0]).collect();
         let progress: &[u8] =
             b"#< CLIXML\r\n<Objs Version=\"1.1.0.1\"><Obj S=\"progress\"/></Objs>";
         let table: [(&str, Vec<u8>); 7] = [
             ("nothing else", line.clone()),
-            ("a profile that prints", [b"Loading personal profile...\r\n", &line[..]].concat()),
-            ("CLIXML before and after", [progress, &line, progress].concat()),
-            ("code page 850", [b"Gr\x94\xE1e \x81berpr\x81ft\r\n\xff\xfe", &line[..]].concat()),
+            (
+                "a profile that prints",
+                [b"Loading personal profile...\r\n", &line[..]].concat(),
+            ),
+            (
+                "CLIXML before and after",
+                [progress, &line, progress].concat(),
+            ),
+            (
+                "code page 850",
+                [b"Gr\x94\xE1e \x81berpr\x81ft\r\n\xff\xfe", &line[..]].concat(),
+            ),
             ("a console of 80 columns", wrapped),
             ("UTF-16", utf16),
-            ("text right after the line", [line.trim_ascii(), b"PS C:\\>"].concat()),
+            (
+                "text right after the line",
+                [line.trim_ascii(), b"PS C:\\>"].concat(),
+            ),
         ];
         for (noise, stdout) in table {
             assert_eq!(found(&stdout), Ok(answer()), "{noise}");
@@ -185,18 +224,33 @@ mod tests {
         let mut changed = line.clone();
         changed[60] ^= 1;
         assert_eq!(found(&changed), Err(FrameError::Damaged));
-        let other = write(&Answer { attempt: 1, ..answer() });
-        let wanted = FrameError::OtherCall { task: TASK.into(), attempt: 1 };
+        let other = write(&Answer {
+            attempt: 1,
+            ..answer()
+        });
+        let wanted = FrameError::OtherCall {
+            task: TASK.into(),
+            attempt: 1,
+        };
         assert_eq!(found(&other), Err(wanted));
-        let newer = write(&Answer { schema: 2, ..answer() });
+        let newer = write(&Answer {
+            schema: 2,
+            ..answer()
+        });
         assert_eq!(found(&newer), Err(FrameError::Schema(2)));
     }
 
     #[test]
     fn ours_is_found_beside_others_and_the_last_one_counts() {
-        let other = write(&Answer { attempt: 1, ..answer() });
+        let other = write(&Answer {
+            attempt: 1,
+            ..answer()
+        });
         let first = write(&answer());
-        let last = write(&Answer { took_ms: 99, ..answer() });
+        let last = write(&Answer {
+            took_ms: 99,
+            ..answer()
+        });
         let stdout = [&other[..], &first, b"DORMER1 cut", &last, &other].concat();
         assert_eq!(found(&stdout).map(|a| a.took_ms), Ok(99));
     }

@@ -30,26 +30,41 @@ pub struct KubeletFacts {
 /// # Errors
 /// It has no kubelet, or a file in it cannot be read: a sentence.
 pub fn kubelet_facts(config: &Value) -> Result<KubeletFacts, String> {
-    let units = config["systemd"]["units"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let units = config["systemd"]["units"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let unit = units.iter().find(|unit| unit["name"] == "kubelet.service");
-    let unit = unit.and_then(|unit| unit["contents"].as_str()).ok_or("has no kubelet.service")?;
+    let unit = unit
+        .and_then(|unit| unit["contents"].as_str())
+        .ok_or("has no kubelet.service")?;
     let words = command(unit).ok_or("its kubelet.service has no ExecStart")?;
     let flag = |name: &str| {
-        let value = words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        let value = words
+            .iter()
+            .find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
         value.filter(|value| !value.is_empty()).map(str::to_owned)
     };
     let cloud_config = match flag("--cloud-config") {
         Some(_) => file(config, CLOUD_CONFIG)?,
         None => None,
     };
-    let ecr_config = file(config, ECR_CONFIG)?.map(|text| for_windows(&text)).transpose()?;
+    let ecr_config = file(config, ECR_CONFIG)?
+        .map(|text| for_windows(&text))
+        .transpose()?;
     let cloud_provider = Some(flag("--cloud-provider").unwrap_or_default());
-    Ok(KubeletFacts { cloud_provider, cloud_config, ecr_config })
+    Ok(KubeletFacts {
+        cloud_provider,
+        cloud_config,
+        ecr_config,
+    })
 }
 
 /// The words of a unit's command: `ExecStart=` up to the end of the line that no `\` continues.
 fn command(unit: &str) -> Option<Vec<&str>> {
-    let mut lines = unit.lines().skip_while(|line| !line.trim_start().starts_with("ExecStart="));
+    let mut lines = unit
+        .lines()
+        .skip_while(|line| !line.trim_start().starts_with("ExecStart="));
     let mut words = Vec::new();
     let first = lines.next()?.trim_start().strip_prefix("ExecStart=")?;
     let mut line = first;
@@ -62,23 +77,36 @@ fn command(unit: &str) -> Option<Vec<&str>> {
         if !goes_on {
             return Some(words);
         }
-        let Some(next) = lines.next() else { return Some(words) };
+        let Some(next) = lines.next() else {
+            return Some(words);
+        };
         line = next;
     }
 }
 
 /// The content of one of its files; `None`: there is no such file.
 fn file(config: &Value, path: &str) -> Result<Option<String>, String> {
-    let files = config["storage"]["files"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let Some(found) = files.iter().find(|file| file["path"] == path) else { return Ok(None) };
+    let files = config["storage"]["files"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let Some(found) = files.iter().find(|file| file["path"] == path) else {
+        return Ok(None);
+    };
     let contents = &found["contents"];
-    if contents["compression"].as_str().is_some_and(|how| !how.is_empty()) {
+    if contents["compression"]
+        .as_str()
+        .is_some_and(|how| !how.is_empty())
+    {
         return Err(format!("its {path} is compressed, which is not understood"));
     }
     let source = contents["source"].as_str().unwrap_or_default();
     let text = data_url(source).ok_or_else(|| format!("its {path} is no data URL of text"))?;
     if text.len() > FILE_BYTES_MAX {
-        return Err(format!("its {path} has {} bytes, at most {FILE_BYTES_MAX}", text.len()));
+        return Err(format!(
+            "its {path} has {} bytes, at most {FILE_BYTES_MAX}",
+            text.len()
+        ));
     }
     Ok(Some(text))
 }
@@ -91,7 +119,9 @@ fn data_url(url: &str) -> Option<String> {
         return String::from_utf8(plain).ok();
     }
     let lax = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
-    let decoded = GeneralPurpose::new(&base64::alphabet::STANDARD, lax).decode(plain).ok()?;
+    let decoded = GeneralPurpose::new(&base64::alphabet::STANDARD, lax)
+        .decode(plain)
+        .ok()?;
     String::from_utf8(decoded).ok()
 }
 
@@ -155,21 +185,33 @@ mod tests {
         use base64::engine::general_purpose::STANDARD;
         let files = [
             (CLOUD_CONFIG, "data:,%5Bglobal%5D%0Aa%3D1".to_owned()),
-            (ECR_CONFIG, format!("data:text/plain;charset=utf-8;base64,{}", STANDARD.encode(ECR))),
+            (
+                ECR_CONFIG,
+                format!(
+                    "data:text/plain;charset=utf-8;base64,{}",
+                    STANDARD.encode(ECR)
+                ),
+            ),
         ];
         let facts = kubelet_facts(&config(UNIT, &files)).expect("facts");
         assert_eq!(facts.cloud_provider.as_deref(), Some("external"));
         assert_eq!(facts.cloud_config.as_deref(), Some("[global]\na=1"));
         let ecr: Value = serde_json::from_str(&facts.ecr_config.expect("one")).expect("JSON");
         assert_eq!(ecr["providers"][0]["name"], "ecr-credential-provider.exe");
-        assert_eq!(ecr["providers"][0]["matchImages"][0], "*.dkr.ecr.*.amazonaws.com");
+        assert_eq!(
+            ecr["providers"][0]["matchImages"][0],
+            "*.dkr.ecr.*.amazonaws.com"
+        );
     }
 
     #[test]
     fn a_file_without_its_flag_is_nobodys() {
         let unit = "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider= --v=2\n";
         let files = [(CLOUD_CONFIG, "data:,x".to_owned())];
-        let none = KubeletFacts { cloud_provider: Some(String::new()), ..KubeletFacts::default() };
+        let none = KubeletFacts {
+            cloud_provider: Some(String::new()),
+            ..KubeletFacts::default()
+        };
         assert_eq!(kubelet_facts(&config(unit, &files)), Ok(none));
     }
 
@@ -178,9 +220,18 @@ mod tests {
         let table = [
             (json!({}), "has no kubelet.service"),
             (config("[Service]\n", &[]), "has no ExecStart"),
-            (config(UNIT, &[(CLOUD_CONFIG, "https://elsewhere".into())]), "no data URL"),
-            (config(UNIT, &[(CLOUD_CONFIG, "data:,%f".into())]), "no data URL"),
-            (config(UNIT, &[(ECR_CONFIG, "data:,x".into())]), "names no provider"),
+            (
+                config(UNIT, &[(CLOUD_CONFIG, "https://elsewhere".into())]),
+                "no data URL",
+            ),
+            (
+                config(UNIT, &[(CLOUD_CONFIG, "data:,%f".into())]),
+                "no data URL",
+            ),
+            (
+                config(UNIT, &[(ECR_CONFIG, "data:,x".into())]),
+                "names no provider",
+            ),
         ];
         for (config, wanted) in table {
             let told = kubelet_facts(&config).expect_err(wanted);

@@ -41,8 +41,14 @@ pub enum Mode {
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Self; 6] =
-        [Self::Probe, Self::Plan, Self::Apply, Self::Remove, Self::Reboot, Self::Adopt];
+    pub const ALL: [Self; 6] = [
+        Self::Probe,
+        Self::Plan,
+        Self::Apply,
+        Self::Remove,
+        Self::Reboot,
+        Self::Adopt,
+    ];
 
     /// The word on the command line and on the wire.
     pub const fn as_str(self) -> &'static str {
@@ -58,7 +64,10 @@ impl Mode {
 
     /// Whether the mode changes the host, and so needs a fence that is not too old.
     pub const fn changes(self) -> bool {
-        matches!(self, Self::Apply | Self::Remove | Self::Reboot | Self::Adopt)
+        matches!(
+            self,
+            Self::Apply | Self::Remove | Self::Reboot | Self::Adopt
+        )
     }
 
     /// Whether the mode reads a document.
@@ -177,7 +186,10 @@ pub fn command_line(call: &Call) -> Result<String, InvocationError> {
             line.push_str(&format!(" -DocumentText {}", URL_SAFE_NO_PAD.encode(bytes)));
         }
         None if call.mode.needs_document() => {
-            return Err(InvocationError::Malformed(format!("{} without a document", call.mode)));
+            return Err(InvocationError::Malformed(format!(
+                "{} without a document",
+                call.mode
+            )));
         }
         None => {}
     }
@@ -193,7 +205,10 @@ pub fn document_ref(section: Section, bytes: &[u8]) -> DocumentRef {
     if bytes.len() <= INLINE_BYTES_MAX {
         DocumentRef::Inline(bytes.to_vec())
     } else {
-        DocumentRef::Uploaded { section, sha256: crate::sha256_hex(bytes) }
+        DocumentRef::Uploaded {
+            section,
+            sha256: crate::sha256_hex(bytes),
+        }
     }
 }
 
@@ -232,17 +247,24 @@ fn parse_script(rest: &str) -> Option<Call> {
         return None;
     }
     let value = |name: &str| {
-        words.chunks_exact(2).find(|pair| pair[0] == name).map(|pair| pair[1].to_owned())
+        words
+            .chunks_exact(2)
+            .find(|pair| pair[0] == name)
+            .map(|pair| pair[1].to_owned())
     };
     let script = value("-ScriptHash")?;
     if value("-File")? != script_path(&script) {
         return None;
     }
-    let document = match (value("-Document"), value("-DocumentHash"), value("-DocumentText")) {
+    let document = match (
+        value("-Document"),
+        value("-DocumentHash"),
+        value("-DocumentText"),
+    ) {
         (Some(path), Some(sha256), None) => Some(uploaded(&path, sha256)?),
-        (None, None, Some(text)) => {
-            Some(DocumentRef::Inline(URL_SAFE_NO_PAD.decode(text.as_bytes()).ok()?))
-        }
+        (None, None, Some(text)) => Some(DocumentRef::Inline(
+            URL_SAFE_NO_PAD.decode(text.as_bytes()).ok()?,
+        )),
         (None, None, None) => None,
         _ => return None,
     };
@@ -286,7 +308,10 @@ mod tests {
             mode: Mode::Apply,
             task: "machine/8f1c2a9e-0b1d@17.0".into(),
             attempt: 2,
-            fence: Fence { generation: 3, seq: 17 },
+            fence: Fence {
+                generation: 3,
+                seq: 17,
+            },
             expected_boot_id: Some("42".into()),
             document: Some(DocumentRef::Uploaded {
                 section: Section::Host,
@@ -298,12 +323,20 @@ mod tests {
 
     #[test]
     fn a_line_says_what_was_meant() {
-        for document in [call().document, Some(DocumentRef::Inline(br#"{"schema":1}"#.to_vec()))] {
+        for document in [
+            call().document,
+            Some(DocumentRef::Inline(br#"{"schema":1}"#.to_vec())),
+        ] {
             let call = Call { document, ..call() };
             let line = command_line(&call).expect("a line");
             assert_eq!(parse(&line), Some(Invocation::Script(call)));
         }
-        let probe = Call { mode: Mode::Probe, document: None, expected_boot_id: None, ..call() };
+        let probe = Call {
+            mode: Mode::Probe,
+            document: None,
+            expected_boot_id: None,
+            ..call()
+        };
         let line = command_line(&probe).expect("a line");
         assert_eq!(parse(&line), Some(Invocation::Script(probe)));
     }
@@ -312,7 +345,8 @@ mod tests {
     fn no_shell_finds_anything_special_in_it() {
         let line = command_line(&call()).expect("a line");
         assert!(
-            line.chars().all(|c| c.is_ascii_alphanumeric() || " -.:\\/@_".contains(c)),
+            line.chars()
+                .all(|c| c.is_ascii_alphanumeric() || " -.:\\/@_".contains(c)),
             "{line}"
         );
         assert!(!line.ends_with('\\'));
@@ -320,8 +354,13 @@ mod tests {
 
     #[test]
     fn what_a_shell_would_treat_specially_is_refused() {
-        for task in ["a b", "a;b", "a&b", "a\"b", "a'b", "$x", "a`b", "-Mode", "", "a|b", "%OS%"] {
-            let line = command_line(&Call { task: task.into(), ..call() });
+        for task in [
+            "a b", "a;b", "a&b", "a\"b", "a'b", "$x", "a`b", "-Mode", "", "a|b", "%OS%",
+        ] {
+            let line = command_line(&Call {
+                task: task.into(),
+                ..call()
+            });
             assert_eq!(line, Err(InvocationError::Unsafe("the task")), "{task}");
         }
     }
@@ -329,20 +368,36 @@ mod tests {
     #[test]
     fn a_large_document_is_uploaded_and_a_long_line_refused() {
         let large = vec![b' '; INLINE_BYTES_MAX + 1];
-        assert!(matches!(document_ref(Section::Node, &large), DocumentRef::Uploaded { .. }));
+        assert!(matches!(
+            document_ref(Section::Node, &large),
+            DocumentRef::Uploaded { .. }
+        ));
         let fits = document_ref(Section::Node, &large[..INLINE_BYTES_MAX]);
         let longest_task = format!("m{}", "x".repeat(TASK_CHARS_MAX - 1));
-        let line = command_line(&Call { document: Some(fits), task: longest_task, ..call() });
+        let line = command_line(&Call {
+            document: Some(fits),
+            task: longest_task,
+            ..call()
+        });
         assert!(line.is_ok(), "{line:?}");
-        let too_long = Call { document: Some(DocumentRef::Inline(vec![b' '; 9_000])), ..call() };
-        assert!(matches!(command_line(&too_long), Err(InvocationError::TooLong(_))));
+        let too_long = Call {
+            document: Some(DocumentRef::Inline(vec![b' '; 9_000])),
+            ..call()
+        };
+        assert!(matches!(
+            command_line(&too_long),
+            Err(InvocationError::TooLong(_))
+        ));
     }
 
     #[test]
     fn other_command_lines_are_not_ours() {
-        for line in
-            ["", "whoami", "powershell.exe -Command Get-Help", &format!("{PREFIX} -File x.ps1")]
-        {
+        for line in [
+            "",
+            "whoami",
+            "powershell.exe -Command Get-Help",
+            &format!("{PREFIX} -File x.ps1"),
+        ] {
             assert_eq!(parse(line), None, "{line}");
         }
     }

@@ -29,25 +29,37 @@ impl Layer {
         let yaml = |e: serde_yaml_ng::Error| Problems::from_yaml(&e).below(name);
         let _: Profile = serde_yaml_ng::from_str(text).map_err(yaml)?;
         let value: Value = serde_yaml_ng::from_str(text).map_err(yaml)?;
-        Ok(Self { name: name.to_owned(), value })
+        Ok(Self {
+            name: name.to_owned(),
+            value,
+        })
     }
 
     /// A layer that dormer itself makes.
     pub(crate) fn from_value(name: &str, value: Value) -> Self {
-        Self { name: name.to_owned(), value }
+        Self {
+            name: name.to_owned(),
+            value,
+        }
     }
 
     /// A layered profile as a layer, so that more can lie on it.
     #[must_use]
     pub fn of(profile: &Profile) -> Self {
         let value = serde_json::to_value(profile).unwrap_or_default();
-        Self { name: profile.name.clone(), value }
+        Self {
+            name: profile.name.clone(),
+            value,
+        }
     }
 
     /// Whether it may lie on that profile: a layer with a `name` is for the profile of that name only.
     #[must_use]
     pub fn fits(&self, profile: &str) -> bool {
-        self.value.get("name").and_then(Value::as_str).is_none_or(|name| name == profile)
+        self.value
+            .get("name")
+            .and_then(Value::as_str)
+            .is_none_or(|name| name == profile)
     }
 }
 

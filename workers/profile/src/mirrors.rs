@@ -45,7 +45,10 @@ impl Credentials {
     pub fn parse(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text)
             .map_err(|e| format!("is no JSON (line {}, column {})", e.line(), e.column()))?;
-        let auths = value.get("auths").and_then(Value::as_object).ok_or("has no `auths`")?;
+        let auths = value
+            .get("auths")
+            .and_then(Value::as_object)
+            .ok_or("has no `auths`")?;
         let entries = auths.iter().filter_map(|(place, entry)| {
             let place = place.trim_start_matches("https://").trim_end_matches('/');
             Some((place.to_owned(), basic(entry)?))
@@ -60,18 +63,29 @@ impl Credentials {
                 .strip_prefix(entry.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        self.0.keys().filter(above).max_by_key(|entry| entry.len()).map(String::as_str)
+        self.0
+            .keys()
+            .filter(above)
+            .max_by_key(|entry| entry.len())
+            .map(String::as_str)
     }
 
     /// Every one by the name of its secret, as `authorization` texts have it.
     pub fn secrets(&self) -> impl Iterator<Item = (String, &str)> {
-        self.0.iter().map(|(place, auth)| (secret_name(place), auth.as_str()))
+        self.0
+            .iter()
+            .map(|(place, auth)| (secret_name(place), auth.as_str()))
     }
 }
 
 /// User and password as the header `Authorization: Basic` has them.
 fn basic(entry: &Value) -> Option<Zeroizing<String>> {
-    let text = |key: &str| entry.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let text = |key: &str| {
+        entry
+            .get(key)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+    };
     if let Some(auth) = text("auth") {
         return Some(Zeroizing::new(auth.to_owned()));
     }
@@ -108,15 +122,18 @@ pub fn registries(
         for mirror in &entry.mirrors {
             match prefix(mirror.trim_end_matches('/'), path) {
                 Ok(place) => add(spec, &place, entry.tags, credentials),
-                Err(why) => {
-                    told.push(format!("the mirror {mirror} of {source} is left out: {why}"))
-                }
+                Err(why) => told.push(format!(
+                    "the mirror {mirror} of {source} is left out: {why}"
+                )),
             }
         }
         spec.blocked |= entry.never_source && !spec.mirrors.is_empty();
     }
     if entries.len() > MIRRORED_MAX {
-        told.push(format!("{} entries of mirror sets, {MIRRORED_MAX} are taken", entries.len()));
+        told.push(format!(
+            "{} entries of mirror sets, {MIRRORED_MAX} are taken",
+            entries.len()
+        ));
     }
     found.retain(|_, spec| !spec.mirrors.is_empty());
     (found, told)
@@ -136,7 +153,11 @@ fn add(spec: &mut MirrorSpec, place: &str, tags: bool, credentials: &Credentials
     let entry = credentials.entry(place);
     let authorization = entry.map(|entry| format!("Basic ${{secret:{}}}", secret_name(entry)));
     let authorization = authorization.unwrap_or_default();
-    spec.mirrors.push(Mirror { url, resolve_tags: tags, authorization });
+    spec.mirrors.push(Mirror {
+        url,
+        resolve_tags: tags,
+        authorization,
+    });
 }
 
 /// Why containerd on Windows has no folder for a source.
@@ -175,22 +196,46 @@ mod tests {
 
     fn of(source: &str, mirrors: &[&str]) -> Mirrored {
         let mirrors = mirrors.iter().map(|one| (*one).to_owned()).collect();
-        Mirrored { source: source.into(), mirrors, ..Mirrored::default() }
+        Mirrored {
+            source: source.into(),
+            mirrors,
+            ..Mirrored::default()
+        }
     }
 
     fn urls(entries: &[Mirrored]) -> Vec<String> {
         let (found, _) = registries(entries, &Credentials::default());
-        found.into_values().flat_map(|spec| spec.mirrors).map(|mirror| mirror.url).collect()
+        found
+            .into_values()
+            .flat_map(|spec| spec.mirrors)
+            .map(|mirror| mirror.url)
+            .collect()
     }
 
     #[test]
     fn what_source_and_mirror_share_is_cut_off() {
         let table = [
-            ("quay.io", "mirror.example:5000", Some("https://mirror.example:5000")),
-            ("quay.io", "mirror.example/quay", Some("https://mirror.example/v2/quay")),
-            ("mcr.example/oss/pause", "quay.io/me/oss/pause", Some("https://quay.io/v2/me")),
+            (
+                "quay.io",
+                "mirror.example:5000",
+                Some("https://mirror.example:5000"),
+            ),
+            (
+                "quay.io",
+                "mirror.example/quay",
+                Some("https://mirror.example/v2/quay"),
+            ),
+            (
+                "mcr.example/oss/pause",
+                "quay.io/me/oss/pause",
+                Some("https://quay.io/v2/me"),
+            ),
             ("mcr.example/oss", "quay.io/oss", Some("https://quay.io")),
-            ("mcr.example/oss", "mcr.example/oss", Some("https://mcr.example")),
+            (
+                "mcr.example/oss",
+                "mcr.example/oss",
+                Some("https://mcr.example"),
+            ),
             ("mcr.example/oss/pause", "quay.io/pause", None),
             ("mcr.example/oss", "quay.io/moss", None),
             ("*.example.com", "quay.io", None),
@@ -200,7 +245,11 @@ mod tests {
         ];
         for (source, mirror, wanted) in table {
             let entries = [of(source, &[mirror])];
-            assert_eq!(urls(&entries).first().map(String::as_str), wanted, "{source} {mirror}");
+            assert_eq!(
+                urls(&entries).first().map(String::as_str),
+                wanted,
+                "{source} {mirror}"
+            );
             let (_, told) = registries(&entries, &Credentials::default());
             assert_eq!(told.len(), usize::from(wanted.is_none()), "{told:?}");
         }
@@ -208,14 +257,23 @@ mod tests {
 
     #[test]
     fn sets_about_one_registry_are_one_file_and_mirrors_keep_their_order() {
-        let never =
-            Mirrored { never_source: true, ..of("quay.io/b", &["z.example/b", "a.example/b"]) };
-        let tags = Mirrored { tags: true, ..of("quay.io/a", &["a.example/a", "m.example/a"]) };
+        let never = Mirrored {
+            never_source: true,
+            ..of("quay.io/b", &["z.example/b", "a.example/b"])
+        };
+        let tags = Mirrored {
+            tags: true,
+            ..of("quay.io/a", &["a.example/a", "m.example/a"])
+        };
         let (found, told) = registries(&[never, tags], &Credentials::default());
         assert_eq!((found.len(), told.len()), (1, 0));
         let quay = &found["quay.io"];
         assert!(quay.blocked, "one of them says so");
-        let told: Vec<_> = quay.mirrors.iter().map(|m| (m.url.as_str(), m.resolve_tags)).collect();
+        let told: Vec<_> = quay
+            .mirrors
+            .iter()
+            .map(|m| (m.url.as_str(), m.resolve_tags))
+            .collect();
         let wanted = [
             ("https://z.example", false),
             ("https://a.example", true),
@@ -233,7 +291,10 @@ mod tests {
             let (found, _) = registries(&[of("quay.io", &[mirror])], &credentials);
             found["quay.io"].mirrors[0].authorization.clone()
         };
-        assert_eq!(authorization("m.example:5000"), "Basic ${secret:registry.m.example_5000}");
+        assert_eq!(
+            authorization("m.example:5000"),
+            "Basic ${secret:registry.m.example_5000}"
+        );
         assert_eq!(
             authorization("m.example:5000/team/x"),
             "Basic ${secret:registry.m.example_5000..team}"
@@ -246,7 +307,10 @@ mod tests {
         let secrets: BTreeMap<_, _> = credentials.secrets().collect();
         assert_eq!(secrets["registry.other.example"], "dTpw");
         assert!(!format!("{credentials:?}").contains("dTpw"));
-        assert_eq!(Credentials::parse("{").expect_err("no JSON"), "is no JSON (line 1, column 1)");
+        assert_eq!(
+            Credentials::parse("{").expect_err("no JSON"),
+            "is no JSON (line 1, column 1)"
+        );
         assert!(Credentials::parse("{}").is_err());
     }
 }

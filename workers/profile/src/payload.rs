@@ -73,7 +73,10 @@ impl Manifest {
         let mut found = Vec::new();
         check_version(&self.version, "version", &mut found);
         if minor(&self.kubelet).is_none() {
-            found.push(Problem::new("kubelet", format!("`{}` is not major.minor", self.kubelet)));
+            found.push(Problem::new(
+                "kubelet",
+                format!("`{}` is not major.minor", self.kubelet),
+            ));
         }
         if self.windows_builds.is_empty() {
             found.push(Problem::new("windows_builds", "names no Windows build"));
@@ -82,7 +85,10 @@ impl Manifest {
             check_version(version, &format!("may_follow[{n}]"), &mut found);
         }
         if self.may_follow.len() > MAY_FOLLOW_MAX {
-            let reason = format!("{} versions, at most {MAY_FOLLOW_MAX}", self.may_follow.len());
+            let reason = format!(
+                "{} versions, at most {MAY_FOLLOW_MAX}",
+                self.may_follow.len()
+            );
             found.push(Problem::new("may_follow", reason));
         }
         if self.files.len() > PAYLOAD_FILES_MAX {
@@ -134,8 +140,11 @@ impl Manifest {
     /// Name of its folder on the host: version and the first eight digits of the hash of its
     /// files, so that two builds of one version never share a folder.
     pub fn folder(&self) -> String {
-        let mut files: Vec<_> =
-            self.files.iter().map(|f| format!("{} {}\n", f.destination, f.sha256)).collect();
+        let mut files: Vec<_> = self
+            .files
+            .iter()
+            .map(|f| format!("{} {}\n", f.destination, f.sha256))
+            .collect();
         files.sort();
         let hash = crate::sha256_hex(files.concat().as_bytes());
         format!("{}-{}", self.version, &hash[..8])
@@ -154,7 +163,9 @@ impl Manifest {
 
     /// Whether it is for that Windows build and that platform.
     pub fn fits(&self, windows_build: &str, platform: &str) -> bool {
-        self.windows_builds.iter().any(|build| build == windows_build)
+        self.windows_builds
+            .iter()
+            .any(|build| build == windows_build)
             && (self.platforms.is_empty() || self.platforms.iter().any(|p| p == platform))
     }
 }
@@ -190,10 +201,16 @@ pub enum SkewError {
 /// Checks a kubelet against the minors of the oldest and the newest API server.
 pub fn check_skew(kubelet: u32, oldest: u32, newest: u32) -> Result<(), SkewError> {
     if kubelet > oldest {
-        return Err(SkewError::TooNew { kubelet, api_server: oldest });
+        return Err(SkewError::TooNew {
+            kubelet,
+            api_server: oldest,
+        });
     }
     if kubelet + KUBELET_SKEW_MAX < newest {
-        return Err(SkewError::TooOld { kubelet, api_server: newest });
+        return Err(SkewError::TooOld {
+            kubelet,
+            api_server: newest,
+        });
     }
     Ok(())
 }
@@ -206,9 +223,10 @@ impl PayloadFile {
             Ok((_, size)) if size != self.size => {
                 Some(format!("{size} bytes, the manifest says {}", self.size))
             }
-            Ok((sha256, _)) if sha256 != self.sha256 => {
-                Some(format!("SHA-256 {sha256}, the manifest says {}", self.sha256))
-            }
+            Ok((sha256, _)) if sha256 != self.sha256 => Some(format!(
+                "SHA-256 {sha256}, the manifest says {}",
+                self.sha256
+            )),
             Ok(_) => None,
         }
     }
@@ -219,21 +237,32 @@ impl PayloadFile {
         };
         let plain = |name: &str| {
             !name.is_empty()
-                && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+                && name
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
                 && !name.starts_with('.')
         };
         if !plain(&self.name) {
             problem("name", format!("`{}` is not a plain file name", self.name));
         }
         if !self.destination.split('\\').all(plain) {
-            let reason = format!("`{}` is not a path below the payload's folder", self.destination);
+            let reason = format!(
+                "`{}` is not a path below the payload's folder",
+                self.destination
+            );
             problem("destination", reason);
         }
         if !crate::is_sha256(&self.sha256) {
-            problem("sha256", format!("`{}` is not 64 lower-case hex digits", self.sha256));
+            problem(
+                "sha256",
+                format!("`{}` is not 64 lower-case hex digits", self.sha256),
+            );
         }
         if self.size == 0 || self.size > PAYLOAD_FILE_BYTES_MAX {
-            problem("size", format!("{} is not in 1..={PAYLOAD_FILE_BYTES_MAX}", self.size));
+            problem(
+                "size",
+                format!("{} is not in 1..={PAYLOAD_FILE_BYTES_MAX}", self.size),
+            );
         }
     }
 }

@@ -41,17 +41,38 @@ fn a_manifest_survives_yaml() {
 fn a_bad_manifest_is_refused_with_place_and_reason() {
     type Change = fn(&mut Manifest);
     let table: [(Change, &str); 9] = [
-        (|m| m.version = "eleven".into(), "version: `eleven` is not a version"),
-        (|m| m.kubelet = "36".into(), "kubelet: `36` is not major.minor"),
-        (|m| m.windows_builds.clear(), "windows_builds: names no Windows build"),
-        (|m| m.may_follow[0] = "..".into(), "may_follow[0]: `..` is not a version"),
-        (|m| m.files[1].name = "kubelet.exe".into(), "files[1].name: `kubelet.exe` is there twice"),
-        (|m| m.files[1].destination = "KUBELET.exe".into(), "files[1].destination: `KUBELET.exe`"),
+        (
+            |m| m.version = "eleven".into(),
+            "version: `eleven` is not a version",
+        ),
+        (
+            |m| m.kubelet = "36".into(),
+            "kubelet: `36` is not major.minor",
+        ),
+        (
+            |m| m.windows_builds.clear(),
+            "windows_builds: names no Windows build",
+        ),
+        (
+            |m| m.may_follow[0] = "..".into(),
+            "may_follow[0]: `..` is not a version",
+        ),
+        (
+            |m| m.files[1].name = "kubelet.exe".into(),
+            "files[1].name: `kubelet.exe` is there twice",
+        ),
+        (
+            |m| m.files[1].destination = "KUBELET.exe".into(),
+            "files[1].destination: `KUBELET.exe`",
+        ),
         (
             |m| m.files[0].destination = r"..\x".into(),
             "files[0].destination: `..\\x` is not a path",
         ),
-        (|m| m.files[0].sha256 = "AB".repeat(32), "files[0].sha256: `ABAB"),
+        (
+            |m| m.files[0].sha256 = "AB".repeat(32),
+            "files[0].sha256: `ABAB",
+        ),
         (|m| m.files[0].size = 0, "files[0].size: 0 is not in"),
     ];
     for (change, wanted) in table {
@@ -67,14 +88,29 @@ fn a_bad_manifest_is_refused_with_place_and_reason() {
 #[test]
 fn files_are_compared_with_the_manifest() {
     let manifest = manifest();
-    let good = Folder(vec![("kubelet.exe", "kubelet.exe"), ("containerd.exe", "containerd.exe")]);
+    let good = Folder(vec![
+        ("kubelet.exe", "kubelet.exe"),
+        ("containerd.exe", "containerd.exe"),
+    ]);
     assert_eq!(manifest.verify(&good), Ok(()));
     let bad = Folder(vec![("kubelet.exe", "KUBELET.EXE")]);
     let problems = manifest.verify(&bad).expect_err("two problems").to_string();
-    assert!(problems.contains("files.kubelet.exe: SHA-256"), "{problems}");
-    assert!(problems.contains("files.containerd.exe: not there"), "{problems}");
-    let short = Folder(vec![("kubelet.exe", "k"), ("containerd.exe", "containerd.exe")]);
-    let problems = manifest.verify(&short).expect_err("one problem").to_string();
+    assert!(
+        problems.contains("files.kubelet.exe: SHA-256"),
+        "{problems}"
+    );
+    assert!(
+        problems.contains("files.containerd.exe: not there"),
+        "{problems}"
+    );
+    let short = Folder(vec![
+        ("kubelet.exe", "k"),
+        ("containerd.exe", "containerd.exe"),
+    ]);
+    let problems = manifest
+        .verify(&short)
+        .expect_err("one problem")
+        .to_string();
     assert_eq!(problems, "files.kubelet.exe: 1 bytes, the manifest says 11");
 }
 
@@ -90,9 +126,15 @@ fn a_rollout_goes_along_an_edge_only() {
 fn a_kubelet_keeps_to_the_skew_policy() {
     assert_eq!(check_skew(36, 36, 37), Ok(()));
     assert_eq!(check_skew(34, 36, 37), Ok(()));
-    let new = SkewError::TooNew { kubelet: 37, api_server: 36 };
+    let new = SkewError::TooNew {
+        kubelet: 37,
+        api_server: 36,
+    };
     assert_eq!(check_skew(37, 36, 37), Err(new));
-    let old = SkewError::TooOld { kubelet: 33, api_server: 37 };
+    let old = SkewError::TooOld {
+        kubelet: 33,
+        api_server: 37,
+    };
     assert_eq!(check_skew(33, 36, 37), Err(old));
 }
 

@@ -1,8 +1,17 @@
 //! What the platform decides about a node, by the platform's name as profiles write it: lower case.
 
 /// Platforms that are known by name; any other is treated as `none`.
-pub const PLATFORMS: [&str; 9] =
-    ["aws", "azure", "gcp", "ibmcloud", "none", "nutanix", "openstack", "powervs", "vsphere"];
+pub const PLATFORMS: [&str; 9] = [
+    "aws",
+    "azure",
+    "gcp",
+    "ibmcloud",
+    "none",
+    "nutanix",
+    "openstack",
+    "powervs",
+    "vsphere",
+];
 
 /// Whether the computer has to bear its Machine's name (wmco.md §3.2).
 #[must_use]

@@ -17,7 +17,10 @@ pub struct Problem {
 impl Problem {
     /// A problem at a place.
     pub fn new(place: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { place: place.into(), reason: reason.into() }
+        Self {
+            place: place.into(),
+            reason: reason.into(),
+        }
     }
 }
 
@@ -35,7 +38,11 @@ impl Problems {
     /// Nothing wrong, or all of it ([`PROBLEMS_MAX`]).
     pub fn check(mut found: Vec<Problem>) -> Result<(), Self> {
         found.truncate(PROBLEMS_MAX);
-        if found.is_empty() { Ok(()) } else { Err(Self(found)) }
+        if found.is_empty() {
+            Ok(())
+        } else {
+            Err(Self(found))
+        }
     }
 
     /// One problem.

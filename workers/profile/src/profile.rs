@@ -126,7 +126,10 @@ pub struct FeatureSpec {
 
 impl Default for FeatureSpec {
     fn default() -> Self {
-        Self { when: When::default(), change: ChangeClass::Drain }
+        Self {
+            when: When::default(),
+            change: ChangeClass::Drain,
+        }
     }
 }
 
@@ -164,7 +167,11 @@ pub struct FirewallSpec {
 
 impl Default for FirewallSpec {
     fn default() -> Self {
-        Self { protocol: Protocol::Tcp, port: 0, when: When::default() }
+        Self {
+            protocol: Protocol::Tcp,
+            port: 0,
+            when: When::default(),
+        }
     }
 }
 
@@ -377,7 +384,10 @@ impl Profile {
     pub fn schema() -> Value {
         let mut schema = schemars::schema_for!(Profile).to_value();
         let maps = |value: &mut Value| {
-            if let Some(entry) = value.get_mut("additionalProperties").filter(|it| it.is_object()) {
+            if let Some(entry) = value
+                .get_mut("additionalProperties")
+                .filter(|it| it.is_object())
+            {
                 *entry = json!({"anyOf": [entry.take(), {"type": "null"}]});
             }
         };
@@ -403,5 +413,8 @@ where
     T: Deserialize<'de>,
 {
     let map = BTreeMap::<String, Option<T>>::deserialize(from)?;
-    Ok(map.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+    Ok(map
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect())
 }

@@ -111,7 +111,9 @@ impl Rendered {
     /// The payload file whose destination on the host is `path`.
     #[must_use]
     pub fn staged(&self, path: &str) -> Option<&Staged> {
-        self.payload.iter().find(|file| file.destination.eq_ignore_ascii_case(path))
+        self.payload
+            .iter()
+            .find(|file| file.destination.eq_ignore_ascii_case(path))
     }
 
     /// SHA-256 of what was rendered. Secrets are in it by their digest only, since inline content is.
@@ -144,8 +146,12 @@ pub fn render(inputs: &Inputs<'_>, section: Section, version: &str) -> Result<Re
         problems.push(Problem::new(section.as_str(), "nothing of it applies here"));
     }
     Problems::check(problems).map_err(|e| e.below(section.as_str()))?;
-    let document =
-        Document { schema: DOCUMENT_SCHEMA, section, version: version.to_owned(), items: found };
+    let document = Document {
+        schema: DOCUMENT_SCHEMA,
+        section,
+        version: version.to_owned(),
+        items: found,
+    };
     Ok(Rendered { document, payload })
 }
 

@@ -34,8 +34,10 @@ pub fn bootstrap_line(task: &str, attempt: u32) -> Result<String, InvocationErro
 /// Recognises the built-in probe; answers its task and attempt.
 pub(crate) fn parse_bootstrap(encoded: &str) -> Option<(String, u32)> {
     let bytes = STANDARD.decode(encoded).ok()?;
-    let units: Vec<u16> =
-        bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
+    let units: Vec<u16> = bytes
+        .chunks_exact(2)
+        .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
+        .collect();
     let text = String::from_utf16(&units).ok()?;
     let (first, rest) = text.split_once('\n')?;
     let (task, attempt) = first.strip_prefix("$t='")?.split_once("';$n=")?;
@@ -46,7 +48,9 @@ pub(crate) fn parse_bootstrap(encoded: &str) -> Option<(String, u32)> {
 /// Without comments, blank lines and indentation: a command line has little room.
 fn compact(script: &str) -> String {
     let lines = script.lines().map(str::trim);
-    let kept: Vec<&str> = lines.filter(|l| !l.is_empty() && !l.starts_with('#')).collect();
+    let kept: Vec<&str> = lines
+        .filter(|l| !l.is_empty() && !l.starts_with('#'))
+        .collect();
     kept.join("\n")
 }
 
@@ -57,9 +61,15 @@ mod tests {
 
     #[test]
     fn the_built_in_probe_fits_and_is_recognised() {
-        let task = format!("machine/{}@123456.0", "8f1c2a9e-0b1d-4c3e-9f60-7a1b2c3d4e5f");
+        let task = format!(
+            "machine/{}@123456.0",
+            "8f1c2a9e-0b1d-4c3e-9f60-7a1b2c3d4e5f"
+        );
         let line = bootstrap_line(&task, 3).expect("it fits");
-        assert_eq!(parse(&line), Some(Invocation::Bootstrap { task, attempt: 3 }));
+        assert_eq!(
+            parse(&line),
+            Some(Invocation::Bootstrap { task, attempt: 3 })
+        );
         assert!(bootstrap_line("a'b", 1).is_err());
     }
 }

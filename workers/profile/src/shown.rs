@@ -41,9 +41,17 @@ fn each_text(value: &Value, found: &mut impl FnMut(&str)) {
 pub fn readable(document: &Document) -> Value {
     let mut value = serde_json::to_value(document).unwrap_or_default();
     for item in value["items"].as_array_mut().into_iter().flatten() {
-        let Some(source) = item.get_mut("source").and_then(Value::as_object_mut) else { continue };
-        let bytes = source.get("base64").and_then(Value::as_str).map(|text| STANDARD.decode(text));
-        if let Some(text) = bytes.and_then(Result::ok).and_then(|b| String::from_utf8(b).ok()) {
+        let Some(source) = item.get_mut("source").and_then(Value::as_object_mut) else {
+            continue;
+        };
+        let bytes = source
+            .get("base64")
+            .and_then(Value::as_str)
+            .map(|text| STANDARD.decode(text));
+        if let Some(text) = bytes
+            .and_then(Result::ok)
+            .and_then(|b| String::from_utf8(b).ok())
+        {
             source.remove("base64");
             source.insert("text".into(), text.into());
         }
@@ -68,7 +76,11 @@ mod tests {
         let payload = Manifest::parse(EXAMPLE_PAYLOAD).expect("a payload");
         let variables = Values::example("aws").variables();
         let secrets = named_secrets(&profile, |name| name != "trusted-ca" && !name.contains("-"));
-        assert_eq!(secrets, Secrets::default(), "every secret of the profile has a dash");
+        assert_eq!(
+            secrets,
+            Secrets::default(),
+            "every secret of the profile has a dash"
+        );
         let secrets = named_secrets(&profile, |name| name == "api-ca" || name.contains("boot"));
         assert!(secrets.get("api-ca").is_some() && secrets.get("trusted-ca").is_none());
         let secrets = named_secrets(&profile, |name| {

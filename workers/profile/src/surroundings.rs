@@ -82,7 +82,10 @@ impl Surroundings {
     /// was no look before.
     #[must_use]
     pub fn with(&self, look: Look, first: bool) -> (Self, Vec<String>) {
-        let mut next = Self { unknown: Vec::new(), ..self.clone() };
+        let mut next = Self {
+            unknown: Vec::new(),
+            ..self.clone()
+        };
         let mut told = Vec::new();
         let lacked = |what: &str| first || self.unknown.iter().any(|known| known.starts_with(what));
         let mut refuse = |what: &str, why: String| {
@@ -125,7 +128,10 @@ impl Surroundings {
     /// What of it belongs into a version; `None`: it says nothing.
     #[must_use]
     pub fn digest(&self) -> Option<String> {
-        let plain = Self { unknown: Vec::new(), ..self.clone() };
+        let plain = Self {
+            unknown: Vec::new(),
+            ..self.clone()
+        };
         if plain == Self::default() {
             return None;
         }
@@ -139,7 +145,10 @@ impl Surroundings {
 
     fn used_credentials(&self) -> bool {
         let (found, _) = registries(&self.mirrors, &self.credentials);
-        found.values().flat_map(|spec| &spec.mirrors).any(|mirror| !mirror.authorization.is_empty())
+        found
+            .values()
+            .flat_map(|spec| &spec.mirrors)
+            .any(|mirror| !mirror.authorization.is_empty())
     }
 
     /// The layer that it puts between a built-in profile and the users' own.
@@ -147,7 +156,10 @@ impl Surroundings {
     pub fn layer(&self) -> Layer {
         let (found, _) = registries(&self.mirrors, &self.credentials);
         let mirrors = found.into_iter().collect();
-        let host = crate::profile::SectionSpec { mirrors, ..Default::default() };
+        let host = crate::profile::SectionSpec {
+            mirrors,
+            ..Default::default()
+        };
         // Only what it says: everything else is left to the layers below.
         let mirrors = serde_json::to_value(host.mirrors).unwrap_or_default();
         Layer::from_value("the cluster", json!({"host": {"mirrors": mirrors}}))
@@ -207,18 +219,31 @@ mod tests {
     use super::*;
 
     fn proxied() -> Look {
-        let proxy = Proxy { http: "http://proxy.example:3128".into(), ..Proxy::default() };
-        Look { proxy: Ok(proxy), ..Look::default() }
+        let proxy = Proxy {
+            http: "http://proxy.example:3128".into(),
+            ..Proxy::default()
+        };
+        Look {
+            proxy: Ok(proxy),
+            ..Look::default()
+        }
     }
 
     fn mirrored() -> Vec<Mirrored> {
         let mirrors = vec!["m.example".to_owned()];
-        vec![Mirrored { source: "quay.io".into(), mirrors, ..Mirrored::default() }]
+        vec![Mirrored {
+            source: "quay.io".into(),
+            mirrors,
+            ..Mirrored::default()
+        }]
     }
 
     fn pull_secret(revision: &str, auth: &str) -> (Revision, Credentials) {
         let text = format!(r#"{{"auths": {{"m.example": {{"auth": "{auth}"}}}}}}"#);
-        (Revision(revision.into()), Credentials::parse(&text).expect("a pull secret"))
+        (
+            Revision(revision.into()),
+            Credentials::parse(&text).expect("a pull secret"),
+        )
     }
 
     #[test]
@@ -234,9 +259,15 @@ mod tests {
     #[test]
     fn a_part_that_is_not_understood_stays_as_it_was() {
         let (good, _) = Surroundings::default().with(proxied(), true);
-        let wrong = Look { proxy: Err("no URL".into()), ..Look::default() };
+        let wrong = Look {
+            proxy: Err("no URL".into()),
+            ..Look::default()
+        };
         let (kept, told) = good.with(wrong.clone(), false);
-        assert_eq!((kept.digest(), told), (good.digest(), vec!["proxy: no URL".to_owned()]));
+        assert_eq!(
+            (kept.digest(), told),
+            (good.digest(), vec!["proxy: no URL".to_owned()])
+        );
         assert!(kept.unknown.is_empty());
         let (never, _) = Surroundings::default().with(wrong.clone(), true);
         assert_eq!(never.unknown, ["proxy: no URL"]);
@@ -248,18 +279,31 @@ mod tests {
     #[test]
     fn a_secret_is_in_the_version_by_its_revision_where_a_mirror_needs_it() {
         let with = |mirrors, secret| {
-            let look = Look { mirrors: Ok(mirrors), pull_secret: Ok(secret), ..Look::default() };
+            let look = Look {
+                mirrors: Ok(mirrors),
+                pull_secret: Ok(secret),
+                ..Look::default()
+            };
             Surroundings::default().with(look, true).0
         };
         let one = with(mirrored(), pull_secret("7", "b25l"));
-        assert_eq!(one.digest(), with(mirrored(), pull_secret("7", "dHdv")).digest());
-        assert_ne!(one.digest(), with(mirrored(), pull_secret("8", "b25l")).digest());
+        assert_eq!(
+            one.digest(),
+            with(mirrored(), pull_secret("7", "dHdv")).digest()
+        );
+        assert_ne!(
+            one.digest(),
+            with(mirrored(), pull_secret("8", "b25l")).digest()
+        );
         let mut secrets = Secrets::default();
         one.secrets("aws", &mut secrets);
         assert_eq!(secrets.get("registry.m.example"), Some("b25l"));
         assert!(!format!("{one:?}").contains("b25l"));
         let renewed = |revision: &str| {
-            let look = Look { exporter: Ok(Revision(revision.into())), ..Look::default() };
+            let look = Look {
+                exporter: Ok(Revision(revision.into())),
+                ..Look::default()
+            };
             Surroundings::default().with(look, true).0.digest()
         };
         assert_ne!(

@@ -11,10 +11,12 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
 
 /// `bytes` as lower-case hex digits.
 pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 /// Whether `text` is 64 lower-case hex digits.
@@ -55,6 +57,9 @@ mod tests {
         let json = serde_json::to_string("Größe 🙂").unwrap_or_default();
         let ascii = ascii_json(&json);
         assert!(ascii.is_ascii());
-        assert_eq!(serde_json::from_str::<String>(&ascii).ok().as_deref(), Some("Größe 🙂"));
+        assert_eq!(
+            serde_json::from_str::<String>(&ascii).ok().as_deref(),
+            Some("Größe 🙂")
+        );
     }
 }

@@ -20,7 +20,9 @@ pub struct KeyError;
 /// The key is not one line, or has characters that no key has.
 pub fn user_data(public_key: &str, platform: &str) -> Result<String, KeyError> {
     let mut words = public_key.split_whitespace();
-    let (Some(kind), Some(key)) = (words.next(), words.next()) else { return Err(KeyError) };
+    let (Some(kind), Some(key)) = (words.next(), words.next()) else {
+        return Err(KeyError);
+    };
     let plain = |c: char| c.is_ascii_alphanumeric() || "+/=-@.".contains(c);
     if public_key.trim().contains('\n') || !kind.chars().chain(key.chars()).all(plain) {
         return Err(KeyError);
@@ -48,10 +50,22 @@ mod tests {
         let of = |platform: &str| user_data(PUBLIC, platform).expect("user data");
         for platform in crate::platform::PLATFORMS {
             let text = of(platform);
-            assert_eq!(text.matches(&format!("'{PUBLIC}'")).count(), 1, "{platform}");
+            assert_eq!(
+                text.matches(&format!("'{PUBLIC}'")).count(),
+                1,
+                "{platform}"
+            );
             assert!(!text.contains(KEY) && text.is_ascii(), "{platform}");
-            assert_eq!(text.starts_with("<powershell>\n"), platform != "gcp", "{platform}");
-            assert_eq!(text.contains("<persist>true</persist>"), platform != "gcp", "{platform}");
+            assert_eq!(
+                text.starts_with("<powershell>\n"),
+                platform != "gcp",
+                "{platform}"
+            );
+            assert_eq!(
+                text.contains("<persist>true</persist>"),
+                platform != "gcp",
+                "{platform}"
+            );
             assert_eq!(text.contains("EC2Launch"), platform == "aws", "{platform}");
         }
         assert_eq!(of("vsphere"), of("none"));
@@ -59,7 +73,12 @@ mod tests {
 
     #[test]
     fn what_is_no_key_gets_no_user_data() {
-        for wrong in ["", "ssh-ed25519", "ssh-rsa AAA'; Remove-Item", "ssh-rsa A\nssh-rsa B"] {
+        for wrong in [
+            "",
+            "ssh-ed25519",
+            "ssh-rsa AAA'; Remove-Item",
+            "ssh-rsa A\nssh-rsa B",
+        ] {
             assert_eq!(user_data(wrong, "none"), Err(KeyError), "{wrong:?}");
         }
         let commented = user_data(&format!("{PUBLIC} me@home's"), "none").expect("user data");

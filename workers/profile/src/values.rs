@@ -116,7 +116,10 @@ impl Values {
             ("NODE_NAME", &self.node_name),
             ("HYBRID_OVERLAY_SUBNET", &self.subnet),
         ];
-        pairs.into_iter().map(|(name, value)| (name, value.as_str())).collect()
+        pairs
+            .into_iter()
+            .map(|(name, value)| (name, value.as_str()))
+            .collect()
     }
 }
 

@@ -19,26 +19,54 @@ pub struct Known {
 }
 
 const fn host(name: &'static str, meaning: &'static str) -> Known {
-    Known { name, from: Section::Host, optional: false, meaning }
+    Known {
+        name,
+        from: Section::Host,
+        optional: false,
+        meaning,
+    }
 }
 
 const fn maybe(name: &'static str, meaning: &'static str) -> Known {
-    Known { name, from: Section::Host, optional: true, meaning }
+    Known {
+        name,
+        from: Section::Host,
+        optional: true,
+        meaning,
+    }
 }
 
 /// Every built-in variable.
 pub const KNOWN: &[Known] = &[
-    host("API_SERVER_INTERNAL", "URL of the API server as nodes reach it"),
+    host(
+        "API_SERVER_INTERNAL",
+        "URL of the API server as nodes reach it",
+    ),
     host("CLUSTER_DNS", "address of the cluster's DNS"),
     host("CLUSTER_DOMAIN", "domain of the cluster, `cluster.local`"),
-    host("NODE_IP", "IPv4 of the interface that has the default route"),
-    host("PAYLOAD", "name of the payload's folder, its version and hash"),
+    host(
+        "NODE_IP",
+        "IPv4 of the interface that has the default route",
+    ),
+    host(
+        "PAYLOAD",
+        "name of the payload's folder, its version and hash",
+    ),
     host("PAYLOAD_DIR", "the payload's folder on the host"),
-    host("PLATFORM", "platform in lower case: aws, azure, gcp, vsphere, nutanix, none"),
+    host(
+        "PLATFORM",
+        "platform in lower case: aws, azure, gcp, vsphere, nutanix, none",
+    ),
     host("SERVICE_CIDR", "network of the cluster's services"),
     host("WINDOWS_BUILD", "Windows build, for example 10.0.20348"),
-    maybe("CLOUD_CONFIG", "path of the cloud configuration, where the platform has one"),
-    maybe("CLOUD_PROVIDER", "the kubelet's --cloud-provider, in practice `external`"),
+    maybe(
+        "CLOUD_CONFIG",
+        "path of the cloud configuration, where the platform has one",
+    ),
+    maybe(
+        "CLOUD_PROVIDER",
+        "the kubelet's --cloud-provider, in practice `external`",
+    ),
     maybe("HOSTNAME", "computer name that the host must have"),
     maybe("HOSTNAME_OVERRIDE", "the kubelet's --hostname-override"),
     maybe("HTTPS_PROXY", "the cluster's proxy"),
@@ -48,8 +76,16 @@ pub const KNOWN: &[Known] = &[
     maybe("LOG_FLUSH_INTERVAL", "kube-log-runner's -flush-interval"),
     maybe("NO_PROXY", "what is reached without the proxy"),
     maybe("POD_CIDR", "network of the cluster's pods"),
-    maybe("VXLAN_PORT", "UDP port of the hybrid overlay, where it is not the usual one"),
-    Known { name: "NODE_NAME", from: Section::Node, optional: false, meaning: "name of the Node" },
+    maybe(
+        "VXLAN_PORT",
+        "UDP port of the hybrid overlay, where it is not the usual one",
+    ),
+    Known {
+        name: "NODE_NAME",
+        from: Section::Node,
+        optional: false,
+        meaning: "name of the Node",
+    },
     Known {
         name: "HYBRID_OVERLAY_SUBNET",
         from: Section::Node,
@@ -79,18 +115,28 @@ impl Variables {
 
     /// The value, if it has one.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.0
+            .get(name)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
     }
 
     /// Every name and value.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 }
 
 impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Variables {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
-        Self(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+        Self(
+            pairs
+                .into_iter()
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+        )
     }
 }
 
@@ -123,7 +169,9 @@ impl Secrets {
 
     /// Every name and text.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().filter_map(|(name, text)| Some((name.as_str(), text.as_deref()?)))
+        self.0
+            .iter()
+            .filter_map(|(name, text)| Some((name.as_str(), text.as_deref()?)))
     }
 }
 
@@ -157,7 +205,9 @@ pub fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
         }
         found.push(Piece::Text(&rest[..at]));
         let inside = &rest[at + 2..];
-        let end = inside.find('}').ok_or_else(|| format!("`${{` without `}}` in `{text}`"))?;
+        let end = inside
+            .find('}')
+            .ok_or_else(|| format!("`${{` without `}}` in `{text}`"))?;
         found.push(named(&inside[..end])?);
         rest = &inside[end + 1..];
     }
@@ -168,7 +218,10 @@ pub fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
 
 fn named(name: &str) -> Result<Piece<'_>, String> {
     let is_name = |name: &str| {
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+        !name.is_empty()
+            && name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
     };
     match name.strip_prefix("secret:") {
         Some(secret) if is_name(secret) => Ok(Piece::Secret(secret)),
@@ -187,7 +240,10 @@ mod tests {
         let table = [
             ("", Ok(vec![])),
             ("C:\\k", Ok(vec![Text("C:\\k")])),
-            ("--node-ip=${NODE_IP}", Ok(vec![Text("--node-ip="), Variable("NODE_IP")])),
+            (
+                "--node-ip=${NODE_IP}",
+                Ok(vec![Text("--node-ip="), Variable("NODE_IP")]),
+            ),
             ("${A}${secret:b.c}", Ok(vec![Variable("A"), Secret("b.c")])),
             ("$${A}$", Ok(vec![Text("${"), Text("A}$")])),
             ("${A", Err("`${` without `}` in `${A`".to_owned())),

@@ -22,9 +22,17 @@ pub fn version_in(
 ) -> String {
     // A profile is maps in a fixed order, so equal profiles have equal bytes.
     let profile = serde_json::to_vec(profile).unwrap_or_default();
-    let mut parts = format!("{}\n{}\n{script}\n", crate::sha256_hex(&profile), payload.hash());
+    let mut parts = format!(
+        "{}\n{}\n{script}\n",
+        crate::sha256_hex(&profile),
+        payload.hash()
+    );
     if let Some(digest) = around.digest() {
         parts = format!("{parts}{digest}\n");
     }
-    format!("{}-{}", payload.version, &crate::sha256_hex(parts.as_bytes())[..HASH_DIGITS])
+    format!(
+        "{}-{}",
+        payload.version,
+        &crate::sha256_hex(parts.as_bytes())[..HASH_DIGITS]
+    )
 }

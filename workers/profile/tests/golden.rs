@@ -41,7 +41,12 @@ fn payload() -> Manifest {
     for name in ["windows_exporter.exe", "ecr-credential-provider.exe"] {
         let sha256 = dormer_profile::sha256_hex(name.as_bytes());
         let (name, destination) = (name.to_owned(), name.to_owned());
-        manifest.files.push(PayloadFile { name, sha256, size: 1, destination });
+        manifest.files.push(PayloadFile {
+            name,
+            sha256,
+            size: 1,
+            destination,
+        });
     }
     manifest
 }
@@ -55,13 +60,24 @@ fn profile(name: &str, user: &str) -> Profile {
 }
 
 fn secrets() -> Secrets {
-    join_secrets("https://api-int.example:6443", "API CA\n", "CLIENT CA\n", "t0ken")
+    join_secrets(
+        "https://api-int.example:6443",
+        "API CA\n",
+        "CLIENT CA\n",
+        "t0ken",
+    )
 }
 
 fn rendered(profile: &Profile, values: &Values, secrets: &Secrets, section: Section) -> Rendered {
     let (payload, variables) = (payload(), values.variables());
     let keep = ["10.20.0-01234567".to_owned()];
-    let inputs = Inputs { profile, payload: &payload, variables: &variables, secrets, keep: &keep };
+    let inputs = Inputs {
+        profile,
+        payload: &payload,
+        variables: &variables,
+        secrets,
+        keep: &keep,
+    };
     render(&inputs, section, "11.0.0-0123456789ab").expect("it renders")
 }
 
@@ -83,10 +99,21 @@ fn details(item: &Item, text: &mut String) {
     match &item.what {
         What::Service(service) => {
             say(&service.command);
-            say(&format!("{}; after {:?}", service.description, service.depends));
-            say(&format!("restarts after {:?} ms", service.failure.restart_delays_ms));
+            say(&format!(
+                "{}; after {:?}",
+                service.description, service.depends
+            ));
+            say(&format!(
+                "restarts after {:?} ms",
+                service.failure.restart_delays_ms
+            ));
         }
-        What::File(File { source: FileSource::Inline { base64 }, users, private, .. }) => {
+        What::File(File {
+            source: FileSource::Inline { base64 },
+            users,
+            private,
+            ..
+        }) => {
             let bytes = STANDARD.decode(base64).expect("base64");
             let who = if *private { "private" } else { "readable" };
             say(&format!("{who}, read by {users:?}"));
@@ -96,7 +123,9 @@ fn details(item: &Item, text: &mut String) {
                 .for_each(|line| say(&format!("| {line}")));
         }
         What::NetworkFile(file) => {
-            file.template.lines().for_each(|line| say(&format!("| {line}")));
+            file.template
+                .lines()
+                .for_each(|line| say(&format!("| {line}")));
         }
         What::File(_) => say("of the payload"),
         What::Directory(directory) if directory.keep => say("stays"),
@@ -124,7 +153,12 @@ fn an_openshift_node() {
 
 #[test]
 fn an_upstream_node() {
-    let host = rendered(&profile("upstream", ""), &values("none"), &secrets(), Section::Host);
+    let host = rendered(
+        &profile("upstream", ""),
+        &values("none"),
+        &secrets(),
+        Section::Host,
+    );
     expect_file!["golden/upstream-host.txt"].assert_eq(&shown(&host.document));
 }
 
@@ -132,13 +166,19 @@ fn an_upstream_node() {
 fn services(platform: &str, secrets: &Secrets, values: &Values) -> Vec<Service> {
     let profile = profile("openshift", "");
     let folder = format!(r"C:\k\{}\", payload().folder());
-    let values = Values { platform: platform.into(), ..values.clone() };
+    let values = Values {
+        platform: platform.into(),
+        ..values.clone()
+    };
     let mut found = Vec::new();
     for section in [Section::Host, Section::Node] {
         for item in rendered(&profile, &values, secrets, section).document.items {
             if let What::Service(mut service) = item.what {
                 let bare = folder.trim_end_matches('\\');
-                service.command = service.command.replace(&folder, r"C:\k\").replace(bare, r"C:\k");
+                service.command = service
+                    .command
+                    .replace(&folder, r"C:\k\")
+                    .replace(bare, r"C:\k");
                 found.push(service);
             }
         }
@@ -187,7 +227,12 @@ fn the_services_are_those_of_wmco() {
         ),
     ];
     let mut secrets = secrets();
-    for name in ["cloud-config", "ecr-config", "exporter-tls-crt", "exporter-tls-key"] {
+    for name in [
+        "cloud-config",
+        "ecr-config",
+        "exporter-tls-crt",
+        "exporter-tls-key",
+    ] {
         secrets.set(name, "x");
     }
     let values = Values {
@@ -199,7 +244,10 @@ fn the_services_are_those_of_wmco() {
     let found = services("azure", &secrets, &values);
     assert_eq!(found.len(), WMCO.len());
     for (name, depends, command) in WMCO {
-        let service = found.iter().find(|service| service.name == name).expect(name);
+        let service = found
+            .iter()
+            .find(|service| service.name == name)
+            .expect(name);
         assert_eq!(service.command, command, "{name}");
         assert_eq!(service.depends.join(","), depends, "{name}");
     }
@@ -220,7 +268,12 @@ host:
 "#;
     let mut secrets = secrets();
     secrets.set("second", "dXNlcjpwYXNz");
-    let host = rendered(&profile("openshift", layer), &values("aws"), &secrets, Section::Host);
+    let host = rendered(
+        &profile("openshift", layer),
+        &values("aws"),
+        &secrets,
+        Section::Host,
+    );
     let of_registries =
         |item: &&Item| item.id.contains("registries") && item.id.starts_with("file");
     let mut text = String::new();
@@ -240,29 +293,56 @@ fn mirror_sets_of_a_cluster_become_hosts_toml() {
         ..Mirrored::default()
     };
     let mirrors = vec![
-        of("registry.redhat.io/ubi8", &["mirror.example:5000/redhat/ubi8", "second.example/ubi8"]),
-        Mirrored { never_source: true, ..of("quay.io", &["mirror.example:5000/quay"]) },
-        Mirrored { tags: true, ..of("mcr.microsoft.com/oss", &["mirror.example:5000/oss"]) },
+        of(
+            "registry.redhat.io/ubi8",
+            &["mirror.example:5000/redhat/ubi8", "second.example/ubi8"],
+        ),
+        Mirrored {
+            never_source: true,
+            ..of("quay.io", &["mirror.example:5000/quay"])
+        },
+        Mirrored {
+            tags: true,
+            ..of("mcr.microsoft.com/oss", &["mirror.example:5000/oss"])
+        },
         of("*.wild.example", &["mirror.example:5000"]),
         of("quay.example:8443/a", &["mirror.example:5000/b"]),
     ];
     let auths = r#"{"auths": {"mirror.example:5000": {"auth": "dXNlcjpwYXNz"}, "quay.io": {"auth": "bm8="}}}"#;
     let credentials = Credentials::parse(auths).expect("a pull secret");
     let pull_secret = Ok((Revision("7".into()), credentials));
-    let look = Look { mirrors: Ok(mirrors), pull_secret, ..Look::default() };
+    let look = Look {
+        mirrors: Ok(mirrors),
+        pull_secret,
+        ..Look::default()
+    };
     let (around, told) = Surroundings::default().with(look, true);
-    let profile = stack(&[builtin::layer("openshift").expect("a layer"), around.layer()]);
+    let profile = stack(&[
+        builtin::layer("openshift").expect("a layer"),
+        around.layer(),
+    ]);
     let mut secrets = secrets();
     around.secrets("aws", &mut secrets);
     let (profile, values) = (profile.expect("a profile"), values("aws"));
     let host = rendered(&profile, &values, &secrets, Section::Host);
-    let mut text = told.iter().fold(String::new(), |text, one| text + one + "\n");
-    for item in host.document.items.iter().filter(|item| item.id.contains("registries\\")) {
+    let mut text = told
+        .iter()
+        .fold(String::new(), |text, one| text + one + "\n");
+    for item in host
+        .document
+        .items
+        .iter()
+        .filter(|item| item.id.contains("registries\\"))
+    {
         let _ = writeln!(text, "{} [{:?}]", item.id, item.change);
         details(item, &mut text);
     }
     expect_file!["golden/cluster-mirrors.txt"].assert_eq(&text);
-    assert!(!serde_json::to_string(&profile).expect("JSON").contains("dXNlcjpwYXNz"));
+    assert!(
+        !serde_json::to_string(&profile)
+            .expect("JSON")
+            .contains("dXNlcjpwYXNz")
+    );
 }
 
 /// What differs by platform, beside what a machine config says: the computer's name, the kubelet's flags, the cloud's own
@@ -274,8 +354,15 @@ fn each_platform_has_its_own_rules() {
         let cloud_provider = Some(if platform == "none" { "" } else { "external" }.to_owned());
         let cloud_config = (platform == "azure").then(|| "{}\n".to_owned());
         // A machine config of AWS alone has it; elsewhere it would be nobody's.
-        let kubelet = KubeletFacts { cloud_provider, cloud_config, ecr_config: ecr.clone() };
-        let look = Look { kubelet: Ok(kubelet), ..Look::default() };
+        let kubelet = KubeletFacts {
+            cloud_provider,
+            cloud_config,
+            ecr_config: ecr.clone(),
+        };
+        let look = Look {
+            kubelet: Ok(kubelet),
+            ..Look::default()
+        };
         let (around, _) = Surroundings::default().with(look, true);
         let (mut values, mut secrets) = (Values::example(platform), secrets());
         around.fill(&mut values);
@@ -283,7 +370,10 @@ fn each_platform_has_its_own_rules() {
         let profile = profile("openshift", "");
         let mut text = String::new();
         for section in [Section::Host, Section::Node] {
-            for item in rendered(&profile, &values, &secrets, section).document.items {
+            for item in rendered(&profile, &values, &secrets, section)
+                .document
+                .items
+            {
                 let telling = [
                     "hostname",
                     "service:kubelet",
@@ -310,14 +400,26 @@ fn a_proxy_is_set_and_cleared_with_a_drain() {
     use dormer_profile::{document::ChangeClass, drift::between, surroundings::Proxy};
     let (profile, secrets) = (profile("openshift", ""), secrets());
     let mut proxied = values("aws");
-    let proxy =
-        Proxy { http: "http://proxy.example".into(), no: ".svc".into(), ..Proxy::default() };
-    let look = Look { proxy: Ok(proxy), ..Look::default() };
-    Surroundings::default().with(look, true).0.fill(&mut proxied);
+    let proxy = Proxy {
+        http: "http://proxy.example".into(),
+        no: ".svc".into(),
+        ..Proxy::default()
+    };
+    let look = Look {
+        proxy: Ok(proxy),
+        ..Look::default()
+    };
+    Surroundings::default()
+        .with(look, true)
+        .0
+        .fill(&mut proxied);
     let plain = rendered(&profile, &values("aws"), &secrets, Section::Host).document;
     let through = rendered(&profile, &proxied, &secrets, Section::Host).document;
     for (from, to) in [(&plain, &through), (&through, &plain)] {
-        let found: Vec<_> = between(from, to).into_iter().map(|it| (it.id, it.change)).collect();
+        let found: Vec<_> = between(from, to)
+            .into_iter()
+            .map(|it| (it.id, it.change))
+            .collect();
         let named = |name: &str| (format!("environment:{name}"), ChangeClass::Drain);
         assert_eq!(found, [named("HTTP_PROXY"), named("NO_PROXY")]);
     }
@@ -325,14 +427,20 @@ fn a_proxy_is_set_and_cleared_with_a_drain() {
         What::Environment(variable) => Some(variable.value.clone()),
         _ => None,
     });
-    assert_eq!(values.collect::<Vec<_>>(), [None, None, None], "they must not exist");
+    assert_eq!(
+        values.collect::<Vec<_>>(),
+        [None, None, None],
+        "they must not exist"
+    );
 }
 
 #[test]
 fn a_document_survives_the_way_to_the_host() {
-    for (name, section) in
-        [("openshift", Section::Host), ("openshift", Section::Node), ("upstream", Section::Host)]
-    {
+    for (name, section) in [
+        ("openshift", Section::Host),
+        ("openshift", Section::Node),
+        ("upstream", Section::Host),
+    ] {
         let document = rendered(&profile(name, ""), &values("aws"), &secrets(), section).document;
         let bytes = document.to_bytes().expect("bytes");
         assert!(bytes.is_ascii());
@@ -349,7 +457,10 @@ fn a_secret_changes_the_digest_and_not_the_version_and_is_in_neither() {
     let after = rendered(&profile, &values, &other, Section::Host);
     assert_ne!(before.digest(), after.digest());
     assert_eq!(before.document.version, after.document.version);
-    assert_eq!(before.digest(), rendered(&profile, &values, &first, Section::Host).digest());
+    assert_eq!(
+        before.digest(),
+        rendered(&profile, &values, &first, Section::Host).digest()
+    );
 }
 
 #[test]
@@ -361,7 +472,10 @@ fn a_file_of_a_secret_that_is_kept_back_is_left_out_and_nothing_else() {
         kept.withhold("bootstrap-kubeconfig");
         let without = rendered(&profile, &values, &kept, Section::Host).document;
         assert_eq!(whole.version, without.version);
-        let left = whole.items.iter().filter(|item| !without.items.contains(item));
+        let left = whole
+            .items
+            .iter()
+            .filter(|item| !without.items.contains(item));
         let left: Vec<&str> = left.map(|item| item.id.as_str()).collect();
         assert_eq!(left, [r"file:C:\k\bootstrap-kubeconfig"], "{name}");
         assert_eq!(whole.items.len(), without.items.len() + 1);
@@ -371,7 +485,10 @@ fn a_file_of_a_secret_that_is_kept_back_is_left_out_and_nothing_else() {
 #[test]
 fn an_address_touches_the_rendering_of_one_machine_and_no_version() {
     let (profile, values) = (profile("openshift", ""), values("aws"));
-    let moved = Values { node_ip: "10.0.0.10".into(), ..values.clone() };
+    let moved = Values {
+        node_ip: "10.0.0.10".into(),
+        ..values.clone()
+    };
     let before = rendered(&profile, &values, &secrets(), Section::Host).document;
     let after = rendered(&profile, &moved, &secrets(), Section::Host).document;
     let differing: Vec<&str> = before
@@ -395,8 +512,14 @@ fn what_a_machine_lacks_is_told_by_its_name() {
         secrets: &secrets,
         keep: &[],
     };
-    let told = render(&inputs, Section::Host, "v").expect_err("it is refused").to_string();
-    for wanted in ["no secret `api-ca`", "`NODE_IP` has no value", "`CLUSTER_DNS` has no value"] {
+    let told = render(&inputs, Section::Host, "v")
+        .expect_err("it is refused")
+        .to_string();
+    for wanted in [
+        "no secret `api-ca`",
+        "`NODE_IP` has no value",
+        "`CLUSTER_DNS` has no value",
+    ] {
         assert!(told.contains(wanted), "{told}");
     }
 }
@@ -406,7 +529,10 @@ fn what_a_machine_lacks_is_told_by_its_name() {
 fn another_address_changes_what_names_it_and_no_version() {
     use dormer_profile::{document::ChangeClass, drift::between};
     let (profile, secrets) = (profile("openshift", ""), secrets());
-    let moved = Values { node_ip: "10.0.0.10".into(), ..values("aws") };
+    let moved = Values {
+        node_ip: "10.0.0.10".into(),
+        ..values("aws")
+    };
     let differs = |section| {
         let before = rendered(&profile, &values("aws"), &secrets, section);
         let after = rendered(&profile, &moved, &secrets, section);
@@ -415,7 +541,10 @@ fn another_address_changes_what_names_it_and_no_version() {
         let found = between(&before.document, &after.document).into_iter();
         found.map(|one| (one.id, one.change)).collect::<Vec<_>>()
     };
-    assert_eq!(differs(Section::Host), [("service:kubelet".to_owned(), ChangeClass::Restart)]);
+    assert_eq!(
+        differs(Section::Host),
+        [("service:kubelet".to_owned(), ChangeClass::Restart)]
+    );
     assert_eq!(differs(Section::Node), []);
 }
 
@@ -429,7 +558,12 @@ fn a_flag_restarts_and_another_containerd_drains() {
     let (values, secrets) = (values("aws"), secrets());
     let before = rendered(&profile("openshift", ""), &values, &secrets, Section::Host);
     let flag = "host: {services: {kubelet: {environment: {TEAM: blue}}}}";
-    let flagged = rendered(&profile("openshift", flag), &values, &secrets, Section::Host);
+    let flagged = rendered(
+        &profile("openshift", flag),
+        &values,
+        &secrets,
+        Section::Host,
+    );
     let found = between(&before.document, &flagged.document);
     assert_eq!(change_class(&found), Some(ChangeClass::Restart));
     assert_eq!(found.len(), 1, "{found:?}");

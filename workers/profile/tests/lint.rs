@@ -16,13 +16,18 @@ use rules::{RULES, check};
 use script::{Finding, Script};
 
 fn told(findings: &[Finding]) -> String {
-    let lines = findings.iter().map(|f| format!("line {}: {}: {}", f.line, f.rule, f.what));
+    let lines = findings
+        .iter()
+        .map(|f| format!("line {}: {}: {}", f.line, f.rule, f.what));
     lines.collect::<Vec<_>>().join("\n")
 }
 
 #[test]
 fn the_scripts_keep_the_rules() {
-    for (name, text, given) in [("converge", CONVERGE, &[][..]), ("probe", PROBE, &["t", "n"])] {
+    for (name, text, given) in [
+        ("converge", CONVERGE, &[][..]),
+        ("probe", PROBE, &["t", "n"]),
+    ] {
         let findings = check(&Script::parse(text, given));
         assert!(findings.is_empty(), "{name}:\n{}", told(&findings));
     }
@@ -51,7 +56,11 @@ fn user_data_keeps_the_rules() {
     let (script, _) = text.split_once("</powershell>").expect("its end");
     let script = script.trim_start_matches("<powershell>\n");
     let mut findings = check(&Script::parse(script, &[]));
-    let at_boot = |what: &str| AT_BOOT.iter().any(|name| what.starts_with(&format!("{name} ")));
+    let at_boot = |what: &str| {
+        AT_BOOT
+            .iter()
+            .any(|name| what.starts_with(&format!("{name} ")))
+    };
     findings.retain(|found| found.rule != "commands" || !at_boot(&found.what));
     assert!(findings.is_empty(), "{}", told(&findings));
 }
@@ -59,21 +68,69 @@ fn user_data_keeps_the_rules() {
 /// Mistakes that people make in Windows PowerShell, each with the rule that must find it: a text of the script, what
 /// is written in its place, the rule.
 const MISTAKES: [(&str, &str, &str); 18] = [
-    ("$(if ($run.apply) { $Item['wait_ms'] } else { 0 })", "$run.apply ? 1 : 0", "newer syntax"),
-    ("$state = Get-ServiceState $name", "$state = $name ?? 0", "newer syntax"),
-    ("[void][IO.Directory]::CreateDirectory($folder)", "Test-Hns && Test-Defender", "newer syntax"),
+    (
+        "$(if ($run.apply) { $Item['wait_ms'] } else { 0 })",
+        "$run.apply ? 1 : 0",
+        "newer syntax",
+    ),
+    (
+        "$state = Get-ServiceState $name",
+        "$state = $name ?? 0",
+        "newer syntax",
+    ),
+    (
+        "[void][IO.Directory]::CreateDirectory($folder)",
+        "Test-Hns && Test-Defender",
+        "newer syntax",
+    ),
     ("$service.Start() }", "sc start $name }", "commands"),
-    ("New-HnsNetworkItem $Item", "New-HnsNetworkItme $Item", "commands"),
-    ("$item in $Items", "$item in (Invoke-Expression $Items)", "commands"),
-    ("[IO.File]::Delete($Path)", "'x' | Out-File -FilePath $Path -Encoding utf8", "parameters"),
-    ("Stop-Process -InputObject $process", "1..3 | ForEach-Object -Parallel { $_ }", "parameters"),
-    ("Add-MpPreference -", "Add-MpPreference -ErrorAction SilentlyContinue -", "parameters"),
-    ("return Test-Path -LiteralPath `", "return Test-Path -Path `", "parameters"),
-    ("& \"$Program\" $Arguments", "& \"$Program\" $Arguments 2>&1", "redirections"),
+    (
+        "New-HnsNetworkItem $Item",
+        "New-HnsNetworkItme $Item",
+        "commands",
+    ),
+    (
+        "$item in $Items",
+        "$item in (Invoke-Expression $Items)",
+        "commands",
+    ),
+    (
+        "[IO.File]::Delete($Path)",
+        "'x' | Out-File -FilePath $Path -Encoding utf8",
+        "parameters",
+    ),
+    (
+        "Stop-Process -InputObject $process",
+        "1..3 | ForEach-Object -Parallel { $_ }",
+        "parameters",
+    ),
+    (
+        "Add-MpPreference -",
+        "Add-MpPreference -ErrorAction SilentlyContinue -",
+        "parameters",
+    ),
+    (
+        "return Test-Path -LiteralPath `",
+        "return Test-Path -Path `",
+        "parameters",
+    ),
+    (
+        "& \"$Program\" $Arguments",
+        "& \"$Program\" $Arguments 2>&1",
+        "redirections",
+    ),
     ("$number = $LASTEXITCODE", "$number = 0", "native calls"),
-    ("& \"$Program\" $Arguments", "& $Program $Arguments", "native calls"),
+    (
+        "& \"$Program\" $Arguments",
+        "& $Program $Arguments",
+        "native calls",
+    ),
     ("Set-StrictMode -Version 2.0", "", "prelude"),
-    ("$names.next -eq $name", "$names.next -eq $nmae", "variables"),
+    (
+        "$names.next -eq $name",
+        "$names.next -eq $nmae",
+        "variables",
+    ),
     ("$run.missing.ToArray()", "@($gone)", "lists"),
     ("catch { continue }", "catch { }", "empty catches"),
     ("'is not there'", "\u{2018}is not there\u{2019}", "ascii"),
@@ -83,14 +140,26 @@ const MISTAKES: [(&str, &str, &str); 18] = [
 fn typical_mistakes_are_found() {
     let mut missed = Vec::new();
     for (right, wrong, rule) in MISTAKES {
-        assert!(CONVERGE.contains(right), "the script no longer says `{right}`");
+        assert!(
+            CONVERGE.contains(right),
+            "the script no longer says `{right}`"
+        );
         let text = CONVERGE.replacen(right, wrong, 1);
-        let (_, named) = RULES.iter().find(|(name, _)| *name == rule).expect("a rule");
+        let (_, named) = RULES
+            .iter()
+            .find(|(name, _)| *name == rule)
+            .expect("a rule");
         if named(&Script::parse(&text, &[])).is_empty() {
             missed.push(format!("{wrong} ({rule})"));
         }
     }
-    assert!(missed.is_empty(), "{} of {}:\n{}", missed.len(), MISTAKES.len(), missed.join("\n"));
+    assert!(
+        missed.is_empty(),
+        "{} of {}:\n{}",
+        missed.len(),
+        MISTAKES.len(),
+        missed.join("\n")
+    );
 }
 
 /// What the grammar alone finds of them: why there are rules.
@@ -106,10 +175,16 @@ fn the_grammar_alone_finds_few_of_them() {
 #[test]
 fn a_missing_brace_or_quote_is_found() {
     for (right, wrong) in [
-        ("function New-Step([string]$State, [string]$Detail) {", "function New-Step {("),
+        (
+            "function New-Step([string]$State, [string]$Detail) {",
+            "function New-Step {(",
+        ),
         ("'is not running'", "'is not running"),
     ] {
-        assert!(CONVERGE.contains(right), "the script no longer says `{right}`");
+        assert!(
+            CONVERGE.contains(right),
+            "the script no longer says `{right}`"
+        );
         let text = CONVERGE.replacen(right, wrong, 1);
         assert!(!check(&Script::parse(&text, &[])).is_empty(), "{wrong}");
     }
@@ -117,7 +192,12 @@ fn a_missing_brace_or_quote_is_found() {
 
 /// The failure codes that the script can say: the first words after those functions that make one.
 fn codes() -> BTreeSet<String> {
-    let makers = ["New-Failure '", "Set-CallFailure '", "New-NoEvidence '", "$code = '"];
+    let makers = [
+        "New-Failure '",
+        "Set-CallFailure '",
+        "New-NoEvidence '",
+        "$code = '",
+    ];
     let mut found = BTreeSet::new();
     for maker in makers {
         for rest in CONVERGE.split(maker).skip(1) {
@@ -125,9 +205,15 @@ fn codes() -> BTreeSet<String> {
         }
     }
     for function in ["Get-FailureCode", "Get-StartFailure"] {
-        let body = CONVERGE.split(&format!("function {function}(")).nth(1).expect("a function");
+        let body = CONVERGE
+            .split(&format!("function {function}("))
+            .nth(1)
+            .expect("a function");
         let body = body.split("\n}\n").next().expect("an end");
-        let returned = body.split("return '").skip(1).filter_map(|rest| rest.split('\'').next());
+        let returned = body
+            .split("return '")
+            .skip(1)
+            .filter_map(|rest| rest.split('\'').next());
         found.extend(returned.map(str::to_owned));
     }
     found
@@ -143,7 +229,10 @@ fn every_failure_that_the_script_tells_is_one_that_answers_know() {
 
 #[test]
 fn the_script_and_the_answers_agree_on_what_is_final() {
-    let list = CONVERGE.split("$final = ").nth(1).and_then(|rest| rest.split("$tail").next());
+    let list = CONVERGE
+        .split("$final = ")
+        .nth(1)
+        .and_then(|rest| rest.split("$tail").next());
     let list = list.expect("the list of final failures");
     for code in FailureCode::ALL {
         let word = code.as_str();
@@ -158,8 +247,16 @@ fn the_script_knows_every_kind_of_item() {
         .as_array()
         .expect("kinds")
         .iter()
-        .map(|one| one["properties"]["kind"]["const"].as_str().expect("a word").to_owned());
-    let body = CONVERGE.split("function Set-DocumentItem(").nth(1).expect("the function");
+        .map(|one| {
+            one["properties"]["kind"]["const"]
+                .as_str()
+                .expect("a word")
+                .to_owned()
+        });
+    let body = CONVERGE
+        .split("function Set-DocumentItem(")
+        .nth(1)
+        .expect("the function");
     let body = body.split("\n}\n").next().expect("an end");
     for kind in kinds {
         assert!(body.contains(&format!("'{kind}' {{")), "{kind}");
@@ -176,7 +273,11 @@ fn the_script_uses_the_names_of_the_contract() {
         invocation::Mode,
         item::VERSION_MARK,
     };
-    let below = |path: &str| path.strip_prefix(HOST_ROOT).expect("below our folder").to_owned();
+    let below = |path: &str| {
+        path.strip_prefix(HOST_ROOT)
+            .expect("below our folder")
+            .to_owned()
+    };
     let folder = |path: &str| format!("'{}'", below(path).trim_start_matches('\\'));
     let mut wanted = vec![
         HOST_ROOT.replace(r"C:\ProgramData", "$env:ProgramData"),
@@ -194,7 +295,10 @@ fn the_script_uses_the_names_of_the_contract() {
         assert!(CONVERGE.contains(&text), "the script does not say {text}");
     }
     let changing = "if ('apply', 'remove', 'reboot', 'adopt' -contains $Mode) { Update-Fence }";
-    assert!(CONVERGE.contains(changing), "who may change a host asks the fence");
+    assert!(
+        CONVERGE.contains(changing),
+        "who may change a host asks the fence"
+    );
     let changes = Mode::ALL.into_iter().filter(|mode| mode.changes()).count();
     assert_eq!(changes, 4);
 }

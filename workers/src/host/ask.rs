@@ -60,8 +60,14 @@ impl<C: Cluster> HostHands<C> {
     ) -> Result<Answer, Failure> {
         let (task, attempt) = names(order);
         let line = script::bootstrap_line(&task, attempt).map_err(unusable)?;
-        let running =
-            Running::begin(order, "probe".into(), &line, progress, &self.now_ms, &self.known);
+        let running = Running::begin(
+            order,
+            "probe".into(),
+            &line,
+            progress,
+            &self.now_ms,
+            &self.known,
+        );
         let output = self.exec(host, session, &line, running, progress).await?;
         self.answered(&output, &task, attempt)
     }
@@ -75,7 +81,8 @@ impl<C: Cluster> HostHands<C> {
         asked: Asked<'_>,
         progress: &Progress,
     ) -> Result<Answer, Failure> {
-        self.send_script(order, host, session, asked.rendered).await?;
+        self.send_script(order, host, session, asked.rendered)
+            .await?;
         let (task, attempt) = names(order);
         let call = Call {
             mode: asked.mode,
@@ -94,7 +101,10 @@ impl<C: Cluster> HostHands<C> {
         let running = Running::begin(order, name, &line, progress, &self.now_ms, &self.known);
         let output = self.exec(host, session, &line, running, progress).await?;
         let answer = self.answered(&output, &task, attempt);
-        if answer.as_ref().is_err_and(|failure| failure.code == NO_FRAME) {
+        if answer
+            .as_ref()
+            .is_err_and(|failure| failure.code == NO_FRAME)
+        {
             // Perhaps there is no script to run: the next attempt looks.
             self.sent.forget(host);
         }
@@ -119,7 +129,10 @@ impl<C: Cluster> HostHands<C> {
     fn answered(&self, output: &Output, task: &str, attempt: u32) -> Result<Answer, Failure> {
         let answer = frame::extract(&output.stdout, task, attempt).map_err(|error| {
             let said = said(output, &self.known);
-            Failure::transient(NO_FRAME, format!("{error}{said}; the host is looked at anew"))
+            Failure::transient(
+                NO_FRAME,
+                format!("{error}{said}; the host is looked at anew"),
+            )
         })?;
         match &answer.failure {
             None => Ok(answer),
@@ -130,7 +143,10 @@ impl<C: Cluster> HostHands<C> {
 
 /// Task and attempt as the host echoes them.
 pub(super) fn names(order: &Order) -> (String, u32) {
-    (order.task.to_string(), u32::try_from(order.attempt.0).unwrap_or(u32::MAX))
+    (
+        order.task.to_string(),
+        u32::try_from(order.attempt.0).unwrap_or(u32::MAX),
+    )
 }
 
 fn unusable(error: impl std::fmt::Display) -> Failure {
@@ -138,7 +154,11 @@ fn unusable(error: impl std::fmt::Display) -> Failure {
 }
 
 fn of_script(failure: &answer::Failure, known: &Known) -> Failure {
-    let item = failure.item.as_ref().map(|item| format!("{item}: ")).unwrap_or_default();
+    let item = failure
+        .item
+        .as_ref()
+        .map(|item| format!("{item}: "))
+        .unwrap_or_default();
     let tail = known.clean_output(failure.log_tail.trim());
     let tail = match tail.as_str() {
         "" => String::new(),
@@ -147,14 +167,29 @@ fn of_script(failure: &answer::Failure, known: &Known) -> Failure {
     let said = known.clean_output(failure.message.trim());
     let message = format!("{item}{said} {}{tail}", failure.code.advice());
     let code = failure.code.as_str();
-    if failure.retry { Failure::transient(code, message) } else { Failure::lasting(code, message) }
+    if failure.retry {
+        Failure::transient(code, message)
+    } else {
+        Failure::lasting(code, message)
+    }
 }
 
 fn said(output: &Output, known: &Known) -> String {
-    let text = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
+    let text = if output.stderr.is_empty() {
+        &output.stdout
+    } else {
+        &output.stderr
+    };
     // PowerShell writes its errors as XML when nobody sits before it (field.md §1.4).
     let text = known.clean_output(&clixml::readable(text));
     let text: String = text.trim().chars().take(SAID_CHARS_MAX).collect();
-    let status = output.status.map(|status| format!(" (exit {status})")).unwrap_or_default();
-    if text.is_empty() { status } else { format!("{status}, but: {text}") }
+    let status = output
+        .status
+        .map(|status| format!(" (exit {status})"))
+        .unwrap_or_default();
+    if text.is_empty() {
+        status
+    } else {
+        format!("{status}, but: {text}")
+    }
 }

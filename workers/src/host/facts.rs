@@ -16,7 +16,10 @@ pub(super) fn of(facts: &Facts, now_ms: i64) -> HostFacts {
         boot_id: facts.boot_id.clone(),
         shell: shell(facts.default_shell.as_deref()),
         clock_skew_ms: facts.now_ms.saturating_sub(now_ms),
-        installed: facts.installed.last().map(|installed| installed.version.clone()),
+        installed: facts
+            .installed
+            .last()
+            .map(|installed| installed.version.clone()),
         fence: fence(facts),
         kubelet: !facts.installed.is_empty(),
     }
@@ -25,7 +28,10 @@ pub(super) fn of(facts: &Facts, now_ms: i64) -> HostFacts {
 /// The fence on the host; zero where nothing of ours was ever changed.
 pub(super) fn fence(facts: &Facts) -> HostFence {
     let fence = facts.fence.unwrap_or_default();
-    HostFence { generation: fence.generation, seq: Seq(fence.seq) }
+    HostFence {
+        generation: fence.generation,
+        seq: Seq(fence.seq),
+    }
 }
 
 /// The name that a kubelet without `--hostname-override` registers under: the host's own, in lower case.
@@ -53,14 +59,18 @@ pub(super) fn class(class: document::ChangeClass) -> ChangeClass {
 }
 
 fn shell(path: Option<&str>) -> String {
-    let Some(path) = path else { return "cmd".into() };
+    let Some(path) = path else {
+        return "cmd".into();
+    };
     let name = path.rsplit('\\').next().unwrap_or(path).to_lowercase();
     name.strip_suffix(".exe").unwrap_or(&name).to_owned()
 }
 
 /// The system's clock, in milliseconds since 1970.
 pub(super) fn system_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
@@ -70,12 +80,20 @@ mod tests {
 
     #[test]
     fn a_node_is_named_as_the_host_will_be() {
-        let facts = Facts { hostname: "EC2AMAZ-1".into(), ..Facts::default() };
+        let facts = Facts {
+            hostname: "EC2AMAZ-1".into(),
+            ..Facts::default()
+        };
         assert_eq!(node_name(&facts), "ec2amaz-1");
-        let facts = Facts { hostname_pending: Some("WINWORKER-A".into()), ..facts };
+        let facts = Facts {
+            hostname_pending: Some("WINWORKER-A".into()),
+            ..facts
+        };
         assert_eq!(node_name(&facts), "winworker-a");
         assert_eq!(
-            shell(Some(r"C:\Windows\System32\WindowsPowerShell\v1.0\powershell.exe")),
+            shell(Some(
+                r"C:\Windows\System32\WindowsPowerShell\v1.0\powershell.exe"
+            )),
             "powershell"
         );
     }

@@ -38,7 +38,10 @@ impl Known {
             pieces.values = Scrub::default();
         }
         // The first line of a key says only what kind it is.
-        let lines: Vec<&str> = secret.lines().filter(|it| !it.starts_with("-----")).collect();
+        let lines: Vec<&str> = secret
+            .lines()
+            .filter(|it| !it.starts_with("-----"))
+            .collect();
         pieces.values.learn(&lines.join("\n"), "");
     }
 
@@ -59,9 +62,16 @@ impl Known {
     /// What a host said to a command, or of it: without keys, tokens, and whatever documents said.
     pub(super) fn clean_output(&self, text: &str) -> String {
         if text.len() > SCRUBBED_BYTES_MAX {
-            return format!("[{} bytes: too many to be looked through for secrets]", text.len());
+            return format!(
+                "[{} bytes: too many to be looked through for secrets]",
+                text.len()
+            );
         }
-        let Pieces { values, documents, older } = &*self.pieces();
+        let Pieces {
+            values,
+            documents,
+            older,
+        } = &*self.pieces();
         clean(&[values, documents, older], text)
     }
 
@@ -76,12 +86,29 @@ impl Known {
         report: Result<Outcome, Failure>,
     ) -> Result<Outcome, Failure> {
         match report {
-            Err(failure) => {
-                Err(Failure { message: self.clean_sentence(&failure.message), ..failure })
-            }
-            Ok(Outcome::Planned { class, differs, facts, host_key, generation, token, pods }) => {
+            Err(failure) => Err(Failure {
+                message: self.clean_sentence(&failure.message),
+                ..failure
+            }),
+            Ok(Outcome::Planned {
+                class,
+                differs,
+                facts,
+                host_key,
+                generation,
+                token,
+                pods,
+            }) => {
                 let differs = differs.iter().map(|it| self.clean_sentence(it)).collect();
-                Ok(Outcome::Planned { class, differs, facts, host_key, generation, token, pods })
+                Ok(Outcome::Planned {
+                    class,
+                    differs,
+                    facts,
+                    host_key,
+                    generation,
+                    token,
+                    pods,
+                })
             }
             done => done,
         }
@@ -115,7 +142,12 @@ mod tests {
         assert!(known.pieces().values.len() <= PIECES_MAX + 10);
         let version = "v".to_owned();
         let section = Section::Host;
-        let empty = Document { schema: DOCUMENT_SCHEMA, section, version, items: Vec::new() };
+        let empty = Document {
+            schema: DOCUMENT_SCHEMA,
+            section,
+            version,
+            items: Vec::new(),
+        };
         known.document(&empty, ["name"]);
         assert_eq!(known.pieces().documents.len(), 0);
     }

@@ -77,7 +77,15 @@ impl<C: Cluster> HostHands<C> {
         let pool = Arc::new(Pool::new(dialer, key, limits));
         let now_ms = Arc::new(facts::system_ms);
         let (sent, packer, known) = (Arc::default(), Arc::default(), Arc::default());
-        Self { pool, catalog, cluster, sent, packer, known, now_ms }
+        Self {
+            pool,
+            catalog,
+            cluster,
+            sent,
+            packer,
+            known,
+            now_ms,
+        }
     }
 
     /// Hands that keep packed payload files where `packer` does, and not in the system's folder for temporary files.
@@ -136,7 +144,10 @@ struct Wanted<'a> {
 }
 
 fn fence(order: &Order, generation: u64) -> HostFence {
-    HostFence { generation, seq: order.task.seq }
+    HostFence {
+        generation,
+        seq: order.task.seq,
+    }
 }
 
 impl<C: Cluster> HostHands<C> {
@@ -147,20 +158,45 @@ impl<C: Cluster> HostHands<C> {
         progress: &Progress,
     ) -> Result<Outcome, Failure> {
         match &order.body {
-            Task::Converge { section, desired, generation, node_name, .. } => {
+            Task::Converge {
+                section,
+                desired,
+                generation,
+                node_name,
+                ..
+            } => {
                 let (section, node) = (*section, node_name.as_deref());
-                let wanted = Wanted { desired, section, node, mode: Mode::Apply };
-                self.converge(order, host, wanted, fence(order, *generation), progress).await
+                let wanted = Wanted {
+                    desired,
+                    section,
+                    node,
+                    mode: Mode::Apply,
+                };
+                self.converge(order, host, wanted, fence(order, *generation), progress)
+                    .await
             }
-            Task::Plan { desired, node_name, adopt, generation, .. } => {
+            Task::Plan {
+                desired,
+                node_name,
+                adopt,
+                generation,
+                ..
+            } => {
                 let (node, fence) = (node_name.as_deref(), fence(order, *generation));
-                self.plan(order, host, desired, node, *adopt, fence, progress).await
+                self.plan(order, host, desired, node, *adopt, fence, progress)
+                    .await
             }
-            Task::Reboot { boot_id, generation, .. } => {
-                self.reboot(order, host, boot_id, fence(order, *generation), progress).await
+            Task::Reboot {
+                boot_id,
+                generation,
+                ..
+            } => {
+                self.reboot(order, host, boot_id, fence(order, *generation), progress)
+                    .await
             }
             Task::TearDown { generation, .. } => {
-                self.tear_down(order, host, fence(order, *generation), progress).await
+                self.tear_down(order, host, fence(order, *generation), progress)
+                    .await
             }
             _ => self.probe(order, host, progress).await,
         }
@@ -181,7 +217,9 @@ impl<C: Cluster> HostHands<C> {
         let standing = self.cluster.standing(&host.machine, None).await?;
         let node_name = platform::node_name(host, &standing);
         let node_name = node_name.unwrap_or_else(|| facts::node_name(&answer.facts));
-        self.cluster.note(&host.machine, &node_name, &host_key).await?;
+        self.cluster
+            .note(&host.machine, &node_name, &host_key)
+            .await?;
         Ok(Outcome::Probed {
             facts: facts::of(&answer.facts, (self.now_ms)()),
             host_key,
@@ -199,9 +237,15 @@ impl<C: Cluster> HostHands<C> {
     ) -> Result<Outcome, Failure> {
         let prepared = self.prepare(host, wanted, progress).await?;
         let session = self.session(host).await?;
-        self.upload_payload(order, host, &session, &prepared, progress).await?;
+        self.upload_payload(order, host, &session, &prepared, progress)
+            .await?;
         for _ in 0..ROUNDS_MAX {
-            let asked = Asked { mode: Mode::Apply, fence, boot: None, rendered: Some(&prepared) };
+            let asked = Asked {
+                mode: Mode::Apply,
+                fence,
+                boot: None,
+                rendered: Some(&prepared),
+            };
             progress.step(format!("converge {}", prepared.section.as_str()), 0, "");
             let answer = self.ask(order, host, &session, asked, progress).await?;
             if answer.missing_files.is_empty() {
@@ -210,7 +254,8 @@ impl<C: Cluster> HostHands<C> {
                 return Ok(outcome);
             }
             let missing = prepared.missing(&answer.missing_files)?;
-            self.upload(order, host, &session, &prepared, &missing, progress).await?;
+            self.upload(order, host, &session, &prepared, &missing, progress)
+                .await?;
         }
         let message = "the host keeps losing files that were just uploaded; a virus scanner?";
         Err(Failure::transient("QuarantineSuspected", message))
@@ -232,10 +277,20 @@ impl<C: Cluster> HostHands<C> {
         let mut found = Vec::new();
         let mut facts = None;
         for section in sections(node) {
-            let wanted = Wanted { desired, section, node, mode: Mode::Plan };
+            let wanted = Wanted {
+                desired,
+                section,
+                node,
+                mode: Mode::Plan,
+            };
             let prepared = self.prepare(host, wanted, progress).await?;
             progress.step(format!("compare {}", prepared.section.as_str()), 0, "");
-            let asked = Asked { mode: Mode::Plan, fence, boot: None, rendered: Some(&prepared) };
+            let asked = Asked {
+                mode: Mode::Plan,
+                fence,
+                boot: None,
+                rendered: Some(&prepared),
+            };
             let answer = self.ask(order, host, &session, asked, progress).await?;
             found.extend(differences(&prepared.rendered.document, &answer));
             facts = Some(answer.facts);
@@ -243,12 +298,19 @@ impl<C: Cluster> HostHands<C> {
         let facts = facts.unwrap_or_default();
         if adopt {
             fence = adopting(facts::fence(&facts), order.task.seq);
-            let asked = Asked { mode: Mode::Adopt, fence, boot: None, rendered: None };
+            let asked = Asked {
+                mode: Mode::Adopt,
+                fence,
+                boot: None,
+                rendered: None,
+            };
             self.ask(order, host, &session, asked, progress).await?;
         }
         let class = change_class(&found).map(facts::class);
         let named = found.iter().take(NAMED_ITEMS_MAX);
-        let differs = named.map(|one| format!("{} ({})", one.id, one.detail)).collect();
+        let differs = named
+            .map(|one| format!("{} ({})", one.id, one.detail))
+            .collect();
         let Standing { token, pods, .. } = standing;
         Ok(Outcome::Planned {
             class,
@@ -271,7 +333,12 @@ impl<C: Cluster> HostHands<C> {
     ) -> Result<Outcome, Failure> {
         let session = self.session(host).await?;
         progress.step("ask for a reboot", 0, "");
-        let asked = Asked { mode: Mode::Reboot, fence, boot: Some(boot_id), rendered: None };
+        let asked = Asked {
+            mode: Mode::Reboot,
+            fence,
+            boot: Some(boot_id),
+            rendered: None,
+        };
         match self.ask(order, host, &session, asked, progress).await {
             Ok(_) => {}
             // It rebooted meanwhile: what was wanted.
@@ -291,17 +358,33 @@ impl<C: Cluster> HostHands<C> {
     ) -> Result<Outcome, Failure> {
         let session = self.session(host).await?;
         progress.step("read facts", 0, "");
-        let installed = self.bootstrap(order, host, &session, progress).await?.facts.installed;
+        let installed = self
+            .bootstrap(order, host, &session, progress)
+            .await?
+            .facts
+            .installed;
         for section in [Section::Node, Section::Host] {
             let word = facts::section(section);
-            let Some(there) = installed.iter().find(|one| one.section == word) else { continue };
+            let Some(there) = installed.iter().find(|one| one.section == word) else {
+                continue;
+            };
             let desired = self.catalog.closest(&there.version)?;
             // A removal only needs to know what there is, by name.
             let (node, mode) = (Some("removed"), Mode::Remove);
-            let wanted = Wanted { desired: &desired, section, node, mode };
+            let wanted = Wanted {
+                desired: &desired,
+                section,
+                node,
+                mode,
+            };
             let prepared = self.prepare(host, wanted, progress).await?;
             progress.step(format!("remove {}", word.as_str()), 0, "");
-            let asked = Asked { mode: Mode::Remove, fence, boot: None, rendered: Some(&prepared) };
+            let asked = Asked {
+                mode: Mode::Remove,
+                fence,
+                boot: None,
+                rendered: Some(&prepared),
+            };
             self.ask(order, host, &session, asked, progress).await?;
         }
         self.sent.forget(host);
@@ -312,7 +395,10 @@ impl<C: Cluster> HostHands<C> {
 /// The next generation; where an earlier attempt of this very task took it already, that one.
 fn adopting(found: HostFence, seq: Seq) -> HostFence {
     let again = found.generation > 0 && found.seq == seq;
-    HostFence { generation: found.generation + u64::from(!again), seq }
+    HostFence {
+        generation: found.generation + u64::from(!again),
+        seq,
+    }
 }
 
 fn sections(node: Option<&str>) -> Vec<Section> {
@@ -324,7 +410,11 @@ fn sections(node: Option<&str>) -> Vec<Section> {
 
 fn converged(section: Section, answer: &Answer) -> Result<Outcome, Failure> {
     use dormer_profile::answer::ItemState;
-    let changed = answer.items.iter().filter(|item| item.state == ItemState::Changed).count();
+    let changed = answer
+        .items
+        .iter()
+        .filter(|item| item.state == ItemState::Changed)
+        .count();
     let reboot = answer.reboot != Reboot::None;
     if !reboot && !answer.converged() {
         let left: Vec<_> = answer.differing().take(NAMED_ITEMS_MAX).collect();
@@ -342,5 +432,8 @@ fn converged(section: Section, answer: &Answer) -> Result<Outcome, Failure> {
 /// The two numbers of a fence, for the script.
 fn script_fence(fence: HostFence) -> document::Fence {
     let Seq(seq) = fence.seq;
-    document::Fence { generation: fence.generation, seq }
+    document::Fence {
+        generation: fence.generation,
+        seq,
+    }
 }

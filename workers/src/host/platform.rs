@@ -45,19 +45,43 @@ mod tests {
     use dormer_proto::machine::MachineRef;
 
     fn named(platform: &str, dns: &str) -> Option<String> {
-        let machine = MachineRef { name: "Win-A".into(), ..MachineRef::default() };
-        let host = HostRef { machine, platform: platform.into(), ..HostRef::default() };
-        let names = (!dns.is_empty()).then(|| dns.to_owned()).into_iter().collect();
-        node_name(&host, &Standing { names, ..Standing::default() })
+        let machine = MachineRef {
+            name: "Win-A".into(),
+            ..MachineRef::default()
+        };
+        let host = HostRef {
+            machine,
+            platform: platform.into(),
+            ..HostRef::default()
+        };
+        let names = (!dns.is_empty())
+            .then(|| dns.to_owned())
+            .into_iter()
+            .collect();
+        node_name(
+            &host,
+            &Standing {
+                names,
+                ..Standing::default()
+            },
+        )
     }
 
     #[test]
     fn each_platform_names_its_nodes() {
         let long = format!("win-a.{}.internal", "x".repeat(60));
         let table = [
-            ("AWS", "IP-10-0-0-9.ec2.internal", Some("ip-10-0-0-9.ec2.internal")),
+            (
+                "AWS",
+                "IP-10-0-0-9.ec2.internal",
+                Some("ip-10-0-0-9.ec2.internal"),
+            ),
             ("AWS", "", None),
-            ("GCP", "win-a.zone.c.project.internal", Some("win-a.zone.c.project.internal")),
+            (
+                "GCP",
+                "win-a.zone.c.project.internal",
+                Some("win-a.zone.c.project.internal"),
+            ),
             ("GCP", long.as_str(), Some("win-a")),
             ("VSphere", "other.example", Some("win-a")),
             ("Nutanix", "", Some("win-a")),

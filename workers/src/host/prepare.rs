@@ -47,7 +47,11 @@ impl Prepared {
 
     /// What says that every file of this payload was in place on a host.
     pub(super) fn payload_mark(&self) -> String {
-        format!("payload {} {}", self.section.as_str(), self.payload.manifest.folder())
+        format!(
+            "payload {} {}",
+            self.section.as_str(),
+            self.payload.manifest.folder()
+        )
     }
 
     /// The payload files at these destinations.
@@ -77,8 +81,18 @@ impl<C: Cluster> HostHands<C> {
         let token = self.token(host, wanted, &bootstrap, &standing).await?;
         // A Node keeps its name; before there is one, its certificates are routed by what was noted.
         let named = wanted.node.map(str::to_owned).or(standing.noted);
-        let known = Known { named, node: wanted.node, subnet: standing.subnet };
-        let mut values = values(&bootstrap, host, wanted.section, known, &found.payload.manifest);
+        let known = Known {
+            named,
+            node: wanted.node,
+            subnet: standing.subnet,
+        };
+        let mut values = values(
+            &bootstrap,
+            host,
+            wanted.section,
+            known,
+            &found.payload.manifest,
+        );
         found.around.fill(&mut values);
         let mut secrets = join_secrets(
             &bootstrap.api_url,
@@ -110,7 +124,12 @@ impl<C: Cluster> HostHands<C> {
             .document
             .to_bytes()
             .map_err(|error| Failure::lasting("DocumentUnusable", error.to_string()))?;
-        Ok(Prepared { section, rendered, payload: found.payload, bytes })
+        Ok(Prepared {
+            section,
+            rendered,
+            payload: found.payload,
+            bytes,
+        })
     }
 
     /// What the kubelet shows when it asks for its first certificate. `None`: the host keeps what it has. A machine's
@@ -149,7 +168,8 @@ impl<C: Cluster> HostHands<C> {
         if let Some((_, key)) = &bootstrap.exporter_tls {
             self.known.value(key);
         }
-        self.known.document(&rendered.document, variables.iter().map(|(_, value)| value));
+        self.known
+            .document(&rendered.document, variables.iter().map(|(_, value)| value));
     }
 
     /// What a version means. One that is not known yet may follow from what the cluster says of its nodes now.
@@ -181,7 +201,10 @@ impl<C: Cluster> HostHands<C> {
         }
         files.retain(|(path, _)| !self.sent.has(host, path));
         for (path, bytes) in files {
-            let sftp = session.sftp().await.map_err(|error| self.failed(host, error))?;
+            let sftp = session
+                .sftp()
+                .await
+                .map_err(|error| self.failed(host, error))?;
             let put = put(order, &sftp, &path, bytes).await;
             put.map_err(|error| self.failed(host, error))?;
             self.sent.put(host, path);
@@ -204,17 +227,28 @@ impl<C: Cluster> HostHands<C> {
         if prepared.rendered.payload.is_empty() || known {
             return Ok(());
         }
-        progress.step("look for the payload", prepared.rendered.payload.len() as u64, "files");
-        let sftp = session.sftp().await.map_err(|error| self.failed(host, error))?;
+        progress.step(
+            "look for the payload",
+            prepared.rendered.payload.len() as u64,
+            "files",
+        );
+        let sftp = session
+            .sftp()
+            .await
+            .map_err(|error| self.failed(host, error))?;
         let looks = prepared.rendered.payload.iter().map(|file| async {
             let there = sftp.size(&file.destination).await? == Some(file.size);
             progress.advance(1);
             Ok::<_, SshError>((!there).then(|| file.clone()))
         });
         let looked = futures::future::try_join_all(looks).await;
-        let missing: Vec<Staged> =
-            looked.map_err(|error| self.failed(host, error))?.into_iter().flatten().collect();
-        self.upload(order, host, session, prepared, &missing, progress).await
+        let missing: Vec<Staged> = looked
+            .map_err(|error| self.failed(host, error))?
+            .into_iter()
+            .flatten()
+            .collect();
+        self.upload(order, host, session, prepared, &missing, progress)
+            .await
     }
 
     /// Sends these payload files into the host's staging folder.
@@ -232,7 +266,10 @@ impl<C: Cluster> HostHands<C> {
         }
         let ways = self.pack(prepared, files, progress).await;
         progress.step("upload", ways.iter().map(Way::bytes).sum(), "bytes");
-        let sftp = session.sftp().await.map_err(|error| self.failed(host, error))?;
+        let sftp = session
+            .sftp()
+            .await
+            .map_err(|error| self.failed(host, error))?;
         let mut works = Vec::with_capacity(files.len());
         for way in &ways {
             works.push(async {
@@ -250,11 +287,19 @@ impl<C: Cluster> HostHands<C> {
         files: &'a [Staged],
         progress: &Progress,
     ) -> Vec<Way<'a>> {
-        let large = files.iter().map(|file| file.size).filter(|size| *size >= PACK_BYTES_MIN);
+        let large = files
+            .iter()
+            .map(|file| file.size)
+            .filter(|size| *size >= PACK_BYTES_MIN);
         progress.step("compress", large.sum(), "bytes");
         let ways = files.iter().map(|file| async {
-            let Staged { name, sha256, size, .. } = file;
-            let packed = self.packer.packed(&prepared.payload, name, sha256, *size, progress).await;
+            let Staged {
+                name, sha256, size, ..
+            } = file;
+            let packed = self
+                .packer
+                .packed(&prepared.payload, name, sha256, *size, progress)
+                .await;
             Way { file, packed }
         });
         futures::future::join_all(ways).await
@@ -285,7 +330,12 @@ impl<C: Cluster> HostHands<C> {
         let opened = prepared.payload.open(&file.name).await;
         let from = opened.map_err(|error| Unsent::Unread(file.name.clone(), error.to_string()))?;
         let (part, size) = (part(order, &path), file.size);
-        let what = Upload { path: &path, part: &part, size, sha256: &file.sha256 };
+        let what = Upload {
+            path: &path,
+            part: &part,
+            size,
+            sha256: &file.sha256,
+        };
         let deed = witness::begin(Deed::Upload { bytes: file.size });
         let sent = sftp.upload(what, from, |more| progress.advance(more)).await;
         Ok(deed.ended(sent)?)
@@ -300,7 +350,11 @@ impl<C: Cluster> HostHands<C> {
         packed: &Packed,
         progress: &Progress,
     ) -> Result<(), Unsent> {
-        let Packed { path: from, size, sha256 } = packed;
+        let Packed {
+            path: from,
+            size,
+            sha256,
+        } = packed;
         let path = format!("{path}.gz");
         if sftp.size(&path).await? == Some(*size) {
             progress.advance(*size);
@@ -310,9 +364,16 @@ impl<C: Cluster> HostHands<C> {
             |error: std::io::Error| Unsent::Unread(from.display().to_string(), error.to_string());
         let opened = tokio::fs::File::open(from).await.map_err(unread)?;
         let part = part(order, &path);
-        let what = Upload { path: &path, part: &part, size: *size, sha256 };
+        let what = Upload {
+            path: &path,
+            part: &part,
+            size: *size,
+            sha256,
+        };
         let deed = witness::begin(Deed::Upload { bytes: *size });
-        let sent = sftp.upload(what, opened, |more| progress.advance(more)).await;
+        let sent = sftp
+            .upload(what, opened, |more| progress.advance(more))
+            .await;
         Ok(deed.ended(sent)?)
     }
 
@@ -336,7 +397,9 @@ struct Way<'a> {
 impl Way<'_> {
     /// Bytes that are sent.
     fn bytes(&self) -> u64 {
-        self.packed.as_ref().map_or(self.file.size, |packed| packed.size)
+        self.packed
+            .as_ref()
+            .map_or(self.file.size, |packed| packed.size)
     }
 }
 
@@ -355,7 +418,10 @@ impl From<SshError> for Unsent {
 /// A name that no other attempt uses.
 fn part(order: &Order, path: &str) -> String {
     let (_, attempt) = names(order);
-    format!("{path}.{}-{}-{attempt}.part", order.task.seq, order.task.ordinal)
+    format!(
+        "{path}.{}-{}-{attempt}.part",
+        order.task.seq, order.task.ordinal
+    )
 }
 
 /// Writes a small file that is named by its content, unless it is there.
@@ -367,6 +433,16 @@ async fn put(order: &Order, sftp: &Sftp, path: &str, bytes: &[u8]) -> Result<(),
     let (part, sha256) = (part(order, path), sha256_hex(bytes));
     let deed = witness::begin(Deed::Upload { bytes: size });
     deed.ended(
-        sftp.upload(Upload { path, part: &part, size, sha256: &sha256 }, bytes, |_| {}).await,
+        sftp.upload(
+            Upload {
+                path,
+                part: &part,
+                size,
+                sha256: &sha256,
+            },
+            bytes,
+            |_| {},
+        )
+        .await,
     )
 }

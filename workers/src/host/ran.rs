@@ -58,12 +58,18 @@ impl Running {
             tail: String::new(),
         };
         command.number = progress.runs(&command);
-        Self { command: Some(command), progress: progress.clone(), now_ms: Arc::clone(now_ms) }
+        Self {
+            command: Some(command),
+            progress: progress.clone(),
+            now_ms: Arc::clone(now_ms),
+        }
     }
 
     /// It ended so; nothing of what is `known` as a secret is shown of it.
     pub(super) fn ended(mut self, result: &Result<Output, SshError>, known: &Known) {
-        let Some(command) = &mut self.command else { return };
+        let Some(command) = &mut self.command else {
+            return;
+        };
         match result {
             Ok(output) => {
                 command.ended = match output.status {
@@ -115,7 +121,9 @@ fn said(output: &Output, task: &str, attempt: u32) -> String {
 
 /// The text without frames. One that is cut or damaged goes as far as it looks like one.
 fn unframed(text: &str) -> String {
-    let Some(at) = text.find(FRAME_MARK) else { return text.to_owned() };
+    let Some(at) = text.find(FRAME_MARK) else {
+        return text.to_owned();
+    };
     let (before, frame) = text.split_at(at);
     // Mark, task, attempt, body and check: lines may be broken anywhere, words only by blanks.
     let words = frame.match_indices(' ').nth(3).map(|(at, _)| at);
@@ -130,7 +138,13 @@ fn unframed(text: &str) -> String {
 
 /// An answer in lines: the counts, what is not as it was, and why it ended early.
 fn summary(answer: &Answer) -> String {
-    let count = |state| answer.items.iter().filter(|item| item.state == state).count();
+    let count = |state| {
+        answer
+            .items
+            .iter()
+            .filter(|item| item.state == state)
+            .count()
+    };
     let states = [
         (ItemState::Changed, "changed"),
         (ItemState::Differs, "differ"),
@@ -154,13 +168,24 @@ fn summary(answer: &Answer) -> String {
     }
     let mut lines = vec![head];
     for item in &answer.items {
-        let word = states.iter().find(|(state, _)| *state == item.state).map(|(_, word)| *word);
+        let word = states
+            .iter()
+            .find(|(state, _)| *state == item.state)
+            .map(|(_, word)| *word);
         if let Some(word) = word.filter(|word| *word != "skipped") {
-            lines.push(format!("{word} {} {}", item.id, item.detail).trim_end().to_owned());
+            lines.push(
+                format!("{word} {} {}", item.id, item.detail)
+                    .trim_end()
+                    .to_owned(),
+            );
         }
     }
     if let Some(failure) = &answer.failure {
-        lines.push(format!("{}: {}", failure.code.as_str(), failure.message.trim()));
+        lines.push(format!(
+            "{}: {}",
+            failure.code.as_str(),
+            failure.message.trim()
+        ));
         lines.push(failure.log_tail.trim().to_owned());
     }
     lines.join("\n").trim_end().to_owned()
@@ -202,9 +227,16 @@ mod tests {
 
     #[test]
     fn a_long_output_is_shown_by_both_ends() {
-        let text = format!("{}ä{}", "a".repeat(PART_BYTES_MAX), "b".repeat(3 * PART_BYTES_MAX));
+        let text = format!(
+            "{}ä{}",
+            "a".repeat(PART_BYTES_MAX),
+            "b".repeat(3 * PART_BYTES_MAX)
+        );
         let (head, left_out, tail) = parts(&text);
         assert_eq!((head.len(), tail.len()), (PART_BYTES_MAX, PART_BYTES_MAX));
-        assert_eq!(head.len() + tail.len() + usize::try_from(left_out).unwrap(), text.len());
+        assert_eq!(
+            head.len() + tail.len() + usize::try_from(left_out).unwrap(),
+            text.len()
+        );
     }
 }

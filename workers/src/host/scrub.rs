@@ -55,7 +55,8 @@ impl Scrub {
         open: impl IntoIterator<Item = &'a str>,
     ) {
         let (mut inside, mut said) = (Vec::new(), String::new());
-        open.into_iter().for_each(|value| said.extend([value, "\n"]));
+        open.into_iter()
+            .for_each(|value| said.extend([value, "\n"]));
         sort(&readable(document), &mut inside, &mut said);
         inside.iter().for_each(|text| self.learn(text, &said));
     }
@@ -73,7 +74,9 @@ impl Scrub {
         for piece in text.lines().map(str::trim).chain(words) {
             if piece.len() >= PIECE_LEAST && !open.contains(piece) {
                 self.put(piece.as_bytes().to_vec());
-                encoded(piece.as_bytes()).into_iter().for_each(|piece| self.put(piece));
+                encoded(piece.as_bytes())
+                    .into_iter()
+                    .for_each(|piece| self.put(piece));
             }
         }
     }
@@ -87,9 +90,13 @@ impl Scrub {
 
     fn known(&self, flat: &[u8], mark: &mut impl FnMut(Range<usize>)) {
         for (at, first) in flat.windows(FIRST).enumerate() {
-            let pieces =
-                <&[u8; FIRST]>::try_from(first).ok().and_then(|first| self.pieces.get(first));
-            let found = pieces.into_iter().flatten().filter(|piece| flat[at..].starts_with(piece));
+            let pieces = <&[u8; FIRST]>::try_from(first)
+                .ok()
+                .and_then(|first| self.pieces.get(first));
+            let found = pieces
+                .into_iter()
+                .flatten()
+                .filter(|piece| flat[at..].starts_with(piece));
             found.for_each(|piece| mark(at..at + piece.len()));
         }
     }
@@ -146,7 +153,10 @@ fn encoded(piece: &[u8]) -> Vec<Vec<u8>> {
         bytes.extend_from_slice(piece);
         let whole = bytes.len() / 3 * 4;
         let first = if before == 0 { 0 } else { 4 };
-        for text in [STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)] {
+        for text in [
+            STANDARD_NO_PAD.encode(&bytes),
+            URL_SAFE_NO_PAD.encode(&bytes),
+        ] {
             all.extend(text.as_bytes().get(first..whole).map(<[u8]>::to_vec));
         }
     }
@@ -164,7 +174,9 @@ fn shapes(flat: &[u8], mark: &mut impl FnMut(Range<usize>)) {
     for run in flat.split(|byte| !of_token(*byte)) {
         let range = at..at + run.len();
         at = range.end + 1;
-        let web = run.windows(WEB_TOKEN.len()).position(|part| part == WEB_TOKEN);
+        let web = run
+            .windows(WEB_TOKEN.len())
+            .position(|part| part == WEB_TOKEN);
         if run.len() >= BLOB_LEAST || bootstrap(run) {
             mark(range);
         } else if let Some(from) = web
@@ -187,7 +199,9 @@ fn bootstrap(run: &[u8]) -> bool {
 /// Private keys as PEM: from one's beginning to its end, or to the end of the text.
 fn keys(flat: &[u8], mark: &mut impl FnMut(Range<usize>)) {
     let find = |from: usize, what: &[u8]| {
-        let found = flat[from..].windows(what.len()).position(|part| part == what);
+        let found = flat[from..]
+            .windows(what.len())
+            .position(|part| part == what);
         found.map(|at| from + at)
     };
     let mut from = 0;
@@ -209,7 +223,10 @@ fn without(text: &str, places: &[usize], secret: &[bool]) -> String {
             at += 1;
             continue;
         }
-        let end = secret[at..].iter().position(|is| !is).map_or(secret.len(), |more| at + more);
+        let end = secret[at..]
+            .iter()
+            .position(|is| !is)
+            .map_or(secret.len(), |more| at + more);
         kept.extend_from_slice(&text.as_bytes()[next..places[at]]);
         kept.extend_from_slice(SECRET.as_bytes());
         next = places[end - 1] + 1;
@@ -241,14 +258,24 @@ mod tests {
         let scrub = scrub();
         assert_eq!(clean(&[&scrub], &format!("a {TOKEN} b")), "a [secret] b");
         let (one, two) = TOKEN.split_at(9);
-        assert_eq!(clean(&[&scrub], &format!("a {one}\r\n{two} b")), "a [secret] b");
+        assert_eq!(
+            clean(&[&scrub], &format!("a {one}\r\n{two} b")),
+            "a [secret] b"
+        );
         for before in ["", "x", "xy", "xyz"] {
             let text = STANDARD.encode(format!("{before}{TOKEN}{before}"));
             let cleaned = clean(&[&scrub], &text);
-            assert!(cleaned.contains(SECRET) && cleaned.len() < 24, "{before}: {cleaned}");
+            assert!(
+                cleaned.contains(SECRET) && cleaned.len() < 24,
+                "{before}: {cleaned}"
+            );
         }
         let folder = "C:\\k\\11.0.0-0123456789ab";
-        assert_eq!(clean(&[&scrub], folder), folder, "the document says it openly, too");
+        assert_eq!(
+            clean(&[&scrub], folder),
+            folder,
+            "the document says it openly, too"
+        );
         let plain =
             "kubelet: the service did not start within 30 s, code 1053\r\nC:\\k\\kubelet.exe";
         assert_eq!(clean(&[&scrub], plain), plain);
@@ -260,9 +287,15 @@ mod tests {
         let key = "-----BEGIN PRIVATE KEY-----\nMIIB\nabc\n-----END PRIVATE KEY-----\nand";
         for (text, expected) in [
             ("join abcdef.0123456789abcdef now", "join [secret] now"),
-            ("Bearer eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOi.AAAA ok", "Bearer [secret] ok"),
+            (
+                "Bearer eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOi.AAAA ok",
+                "Bearer [secret] ok",
+            ),
             (&format!("<{blob}>"), "<[secret]>"),
-            (key, "-----BEGIN PRIVATE KEY-----\n[secret]\n-----END PRIVATE KEY-----\nand"),
+            (
+                key,
+                "-----BEGIN PRIVATE KEY-----\n[secret]\n-----END PRIVATE KEY-----\nand",
+            ),
         ] {
             assert_eq!(clean(&[], text), expected);
         }

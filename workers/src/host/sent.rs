@@ -23,7 +23,9 @@ impl Sent {
 
     /// Whether this file was put there.
     pub(super) fn has(&self, host: &HostRef, path: &str) -> bool {
-        self.hosts().get(&key(host)).is_some_and(|paths| paths.contains(path))
+        self.hosts()
+            .get(&key(host))
+            .is_some_and(|paths| paths.contains(path))
     }
 
     /// It is there now.

@@ -66,14 +66,25 @@ where
 {
     change["metadata"]["resourceVersion"] = read.resource_version().into();
     change["metadata"]["uid"] = read.uid().into();
-    let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+    let params = PatchParams {
+        field_manager: Some(MANAGER.into()),
+        ..PatchParams::default()
+    };
     let name = read.name_any();
-    call_if_there("patch", what, api.patch(&name, &params, &Patch::Merge(&change))).await
+    call_if_there(
+        "patch",
+        what,
+        api.patch(&name, &params, &Patch::Merge(&change)),
+    )
+    .await
 }
 
 /// The fence's mark on an object.
 pub(super) fn mark_of<K: Resource>(object: &K) -> Option<TokenMark> {
-    object.annotations().get(keys::FENCE).and_then(|text| keys::fence(text))
+    object
+        .annotations()
+        .get(keys::FENCE)
+        .and_then(|text| keys::fence(text))
 }
 
 impl KubernetesHands {

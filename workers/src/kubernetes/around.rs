@@ -64,16 +64,31 @@ impl Around {
 
     /// One look.
     pub(crate) async fn look(&self) -> Look {
-        let (mirrors, proxy, kubelet, exporter) =
-            tokio::join!(self.mirrors(), self.proxy(), self.kubelet(), self.exporter());
+        let (mirrors, proxy, kubelet, exporter) = tokio::join!(
+            self.mirrors(),
+            self.proxy(),
+            self.kubelet(),
+            self.exporter()
+        );
         let mirrored = mirrors.as_ref().is_ok_and(|sets| !sets.is_empty());
-        let pull_secret = if mirrored { self.pull_secret().await } else { Ok(Default::default()) };
+        let pull_secret = if mirrored {
+            self.pull_secret().await
+        } else {
+            Ok(Default::default())
+        };
         let (proxy, bundle) = match proxy {
             Ok((proxy, bundle)) => (Ok(proxy), Ok(bundle)),
             Err(why) => (Err(why.clone()), Err(why)),
         };
         let trusted_ca = self.trusted_ca(bundle).await;
-        Look { mirrors, pull_secret, proxy, trusted_ca, kubelet, exporter }
+        Look {
+            mirrors,
+            pull_secret,
+            proxy,
+            trusted_ca,
+            kubelet,
+            exporter,
+        }
     }
 
     /// Sets for digests before those for tags, and by name among themselves, so that everybody reads the same order.
@@ -86,7 +101,10 @@ impl Around {
             let mut sets = self.sets(kind).await?;
             sets.sort_by_key(ResourceExt::name_any);
             for set in sets {
-                let entries = set.data["spec"][field].as_array().cloned().unwrap_or_default();
+                let entries = set.data["spec"][field]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default();
                 found.extend(entries.iter().map(|entry| mirrored(entry, tags)));
             }
         }
@@ -97,17 +115,28 @@ impl Around {
         let resource = resource("config.openshift.io", kind);
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let params = ListParams::default().limit(SETS_MAX);
-        let listed =
-            self.within("list", (&resource.plural, ".config.openshift.io"), api.list(&params));
+        let listed = self.within(
+            "list",
+            (&resource.plural, ".config.openshift.io"),
+            api.list(&params),
+        );
         Ok(listed.await?.map(|list| list.items).unwrap_or_default())
     }
 
     async fn pull_secret(&self) -> Result<(Revision, Credentials), String> {
         let (name, key) = PULL_SECRET;
-        let Some(secret) = self.secret(CONFIG, name).await? else { return Ok(Default::default()) };
+        let Some(secret) = self.secret(CONFIG, name).await? else {
+            return Ok(Default::default());
+        };
         let revision = Revision(secret.resource_version().unwrap_or_default());
-        let bytes = secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| &bytes.0[..]);
-        let Some(bytes) = bytes else { return Err(format!("Secret {CONFIG}/{name} has no {key}")) };
+        let bytes = secret
+            .data
+            .as_ref()
+            .and_then(|data| data.get(key))
+            .map(|bytes| &bytes.0[..]);
+        let Some(bytes) = bytes else {
+            return Err(format!("Secret {CONFIG}/{name} has no {key}"));
+        };
         let text =
             std::str::from_utf8(bytes).map_err(|_| format!("Secret {CONFIG}/{name} is no text"))?;
         let read = Credentials::parse(text)
@@ -117,7 +146,9 @@ impl Around {
 
     /// The proxy as the cluster itself has it, and the ConfigMap with the authorities that it needs.
     async fn proxy(&self) -> Result<(Proxy, Option<String>), String> {
-        let Some(found) = self.cluster("Proxy").await? else { return Ok(Default::default()) };
+        let Some(found) = self.cluster("Proxy").await? else {
+            return Ok(Default::default());
+        };
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let status = &found.data["status"];
         let proxy = Proxy {
@@ -174,31 +205,52 @@ impl Around {
     }
 
     async fn kubelet(&self) -> Result<KubeletFacts, String> {
-        let pool =
-            self.object("machineconfiguration.openshift.io", "MachineConfigPool", POOL).await?;
-        let Some(pool) = pool else { return Ok(KubeletFacts::default()) };
-        let name =
-            |part: &str| pool.data[part]["configuration"]["name"].as_str().map(str::to_owned);
+        let pool = self
+            .object(
+                "machineconfiguration.openshift.io",
+                "MachineConfigPool",
+                POOL,
+            )
+            .await?;
+        let Some(pool) = pool else {
+            return Ok(KubeletFacts::default());
+        };
+        let name = |part: &str| {
+            pool.data[part]["configuration"]["name"]
+                .as_str()
+                .map(str::to_owned)
+        };
         let Some(name) = name("spec").or_else(|| name("status")) else {
             return Ok(KubeletFacts::default());
         };
-        let known = self.machine_config.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self
+            .machine_config
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         if let Some((_, facts)) = known.filter(|(known, _)| *known == name) {
             return Ok(facts);
         }
-        let found =
-            self.object("machineconfiguration.openshift.io", "MachineConfig", &name).await?;
+        let found = self
+            .object("machineconfiguration.openshift.io", "MachineConfig", &name)
+            .await?;
         let found = found.ok_or_else(|| format!("there is no MachineConfig {name}"))?;
         let facts = kubelet_facts(&found.data["spec"]["config"])
             .map_err(|why| format!("MachineConfig {name} {why}"))?;
-        *self.machine_config.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((name, facts.clone()));
+        *self
+            .machine_config
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some((name, facts.clone()));
         Ok(facts)
     }
 
     async fn exporter(&self) -> Result<Revision, String> {
         let secret = self.secret(&self.home, EXPORTER_TLS).await?;
-        Ok(Revision(secret.and_then(|secret| secret.resource_version()).unwrap_or_default()))
+        Ok(Revision(
+            secret
+                .and_then(|secret| secret.resource_version())
+                .unwrap_or_default(),
+        ))
     }
 
     /// One read; `None`: it is not there, or nothing of its kind is served.
@@ -209,7 +261,9 @@ impl Around {
         doing: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<Option<T>, String> {
         let what = format!("{kind}{name}");
-        let done = timeout(ANSWER_MAX, doing).await.map_err(|_| silent(verb, &what).message)?;
+        let done = timeout(ANSWER_MAX, doing)
+            .await
+            .map_err(|_| silent(verb, &what).message)?;
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         match done {
             Ok(found) => {
@@ -226,7 +280,12 @@ impl Around {
 
     async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, String> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        self.within("get", ("Secret", &format!(" {namespace}/{name}")), api.get(name)).await
+        self.within(
+            "get",
+            ("Secret", &format!(" {namespace}/{name}")),
+            api.get(name),
+        )
+        .await
     }
 
     async fn map(
@@ -236,7 +295,11 @@ impl Around {
     ) -> Result<Option<BTreeMap<String, String>>, String> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let found = self
-            .within("get", ("ConfigMap", &format!(" {namespace}/{name}")), api.get(name))
+            .within(
+                "get",
+                ("ConfigMap", &format!(" {namespace}/{name}")),
+                api.get(name),
+            )
             .await?;
         Ok(found.map(|map| map.data.unwrap_or_default()))
     }
@@ -253,7 +316,12 @@ impl Around {
     ) -> Result<Option<DynamicObject>, String> {
         let resource = resource(group, kind);
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        self.within("get", (&resource.plural, &format!(".{group}/{name}")), api.get(name)).await
+        self.within(
+            "get",
+            (&resource.plural, &format!(".{group}/{name}")),
+            api.get(name),
+        )
+        .await
     }
 }
 
@@ -268,14 +336,19 @@ fn resource(group: &str, kind: &str) -> ApiResource {
 
 /// Windows' programs take a proxy with its scheme, and a host behind it.
 fn is_url(text: &str) -> bool {
-    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let rest = text
+        .strip_prefix("http://")
+        .or_else(|| text.strip_prefix("https://"));
     let plain = |rest: &str| !rest.chars().any(|c| c.is_whitespace() || c.is_control());
     rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', ':']) && plain(rest))
 }
 
 fn mirrored(entry: &Value, tags: bool) -> Mirrored {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let mirrors = entry["mirrors"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mirrors = entry["mirrors"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     Mirrored {
         source: text(&entry["source"]),
         mirrors: mirrors.iter().map(text).collect(),
@@ -295,7 +368,9 @@ fn certificates(pem: &str, found: &mut BTreeMap<Vec<u8>, String>) -> Result<(), 
         let broken = |why: &str| format!("cannot be read: its certificate {number} {why}");
         let (body, after) = body.split_once(END).ok_or_else(|| broken("has no end"))?;
         let text: String = body.split_whitespace().collect();
-        let der = STANDARD.decode(&text).map_err(|_| broken("is not base64"))?;
+        let der = STANDARD
+            .decode(&text)
+            .map_err(|_| broken("is not base64"))?;
         x509_cert::Certificate::from_der(&der).map_err(|_| broken("is no certificate"))?;
         found.insert(der, text);
         rest = after;
@@ -311,7 +386,10 @@ fn certificates(pem: &str, found: &mut BTreeMap<Vec<u8>, String>) -> Result<(), 
 
 fn pem_of(certificates: impl Iterator<Item = String>) -> String {
     certificates.fold(String::new(), |mut pem, base64| {
-        let _ = writeln!(pem, "-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----");
+        let _ = writeln!(
+            pem,
+            "-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----"
+        );
         pem
     })
 }
@@ -328,7 +406,10 @@ mod tests {
     #[test]
     fn a_bundle_is_whole_or_refused_with_its_place() {
         let named = |name: &str| {
-            rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("one").cert.pem()
+            rcgen::generate_simple_self_signed(vec![name.to_owned()])
+                .expect("one")
+                .cert
+                .pem()
         };
         let (one, other) = (named("one.example"), named("other.example"));
         let comment = format!("# ours\n{one}\nand\n{other}{one}");

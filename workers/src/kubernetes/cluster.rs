@@ -85,7 +85,9 @@ impl Cluster for KubernetesHands {
         let marks = json!({keys::NODE_NAME: node_name, keys::HOST_KEY: host_key});
         let what = format!("Machine {}/{}", machine.namespace, machine.name);
         let change = json!({"metadata": {"annotations": marks}});
-        patch(&self.machine_api(machine), &object, &what, change).await.map(drop)
+        patch(&self.machine_api(machine), &object, &what, change)
+            .await
+            .map(drop)
     }
 
     async fn standing(
@@ -97,7 +99,9 @@ impl Cluster for KubernetesHands {
         let mut marks: Vec<_> = object.iter().filter_map(mark_of).collect();
         let mut standing = Standing {
             names: object.as_ref().map(internal_names).unwrap_or_default(),
-            noted: object.as_ref().and_then(|m| m.annotations().get(keys::NODE_NAME).cloned()),
+            noted: object
+                .as_ref()
+                .and_then(|m| m.annotations().get(keys::NODE_NAME).cloned()),
             ..Standing::default()
         };
         let mut ready = false;
@@ -109,7 +113,11 @@ impl Cluster for KubernetesHands {
             standing.subnet = found.annotations().get(keys::SUBNET).cloned();
             standing.pods = u32::try_from(self.movable(name).await?.len()).unwrap_or(u32::MAX);
         }
-        standing.token = marks.iter().map(|mark| mark.token).max().unwrap_or_default();
+        standing.token = marks
+            .iter()
+            .map(|mark| mark.token)
+            .max()
+            .unwrap_or_default();
         standing.joined = ready && marks.iter().all(|mark| !mark.open);
         Ok(standing)
     }
@@ -156,15 +164,22 @@ impl KubernetesHands {
         let secret = call("get", &what, api.get(name)).await?;
         let data = secret.data.unwrap_or_default();
         let field = |key: &str| {
-            let text = data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
+            let text = data
+                .get(key)
+                .and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
             text.filter(|text| !text.is_empty())
         };
         let lacks = |key: &str| {
-            Failure::transient("BootstrapUnusable", format!("{what} has no text under {key}"))
+            Failure::transient(
+                "BootstrapUnusable",
+                format!("{what} has no text under {key}"),
+            )
         };
         // Kubernetes' own bootstrap tokens stand in two halves, and without the authority.
         let halves = || Some(format!("{}.{}", field("token-id")?, field("token-secret")?));
-        let token = field("token").or_else(halves).ok_or_else(|| lacks("token"))?;
+        let token = field("token")
+            .or_else(halves)
+            .ok_or_else(|| lacks("token"))?;
         let ca = match field("ca.crt") {
             Some(ca) => ca,
             None => self.root_ca().await?.ok_or_else(|| lacks("ca.crt"))?,
@@ -176,7 +191,9 @@ impl KubernetesHands {
         let namespace = &self.settings.namespace;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let what = format!("Secret {namespace}/{EXPORTER_TLS}");
-        let data = call_if_there("get", &what, api.get(EXPORTER_TLS)).await?.and_then(|it| it.data);
+        let data = call_if_there("get", &what, api.get(EXPORTER_TLS))
+            .await?
+            .and_then(|it| it.data);
         let Some(data) = data else { return Ok(None) };
         let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
         Ok(text("tls.crt").zip(text("tls.key").map(Zeroizing::new)))
@@ -184,7 +201,8 @@ impl KubernetesHands {
 
     /// The authority of the API server, as every namespace of a cluster has it.
     async fn root_ca(&self) -> Result<Option<String>, Failure> {
-        self.text_of_map("kube-system", "kube-root-ca.crt", "ca.crt").await
+        self.text_of_map("kube-system", "kube-root-ca.crt", "ca.crt")
+            .await
     }
 
     async fn client_ca(&self) -> Result<Option<String>, Failure> {
@@ -201,14 +219,18 @@ impl KubernetesHands {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let what = format!("ConfigMap {namespace}/{name}");
         let map = call_if_there("get", &what, api.get(name)).await?;
-        Ok(map.and_then(|map| map.data).and_then(|data| data.get(key).cloned()))
+        Ok(map
+            .and_then(|map| map.data)
+            .and_then(|data| data.get(key).cloned()))
     }
 
     async fn api_url(&self) -> Result<String, Failure> {
         if let Some(url) = &self.settings.api_url {
             return Ok(url.clone());
         }
-        let found = self.openshift("config.openshift.io", "Infrastructure").await?;
+        let found = self
+            .openshift("config.openshift.io", "Infrastructure")
+            .await?;
         let status = found.as_ref().map(|found| &found.data["status"]);
         let url = status.and_then(|status| status["apiServerInternalURI"].as_str());
         url.map(str::to_owned).ok_or_else(|| {
@@ -249,13 +271,21 @@ impl KubernetesHands {
 /// A Machine's InternalDNS names.
 fn internal_names(machine: &DynamicObject) -> Vec<String> {
     let addresses = machine.data["status"]["addresses"].as_array();
-    let internal = addresses.into_iter().flatten().filter(|one| one["type"] == "InternalDNS");
-    internal.filter_map(|one| one["address"].as_str().map(str::to_owned)).collect()
+    let internal = addresses
+        .into_iter()
+        .flatten()
+        .filter(|one| one["type"] == "InternalDNS");
+    internal
+        .filter_map(|one| one["address"].as_str().map(str::to_owned))
+        .collect()
 }
 
 /// The cluster's DNS: the tenth address of the services' network, by OpenShift's custom.
 fn dns_of(cidr: &str) -> Result<String, Failure> {
-    let base = cidr.split('/').next().and_then(|base| base.parse::<Ipv4Addr>().ok());
+    let base = cidr
+        .split('/')
+        .next()
+        .and_then(|base| base.parse::<Ipv4Addr>().ok());
     let base = base.ok_or_else(|| {
         Failure::lasting("BootstrapUnusable", format!("{cidr} is no IPv4 network"))
     })?;

@@ -66,17 +66,28 @@ impl KubernetesHands {
         let what = format!("certificate request {name}");
         let Some(csr) = call_if_there("get", &what, api.get(name)).await? else {
             // Expired and collected: the kubelet asks again.
-            return Ok(Outcome::CsrApproved { csr: name.to_owned() });
+            return Ok(Outcome::CsrApproved {
+                csr: name.to_owned(),
+            });
         };
         let why = match standing(&csr) {
-            Some("Approved") => return Ok(Outcome::CsrApproved { csr: name.to_owned() }),
+            Some("Approved") => {
+                return Ok(Outcome::CsrApproved {
+                    csr: name.to_owned(),
+                });
+            }
             Some(other) => Some(format!("somebody else marked it {other}")),
             None => check(&csr, expect, &self.asker(&csr, uid).await?).err(),
         };
         if let Some(why) = why {
             let note = format!("It is not what Node {} has to ask: {why}", expect.node_name);
-            self.events.warn(csr.object_ref(&()), "CertificateRefused", "Approve", note).await;
-            return Ok(Outcome::CsrRefused { csr: name.to_owned(), why: cut(why) });
+            self.events
+                .warn(csr.object_ref(&()), "CertificateRefused", "Approve", note)
+                .await;
+            return Ok(Outcome::CsrRefused {
+                csr: name.to_owned(),
+                why: cut(why),
+            });
         }
         let condition = CertificateSigningRequestCondition {
             type_: "Approved".into(),
@@ -94,10 +105,15 @@ impl KubernetesHands {
             "metadata": {"resourceVersion": csr.metadata.resource_version, "uid": csr.metadata.uid},
             "status": {"conditions": [condition]},
         });
-        let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+        let params = PatchParams {
+            field_manager: Some(MANAGER.into()),
+            ..PatchParams::default()
+        };
         let change = Patch::Merge(&change);
         call("approve", &what, api.patch_approval(name, &params, &change)).await?;
-        Ok(Outcome::CsrApproved { csr: name.to_owned() })
+        Ok(Outcome::CsrApproved {
+            csr: name.to_owned(),
+        })
     }
 
     /// Who may ask for the first certificate of the machine with this UID.
@@ -113,8 +129,14 @@ impl KubernetesHands {
 /// What was decided already.
 fn standing(csr: &CertificateSigningRequest) -> Option<&'static str> {
     let conditions = csr.status.as_ref()?.conditions.as_ref()?;
-    let is = |kind: &str| conditions.iter().any(|c| c.type_ == kind && c.status == "True");
-    ["Denied", "Failed", "Approved"].into_iter().find(|kind| is(kind))
+    let is = |kind: &str| {
+        conditions
+            .iter()
+            .any(|c| c.type_ == kind && c.status == "True")
+    };
+    ["Denied", "Failed", "Approved"]
+        .into_iter()
+        .find(|kind| is(kind))
 }
 
 /// Compares a request with what is expected, field by field; the answer names the first that does not fit.
@@ -145,14 +167,24 @@ fn check_subject(subject: &Name, expect: &CsrExpectation) -> Result<(), String> 
         }
         Ok(found)
     };
-    let parts = subject.as_ref().iter().flat_map(|rdn| rdn.as_ref().iter()).count();
+    let parts = subject
+        .as_ref()
+        .iter()
+        .flat_map(|rdn| rdn.as_ref().iter())
+        .count();
     let (common, organizations) = (all(COMMON_NAME)?, all(ORGANIZATION)?);
     let wanted = format!("system:node:{}", expect.node_name);
     if common != [wanted.as_str()] {
-        return Err(format!("its common name is {}, not {wanted}", common.join("+")));
+        return Err(format!(
+            "its common name is {}, not {wanted}",
+            common.join("+")
+        ));
     }
     if organizations != [NODES] {
-        return Err(format!("its organization is {}, not {NODES}", organizations.join("+")));
+        return Err(format!(
+            "its organization is {}, not {NODES}",
+            organizations.join("+")
+        ));
     }
     if parts != 2 {
         return Err("its subject says more than a common name and an organization".into());
@@ -177,7 +209,9 @@ fn check_client(
     may_ask_first(&user, &groups, by)?;
     // A Node that exists renews its certificate itself.
     if expect.node_uid.is_some() {
-        return Err(format!("the Node exists, and {user} asks for its first certificate"));
+        return Err(format!(
+            "the Node exists, and {user} asks for its first certificate"
+        ));
     }
     younger(csr, expect)
 }
@@ -191,14 +225,22 @@ fn may_ask_first(user: &str, groups: &[&str], by: &Asker) -> Result<(), String> 
         Asker::Shared => {
             let account = user == account && groups.contains(&accounts);
             let token = user.starts_with(prefix) && groups.contains(&holders);
-            if account || token { Ok(()) } else { Err(may_not) }
+            if account || token {
+                Ok(())
+            } else {
+                Err(may_not)
+            }
         }
     }
 }
 
 /// Whether the request was made after the Machine. Both times are the API server's.
 fn younger(csr: &CertificateSigningRequest, expect: &CsrExpectation) -> Result<(), String> {
-    let made = csr.metadata.creation_timestamp.as_ref().map(|time| time.0.as_millisecond());
+    let made = csr
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .map(|time| time.0.as_millisecond());
     let machine = i64::try_from(expect.machine_created.0).unwrap_or(i64::MAX);
     match made {
         None => Err("it does not say when it was made".into()),
@@ -217,7 +259,10 @@ fn check_serving(
     usages(csr, "server auth")?;
     let (user, groups) = asker(csr);
     if user != format!("system:node:{}", expect.node_name) {
-        return Err(format!("{user} asks for the serving certificate of {}", expect.node_name));
+        return Err(format!(
+            "{user} asks for the serving certificate of {}",
+            expect.node_name
+        ));
     }
     in_group(&groups, NODES)?;
     in_group(&groups, "system:authenticated")?;
@@ -229,13 +274,22 @@ fn check_serving(
     if foreign.is_empty() {
         Ok(())
     } else {
-        Err(format!("the Machine does not have the address or name {}", join(&foreign)))
+        Err(format!(
+            "the Machine does not have the address or name {}",
+            join(&foreign)
+        ))
     }
 }
 
 fn asker(csr: &CertificateSigningRequest) -> (String, Vec<&str>) {
     let user = csr.spec.username.clone().unwrap_or_default();
-    let groups = csr.spec.groups.iter().flatten().map(String::as_str).collect();
+    let groups = csr
+        .spec
+        .groups
+        .iter()
+        .flatten()
+        .map(String::as_str)
+        .collect();
     (user, groups)
 }
 
@@ -249,7 +303,13 @@ fn in_group(groups: &[&str], group: &str) -> Result<(), String> {
 
 /// Exactly the usages of a kubelet's certificate. Key encipherment is for RSA keys alone.
 fn usages(csr: &CertificateSigningRequest, purpose: &str) -> Result<(), String> {
-    let given: BTreeSet<&str> = csr.spec.usages.iter().flatten().map(String::as_str).collect();
+    let given: BTreeSet<&str> = csr
+        .spec
+        .usages
+        .iter()
+        .flatten()
+        .map(String::as_str)
+        .collect();
     let wanted: BTreeSet<&str> = ["digital signature", purpose].into();
     let with_rsa: BTreeSet<&str> = ["digital signature", "key encipherment", purpose].into();
     if given == wanted || given == with_rsa {
@@ -262,11 +322,21 @@ fn usages(csr: &CertificateSigningRequest, purpose: &str) -> Result<(), String> 
 /// DNS names in lower case, and addresses. Any other kind of name is refused.
 fn names(request: &CertReq) -> Result<BTreeSet<String>, String> {
     let mut names = BTreeSet::new();
-    for attribute in request.info.attributes.iter().filter(|one| one.oid == ExtensionReq::OID) {
+    for attribute in request
+        .info
+        .attributes
+        .iter()
+        .filter(|one| one.oid == ExtensionReq::OID)
+    {
         for value in attribute.values.iter() {
-            let asked: ExtensionReq =
-                value.decode_as().map_err(|error| format!("its extensions: {error}"))?;
-            for extension in asked.0.iter().filter(|one| one.extn_id == SubjectAltName::OID) {
+            let asked: ExtensionReq = value
+                .decode_as()
+                .map_err(|error| format!("its extensions: {error}"))?;
+            for extension in asked
+                .0
+                .iter()
+                .filter(|one| one.extn_id == SubjectAltName::OID)
+            {
                 let san = SubjectAltName::from_der(extension.extn_value.as_bytes())
                     .map_err(|error| format!("its names: {error}"))?;
                 for name in &san.0 {
@@ -289,7 +359,9 @@ fn text_of(name: &GeneralName) -> Result<String, String> {
 fn address(bytes: &[u8]) -> Result<String, String> {
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     let v6 = <[u8; 16]>::try_from(bytes).map(IpAddr::from);
-    v4.or(v6).map(|address| address.to_string()).map_err(|_| "it names no address".into())
+    v4.or(v6)
+        .map(|address| address.to_string())
+        .map_err(|_| "it names no address".into())
 }
 
 fn join(names: &BTreeSet<String>) -> String {

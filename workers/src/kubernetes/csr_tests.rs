@@ -33,14 +33,21 @@ fn ip(address: &str) -> SanType {
 }
 
 fn subject() -> Vec<(DnType, &'static str)> {
-    vec![(DnType::OrganizationName, NODES), (DnType::CommonName, NODE)]
+    vec![
+        (DnType::OrganizationName, NODES),
+        (DnType::CommonName, NODE),
+    ]
 }
 
 fn first() -> Ask {
     Ask {
         signer: CLIENT,
         user: BOOTSTRAPPER.0,
-        groups: vec!["system:serviceaccounts", BOOTSTRAPPER.1, "system:authenticated"],
+        groups: vec![
+            "system:serviceaccounts",
+            BOOTSTRAPPER.1,
+            "system:authenticated",
+        ],
         name: subject(),
         sans: Vec::new(),
         usages: vec!["digital signature", "client auth"],
@@ -49,7 +56,11 @@ fn first() -> Ask {
 }
 
 fn renewal() -> Ask {
-    Ask { user: NODE, groups: vec![NODES, "system:authenticated"], ..first() }
+    Ask {
+        user: NODE,
+        groups: vec![NODES, "system:authenticated"],
+        ..first()
+    }
 }
 
 fn serving() -> Ask {
@@ -63,13 +74,21 @@ fn serving() -> Ask {
 
 fn upstream() -> Ask {
     let groups = vec!["system:bootstrappers", "system:authenticated"];
-    Ask { user: "system:bootstrap:abcdef", groups, ..first() }
+    Ask {
+        user: "system:bootstrap:abcdef",
+        groups,
+        ..first()
+    }
 }
 
 fn expected(node: Option<&str>) -> CsrExpectation {
     CsrExpectation {
         node_name: "win-1".into(),
-        sans: vec!["10.0.0.7".into(), "WIN-1".into(), "win-1.example.com".into()],
+        sans: vec![
+            "10.0.0.7".into(),
+            "WIN-1".into(),
+            "win-1.example.com".into(),
+        ],
         machine_created: Timestamp(MACHINE_MADE as u64 * 1_000),
         node_uid: node.map(str::to_owned),
         provider_id: None,
@@ -84,7 +103,11 @@ fn request(ask: &Ask) -> CertificateSigningRequest {
     }
     params.subject_alt_names.clone_from(&ask.sans);
     let key = KeyPair::generate().expect("a key");
-    let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+    let pem = params
+        .serialize_request(&key)
+        .expect("a request")
+        .pem()
+        .expect("PEM");
     let owned = |all: &[&str]| Some(all.iter().map(|one| (*one).to_owned()).collect());
     let mut csr = CertificateSigningRequest {
         spec: CertificateSigningRequestSpec {
@@ -114,14 +137,26 @@ fn what_a_kubelet_asks_fits() {
     };
     assert_eq!(answer(&first(), None), Ok(()));
     assert_eq!(answer(&upstream(), None), Ok(()));
-    assert_eq!(answer(&Ask { made: MACHINE_MADE - 5, ..first() }, None), Ok(()));
+    assert_eq!(
+        answer(
+            &Ask {
+                made: MACHINE_MADE - 5,
+                ..first()
+            },
+            None
+        ),
+        Ok(())
+    );
     for node in [None, Some("uid")] {
         assert_eq!(answer(&renewal(), node), Ok(()));
         assert_eq!(answer(&serving(), node), Ok(()));
         assert_eq!(answer(&rsa(renewal()), node), Ok(()));
         assert_eq!(answer(&rsa(serving()), node), Ok(()));
     }
-    let fewer = Ask { sans: vec![dns("Win-1.Example.com")], ..serving() };
+    let fewer = Ask {
+        sans: vec![dns("Win-1.Example.com")],
+        ..serving()
+    };
     assert_eq!(
         answer(&fewer, Some("uid")),
         Ok(()),
@@ -137,20 +172,43 @@ fn refused(ask: Ask, word: &str) {
 }
 
 fn named(name: &'static str) -> Vec<(DnType, &'static str)> {
-    vec![(DnType::OrganizationName, NODES), (DnType::CommonName, name)]
+    vec![
+        (DnType::OrganizationName, NODES),
+        (DnType::CommonName, name),
+    ]
 }
 
 #[test]
 fn another_name_is_refused_however_like() {
-    let like = ["system:node:win-10", "system:node:win-", "system:node:win", "system:node:WIN-1"];
-    let odd =
-        ["win-1", "xsystem:node:win-1", "system:node:win-1 ", "system:node:", "system:node:x"];
+    let like = [
+        "system:node:win-10",
+        "system:node:win-",
+        "system:node:win",
+        "system:node:WIN-1",
+    ];
+    let odd = [
+        "win-1",
+        "xsystem:node:win-1",
+        "system:node:win-1 ",
+        "system:node:",
+        "system:node:x",
+    ];
     for name in like.into_iter().chain(odd) {
         for ask in [first(), renewal(), serving()] {
-            refused(Ask { name: named(name), ..ask }, "common name");
+            refused(
+                Ask {
+                    name: named(name),
+                    ..ask
+                },
+                "common name",
+            );
         }
     }
-    let longer = ["system:node:win-10", "system:node:win-1.example.com", "system:node:win"];
+    let longer = [
+        "system:node:win-10",
+        "system:node:win-1.example.com",
+        "system:node:win",
+    ];
     for user in longer {
         refused(Ask { user, ..serving() }, "serving certificate");
         refused(Ask { user, ..renewal() }, "may not ask");
@@ -165,13 +223,36 @@ fn a_subject_with_more_or_less_is_refused() {
         Ask { name, ..first() }
     };
     refused(with((DnType::CountryName, "XX")), "more than");
-    refused(with((DnType::OrganizationalUnitName, "system:masters")), "more than");
-    for group in ["system:masters", "system:node", "system:nodes2", "System:Nodes"] {
-        let name = vec![(DnType::OrganizationName, group), (DnType::CommonName, NODE)];
+    refused(
+        with((DnType::OrganizationalUnitName, "system:masters")),
+        "more than",
+    );
+    for group in [
+        "system:masters",
+        "system:node",
+        "system:nodes2",
+        "System:Nodes",
+    ] {
+        let name = vec![
+            (DnType::OrganizationName, group),
+            (DnType::CommonName, NODE),
+        ];
         refused(Ask { name, ..first() }, "organization");
     }
-    refused(Ask { name: vec![(DnType::CommonName, NODE)], ..first() }, "organization");
-    refused(Ask { name: vec![(DnType::OrganizationName, NODES)], ..first() }, "common name");
+    refused(
+        Ask {
+            name: vec![(DnType::CommonName, NODE)],
+            ..first()
+        },
+        "organization",
+    );
+    refused(
+        Ask {
+            name: vec![(DnType::OrganizationName, NODES)],
+            ..first()
+        },
+        "common name",
+    );
 }
 
 #[test]
@@ -190,12 +271,36 @@ fn names_that_the_machine_does_not_have_are_refused() {
         sans.push(foreign);
         refused(Ask { sans, ..serving() }, "does not have");
     }
-    refused(Ask { sans: Vec::new(), ..serving() }, "names nothing");
+    refused(
+        Ask {
+            sans: Vec::new(),
+            ..serving()
+        },
+        "names nothing",
+    );
     let mail = SanType::Rfc822Name("a@win-1".try_into().expect("a name"));
-    refused(Ask { sans: vec![dns("win-1"), mail], ..serving() }, "neither");
+    refused(
+        Ask {
+            sans: vec![dns("win-1"), mail],
+            ..serving()
+        },
+        "neither",
+    );
     let uri = SanType::URI("spiffe://win-1".try_into().expect("a name"));
-    refused(Ask { sans: vec![dns("win-1"), uri], ..serving() }, "neither");
-    refused(Ask { sans: vec![dns("win-1")], ..first() }, "names win-1");
+    refused(
+        Ask {
+            sans: vec![dns("win-1"), uri],
+            ..serving()
+        },
+        "neither",
+    );
+    refused(
+        Ask {
+            sans: vec![dns("win-1")],
+            ..first()
+        },
+        "names win-1",
+    );
 }
 
 #[test]
@@ -210,11 +315,27 @@ fn other_usages_and_signers_are_refused() {
     ] {
         refused(Ask { usages, ..first() }, "usages");
     }
-    refused(Ask { usages: first().usages, ..serving() }, "usages");
-    for signer in ["kubernetes.io/kube-apiserver-client", "kubernetes.io/legacy-unknown", ""] {
+    refused(
+        Ask {
+            usages: first().usages,
+            ..serving()
+        },
+        "usages",
+    );
+    for signer in [
+        "kubernetes.io/kube-apiserver-client",
+        "kubernetes.io/legacy-unknown",
+        "",
+    ] {
         refused(Ask { signer, ..first() }, "signer");
     }
-    refused(Ask { signer: SERVING, ..first() }, "usages");
+    refused(
+        Ask {
+            signer: SERVING,
+            ..first()
+        },
+        "usages",
+    );
 }
 
 #[test]
@@ -229,30 +350,99 @@ fn only_bootstrappers_and_the_node_itself_may_ask() {
     ] {
         refused(Ask { user, ..first() }, "may not ask");
     }
-    refused(Ask { groups: vec!["system:authenticated"], ..first() }, "may not ask");
-    refused(Ask { groups: vec!["system:authenticated"], ..upstream() }, "may not ask");
-    refused(Ask { user: "xsystem:bootstrap:abcdef", ..upstream() }, "may not ask");
-    refused(Ask { groups: vec!["system:authenticated"], ..renewal() }, NODES);
-    refused(Ask { groups: vec!["system:authenticated"], ..serving() }, NODES);
-    refused(Ask { groups: vec![NODES], ..serving() }, "system:authenticated");
-    refused(Ask { user: BOOTSTRAPPER.0, ..serving() }, "serving certificate");
+    refused(
+        Ask {
+            groups: vec!["system:authenticated"],
+            ..first()
+        },
+        "may not ask",
+    );
+    refused(
+        Ask {
+            groups: vec!["system:authenticated"],
+            ..upstream()
+        },
+        "may not ask",
+    );
+    refused(
+        Ask {
+            user: "xsystem:bootstrap:abcdef",
+            ..upstream()
+        },
+        "may not ask",
+    );
+    refused(
+        Ask {
+            groups: vec!["system:authenticated"],
+            ..renewal()
+        },
+        NODES,
+    );
+    refused(
+        Ask {
+            groups: vec!["system:authenticated"],
+            ..serving()
+        },
+        NODES,
+    );
+    refused(
+        Ask {
+            groups: vec![NODES],
+            ..serving()
+        },
+        "system:authenticated",
+    );
+    refused(
+        Ask {
+            user: BOOTSTRAPPER.0,
+            ..serving()
+        },
+        "serving certificate",
+    );
 }
 
 #[test]
 fn where_a_machine_has_a_token_of_its_own_nobody_else_may_ask_first() {
     let own = Asker::Own("system:bootstrap:abc123".into());
     let groups = vec!["system:bootstrappers", GROUP, "system:authenticated"];
-    let by = |user: &'static str| Ask { user, groups: groups.clone(), ..first() };
-    let ungrouped = Ask { user: "system:bootstrap:abc123", ..upstream() };
+    let by = |user: &'static str| Ask {
+        user,
+        groups: groups.clone(),
+        ..first()
+    };
+    let ungrouped = Ask {
+        user: "system:bootstrap:abc123",
+        ..upstream()
+    };
     let cases = [
         ("its own", by("system:bootstrap:abc123"), None, ""),
         ("its own, without dormer's group", ungrouped, None, GROUP),
-        ("another machine's", by("system:bootstrap:abc124"), None, "system:bootstrap:abc124 may"),
-        ("one that begins like it", by("system:bootstrap:abc1234"), None, "may not ask"),
-        ("one for all", upstream(), None, "asks as system:bootstrap:abc123"),
+        (
+            "another machine's",
+            by("system:bootstrap:abc124"),
+            None,
+            "system:bootstrap:abc124 may",
+        ),
+        (
+            "one that begins like it",
+            by("system:bootstrap:abc1234"),
+            None,
+            "may not ask",
+        ),
+        (
+            "one for all",
+            upstream(),
+            None,
+            "asks as system:bootstrap:abc123",
+        ),
         ("OpenShift's account", first(), None, "may not ask"),
         ("another node", by("system:node:win-2"), None, "may not ask"),
-        ("its own, for a Node that is there", by("system:bootstrap:abc123"), Some("uid"), "exists"),
+        (
+            "its own, for a Node that is there",
+            by("system:bootstrap:abc123"),
+            Some("uid"),
+            "exists",
+        ),
         ("the node itself", renewal(), Some("uid"), ""),
         ("the node itself, as a server", serving(), Some("uid"), ""),
     ];
@@ -263,7 +453,10 @@ fn where_a_machine_has_a_token_of_its_own_nobody_else_may_ask_first() {
             Err(why) => assert!(!word.is_empty() && why.contains(word), "{what}: {why}"),
         }
     }
-    let other = Ask { name: named("system:node:win-2"), ..by("system:bootstrap:abc123") };
+    let other = Ask {
+        name: named("system:node:win-2"),
+        ..by("system:bootstrap:abc123")
+    };
     let why = check(&request(&other), &expected(None), &own).expect_err("another node's name");
     assert!(why.contains("common name"), "{why}");
 }
@@ -272,7 +465,13 @@ fn where_a_machine_has_a_token_of_its_own_nobody_else_may_ask_first() {
 fn a_first_request_for_a_node_that_exists_or_before_its_machine_is_refused() {
     let why = answer(&first(), Some("uid")).expect_err("it exists");
     assert!(why.contains("the Node exists"), "{why}");
-    refused(Ask { made: MACHINE_MADE - 11, ..first() }, "older");
+    refused(
+        Ask {
+            made: MACHINE_MADE - 11,
+            ..first()
+        },
+        "older",
+    );
     let mut ageless = request(&first());
     ageless.metadata.creation_timestamp = None;
     assert!(check(&ageless, &expected(None), &Asker::Shared).is_err());
@@ -283,10 +482,18 @@ fn what_cannot_be_read_is_refused() {
     let good = request(&first());
     let pem = String::from_utf8(good.spec.request.0.clone()).expect("text");
     let half = pem[..pem.len() / 2].to_owned();
-    for text in ["", "no PEM", &half, &pem.replace("CERTIFICATE REQUEST", "CERTIFICATE")] {
+    for text in [
+        "",
+        "no PEM",
+        &half,
+        &pem.replace("CERTIFICATE REQUEST", "CERTIFICATE"),
+    ] {
         let mut csr = good.clone();
         csr.spec.request = ByteString(text.as_bytes().to_vec());
-        assert!(check(&csr, &expected(None), &Asker::Shared).is_err(), "{text}");
+        assert!(
+            check(&csr, &expected(None), &Asker::Shared).is_err(),
+            "{text}"
+        );
     }
     let mut csr = good;
     csr.spec.request = ByteString(vec![0xff, 0xfe]);
@@ -296,20 +503,31 @@ fn what_cannot_be_read_is_refused() {
 #[test]
 fn a_decision_of_somebody_else_stands_and_denial_is_stronger() {
     let with = |kinds: &[(&str, &str)]| {
-        let conditions = kinds.iter().map(|(kind, status)| CertificateSigningRequestCondition {
-            type_: (*kind).into(),
-            status: (*status).into(),
-            ..CertificateSigningRequestCondition::default()
-        });
+        let conditions = kinds
+            .iter()
+            .map(|(kind, status)| CertificateSigningRequestCondition {
+                type_: (*kind).into(),
+                status: (*status).into(),
+                ..CertificateSigningRequestCondition::default()
+            });
         let mut csr = request(&first());
         let conditions = Some(conditions.collect());
-        let status = CertificateSigningRequestStatus { conditions, ..Default::default() };
+        let status = CertificateSigningRequestStatus {
+            conditions,
+            ..Default::default()
+        };
         csr.status = Some(status);
         standing(&csr)
     };
     assert_eq!(with(&[]), None);
     assert_eq!(with(&[("Approved", "False")]), None);
     assert_eq!(with(&[("Approved", "True")]), Some("Approved"));
-    assert_eq!(with(&[("Approved", "True"), ("Denied", "True")]), Some("Denied"));
-    assert_eq!(with(&[("Approved", "True"), ("Failed", "True")]), Some("Failed"));
+    assert_eq!(
+        with(&[("Approved", "True"), ("Denied", "True")]),
+        Some("Denied")
+    );
+    assert_eq!(
+        with(&[("Approved", "True"), ("Failed", "True")]),
+        Some("Failed")
+    );
 }

@@ -24,15 +24,19 @@ impl KubernetesHands {
         machine: &MachineRef,
         token: LeaseToken,
     ) -> Result<Outcome, Failure> {
-        let Some(object) = self.machine(machine).await? else { return Ok(Outcome::MachineDeleted) };
+        let Some(object) = self.machine(machine).await? else {
+            return Ok(Outcome::MachineDeleted);
+        };
         if object.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::MachineDeleted);
         }
         if mark_of(&object) != Some(TokenMark { token, open: true }) {
             return Ok(Outcome::FenceClosedMeanwhile);
         }
-        let preconditions =
-            Preconditions { uid: object.uid(), resource_version: object.resource_version() };
+        let preconditions = Preconditions {
+            uid: object.uid(),
+            resource_version: object.resource_version(),
+        };
         let params = DeleteParams::background().preconditions(preconditions);
         let what = format!("Machine {}/{}", machine.namespace, machine.name);
         let api = self.machine_api(machine);

@@ -13,8 +13,13 @@ pub(super) const NOT_FOUND: &str = "NotFound";
 /// a proxy's page, or comes from a server that does not serve Machines yet (kubernetes#115241). Taken for an answer it
 /// would let a fence that stands open pass for closed.
 pub(super) fn is_gone(error: &Error) -> bool {
-    let Error::Api(status) = error else { return false };
-    let named = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    let Error::Api(status) = error else {
+        return false;
+    };
+    let named = status
+        .details
+        .as_ref()
+        .is_some_and(|details| !details.name.is_empty());
     status.code == 404 && status.reason == "NotFound" && named
 }
 
@@ -26,8 +31,10 @@ pub(super) fn is_conflict(error: &Error) -> bool {
 /// What was tried, and what came of it.
 pub(super) fn failure(verb: &str, what: &str, error: &Error) -> Failure {
     let Error::Api(status) = error else {
-        let text =
-            format!("cannot {verb} {what}: the API server does not answer: {}", chain(error));
+        let text = format!(
+            "cannot {verb} {what}: the API server does not answer: {}",
+            chain(error)
+        );
         return Failure::transient("ApiUnreachable", text);
     };
     let said = &status.message;
@@ -51,7 +58,10 @@ pub(super) fn failure(verb: &str, what: &str, error: &Error) -> Failure {
         422 => Failure::lasting("Invalid", format!("cannot {verb} {what}: {said}")),
         429 => Failure {
             after_ms: wished(status),
-            ..Failure::transient("TooManyRequests", format!("cannot {verb} {what} yet: {said}"))
+            ..Failure::transient(
+                "TooManyRequests",
+                format!("cannot {verb} {what} yet: {said}"),
+            )
         },
         code => Failure::transient("ApiError", format!("cannot {verb} {what}: {said} ({code})")),
     }
@@ -65,7 +75,10 @@ fn wished(status: &Status) -> Option<u64> {
 
 /// An answer that did not come in time.
 pub(super) fn silent(verb: &str, what: &str) -> Failure {
-    Failure::transient("ApiUnreachable", format!("cannot {verb} {what}: no answer in 30 s"))
+    Failure::transient(
+        "ApiUnreachable",
+        format!("cannot {verb} {what}: no answer in 30 s"),
+    )
 }
 
 fn chain(error: &dyn std::error::Error) -> String {
@@ -90,7 +103,9 @@ mod tests {
         let details: StatusDetails =
             serde_json::from_value(serde_json::json!({"retryAfterSeconds": after}))
                 .expect("details");
-        let status = Status::failure("it says so", "Reason").with_code(code).with_details(details);
+        let status = Status::failure("it says so", "Reason")
+            .with_code(code)
+            .with_details(details);
         failure("patch", "Node win-1", &Error::Api(Box::new(status)))
     }
 
@@ -107,12 +122,23 @@ mod tests {
             (504, "ApiError", true, None),
         ] {
             let failure = said(status, 7);
-            assert_eq!((failure.code.as_str(), failure.retry), (code, retry), "{status}");
+            assert_eq!(
+                (failure.code.as_str(), failure.retry),
+                (code, retry),
+                "{status}"
+            );
             assert_eq!(failure.after_ms, after, "{status}");
             assert!(failure.message.contains("Node win-1"), "{failure:?}");
         }
-        assert_eq!(said(403, 0).message, "dormer may not patch Node win-1: it says so");
-        assert_eq!(said(429, 0).after_ms, None, "no wish: the policy's delay holds");
+        assert_eq!(
+            said(403, 0).message,
+            "dormer may not patch Node win-1: it says so"
+        );
+        assert_eq!(
+            said(429, 0).after_ms,
+            None,
+            "no wish: the policy's delay holds"
+        );
     }
 
     #[test]
@@ -133,7 +159,10 @@ mod tests {
             let error = answer(other);
             assert!(!is_gone(&error), "{error:?}");
             let failure = failure("get", "Machine m/w", &error);
-            assert!(failure.retry && failure.message.contains("does not serve it"), "{failure:?}");
+            assert!(
+                failure.retry && failure.message.contains("does not serve it"),
+                "{failure:?}"
+            );
         }
     }
 }

@@ -26,12 +26,14 @@ impl Events {
 
     /// Says that something is wrong with an object. `reason` and `action` are stable words in `PascalCase`.
     pub async fn warn(&self, about: ObjectReference, reason: &str, action: &str, note: String) {
-        self.write(EventType::Warning, about, reason, action, note).await;
+        self.write(EventType::Warning, about, reason, action, note)
+            .await;
     }
 
     /// Says that something was done with an object.
     pub async fn tell(&self, about: ObjectReference, reason: &str, action: &str, note: String) {
-        self.write(EventType::Normal, about, reason, action, note).await;
+        self.write(EventType::Normal, about, reason, action, note)
+            .await;
     }
 
     /// An Event that cannot be written is logged: what it is about goes on.
@@ -60,7 +62,10 @@ impl Events {
 
 fn short(mut note: String) -> String {
     if note.len() > NOTE_BYTES_MAX {
-        let end = (0..=NOTE_BYTES_MAX).rev().find(|at| note.is_char_boundary(*at)).unwrap_or(0);
+        let end = (0..=NOTE_BYTES_MAX)
+            .rev()
+            .find(|at| note.is_char_boundary(*at))
+            .unwrap_or(0);
         note.truncate(end);
     }
     note

@@ -71,7 +71,11 @@ impl KubernetesHands {
                 Fate::Blocked(why) => block(&mut blockers, pod, why.to_string()),
             }
         }
-        Ok(Outcome::Evicted { evicted, left, blockers })
+        Ok(Outcome::Evicted {
+            evicted,
+            left,
+            blockers,
+        })
     }
 
     async fn stands_open(
@@ -81,24 +85,42 @@ impl KubernetesHands {
         token: LeaseToken,
     ) -> Result<bool, Failure> {
         let open = Some(TokenMark { token, open: true });
-        let on_machine =
-            self.machine(machine).await?.is_some_and(|object| mark_of(&object) == open);
+        let on_machine = self
+            .machine(machine)
+            .await?
+            .is_some_and(|object| mark_of(&object) == open);
         // A Node that is gone has no pods to protect.
-        let on_node = self.node(node).await?.is_none_or(|object| mark_of(&object) == open);
+        let on_node = self
+            .node(node)
+            .await?
+            .is_none_or(|object| mark_of(&object) == open);
         Ok(on_machine && on_node)
     }
 
     async fn move_off(&self, pod: &Pod, force: bool) -> Result<Fate, Failure> {
         let namespace = pod.namespace().unwrap_or_default();
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
-        let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
+        let preconditions = Preconditions {
+            uid: pod.uid(),
+            resource_version: None,
+        };
         let params = DeleteParams::default().preconditions(preconditions);
-        let (verb, what) = (if force { "delete" } else { "evict" }, format!("pod {}", name(pod)));
+        let (verb, what) = (
+            if force { "delete" } else { "evict" },
+            format!("pod {}", name(pod)),
+        );
         let done = if force {
-            timeout(ANSWER_MAX, api.delete(&pod.name_any(), &params)).await.map(|r| r.map(drop))
+            timeout(ANSWER_MAX, api.delete(&pod.name_any(), &params))
+                .await
+                .map(|r| r.map(drop))
         } else {
-            let params = EvictParams { delete_options: Some(params), ..EvictParams::default() };
-            timeout(ANSWER_MAX, api.evict(&pod.name_any(), &params)).await.map(|r| r.map(drop))
+            let params = EvictParams {
+                delete_options: Some(params),
+                ..EvictParams::default()
+            };
+            timeout(ANSWER_MAX, api.evict(&pod.name_any(), &params))
+                .await
+                .map(|r| r.map(drop))
         };
         match done {
             Err(_) => Err(silent(verb, &what)),
@@ -115,15 +137,26 @@ impl KubernetesHands {
 
     /// The refusal with the names of the pod's budgets, which the API server does not tell where there are several.
     async fn named(&self, refusal: Refusal, pod: &Pod) -> Refusal {
-        let Refusal::Budgets { said, .. } = refusal else { return refusal };
+        let Refusal::Budgets { said, .. } = refusal else {
+            return refusal;
+        };
         let namespace = pod.namespace().unwrap_or_default();
         let api: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &namespace);
-        let (what, params) = (format!("disruption budgets of {namespace}"), ListParams::default());
+        let (what, params) = (
+            format!("disruption budgets of {namespace}"),
+            ListParams::default(),
+        );
         match call("list", &what, api.list(&params)).await {
-            Ok(budgets) => Refusal::Budgets { names: matching(budgets.items, pod), said },
+            Ok(budgets) => Refusal::Budgets {
+                names: matching(budgets.items, pod),
+                said,
+            },
             Err(why) => {
                 let said = format!("{said} ({}.)", why.message);
-                Refusal::Budgets { names: Vec::new(), said }
+                Refusal::Budgets {
+                    names: Vec::new(),
+                    said,
+                }
             }
         }
     }
@@ -131,9 +164,14 @@ impl KubernetesHands {
 
 fn moves(pod: &Pod) -> bool {
     let owners = pod.owner_references();
-    let daemon = owners.iter().any(|o| o.kind == "DaemonSet" && o.controller == Some(true));
+    let daemon = owners
+        .iter()
+        .any(|o| o.kind == "DaemonSet" && o.controller == Some(true));
     let mirror = pod.annotations().contains_key(MIRROR);
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
     !daemon && !mirror && !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
@@ -143,7 +181,10 @@ fn name(pod: &Pod) -> String {
 
 fn block(blockers: &mut Vec<Blocker>, pod: &Pod, why: String) {
     if blockers.len() < NAMED_ITEMS_MAX {
-        blockers.push(Blocker { pod: name(pod), why: short(why) });
+        blockers.push(Blocker {
+            pod: name(pod),
+            why: short(why),
+        });
     }
 }
 
@@ -158,6 +199,8 @@ fn leaving(pod: &Pod) -> String {
 }
 
 fn refused(error: &Error) -> Option<Refusal> {
-    let Error::Api(status) = error else { return None };
+    let Error::Api(status) = error else {
+        return None;
+    };
     Refusal::of(status)
 }

@@ -25,7 +25,9 @@ impl KubernetesHands {
         cordon: bool,
     ) -> Result<Outcome, Failure> {
         let refused = |why| Ok(Outcome::FenceRefused { why });
-        let Some(object) = self.machine(machine).await? else { return refused(FenceRefusal::Gone) };
+        let Some(object) = self.machine(machine).await? else {
+            return refused(FenceRefusal::Gone);
+        };
         let found = match node {
             Some(name) => self.node(name).await?,
             None => None,
@@ -40,16 +42,29 @@ impl KubernetesHands {
         let open = keys::fence_text(TokenMark { token, open: true });
         let change = json!({"metadata": {"annotations": {keys::FENCE: open}}});
         let what = format!("Machine {}/{}", machine.namespace, machine.name);
-        if patch(&self.machine_api(machine), &object, &what, change).await?.is_none() {
+        if patch(&self.machine_api(machine), &object, &what, change)
+            .await?
+            .is_none()
+        {
             return refused(FenceRefusal::Gone);
         }
-        let Some(found) = found else { return Ok(Outcome::FenceOpened { was_cordoned: false }) };
+        let Some(found) = found else {
+            return Ok(Outcome::FenceOpened {
+                was_cordoned: false,
+            });
+        };
         let noted = noted(&found, token);
         let was_cordoned = noted.unwrap_or_else(|| cordoned(&found));
         // What we do not cordon needs no note: a person's cordon that comes meanwhile then outlives the close.
         let note = (cordon || noted.is_some()).then_some(was_cordoned);
         let change = opening(&open, note, cordon);
-        patch(&self.node_api(), &found, &format!("Node {}", found.name_any()), change).await?;
+        patch(
+            &self.node_api(),
+            &found,
+            &format!("Node {}", found.name_any()),
+            change,
+        )
+        .await?;
         Ok(Outcome::FenceOpened { was_cordoned })
     }
 
@@ -65,7 +80,10 @@ impl KubernetesHands {
         let mut leaves = true;
         if let Some(object) = self.machine(machine).await? {
             let mut standing = Some(object);
-            if standing.as_ref().is_some_and(|object| may_close(mark_of(object), token)) {
+            if standing
+                .as_ref()
+                .is_some_and(|object| may_close(mark_of(object), token))
+            {
                 let change = json!({"metadata": {"annotations": {keys::FENCE: closed}}});
                 let what = format!("Machine {}/{}", machine.namespace, machine.name);
                 let api = self.machine_api(machine);
@@ -84,10 +102,20 @@ impl KubernetesHands {
             && may_close(mark_of(&found), token)
         {
             let change = closing(&found, &closed);
-            patch(&self.node_api(), &found, &format!("Node {}", found.name_any()), change).await?;
+            patch(
+                &self.node_api(),
+                &found,
+                &format!("Node {}", found.name_any()),
+                change,
+            )
+            .await?;
         }
         // A deletion of ours that was asleep has landed: the slot waits for the replacement.
-        Ok(if leaves { Outcome::MachineDeleted } else { Outcome::FenceClosed })
+        Ok(if leaves {
+            Outcome::MachineDeleted
+        } else {
+            Outcome::FenceClosed
+        })
     }
 }
 
@@ -107,18 +135,26 @@ fn serves(node: &Node) -> bool {
 
 /// Whether a Node says that it is Ready.
 pub(super) fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let conditions = node
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
     conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
 }
 
 fn cordoned(node: &Node) -> bool {
-    node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
+    node.spec
+        .as_ref()
+        .is_some_and(|spec| spec.unschedulable == Some(true))
 }
 
 /// What an earlier open of ours noted: whether somebody else had cordoned the node.
 fn noted(node: &Node, token: LeaseToken) -> Option<bool> {
     let ours = mark_of(node).is_some_and(|mark| mark.open && mark.token <= token);
-    let noted = node.annotations().get(keys::WAS_CORDONED).filter(|_| ours)?;
+    let noted = node
+        .annotations()
+        .get(keys::WAS_CORDONED)
+        .filter(|_| ours)?;
     Some(noted == "true")
 }
 
@@ -139,7 +175,11 @@ fn closing(node: &Node, closed: &str) -> Value {
     let mut change = json!({"metadata": {"annotations": annotations}});
     // Without a note of ours the cordon is somebody else's, and stays.
     if let Some(noted) = noted {
-        change["spec"]["unschedulable"] = if noted == "true" { true.into() } else { Value::Null };
+        change["spec"]["unschedulable"] = if noted == "true" {
+            true.into()
+        } else {
+            Value::Null
+        };
     }
     change
 }

@@ -34,7 +34,11 @@ pub const MACHINE_UID: &str = "dormer.io/machine-uid";
 /// A mark as it stands in [`FENCE`].
 #[must_use]
 pub fn fence_text(mark: TokenMark) -> String {
-    format!("{} {}", mark.token.0, if mark.open { "open" } else { "closed" })
+    format!(
+        "{} {}",
+        mark.token.0,
+        if mark.open { "open" } else { "closed" }
+    )
 }
 
 /// Reads [`FENCE`]; `None` for what nobody of ours wrote.
@@ -46,7 +50,10 @@ pub fn fence(text: &str) -> Option<TokenMark> {
         "closed" => false,
         _ => return None,
     };
-    Some(TokenMark { token: LeaseToken(token.parse().ok()?), open })
+    Some(TokenMark {
+        token: LeaseToken(token.parse().ok()?),
+        open,
+    })
 }
 
 #[cfg(test)]
@@ -56,7 +63,10 @@ mod tests {
     #[test]
     fn a_mark_is_read_as_it_was_written() {
         for (token, open) in [(0, false), (7, true), (u64::MAX, false)] {
-            let mark = TokenMark { token: LeaseToken(token), open };
+            let mark = TokenMark {
+                token: LeaseToken(token),
+                open,
+            };
             assert_eq!(fence(&fence_text(mark)), Some(mark));
         }
         for odd in ["", "7", "7 ajar", "open", "-1 open", "7 open now"] {

@@ -14,10 +14,15 @@ impl KubernetesHands {
         pin: Option<&str>,
     ) -> Result<Outcome, Failure> {
         let Some(found) = self.node(node).await? else {
-            return Err(Failure::transient("NodeGone", format!("the Node {node} is not there")));
+            return Err(Failure::transient(
+                "NodeGone",
+                format!("the Node {node} is not there"),
+            ));
         };
         let annotations = found.annotations();
-        let there = annotations.get(keys::VERSION).is_some_and(|there| there == version)
+        let there = annotations
+            .get(keys::VERSION)
+            .is_some_and(|there| there == version)
             && pin.is_none_or(|pin| annotations.get(keys::HOST_KEY).is_some_and(|k| k == pin));
         if !there {
             let mut marks = json!({ keys::VERSION: version });

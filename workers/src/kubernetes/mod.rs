@@ -53,7 +53,12 @@ impl KubernetesHands {
     pub fn new(client: Client, settings: Settings) -> Self {
         let events = events::Events::new(client.clone(), "dormer-worker");
         let around = Arc::new(Around::new(client.clone(), &settings.namespace));
-        Self { client, settings: Arc::new(settings), around, events }
+        Self {
+            client,
+            settings: Arc::new(settings),
+            around,
+            events,
+        }
     }
 
     async fn once(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
@@ -62,21 +67,38 @@ impl KubernetesHands {
             Task::ApproveCsr { csr, expect } => {
                 self.approve(csr, expect, order.task.run.key()).await
             }
-            Task::MarkNode { machine, node, version, pin } => {
+            Task::MarkNode {
+                machine,
+                node,
+                version,
+                pin,
+            } => {
                 let marked = self.mark(node, version, pin.as_deref()).await?;
                 // It is a node now, and asks by its own certificate.
                 self.forget_token(machine).await;
                 Ok(marked)
             }
-            Task::OpenFence { machine, node, token, marked, cordon } => {
-                self.open(machine, node.as_deref(), *token, *marked, *cordon).await
+            Task::OpenFence {
+                machine,
+                node,
+                token,
+                marked,
+                cordon,
+            } => {
+                self.open(machine, node.as_deref(), *token, *marked, *cordon)
+                    .await
             }
-            Task::CloseFence { machine, node, token } => {
-                self.close(machine, node.as_deref(), *token).await
-            }
-            Task::Evict { machine, node, token, force } => {
-                self.evict(machine, node, *token, *force, progress).await
-            }
+            Task::CloseFence {
+                machine,
+                node,
+                token,
+            } => self.close(machine, node.as_deref(), *token).await,
+            Task::Evict {
+                machine,
+                node,
+                token,
+                force,
+            } => self.evict(machine, node, *token, *force, progress).await,
             Task::DeleteMachine { machine, token } => {
                 let deleted = self.delete(machine, *token).await?;
                 if deleted == Outcome::MachineDeleted {
@@ -84,9 +106,12 @@ impl KubernetesHands {
                 }
                 Ok(deleted)
             }
-            Task::SetPayload { pool, payload, back_from, by } => {
-                self.set_payload(pool, payload, back_from, by).await
-            }
+            Task::SetPayload {
+                pool,
+                payload,
+                back_from,
+                by,
+            } => self.set_payload(pool, payload, back_from, by).await,
             other => Err(Failure::lasting(
                 "WrongQueue",
                 format!("{} is no task for the Kubernetes API", other.name()),

@@ -29,16 +29,30 @@ impl KubernetesHands {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let data = [("payload", payload), (BACK_FROM, back_from)];
         let Some(found) = call_if_there("get", &what, api.get(&name)).await? else {
-            let data = data.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+            let data = data
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into();
             let marks = [(keys::ROLLBACK_BY.to_owned(), by.to_owned())].into();
             let (name, annotations) = (Some(name), Some(marks));
-            let metadata = ObjectMeta { name, annotations, ..ObjectMeta::default() };
-            let map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
+            let metadata = ObjectMeta {
+                name,
+                annotations,
+                ..ObjectMeta::default()
+            };
+            let map = ConfigMap {
+                metadata,
+                data: Some(data),
+                ..ConfigMap::default()
+            };
             call("create", &what, api.create(&PostParams::default(), &map)).await?;
             return Ok(Outcome::PayloadSet);
         };
         let stands = |(key, value): &(&str, &str)| {
-            found.data.as_ref().and_then(|data| data.get(*key)).is_some_and(|it| it == value)
+            found
+                .data
+                .as_ref()
+                .and_then(|data| data.get(*key))
+                .is_some_and(|it| it == value)
         };
         if !data.iter().all(stands) {
             let change = json!({

@@ -40,7 +40,10 @@ impl Refusal {
         match status.code {
             // The server puts no reason to it, only these words.
             500 if status.message.contains("more than one PodDisruptionBudget") => {
-                Some(Self::Budgets { names: Vec::new(), said: said() })
+                Some(Self::Budgets {
+                    names: Vec::new(),
+                    said: said(),
+                })
             }
             500 => Some(Self::Broken(said())),
             429 => cause(status, "DisruptionBudget").map(|why| Self::Budget(why.to_owned())),
@@ -61,10 +64,17 @@ impl fmt::Display for Refusal {
                 write!(f, "{said} Leave it one budget")
             }
             Self::Budgets { names, .. } => {
-                let named: Vec<&str> =
-                    names.iter().take(BUDGETS_NAMED_MAX).map(String::as_str).collect();
+                let named: Vec<&str> = names
+                    .iter()
+                    .take(BUDGETS_NAMED_MAX)
+                    .map(String::as_str)
+                    .collect();
                 let more = names.len() - named.len();
-                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let more = if more > 0 {
+                    format!(" and {more} more")
+                } else {
+                    String::new()
+                };
                 write!(
                     f,
                     "the disruption budgets {}{more} match it, and no pod with more than one can be evicted: leave \
@@ -93,8 +103,11 @@ pub(super) fn matching(budgets: Vec<PodDisruptionBudget>, pod: &Pod) -> Vec<Stri
         let selector = selector.map(Selector::try_from);
         matches!(selector, Some(Ok(selector)) if selector.matches(&labels))
     };
-    let mut names: Vec<String> =
-        budgets.into_iter().filter(matches).filter_map(|budget| budget.metadata.name).collect();
+    let mut names: Vec<String> = budgets
+        .into_iter()
+        .filter(matches)
+        .filter_map(|budget| budget.metadata.name)
+        .collect();
     names.sort();
     names
 }
@@ -110,9 +123,19 @@ pub(super) fn short(mut why: String) -> String {
 
 /// The text of a cause that the answer gives.
 fn cause<'a>(status: &'a Status, reason: &str) -> Option<&'a str> {
-    let causes = status.details.as_ref().map(|details| details.causes.as_slice());
-    let cause = causes.unwrap_or_default().iter().find(|cause| cause.reason == reason)?;
-    Some(if cause.message.is_empty() { &status.message } else { &cause.message })
+    let causes = status
+        .details
+        .as_ref()
+        .map(|details| details.causes.as_slice());
+    let cause = causes
+        .unwrap_or_default()
+        .iter()
+        .find(|cause| cause.reason == reason)?;
+    Some(if cause.message.is_empty() {
+        &status.message
+    } else {
+        &cause.message
+    })
 }
 
 /// Whether an authorizer (RBAC is one) refused, and not admission: it alone says who cannot do what.

@@ -4,8 +4,10 @@ use super::*;
 use serde_json::{Value, json};
 
 fn answer(code: u16, message: &str, cause: Option<(&str, &str)>) -> Status {
-    let causes: Vec<Value> =
-        cause.into_iter().map(|(r, m)| json!({"reason": r, "message": m})).collect();
+    let causes: Vec<Value> = cause
+        .into_iter()
+        .map(|(r, m)| json!({"reason": r, "message": m}))
+        .collect();
     serde_json::from_value(json!({"kind": "Status", "status": "Failure", "code": code,
         "message": message, "reason": "", "details": {"name": "p", "causes": causes}}))
     .expect("a status")
@@ -30,14 +32,44 @@ fn each_refusal_says_what_holds_the_pod_and_what_mends_it() {
         (429, violated, Some(("DisruptionBudget", budget)), budget),
         (429, violated, Some(("DisruptionBudget", "")), violated),
         (500, twice, None, "Leave it one budget"),
-        (500, fails, None, "the API server cannot evict it: Internal error occurred: failed"),
-        (403, rbac, None, "the cluster's rules do not let dormer move it: pods \"p\" is forbidden"),
-        (403, ends, Some(("NamespaceTerminating", "n")), "its namespace is being deleted"),
-        (403, webhook, None, "the API server refuses: admission webhook \"guard.example.com\""),
-        (403, policy, None, "the API server refuses: pods \"p\" is forbidden: Validating"),
+        (
+            500,
+            fails,
+            None,
+            "the API server cannot evict it: Internal error occurred: failed",
+        ),
+        (
+            403,
+            rbac,
+            None,
+            "the cluster's rules do not let dormer move it: pods \"p\" is forbidden",
+        ),
+        (
+            403,
+            ends,
+            Some(("NamespaceTerminating", "n")),
+            "its namespace is being deleted",
+        ),
+        (
+            403,
+            webhook,
+            None,
+            "the API server refuses: admission webhook \"guard.example.com\"",
+        ),
+        (
+            403,
+            policy,
+            None,
+            "the API server refuses: pods \"p\" is forbidden: Validating",
+        ),
         (422, policy, None, "the API server refuses: "),
         (400, webhook, None, "the API server refuses: "),
-        (403, "pdb disruptions allowed is negative", None, "the API server refuses: pdb"),
+        (
+            403,
+            "pdb disruptions allowed is negative",
+            None,
+            "the API server refuses: pdb",
+        ),
     ] {
         let meant = meant(code, message, cause).unwrap_or_else(|| panic!("{code} {message}"));
         assert!(meant.contains(why), "{code}: {meant}");
@@ -61,7 +93,13 @@ fn what_says_nothing_about_the_pod_is_no_refusal() {
 #[test]
 fn several_budgets_are_named_with_the_cure() {
     let names = |n: usize| (0..n).map(|n| format!("b{n}")).collect::<Vec<_>>();
-    let said = |n| Refusal::Budgets { names: names(n), said: String::new() }.to_string();
+    let said = |n| {
+        Refusal::Budgets {
+            names: names(n),
+            said: String::new(),
+        }
+        .to_string()
+    };
     assert_eq!(
         said(2),
         "the disruption budgets b0, b1 match it, and no pod with more than one can be evicted: leave it one budget"
@@ -95,7 +133,10 @@ fn budgets_match_by_their_selectors() {
                 json!({"matchExpressions": [
                 {"key": "tier", "operator": "DoesNotExist"}]}),
             ),
-            budget("nonsense", json!({"matchExpressions": [{"key": "a", "operator": "Near"}]})),
+            budget(
+                "nonsense",
+                json!({"matchExpressions": [{"key": "a", "operator": "Near"}]}),
+            ),
         ]
     };
     assert_eq!(matching(all(), &pod), ["everything", "in", "z-labels"]);
@@ -106,5 +147,9 @@ fn budgets_match_by_their_selectors() {
 fn what_a_webhook_says_without_end_is_cut() {
     assert_eq!(short("a word".into()), "a word");
     let long = short("ü".repeat(2_000));
-    assert!(long.len() <= WHY_BYTES_MAX + 4 && long.ends_with("ü …"), "{}", long.len());
+    assert!(
+        long.len() <= WHY_BYTES_MAX + 4 && long.ends_with("ü …"),
+        "{}",
+        long.len()
+    );
 }

@@ -46,7 +46,10 @@ const ROUNDS_MAX: u32 = 4;
 #[must_use]
 pub fn id(home: &str, uid: &str, nth: u32) -> String {
     let sum = Sha256::digest(format!("bootstrap token\n{home}\n{uid}\n{nth}"));
-    sum.iter().take(ID_LETTERS).map(|byte| letter(usize::from(*byte))).collect()
+    sum.iter()
+        .take(ID_LETTERS)
+        .map(|byte| letter(usize::from(*byte)))
+        .collect()
 }
 
 /// The name of whoever asks by the token of this id.
@@ -66,9 +69,14 @@ fn chance() -> Result<Zeroizing<String>, Failure> {
     let mut text = Zeroizing::new(String::with_capacity(SECRET_LETTERS));
     while text.len() < SECRET_LETTERS {
         let mut bytes = Zeroizing::new([0_u8; SECRET_LETTERS]);
-        SysRng.try_fill_bytes(bytes.as_mut_slice()).map_err(|error| {
-            Failure::transient("BootstrapUnusable", format!("the system has no chance: {error}"))
-        })?;
+        SysRng
+            .try_fill_bytes(bytes.as_mut_slice())
+            .map_err(|error| {
+                Failure::transient(
+                    "BootstrapUnusable",
+                    format!("the system has no chance: {error}"),
+                )
+            })?;
         let fit = bytes.iter().filter(|byte| **byte < EVEN);
         let wanted = SECRET_LETTERS - text.len();
         text.extend(fit.take(wanted).map(|byte| letter(usize::from(*byte))));
@@ -110,7 +118,14 @@ impl KubernetesHands {
         let params = PostParams::default();
         let api = self.tokens();
         match found {
-            Some(_) => call("update", &what, api.replace(&made.name_any(), &params, &made)).await?,
+            Some(_) => {
+                call(
+                    "update",
+                    &what,
+                    api.replace(&made.name_any(), &params, &made),
+                )
+                .await?
+            }
             None => call("create", &what, api.create(&params, &made)).await?,
         };
         Ok(whole(&id, &half))
@@ -123,17 +138,27 @@ impl KubernetesHands {
         }
         if let Err(failure) = self.forget_once(machine).await {
             let (machine, why) = (&machine.name, failure.message);
-            tracing::warn!(machine, why, "its bootstrap token stays until it ends by itself");
+            tracing::warn!(
+                machine,
+                why,
+                "its bootstrap token stays until it ends by itself"
+            );
         }
     }
 
     async fn forget_once(&self, machine: &MachineRef) -> Result<(), Failure> {
-        let (id, Some(found)) = self.token_secret(&machine.uid).await? else { return Ok(()) };
-        let preconditions =
-            Preconditions { uid: found.uid(), resource_version: found.resource_version() };
+        let (id, Some(found)) = self.token_secret(&machine.uid).await? else {
+            return Ok(());
+        };
+        let preconditions = Preconditions {
+            uid: found.uid(),
+            resource_version: found.resource_version(),
+        };
         let params = DeleteParams::default().preconditions(preconditions);
         let api = self.tokens();
-        call_if_there("delete", &what(&id), api.delete(&found.name_any(), &params)).await.map(drop)
+        call_if_there("delete", &what(&id), api.delete(&found.name_any(), &params))
+            .await
+            .map(drop)
     }
 
     /// Who asks by the token of the machine with this UID.
@@ -187,7 +212,11 @@ impl KubernetesHands {
         now: Timestamp,
         found: Option<&Secret>,
     ) -> Secret {
-        let MachineRef { namespace, name: machine_name, uid } = machine;
+        let MachineRef {
+            namespace,
+            name: machine_name,
+            uid,
+        } = machine;
         // Whole seconds, as Kubernetes writes times.
         let until = Timestamp::from_second((now + LIFE).as_second()).unwrap_or(now);
         let description =
@@ -210,8 +239,16 @@ impl KubernetesHands {
             resource_version: found.and_then(ResourceExt::resource_version),
             ..ObjectMeta::default()
         };
-        let data = data.into_iter().map(|(key, text)| (key.to_owned(), bytes(text))).collect();
-        Secret { metadata, type_: Some(TYPE.into()), data: Some(data), ..Secret::default() }
+        let data = data
+            .into_iter()
+            .map(|(key, text)| (key.to_owned(), bytes(text)))
+            .collect();
+        Secret {
+            metadata,
+            type_: Some(TYPE.into()),
+            data: Some(data),
+            ..Secret::default()
+        }
     }
 }
 
@@ -229,8 +266,14 @@ fn whole(id: &str, half: &str) -> Zeroizing<String> {
 
 /// The labels of a machine's token, by which it is told from others of its name.
 fn labels_of(home: &str, uid: &str) -> BTreeMap<String, String> {
-    let all = [(keys::MANAGED_BY, "dormer"), (keys::INSTANCE, home), (keys::MACHINE_UID, uid)];
-    all.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    let all = [
+        (keys::MANAGED_BY, "dormer"),
+        (keys::INSTANCE, home),
+        (keys::MACHINE_UID, uid),
+    ];
+    all.into_iter()
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// The secret half of a token that still lasts, and until when; `None` for one that has ended, or was edited so that it
@@ -258,10 +301,17 @@ mod tests {
         let first = id("dormer", "uid-1", 0);
         assert_eq!(first, id("dormer", "uid-1", 0));
         assert_eq!(first, "nvk9bj", "what a release made, the next one finds");
-        for other in [id("dormer", "uid-1", 1), id("dormer", "uid-2", 0), id("other", "uid-1", 0)] {
+        for other in [
+            id("dormer", "uid-1", 1),
+            id("dormer", "uid-2", 0),
+            id("other", "uid-1", 0),
+        ] {
             assert_ne!(first, other);
             assert_eq!(other.len(), ID_LETTERS);
-            assert!(other.bytes().all(|letter| LETTERS.contains(&letter)), "{other}");
+            assert!(
+                other.bytes().all(|letter| LETTERS.contains(&letter)),
+                "{other}"
+            );
         }
     }
 

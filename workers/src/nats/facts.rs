@@ -35,10 +35,19 @@ impl NatsFacts {
 
     async fn incarnation(&self) -> Result<Incarnation, PortError> {
         let names = &self.link.names;
-        let stream = self.link.js.get_stream_no_info(names.meta_stream()).await.map_err(failed)?;
-        let found = stream.get_last_raw_message_by_subject(&names.meta(META_IDENTITY)).await;
+        let stream = self
+            .link
+            .js
+            .get_stream_no_info(names.meta_stream())
+            .await
+            .map_err(failed)?;
+        let found = stream
+            .get_last_raw_message_by_subject(&names.meta(META_IDENTITY))
+            .await;
         let found = found.map_err(|error| {
-            PortError(format!("no store is here yet ({error}): an engine makes it"))
+            PortError(format!(
+                "no store is here yet ({error}): an engine makes it"
+            ))
         })?;
         let identity: Identity = serde_json::from_slice(&found.payload).map_err(failed)?;
         if identity.shards != HISTORY_SHARDS {
@@ -76,8 +85,15 @@ impl NatsFacts {
             while let Some(message) = timeout(ANSWER_MAX, page.next()).await.map_err(failed)? {
                 let message = message.map_err(failed)?;
                 let info = message.info().map_err(failed)?;
-                pending = if info.stream_sequence >= end { 0 } else { info.pending };
-                let closed = message.headers.as_ref().and_then(|all| all.get(CLOSED_HEADER));
+                pending = if info.stream_sequence >= end {
+                    0
+                } else {
+                    info.pending
+                };
+                let closed = message
+                    .headers
+                    .as_ref()
+                    .and_then(|all| all.get(CLOSED_HEADER));
                 if let Some(run) = Names::run_of(message.subject.as_str()) {
                     open.insert(run, closed.is_none());
                 }
@@ -96,9 +112,16 @@ impl Facts for NatsFacts {
     async fn begin(&self) -> Result<Beginning, PortError> {
         let incarnation = self.incarnation().await?;
         // The sequence of a message in the identity's stream only grows.
-        let epoch = self.link.publish(self.link.names.meta(META_EPOCH), Bytes::new()).await?;
+        let epoch = self
+            .link
+            .publish(self.link.names.meta(META_EPOCH), Bytes::new())
+            .await?;
         let live = try_join_all((0..HISTORY_SHARDS).map(|shard| self.live_of(shard))).await?;
-        Ok(Beginning { incarnation, epoch: Epoch(epoch), live: live.concat() })
+        Ok(Beginning {
+            incarnation,
+            epoch: Epoch(epoch),
+            live: live.concat(),
+        })
     }
 
     async fn publish(&self, letters: Vec<FactLetter>) -> Result<(), PortError> {
@@ -110,7 +133,9 @@ impl Facts for NatsFacts {
             }
         }
         let put = |(subject, bytes): (String, Vec<u8>)| self.link.publish(subject, bytes.into());
-        let puts = stream::iter(encoded).map(put).buffer_unordered(PUBLISHES_MAX);
+        let puts = stream::iter(encoded)
+            .map(put)
+            .buffer_unordered(PUBLISHES_MAX);
         puts.try_for_each(async |_| Ok(())).await
     }
 }

@@ -32,18 +32,35 @@ impl NatsLink {
     /// # Errors
     /// [`ConnectError`]: no server answers, or it refuses us.
     pub async fn connect(options: &Options) -> Result<Arc<Self>, ConnectError> {
-        let refused = |why: String| ConnectError { servers: options.servers.clone(), why };
+        let refused = |why: String| ConnectError {
+            servers: options.servers.clone(),
+            why,
+        };
         let mut servers = Vec::new();
-        for server in options.servers.split(',').filter(|server| !server.trim().is_empty()) {
-            servers.push(server.trim().parse::<ServerAddr>().map_err(|e| refused(e.to_string()))?);
+        for server in options
+            .servers
+            .split(',')
+            .filter(|server| !server.trim().is_empty())
+        {
+            servers.push(
+                server
+                    .trim()
+                    .parse::<ServerAddr>()
+                    .map_err(|e| refused(e.to_string()))?,
+            );
         }
         let how = settings(options).await.map_err(refused)?;
         let client = how.connect(servers).await.map_err(|error| {
             let source = std::error::Error::source(&error).map(ToString::to_string);
             refused(source.map_or_else(|| error.to_string(), |why| format!("{error} ({why})")))
         })?;
-        let js = ContextBuilder::new().timeout(ANSWER_MAX).build(client.clone());
-        let names = options.prefix.as_deref().map_or_else(Names::default, Names::with_prefix);
+        let js = ContextBuilder::new()
+            .timeout(ANSWER_MAX)
+            .build(client.clone());
+        let names = options
+            .prefix
+            .as_deref()
+            .map_or_else(Names::default, Names::with_prefix);
         Ok(Arc::new(Self { client, js, names }))
     }
 
@@ -58,7 +75,11 @@ impl NatsLink {
     /// # Errors
     /// The connection has ended for good.
     pub async fn heartbeats(&self) -> Result<impl Stream<Item = Sign> + Send + use<>, PortError> {
-        let beats = self.client.subscribe(self.names.heartbeats()).await.map_err(failed)?;
+        let beats = self
+            .client
+            .subscribe(self.names.heartbeats())
+            .await
+            .map_err(failed)?;
         Ok(beats.filter_map(async |message| Sign::read(&message.payload)))
     }
 }
@@ -94,9 +115,10 @@ async fn settings(options: &Options) -> Result<ConnectOptions, String> {
         Login::User { user, password } => how.user_and_password(user.clone(), password.clone()),
         Login::Token(token) => how.token(token.clone()),
         #[cfg(feature = "nats-creds")]
-        Login::CredentialsFile(path) => {
-            how.credentials_file(path).await.map_err(|error| error.to_string())?
-        }
+        Login::CredentialsFile(path) => how
+            .credentials_file(path)
+            .await
+            .map_err(|error| error.to_string())?,
     };
     how = how.require_tls(options.tls.required);
     if let Some(ca) = &options.tls.ca {

@@ -66,17 +66,29 @@ impl NatsOrders {
         name: &str,
         classes: &[&str],
     ) -> Result<Self, PortError> {
-        let receipts = link.client.subscribe(link.names.receipts(name)).await.map_err(failed)?;
+        let receipts = link
+            .client
+            .subscribe(link.names.receipts(name))
+            .await
+            .map_err(failed)?;
         let waiting = Arc::<Waiting>::default();
         let listening = tokio::spawn(listen(receipts, Arc::clone(&waiting)));
         let pulls = Pulls::start(&link, classes);
-        Ok(Self { link, pulls, waiting, listening })
+        Ok(Self {
+            link,
+            pulls,
+            waiting,
+            listening,
+        })
     }
 
     async fn claim(&self, message: Message) -> Option<Claimed<NatsClaim>> {
         let error = match letter::order(&message.payload) {
             Ok(order) => {
-                let claim = NatsClaim { message, incarnation: order.incarnation };
+                let claim = NatsClaim {
+                    message,
+                    incarnation: order.incarnation,
+                };
                 return Some(Claimed { claim, order });
             }
             Err(error) => error,
@@ -103,7 +115,9 @@ async fn listen(mut receipts: async_nats::Subscriber, waiting: Arc<Waiting>) {
         let Ok((receipt, _)) = envelope::decode::<ReportReceipt>(&message.payload, 0) else {
             continue;
         };
-        let waiter = waiting.all().remove(&(receipt.task.clone(), receipt.attempt));
+        let waiter = waiting
+            .all()
+            .remove(&(receipt.task.clone(), receipt.attempt));
         if let Some(waiter) = waiter {
             let _ = waiter.send(receipt);
         }
@@ -142,15 +156,27 @@ impl Orders for NatsOrders {
     }
 
     async fn heartbeat(&self, claim: &NatsClaim, heartbeat: Heartbeat) -> Result<(), PortError> {
-        claim.message.ack_with(AckKind::Progress).await.map_err(failed)?;
+        claim
+            .message
+            .ack_with(AckKind::Progress)
+            .await
+            .map_err(failed)?;
         let (bytes, _) = envelope::encode(&heartbeat, 0).map_err(failed)?;
-        let shown = self.link.client.publish(self.link.names.heartbeats(), bytes.into()).await;
+        let shown = self
+            .link
+            .client
+            .publish(self.link.names.heartbeats(), bytes.into())
+            .await;
         shown.map_err(failed)
     }
 
     async fn show(&self, command: RemoteCommand) {
         if let Ok((bytes, _)) = envelope::encode(&command, 0) {
-            let shown = self.link.client.publish(self.link.names.heartbeats(), bytes.into()).await;
+            let shown = self
+                .link
+                .client
+                .publish(self.link.names.heartbeats(), bytes.into())
+                .await;
             if let Err(error) = shown {
                 tracing::debug!(%error, "a remote command is not shown");
             }
@@ -166,7 +192,12 @@ impl Orders for NatsOrders {
             self.waiting.all().insert(key.clone(), tell);
             let _wait = Wait(&self.waiting, key.clone());
             // The receipt says more than the stream's acknowledgement would, and a report that is lost is repeated.
-            if let Err(error) = self.link.client.publish(subject.clone(), bytes.clone()).await {
+            if let Err(error) = self
+                .link
+                .client
+                .publish(subject.clone(), bytes.clone())
+                .await
+            {
                 tracing::debug!(%error, "the report cannot be sent");
                 sleep(REPEAT_AFTER / 3).await;
                 continue;

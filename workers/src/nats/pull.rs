@@ -74,7 +74,10 @@ impl Pulls {
             ));
         }
         pulling.spawn(keep_for_ever(Arc::clone(&shared)));
-        Self { shared, _pulling: pulling }
+        Self {
+            shared,
+            _pulling: pulling,
+        }
     }
 
     /// Waits for orders and takes at most `limit`. Safe to cancel: what has come stays here.
@@ -89,7 +92,9 @@ impl Pulls {
                     return Pulled(here.drain(..count).collect());
                 }
             }
-            self.shared.wanted.send_if_modified(|wanted| std::mem::replace(wanted, limit) != limit);
+            self.shared
+                .wanted
+                .send_if_modified(|wanted| std::mem::replace(wanted, limit) != limit);
             come.await;
         }
     }
@@ -132,7 +137,10 @@ async fn consumer(link: &NatsLink, class: &str) -> Result<PullConsumer, PortErro
         max_ack_pending: UNSETTLED_MAX,
         ..pull::Config::default()
     };
-    let made = link.js.create_consumer_on_stream(config, link.names.task_stream()).await;
+    let made = link
+        .js
+        .create_consumer_on_stream(config, link.names.task_stream())
+        .await;
     made.map_err(failed)
 }
 
@@ -141,8 +149,14 @@ async fn pull(link: &NatsLink, consumer: &PullConsumer, shared: &Shared) -> Resu
     let mut wanted = shared.wanted.subscribe();
     let mut empty = 0;
     loop {
-        let room = *wanted.wait_for(|wanted| *wanted > 0).await.map_err(failed)?;
-        let asked = consumer.batch().max_messages(room.min(PULL_MAX)).expires(PULL_FOR);
+        let room = *wanted
+            .wait_for(|wanted| *wanted > 0)
+            .await
+            .map_err(failed)?;
+        let asked = consumer
+            .batch()
+            .max_messages(room.min(PULL_MAX))
+            .expires(PULL_FOR);
         let mut orders = asked.messages().await.map_err(failed)?;
         empty += 1;
         // The client's own timer ends the batch when the server forgets to.
@@ -166,7 +180,14 @@ async fn look(link: &NatsLink, consumer: &PullConsumer) -> Result<(), PortError>
     if info.num_pending == 0 || full {
         return Ok(());
     }
-    tracing::warn!(consumer = info.name, pending = info.num_pending, "a consumer is stuck");
-    let _ = link.js.delete_consumer_from_stream(&info.name, &info.stream_name).await;
+    tracing::warn!(
+        consumer = info.name,
+        pending = info.num_pending,
+        "a consumer is stuck"
+    );
+    let _ = link
+        .js
+        .delete_consumer_from_stream(&info.name, &info.stream_name)
+        .await;
     Err(PortError("the consumer was stuck".into()))
 }

@@ -165,7 +165,10 @@ impl From<SshError> for Failure {
             | SshError::SftpMissing(_)
             | SshError::SftpNoise(..) => Self::lasting(code, text),
             // A full disk is not asked again at full speed (field.md §5, 18).
-            SshError::Full(..) => Self { after_ms: Some(60_000), ..Self::transient(code, text) },
+            SshError::Full(..) => Self {
+                after_ms: Some(60_000),
+                ..Self::transient(code, text)
+            },
             _ => Self::transient(code, text),
         }
     }
@@ -174,7 +177,9 @@ impl From<SshError> for Failure {
 /// A public key as people compare it (`ssh-ed25519 SHA256:…`); what is none stays as it is.
 #[must_use]
 pub fn fingerprint(public: &str) -> String {
-    let Ok(key) = PublicKey::from_openssh(public) else { return public.to_owned() };
+    let Ok(key) = PublicKey::from_openssh(public) else {
+        return public.to_owned();
+    };
     let kind = public.split(' ').next().unwrap_or_default();
     format!("{kind} {}", key.fingerprint(HashAlg::Sha256))
 }

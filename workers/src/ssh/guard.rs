@@ -104,9 +104,21 @@ pub(super) struct Guard {
 impl Guard {
     pub(super) fn new(address: &str, pin: Option<&str>) -> (Self, Sight) {
         let (sender, lives) = watch::channel(());
-        let sight = Sight { address: address.to_owned(), seen: Arc::default(), lives };
+        let sight = Sight {
+            address: address.to_owned(),
+            seen: Arc::default(),
+            lives,
+        };
         let pin = pin.map(str::to_owned);
-        (Self { pin, sight: sight.clone(), banner: 0, _lives: sender }, sight)
+        (
+            Self {
+                pin,
+                sight: sight.clone(),
+                banner: 0,
+                _lives: sender,
+            },
+            sight,
+        )
     }
 }
 
@@ -115,7 +127,9 @@ impl client::Handler for Guard {
 
     async fn check_server_key(&mut self, key: &PublicKeyOrCertificate) -> Result<bool, Cut> {
         // Certificates are not asked for.
-        let PublicKeyOrCertificate::PublicKey { key, .. } = key else { return Ok(false) };
+        let PublicKeyOrCertificate::PublicKey { key, .. } = key else {
+            return Ok(false);
+        };
         let text = key.to_openssh().unwrap_or_default();
         // The comment is nobody's identity.
         let text = text.split(' ').take(2).collect::<Vec<_>>().join(" ");
@@ -130,7 +144,11 @@ impl client::Handler for Guard {
 
     async fn auth_banner(&mut self, banner: &str, _: &mut client::Session) -> Result<(), Cut> {
         self.banner += banner.len();
-        if self.banner > BANNER_BYTES_MAX { Err(Cut::Banner) } else { Ok(()) }
+        if self.banner > BANNER_BYTES_MAX {
+            Err(Cut::Banner)
+        } else {
+            Ok(())
+        }
     }
 
     async fn disconnected(&mut self, reason: DisconnectReason<Cut>) -> Result<(), Cut> {
@@ -159,9 +177,11 @@ pub(super) fn weakness(key: &KeyData) -> Option<String> {
 pub(super) fn refused(address: &str, cut: Cut, pin: Option<&str>, shown: String) -> SshError {
     let at = address.to_owned();
     match cut {
-        Cut::Key => {
-            SshError::HostKey { address: at, pinned: pin.unwrap_or_default().to_owned(), shown }
-        }
+        Cut::Key => SshError::HostKey {
+            address: at,
+            pinned: pin.unwrap_or_default().to_owned(),
+            shown,
+        },
         Cut::Weak(weakness) => SshError::HostKeyWeak(at, weakness),
         Cut::Banner => SshError::Endless(at, "banner", BANNER_BYTES_MAX as u64),
         Cut::Ssh(russh::Error::NoCommonAlgo { kind, theirs, .. }) => {

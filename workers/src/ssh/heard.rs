@@ -34,7 +34,12 @@ impl First {
         let bytes = self.bytes();
         let proper = bytes.get(4) == Some(&VERSION) && bytes.first() == Some(&0);
         let text = String::from_utf8_lossy(&bytes);
-        let line = |text: &str| text.trim().split(char::is_control).next().map(str::to_owned);
+        let line = |text: &str| {
+            text.trim()
+                .split(char::is_control)
+                .next()
+                .map(str::to_owned)
+        };
         let text = line(&text).unwrap_or_default();
         (!proper && !bytes.is_empty()).then_some(text)
     }
@@ -52,7 +57,15 @@ pub(super) struct Heard<S> {
 impl<S> Heard<S> {
     pub(super) fn new(stream: S) -> (Self, First) {
         let first = First::default();
-        (Self { stream, first: first.clone(), ahead: VecDeque::new(), full: false }, first)
+        (
+            Self {
+                stream,
+                first: first.clone(),
+                ahead: VecDeque::new(),
+                full: false,
+            },
+            first,
+        )
     }
 }
 

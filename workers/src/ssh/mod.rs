@@ -61,7 +61,9 @@ impl Key {
     pub fn public_line(&self) -> Result<String, SshError> {
         let mut public = self.0.public_key().clone();
         public.set_comment("");
-        public.to_openssh().map_err(|error| SshError::Key(error.to_string()))
+        public
+            .to_openssh()
+            .map_err(|error| SshError::Key(error.to_string()))
     }
 }
 

@@ -39,7 +39,12 @@ impl Pool {
     /// No connections yet.
     #[must_use]
     pub fn new(dialer: Dialer, key: Key, limits: Limits) -> Self {
-        Self { dialer, key, limits, places: Mutex::default() }
+        Self {
+            dialer,
+            key,
+            limits,
+            places: Mutex::default(),
+        }
     }
 
     /// The key that opens the hosts.
@@ -70,7 +75,10 @@ impl Pool {
         let deed = witness::begin(Deed::Connect);
         let opened = Session::open(dialer, &host.address, &host.user, pin, key, self.limits).await;
         let opened = Arc::new(deed.ended(opened)?);
-        *session = Some(Kept { open: Arc::clone(&opened), _counted: Counted::begin() });
+        *session = Some(Kept {
+            open: Arc::clone(&opened),
+            _counted: Counted::begin(),
+        });
         tokio::spawn(close_when_idle(Arc::downgrade(&place), self.limits.idle));
         Ok(opened)
     }
@@ -79,7 +87,11 @@ impl Pool {
     /// dropped in the middle of a call cannot tell what still comes on it.
     #[must_use]
     pub fn hold<'a>(&'a self, host: &'a HostRef) -> Held<'a> {
-        Held { pool: self, host, done: false }
+        Held {
+            pool: self,
+            host,
+            done: false,
+        }
     }
 
     /// A connection that failed its user is not given to the next one.
@@ -138,7 +150,10 @@ async fn close_when_idle(place: Weak<tokio::sync::Mutex<Option<Kept>>>, idle: Du
         let Some(place) = place.upgrade() else { return };
         let mut session = place.lock().await;
         let open = session.as_ref().map(|kept| &kept.open);
-        match open.filter(|open| !open.is_closed()).map(|open| open.idle_for()) {
+        match open
+            .filter(|open| !open.is_closed())
+            .map(|open| open.idle_for())
+        {
             Some(still) if still < idle => wait = idle - still,
             _ => {
                 *session = None;
@@ -149,7 +164,11 @@ async fn close_when_idle(place: Weak<tokio::sync::Mutex<Option<Kept>>>, idle: Du
 }
 
 fn whom(host: &HostRef) -> Whom {
-    Whom { uid: host.machine.uid.clone(), address: host.address.clone(), user: host.user.clone() }
+    Whom {
+        uid: host.machine.uid.clone(),
+        address: host.address.clone(),
+        user: host.user.clone(),
+    }
 }
 
 fn check_pin(host: &HostRef, open: &Session) -> Result<(), SshError> {

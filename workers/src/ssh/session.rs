@@ -108,7 +108,9 @@ impl Session {
                 used: Mutex::new(Instant::now()),
             }),
             // sshd always names what may be tried next; russh says so little when the connection ends.
-            AuthResult::Failure { remaining_methods, .. } if remaining_methods.is_empty() => {
+            AuthResult::Failure {
+                remaining_methods, ..
+            } if remaining_methods.is_empty() => {
                 let cut = sight.look().ended.take();
                 Err(cut.map_or_else(
                     || {
@@ -136,7 +138,10 @@ impl Session {
 
     /// How long nobody has used it.
     pub(super) fn idle_for(&self) -> Duration {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        self.used
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .elapsed()
     }
 
     fn touch(&self) {
@@ -158,7 +163,10 @@ impl Session {
     async fn run(&self, line: &str, heard: impl Fn(usize)) -> Result<Output, SshError> {
         self.touch();
         let mut channel = self.channel().await?;
-        channel.exec(true, line).await.map_err(|error| self.broken(error))?;
+        channel
+            .exec(true, line)
+            .await
+            .map_err(|error| self.broken(error))?;
         // Windows' sshd waits for the end of the input of some commands.
         channel.eof().await.map_err(|error| self.broken(error))?;
         let (mut output, mut ended, mut said) = (Output::default(), false, 0);
@@ -193,10 +201,13 @@ impl Session {
     }
 
     async fn try_channel(&self) -> Result<Channel<client::Msg>, SshError> {
-        self.handle.channel_open_session().await.map_err(|error| match error {
-            russh::Error::ChannelOpenFailure(_) => SshError::Sessions(self.address.clone()),
-            error => self.broken(error),
-        })
+        self.handle
+            .channel_open_session()
+            .await
+            .map_err(|error| match error {
+                russh::Error::ChannelOpenFailure(_) => SshError::Sessions(self.address.clone()),
+                error => self.broken(error),
+            })
     }
 
     /// A new channel. Where sshd has no room for one, SFTP's makes some if nobody uses it; a session that has just
@@ -216,7 +227,9 @@ impl Session {
     /// Ends SFTP's session unless somebody uses it, or opens it just now.
     fn end_sftp(&self) {
         if let Ok(mut place) = self.sftp.try_lock()
-            && place.as_ref().is_some_and(|sftp| Arc::strong_count(sftp) == 1)
+            && place
+                .as_ref()
+                .is_some_and(|sftp| Arc::strong_count(sftp) == 1)
         {
             *place = None;
         }
@@ -238,7 +251,10 @@ impl Session {
 
     async fn open_sftp(&self) -> Result<Sftp, SshError> {
         let mut channel = self.channel().await?;
-        channel.request_subsystem(true, "sftp").await.map_err(|error| self.broken(error))?;
+        channel
+            .request_subsystem(true, "sftp")
+            .await
+            .map_err(|error| self.broken(error))?;
         match timeout(SUBSYSTEM_MAX, subsystem(&mut channel)).await {
             Ok(Some(true)) => {
                 Sftp::open(channel.into_stream(), &self.address, self.sight.clone()).await
@@ -283,14 +299,19 @@ fn preferred(pin: Option<&str>) -> Preferred {
     let mut order = Preferred::DEFAULT.key.into_owned();
     // Its signature is made over SHA-1.
     order.retain(|algorithm| !matches!(algorithm, Algorithm::Rsa { hash: None }));
-    let kind = pin.and_then(|pin| pin.split(' ').next()).unwrap_or_default();
+    let kind = pin
+        .and_then(|pin| pin.split(' ').next())
+        .unwrap_or_default();
     let fits = |algorithm: &Algorithm| match algorithm {
         Algorithm::Rsa { .. } => kind == "ssh-rsa",
         other => other.as_str() == kind,
     };
     // Stable: among those that fit, and among the others, the order stays.
     order.sort_by_key(|algorithm| !fits(algorithm));
-    Preferred { key: order.into(), ..Preferred::DEFAULT }
+    Preferred {
+        key: order.into(),
+        ..Preferred::DEFAULT
+    }
 }
 
 /// Keeps the end of what is said: the answer stands there.
@@ -315,7 +336,12 @@ mod tests {
 
     #[test]
     fn the_kind_of_the_pinned_key_is_asked_for_first() {
-        let first = |pin| preferred(pin).key.first().map(|key| key.as_str().to_owned());
+        let first = |pin| {
+            preferred(pin)
+                .key
+                .first()
+                .map(|key| key.as_str().to_owned())
+        };
         assert_eq!(first(None).as_deref(), Some("ssh-ed25519"));
         let table = [
             ("ssh-ed25519 AAAA", "ssh-ed25519"),
@@ -326,7 +352,10 @@ mod tests {
         for (pin, kind) in table {
             assert_eq!(first(Some(pin)).as_deref(), Some(kind), "{pin}");
         }
-        assert_eq!(preferred(Some("ssh-rsa AAAA")).key.len(), preferred(None).key.len());
+        assert_eq!(
+            preferred(Some("ssh-rsa AAAA")).key.len(),
+            preferred(None).key.len()
+        );
         let sha_1 = |algorithm: &Algorithm| algorithm.as_str() == "ssh-rsa";
         assert!(!preferred(None).key.iter().any(sha_1));
     }

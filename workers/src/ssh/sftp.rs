@@ -60,16 +60,22 @@ impl Sftp {
         let why = match timeout(INIT_MAX, raw.init()).await {
             Ok(Ok(_)) => {
                 let (address, room) = (address.to_owned(), Semaphore::new(IN_FLIGHT));
-                return Ok(Self { raw, address, sight, room });
+                return Ok(Self {
+                    raw,
+                    address,
+                    sight,
+                    room,
+                });
             }
             Ok(Err(_)) if heard.nothing() => "it ends without a word".to_owned(),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "it says nothing".to_owned(),
         };
         Err(match heard.text() {
-            Some(text) if text.is_empty() => {
-                SshError::Sftp(address.to_owned(), "it begins with bytes that mean nothing".into())
-            }
+            Some(text) if text.is_empty() => SshError::Sftp(
+                address.to_owned(),
+                "it begins with bytes that mean nothing".into(),
+            ),
             Some(text) => SshError::SftpNoise(address.to_owned(), text),
             None => SshError::Sftp(address.to_owned(), why),
         })
@@ -88,7 +94,10 @@ impl Sftp {
     /// # Errors
     /// It is not there, or stays; or the session broke.
     pub async fn remove(&self, path: &str) -> Result<(), SshError> {
-        let removed = self.sight.whole(async { Ok(self.raw.remove(path).await) }).await?;
+        let removed = self
+            .sight
+            .whole(async { Ok(self.raw.remove(path).await) })
+            .await?;
         removed.map(drop).map_err(|error| self.file(path, &error))
     }
 
@@ -97,7 +106,10 @@ impl Sftp {
     /// # Errors
     /// It is not there, or not empty; or the session broke.
     pub async fn remove_folder(&self, path: &str) -> Result<(), SshError> {
-        let removed = self.sight.whole(async { Ok(self.raw.rmdir(path).await) }).await?;
+        let removed = self
+            .sight
+            .whole(async { Ok(self.raw.rmdir(path).await) })
+            .await?;
         removed.map(drop).map_err(|error| self.file(path, &error))
     }
 
@@ -129,7 +141,9 @@ impl Sftp {
         mut from: impl AsyncRead + Unpin,
         moved: impl Fn(u64),
     ) -> Result<(), SshError> {
-        let Upload { path, part, size, .. } = what;
+        let Upload {
+            path, part, size, ..
+        } = what;
         let flags = OpenFlags::CREATE | OpenFlags::WRITE | OpenFlags::TRUNCATE;
         let opened = self.raw.open(part, flags, FileAttributes::empty()).await;
         let handle = opened.map_err(|error| self.file(part, &error))?.handle;
@@ -153,7 +167,9 @@ impl Sftp {
     async fn write_all(
         &self,
         handle: &str,
-        Upload { part, size, sha256, .. }: Upload<'_>,
+        Upload {
+            part, size, sha256, ..
+        }: Upload<'_>,
         from: &mut (impl AsyncRead + Unpin),
         moved: &impl Fn(u64),
     ) -> Result<(), SshError> {
@@ -178,14 +194,20 @@ impl Sftp {
             writes.push(async move {
                 let _room = room;
                 let written = self.raw.write(handle.to_owned(), offset, piece).await;
-                written.map(|_| length).map_err(|error| self.unwritten(part, &error))
+                written
+                    .map(|_| length)
+                    .map_err(|error| self.unwritten(part, &error))
             });
         }
         while let Some(done) = writes.next().await {
             moved(done?);
         }
         let found = hex(&sum.finalize());
-        if found == sha256 { Ok(()) } else { Err(wrong(&format!("SHA-256 {found}"))) }
+        if found == sha256 {
+            Ok(())
+        } else {
+            Err(wrong(&format!("SHA-256 {found}")))
+        }
     }
 
     /// A rename never replaces a file on Windows: one that is there already was put by another attempt.
@@ -197,7 +219,11 @@ impl Sftp {
             return Ok(());
         }
         let _ = self.raw.remove(path).await;
-        self.raw.rename(part, path).await.map(drop).map_err(|_| self.file(path, &error))
+        self.raw
+            .rename(part, path)
+            .await
+            .map(drop)
+            .map_err(|_| self.file(path, &error))
     }
 
     fn broken(&self, error: &Error) -> SshError {
@@ -215,7 +241,11 @@ impl Sftp {
         match error {
             Error::Status(status) if status.status_code != StatusCode::ConnectionLost => {
                 let (address, path) = (self.address.clone(), path.to_owned());
-                SshError::File { address, path, why: error.to_string() }
+                SshError::File {
+                    address,
+                    path,
+                    why: error.to_string(),
+                }
             }
             error => self.broken(error),
         }

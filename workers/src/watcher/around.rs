@@ -20,7 +20,12 @@ impl Surroundings {
             namespace: Some(namespace.to_owned()),
             ..ObjectMeta::default()
         };
-        Self { around: Around::new(client.clone(), namespace), client, pool, told: Vec::new() }
+        Self {
+            around: Around::new(client.clone(), namespace),
+            client,
+            pool,
+            told: Vec::new(),
+        }
     }
 
     /// Looks again. Every sentence that was not told by the look before is told: in the log, and by an Event about the
@@ -29,8 +34,14 @@ impl Surroundings {
         let told = installed.look_around(self.around.look().await);
         for new in told.iter().filter(|one| !self.told.contains(one)) {
             tracing::warn!("of the cluster's settings for nodes: {new}");
-            write_event(&self.client, &self.pool, None, "BadClusterSetting", format!("{new}."))
-                .await;
+            write_event(
+                &self.client,
+                &self.pool,
+                None,
+                "BadClusterSetting",
+                format!("{new}."),
+            )
+            .await;
         }
         self.told = told;
     }

@@ -43,7 +43,10 @@ impl Classes {
 
     /// Makes the classes of these builds that are not there. What goes wrong is said once, and tried again later.
     pub(super) async fn keep(&mut self, client: &Client, builds: BTreeSet<String>) {
-        let new = builds.into_iter().filter(|build| is_build(build)).take(BUILDS_MAX);
+        let new = builds
+            .into_iter()
+            .filter(|build| is_build(build))
+            .take(BUILDS_MAX);
         let new: Vec<_> = new.filter(|build| !self.settled.contains(build)).collect();
         let all = async {
             for build in &new {
@@ -69,15 +72,26 @@ impl Classes {
 async fn class(client: &Client, build: &str) -> Result<(), String> {
     let (name, api) = (name(build), Api::<RuntimeClass>::all(client.clone()));
     let failed = |verb, error| sentence(verb, "runtimeclasses.node.k8s.io", &error).0;
-    let found = api.get_opt(&name).await.map_err(|error| failed("get", error))?;
-    if found
-        .is_some_and(|found| found.labels().get(keys::MANAGED_BY).is_none_or(|by| by != "dormer"))
-    {
-        tracing::info!(name, "the RuntimeClass is somebody else's and stays as it is");
+    let found = api
+        .get_opt(&name)
+        .await
+        .map_err(|error| failed("get", error))?;
+    if found.is_some_and(|found| {
+        found
+            .labels()
+            .get(keys::MANAGED_BY)
+            .is_none_or(|by| by != "dormer")
+    }) {
+        tracing::info!(
+            name,
+            "the RuntimeClass is somebody else's and stays as it is"
+        );
         return Ok(());
     }
     let params = PatchParams::apply(MANAGER).force();
-    let applied = api.patch(&name, &params, &Patch::Apply(wanted(build))).await;
+    let applied = api
+        .patch(&name, &params, &Patch::Apply(wanted(build)))
+        .await;
     applied.map(drop).map_err(|error| failed("apply", error))
 }
 
@@ -118,7 +132,10 @@ mod tests {
     fn a_build_is_three_numbers() {
         for build in ["10.0.17763", "10.0.20348", "10.0.26100"] {
             assert!(is_build(build), "{build}");
-            assert_eq!(wanted(build)["metadata"]["name"], format!("windows-{build}"));
+            assert_eq!(
+                wanted(build)["metadata"]["name"],
+                format!("windows-{build}")
+            );
         }
         for odd in ["", "10.0", "10.0.x", "10..1", "10.0.1.2", "../../x"] {
             assert!(!is_build(odd), "{odd}");

@@ -32,7 +32,10 @@ pub(super) fn sentence(verb: &str, what: &str, error: &kube::Error) -> Trouble {
         kube::Error::Api(status) => match status.code {
             403 => format!("dormer may not {verb} {what}: {}", status.message),
             401 => format!("the API server does not know dormer's credentials ({verb} {what})"),
-            404 => format!("cannot {verb} {what}: the cluster has none such ({})", status.message),
+            404 => format!(
+                "cannot {verb} {what}: the cluster has none such ({})",
+                status.message
+            ),
             410 => format!("the watch of {what} fell behind what the API server keeps"),
             code => format!("cannot {verb} {what}: {} ({code})", status.message),
         },
@@ -81,7 +84,10 @@ impl Resource {
         let of = |kind, gvk: &GroupVersionKind, namespace| Self::of(client, kind, gvk, namespace);
         let map = GroupVersionKind::gvk("", "v1", "ConfigMap");
         let mut pool = of(Kind::Pool, &map, Some(&options.namespace));
-        pool.fields = Some(format!("metadata.name={}", crate::pool::config_map(&options.pool)));
+        pool.fields = Some(format!(
+            "metadata.name={}",
+            crate::pool::config_map(&options.pool)
+        ));
         vec![
             of(Kind::Machine, &openshift("Machine"), namespace),
             of(Kind::Set, &openshift("MachineSet"), namespace),
@@ -93,7 +99,11 @@ impl Resource {
 
     fn of(client: &Client, kind: Kind, gvk: &GroupVersionKind, namespace: Option<&str>) -> Self {
         let resource = ApiResource::from_gvk(gvk);
-        let group = if gvk.group.is_empty() { String::new() } else { format!(".{}", gvk.group) };
+        let group = if gvk.group.is_empty() {
+            String::new()
+        } else {
+            format!(".{}", gvk.group)
+        };
         let mut what = format!("{}{group}", resource.plural);
         let api = match namespace {
             Some(namespace) => {
@@ -102,7 +112,12 @@ impl Resource {
             }
             None => Api::all_with(client.clone(), &resource),
         };
-        Self { kind, api, what, fields: None }
+        Self {
+            kind,
+            api,
+            what,
+            fields: None,
+        }
     }
 
     /// Lists everything, by a consistent read, and hands each object to `each`. Returns the list's resourceVersion.
@@ -110,7 +125,10 @@ impl Resource {
         &self,
         mut each: impl FnMut(Kind, DynamicObject),
     ) -> Result<String, Trouble> {
-        let mut params = ListParams { limit: Some(PAGE), ..ListParams::default() };
+        let mut params = ListParams {
+            limit: Some(PAGE),
+            ..ListParams::default()
+        };
         params.field_selector.clone_from(&self.fields);
         loop {
             let page = tokio::time::timeout(PAGE_LIMIT, self.api.list(&params)).await;
@@ -203,9 +221,12 @@ mod tests {
     #[test]
     fn a_late_event_does_not_take_the_watch_back() {
         let mut from = "41".to_owned();
-        for (to, then) in
-            [(Some("40"), "41"), (None, "41"), (Some("x"), "41"), (Some("100"), "100")]
-        {
+        for (to, then) in [
+            (Some("40"), "41"),
+            (None, "41"),
+            (Some("x"), "41"),
+            (Some("100"), "100"),
+        ] {
             advance(&mut from, to);
             assert_eq!(from, then);
         }

@@ -16,8 +16,10 @@ use x509_cert::{
 /// Longest PKCS#10 request that is looked into, in bytes of base64.
 pub(super) const REQUEST_BYTES_MAX: usize = 64 << 10;
 /// The signers whose requests are a machine's business (field.md §2.5).
-pub(super) const SIGNERS: [&str; 2] =
-    ["kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"];
+pub(super) const SIGNERS: [&str; 2] = [
+    "kubernetes.io/kube-apiserver-client-kubelet",
+    "kubernetes.io/kubelet-serving",
+];
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const NODE_PREFIX: &str = "system:node:";
@@ -61,7 +63,11 @@ struct Body {
 
 /// Reads a CSR; `None` when its signer is none of a kubelet's.
 pub(super) fn csr(object: DynamicObject) -> Result<Option<CsrSeen>, Odd> {
-    let DynamicObject { metadata: meta, data, .. } = object;
+    let DynamicObject {
+        metadata: meta,
+        data,
+        ..
+    } = object;
     let odd = |field, problem| Odd { field, problem };
     let body: Body =
         serde_json::from_value(data).map_err(|error| odd("spec or status", error.to_string()))?;
@@ -71,32 +77,65 @@ pub(super) fn csr(object: DynamicObject) -> Result<Option<CsrSeen>, Odd> {
     let status = body.status.unwrap_or_default();
     let decided = ["Approved", "Denied", "Failed"];
     let conditions = status.conditions.unwrap_or_default();
-    let pending = status.certificate.is_none_or(|certificate| certificate.is_empty())
-        && !conditions.iter().any(|c| decided.contains(&c.r#type.as_str()));
+    let pending = status
+        .certificate
+        .is_none_or(|certificate| certificate.is_empty())
+        && !conditions
+            .iter()
+            .any(|c| decided.contains(&c.r#type.as_str()));
     // One that was decided is of interest only by its UID.
-    let node = if pending { node_of(&body.spec.request)? } else { None };
+    let node = if pending {
+        node_of(&body.spec.request)?
+    } else {
+        None
+    };
     let name = meta.name.clone().unwrap_or_default();
-    let fact = CsrFact { name, signer: body.spec.signer_name, pending };
-    Ok(Some(CsrSeen { uid: uid(&meta)?, fact, node, resource: resource(&meta)? }))
+    let fact = CsrFact {
+        name,
+        signer: body.spec.signer_name,
+        pending,
+    };
+    Ok(Some(CsrSeen {
+        uid: uid(&meta)?,
+        fact,
+        node,
+        resource: resource(&meta)?,
+    }))
 }
 
 /// The node that the subject of a request names: exactly one common name, `system:node:<name>`.
 fn node_of(request: &str) -> Result<Option<String>, Odd> {
-    let odd = |problem: &str| Odd { field: "spec.request", problem: problem.to_owned() };
+    let odd = |problem: &str| Odd {
+        field: "spec.request",
+        problem: problem.to_owned(),
+    };
     if request.len() > REQUEST_BYTES_MAX {
         return Err(odd("is longer than 64 KiB"));
     }
     let pem = STANDARD.decode(request).map_err(|_| odd("is not base64"))?;
     let parsed = CertReq::from_pem(pem).map_err(|_| odd("is no PKCS#10 request in PEM"))?;
-    let mut names = parsed.info.subject.iter().filter(|attribute| attribute.oid == COMMON_NAME);
-    let (Some(only), None) = (names.next(), names.next()) else { return Ok(None) };
+    let mut names = parsed
+        .info
+        .subject
+        .iter()
+        .filter(|attribute| attribute.oid == COMMON_NAME);
+    let (Some(only), None) = (names.next(), names.next()) else {
+        return Ok(None);
+    };
     let value = &only.value;
-    let utf8 = value.decode_as::<Utf8StringRef<'_>>().map(|text| text.as_str().to_owned());
+    let utf8 = value
+        .decode_as::<Utf8StringRef<'_>>()
+        .map(|text| text.as_str().to_owned());
     let text = utf8.or_else(|_| {
-        value.decode_as::<PrintableStringRef<'_>>().map(|text| text.as_str().to_owned())
+        value
+            .decode_as::<PrintableStringRef<'_>>()
+            .map(|text| text.as_str().to_owned())
     });
     let text = text.map_err(|_| odd(&format!("has a common name of type {}", value.tag())))?;
-    Ok(text.strip_prefix(NODE_PREFIX).filter(|node| !node.is_empty()).map(str::to_owned))
+    Ok(text
+        .strip_prefix(NODE_PREFIX)
+        .filter(|node| !node.is_empty())
+        .map(str::to_owned))
 }
 
 #[cfg(test)]
@@ -109,9 +148,15 @@ mod tests {
         let mut params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
         params.distinguished_name = rcgen::DistinguishedName::new();
         for name in names {
-            params.distinguished_name.push(rcgen::DnType::CommonName, *name);
+            params
+                .distinguished_name
+                .push(rcgen::DnType::CommonName, *name);
         }
-        let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+        let pem = params
+            .serialize_request(&key)
+            .expect("a request")
+            .pem()
+            .expect("PEM");
         STANDARD.encode(pem)
     }
 
@@ -130,18 +175,33 @@ mod tests {
     fn a_pending_request_names_its_node() {
         let request = request(&["system:node:win-1"]);
         for signer in SIGNERS {
-            let seen = seen(signer, &request, json!({})).expect("readable").expect("a kubelet's");
-            assert_eq!((seen.node.as_deref(), seen.fact.pending), (Some("win-1"), true));
+            let seen = seen(signer, &request, json!({}))
+                .expect("readable")
+                .expect("a kubelet's");
+            assert_eq!(
+                (seen.node.as_deref(), seen.fact.pending),
+                (Some("win-1"), true)
+            );
         }
         let status = json!({"conditions": [{"type": "Approved"}]});
-        let decided = seen(SIGNERS[0], &request, status).expect("readable").expect("a kubelet's");
+        let decided = seen(SIGNERS[0], &request, status)
+            .expect("readable")
+            .expect("a kubelet's");
         assert_eq!((decided.node, decided.fact.pending), (None, false));
-        assert_eq!(seen("kubernetes.io/legacy-unknown", &request, json!({})), Ok(None));
+        assert_eq!(
+            seen("kubernetes.io/legacy-unknown", &request, json!({})),
+            Ok(None)
+        );
     }
 
     #[test]
     fn other_subjects_name_no_node() {
-        for name in ["win-1", "system:node:", "xsystem:node:win-1", "system:NODE:win-1"] {
+        for name in [
+            "win-1",
+            "system:node:",
+            "xsystem:node:win-1",
+            "system:NODE:win-1",
+        ] {
             let seen = seen(SIGNERS[0], &request(&[name]), json!({})).expect("readable");
             assert_eq!(seen.expect("a kubelet's").node, None, "{name}");
         }

@@ -99,16 +99,21 @@ impl Candidate {
                     tracing::warn!("{trouble}");
                 }
                 // A holder that cannot renew steps down before another one may take over.
-                let holds = self.renewed.is_some_and(|at| at.elapsed() < self.duration * 2 / 3);
+                let holds = self
+                    .renewed
+                    .is_some_and(|at| at.elapsed() < self.duration * 2 / 3);
                 self.show(holds, holds.then(|| self.identity.clone()));
-                self.status.send_modify(|status| status.error = Some(trouble.0.clone()));
+                self.status
+                    .send_modify(|status| status.error = Some(trouble.0.clone()));
                 self.trouble = Some(trouble.0);
             }
         }
     }
 
     fn all_is_well(&mut self) {
-        let Some(trouble) = self.trouble.take() else { return };
+        let Some(trouble) = self.trouble.take() else {
+            return;
+        };
         self.status
             .send_if_modified(|status| status.error.take_if(|now| *now == trouble).is_some());
     }
@@ -132,7 +137,10 @@ impl Candidate {
         let what = "the Lease dormer-watcher";
         let found = self.leases.get_opt(LEASE).await;
         let Some(lease) = found.map_err(|error| sentence("get", what, &error))? else {
-            let made = self.leases.create(&PostParams::default(), &self.mine(None)).await;
+            let made = self
+                .leases
+                .create(&PostParams::default(), &self.mine(None))
+                .await;
             return match made {
                 Ok(_) => Ok(Some(self.identity.clone())),
                 Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
@@ -147,8 +155,10 @@ impl Candidate {
         {
             return Ok(Some(holder.clone()));
         }
-        let replaced =
-            self.leases.replace(LEASE, &PostParams::default(), &self.mine(Some(lease))).await;
+        let replaced = self
+            .leases
+            .replace(LEASE, &PostParams::default(), &self.mine(Some(lease)))
+            .await;
         match replaced {
             Ok(_) => Ok(Some(self.identity.clone())),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
@@ -181,7 +191,13 @@ impl Candidate {
             }
             None => {
                 let name = Some(LEASE.to_owned());
-                (ObjectMeta { name, ..ObjectMeta::default() }, LeaseSpec::default())
+                (
+                    ObjectMeta {
+                        name,
+                        ..ObjectMeta::default()
+                    },
+                    LeaseSpec::default(),
+                )
             }
         };
         let same = old.holder_identity.as_deref() == Some(&*self.identity);
@@ -189,12 +205,23 @@ impl Candidate {
         let spec = LeaseSpec {
             holder_identity: Some(self.identity.clone()),
             lease_duration_seconds: i32::try_from(self.duration.as_secs()).ok(),
-            acquire_time: if same { old.acquire_time } else { Some(now.clone()) },
+            acquire_time: if same {
+                old.acquire_time
+            } else {
+                Some(now.clone())
+            },
             renew_time: Some(now),
-            lease_transitions: Some(if same { transitions } else { transitions.saturating_add(1) }),
+            lease_transitions: Some(if same {
+                transitions
+            } else {
+                transitions.saturating_add(1)
+            }),
             ..LeaseSpec::default()
         };
-        Lease { metadata, spec: Some(spec) }
+        Lease {
+            metadata,
+            spec: Some(spec),
+        }
     }
 
     /// Lets the next watcher take over at once.
@@ -205,11 +232,17 @@ impl Candidate {
         self.show(false, None);
         let give = async {
             let lease = self.leases.get_opt(LEASE).await.ok().flatten()?;
-            let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
+            let holder = lease
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.holder_identity.clone());
             let mut free = self.mine(Some(lease));
             free.spec.as_mut()?.holder_identity = None;
             if holder.as_deref() == Some(&*self.identity) {
-                self.leases.replace(LEASE, &PostParams::default(), &free).await.ok()?;
+                self.leases
+                    .replace(LEASE, &PostParams::default(), &free)
+                    .await
+                    .ok()?;
             }
             Some(())
         };

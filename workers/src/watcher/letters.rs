@@ -51,7 +51,12 @@ impl Told {
     pub(super) fn age(&mut self) {
         for about in self.machines.values_mut().chain([&mut self.rollout]) {
             about.retain(|_, said| said.what != What::Gone);
-            about.values_mut().for_each(|said| *said = Said { resource: 0, what: What::Old });
+            about.values_mut().for_each(|said| {
+                *said = Said {
+                    resource: 0,
+                    what: What::Old,
+                }
+            });
         }
     }
 }
@@ -126,14 +131,20 @@ impl Writer {
     /// What changed since the last letters.
     pub(super) fn news(&mut self, view: &mut View, told: &mut Told) -> Vec<FactLetter> {
         let changed = std::mem::take(&mut view.changed);
-        changed.iter().flat_map(|uid| self.write_machine(view, told, uid)).collect()
+        changed
+            .iter()
+            .flat_map(|uid| self.write_machine(view, told, uid))
+            .collect()
     }
 
     /// The settings to every live run and to the rollout, where they are new to it.
     pub(super) fn pool_news(&mut self, view: &View, told: &mut Told) -> Vec<FactLetter> {
         let uids: Vec<_> = self.live.iter().cloned().collect();
         let mut letters = self.write_rollout(view, told, false);
-        letters.extend(uids.iter().flat_map(|uid| self.write_machine(view, told, uid)));
+        letters.extend(
+            uids.iter()
+                .flat_map(|uid| self.write_machine(view, told, uid)),
+        );
         letters
     }
 
@@ -144,7 +155,9 @@ impl Writer {
 
     /// What the run of this machine is to be told now: what differs from what it was told.
     fn write_machine(&mut self, view: &View, told: &mut Told, uid: &str) -> Vec<FactLetter> {
-        let Ok(run) = machine_run(uid) else { return Vec::new() };
+        let Ok(run) = machine_run(uid) else {
+            return Vec::new();
+        };
         let Some(seen) = view.machines.get(uid) else {
             if view.is_veiled(uid) {
                 return Vec::new();
@@ -176,16 +189,29 @@ impl Writer {
         let mut say = |kind: &str, uid: &str, resource: u64, fact: machine::Fact| {
             about.insert(
                 object(kind, uid),
-                Said { resource, what: What::Fact(Box::new(Fact::Machine(fact))) },
+                Said {
+                    resource,
+                    what: What::Fact(Box::new(Fact::Machine(fact))),
+                },
             );
         };
         let fact = machine::Fact::Machine(seen.fact.clone());
         say("Machine", &seen.fact.machine.uid, seen.resource, fact);
         if let Some((settings, resource)) = &self.settings {
-            say("Pool", &self.pool, *resource, machine::Fact::Pool(settings.clone()));
+            say(
+                "Pool",
+                &self.pool,
+                *resource,
+                machine::Fact::Pool(settings.clone()),
+            );
         }
         if let Some(node) = view.node_of(seen) {
-            say("Node", &node.fact.uid, node.resource, machine::Fact::Node(node.fact.clone()));
+            say(
+                "Node",
+                &node.fact.uid,
+                node.resource,
+                machine::Fact::Node(node.fact.clone()),
+            );
         }
         for csr in view.csrs_of(seen) {
             let fact = machine::Fact::Csr(csr.fact.clone());
@@ -196,10 +222,18 @@ impl Writer {
 
     /// The Node that `nodeRef` still names, though a list that was made after the Machines' lacks it.
     fn lost_node(&self, view: &View, told: &mut Told, uid: &str) -> Option<FactLetter> {
-        let seen = view.machines.get(uid).filter(|seen| self.concerns(uid, seen))?;
-        let node = seen.node_uid.as_deref().filter(|node| !view.nodes.contains_key(*node))?;
+        let seen = view
+            .machines
+            .get(uid)
+            .filter(|seen| self.concerns(uid, seen))?;
+        let node = seen
+            .node_uid
+            .as_deref()
+            .filter(|node| !view.nodes.contains_key(*node))?;
         let node = object("Node", node);
-        told.machines.get_mut(uid).and_then(|about| about.remove(&node));
+        told.machines
+            .get_mut(uid)
+            .and_then(|about| about.remove(&node));
         Some(self.letter(&machine_run(uid).ok()?, node, (view.latest, None), false))
     }
 
@@ -214,18 +248,40 @@ impl Writer {
         let mut say = |kind: &str, uid: &str, resource: u64, fact: rollout::Fact| {
             wanted.insert(
                 object(kind, uid),
-                Said { resource, what: What::Fact(Box::new(Fact::Rollout(fact))) },
+                Said {
+                    resource,
+                    what: What::Fact(Box::new(Fact::Rollout(fact))),
+                },
             );
         };
         if let Some((settings, resource)) = &self.settings {
-            say("Pool", &self.pool, *resource, rollout::Fact::Pool(settings.clone()));
+            say(
+                "Pool",
+                &self.pool,
+                *resource,
+                rollout::Fact::Pool(settings.clone()),
+            );
         }
         for owner in view.owners() {
-            say("MachineSet", &owner.uid.clone(), view.latest, rollout::Fact::Owner(owner));
+            say(
+                "MachineSet",
+                &owner.uid.clone(),
+                view.latest,
+                rollout::Fact::Owner(owner),
+            );
         }
-        let with_node = if listed { Some(view.with_node()) } else { told.still_listed(view) };
+        let with_node = if listed {
+            Some(view.with_node())
+        } else {
+            told.still_listed(view)
+        };
         if let Some(with_node) = with_node {
-            say("List", &self.pool, view.latest, rollout::Fact::Listed { with_node });
+            say(
+                "List",
+                &self.pool,
+                view.latest,
+                rollout::Fact::Listed { with_node },
+            );
         }
         let news = difference(&mut told.rollout, wanted, view.latest);
         let letter = |(object, said): (ObjectRef, Said)| {
@@ -272,7 +328,10 @@ impl Writer {
     /// The live machine after `cursor`, in the order of their UIDs; `None` at the end.
     pub(super) fn next_after(&self, cursor: &str) -> Option<String> {
         use std::ops::Bound::{Excluded, Unbounded};
-        self.live.range::<str, _>((Excluded(cursor), Unbounded)).next().cloned()
+        self.live
+            .range::<str, _>((Excluded(cursor), Unbounded))
+            .next()
+            .cloned()
     }
 
     /// How many machines have, or may have, a run.
@@ -287,9 +346,21 @@ impl Writer {
         (resource, fact): (u64, Option<Fact>),
         may_start: bool,
     ) -> FactLetter {
-        let version = Version { epoch: self.beginning.epoch, resource };
-        let body = Inbound::Observed(Observation { object, version, fact, may_start });
-        Letter { run: run.clone(), incarnation: Some(self.beginning.incarnation), body }
+        let version = Version {
+            epoch: self.beginning.epoch,
+            resource,
+        };
+        let body = Inbound::Observed(Observation {
+            object,
+            version,
+            fact,
+            may_start,
+        });
+        Letter {
+            run: run.clone(),
+            incarnation: Some(self.beginning.incarnation),
+            body,
+        }
     }
 }
 
@@ -299,7 +370,11 @@ pub(super) fn rollout_of(pool: &str) -> Result<RunId, dormer_proto::id::IdError>
 }
 
 fn object(kind: &str, uid: &str) -> ObjectRef {
-    ObjectRef { cluster: String::new(), kind: kind.to_owned(), uid: uid.to_owned() }
+    ObjectRef {
+        cluster: String::new(),
+        kind: kind.to_owned(),
+        uid: uid.to_owned(),
+    }
 }
 
 /// Makes `about` what is `wanted`, and returns what was not said yet; what is wanted no more is unsaid.
@@ -309,12 +384,18 @@ fn difference(about: &mut About, mut wanted: About, latest: u64) -> Vec<(ObjectR
     for (object, said) in about.iter_mut() {
         if said.what != What::Gone && !wanted.contains_key(object) {
             let resource = latest.max(said.resource + 1);
-            *said = Said { resource, what: What::Gone };
+            *said = Said {
+                resource,
+                what: What::Gone,
+            };
             news.push((object.clone(), said.clone()));
         }
     }
     // A fact whose run may begin with it goes before those that need the run.
-    let first = wanted.keys().find(|object| object.kind == "Machine").cloned();
+    let first = wanted
+        .keys()
+        .find(|object| object.kind == "Machine")
+        .cloned();
     let first = first.and_then(|object| wanted.remove_entry(&object));
     for (object, mut said) in first.into_iter().chain(wanted) {
         if let Some(before) = about.get_mut(&object) {

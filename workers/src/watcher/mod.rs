@@ -108,8 +108,10 @@ pub async fn run<F: Facts, I: Installed>(
     status: watch::Sender<Status>,
     stop: CancellationToken,
 ) -> Result<(), WatchError> {
-    let rollout = letters::rollout_of(&options.pool)
-        .map_err(|error| WatchError::Pool { pool: options.pool.clone(), error })?;
+    let rollout = letters::rollout_of(&options.pool).map_err(|error| WatchError::Pool {
+        pool: options.pool.clone(),
+        error,
+    })?;
     let status = Arc::new(status);
     let campaign = election::campaign(
         client.clone(),
@@ -175,7 +177,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             };
             let Err(trouble) = ended else { continue };
             tracing::warn!("the watcher lists again: {trouble}");
-            self.status.send_modify(|status| status.failed(trouble.to_string()));
+            self.status
+                .send_modify(|status| status.failed(trouble.to_string()));
             // A watch that ends at once after every list must not make a storm of lists.
             if began.elapsed() > BACKOFF.1 {
                 next = waits.build();
@@ -212,7 +215,9 @@ impl Unreadable {
 
     /// A Machine for which another API speaks is left alone, and that is said once.
     fn elsewhere(&mut self, machine: &MachineSeen) {
-        let Some(api) = &machine.elsewhere else { return };
+        let Some(api) = &machine.elsewhere else {
+            return;
+        };
         let name = &machine.fact.machine.name;
         if self.first(format!("elsewhere/{}", machine.fact.machine.uid)) {
             tracing::warn!(

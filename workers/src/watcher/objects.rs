@@ -31,7 +31,10 @@ pub(super) struct Odd {
 }
 
 fn odd(field: &'static str, problem: impl ToString) -> Odd {
-    Odd { field, problem: problem.to_string() }
+    Odd {
+        field,
+        problem: problem.to_string(),
+    }
 }
 
 fn body<T: DeserializeOwned>(data: serde_json::Value) -> Result<T, Odd> {
@@ -40,13 +43,15 @@ fn body<T: DeserializeOwned>(data: serde_json::Value) -> Result<T, Odd> {
 
 pub(super) fn uid(meta: &ObjectMeta) -> Result<String, Odd> {
     let uid = short("metadata.uid", meta.uid.clone())?;
-    uid.filter(|uid| !uid.is_empty()).ok_or_else(|| odd("metadata.uid", "is absent"))
+    uid.filter(|uid| !uid.is_empty())
+        .ok_or_else(|| odd("metadata.uid", "is absent"))
 }
 
 /// Its resourceVersion. Kubernetes calls it opaque; every API server's is the number of etcd's revision.
 pub(super) fn resource(meta: &ObjectMeta) -> Result<u64, Odd> {
     let text = meta.resource_version.as_deref().unwrap_or_default();
-    text.parse().map_err(|_| odd("metadata.resourceVersion", format!("{text:?} is no number")))
+    text.parse()
+        .map_err(|_| odd("metadata.resourceVersion", format!("{text:?} is no number")))
 }
 
 fn short(field: &'static str, text: Option<String>) -> Result<Option<String>, Odd> {

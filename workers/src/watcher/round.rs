@@ -59,7 +59,9 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         self.settings.forget();
         let mut from = Vec::new();
         for resource in &resources {
-            let revision = resource.list(|kind, object| self.see(&mut view, kind, object)).await?;
+            let revision = resource
+                .list(|kind, object| self.see(&mut view, kind, object))
+                .await?;
             view.latest = view.latest.max(revision.parse().unwrap_or_default());
             from.push(revision);
         }
@@ -69,8 +71,15 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         let writer = Writer::new(beginning, &self.options.pool, self.rollout.clone());
         let part = (self.options.repeat / PARTS).max(Duration::from_millis(10));
         let (cursor, owners_due) = (String::new(), Instant::now());
-        let mut round =
-            Round { view, writer, fresh: VecDeque::new(), cursor, parts: 0, part, owners_due };
+        let mut round = Round {
+            view,
+            writer,
+            fresh: VecDeque::new(),
+            cursor,
+            parts: 0,
+            part,
+            owners_due,
+        };
         self.servers.look(&self.client).await;
         self.surroundings.look(&*self.catalog).await;
         self.settle(&mut round).await;
@@ -139,7 +148,11 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
     }
 
     async fn keep_classes(&mut self, round: &Round) {
-        let builds = round.view.nodes.values().filter_map(|node| node.build.clone());
+        let builds = round
+            .view
+            .nodes
+            .values()
+            .filter_map(|node| node.build.clone());
         self.classes.keep(&self.client, builds.collect()).await;
     }
 
@@ -172,7 +185,9 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         }
         round.view.owners_changed = false;
         round.owners_due = now + round.part;
-        round.writer.write_rollout(&round.view, &mut self.told, false)
+        round
+            .writer
+            .write_rollout(&round.view, &mut self.told, false)
     }
 
     /// A part of the repeats: every run hears everything once in a round of them.
@@ -194,7 +209,11 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         if round.parts.is_multiple_of(NUMBERS_EVERY)
             && std::mem::take(&mut round.view.numbers_changed)
         {
-            letters.extend(round.writer.write_rollout(&round.view, &mut self.told, false));
+            letters.extend(
+                round
+                    .writer
+                    .write_rollout(&round.view, &mut self.told, false),
+            );
         }
         if round.parts == 0 || NEW_AGAIN.contains(&round.parts) {
             letters.extend(round.writer.rollout_again(&self.told));
@@ -205,7 +224,10 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
 
     /// Looks up what the pool's settings mean now; whether runs have to be told.
     async fn settle(&mut self, round: &mut Round) -> bool {
-        if !self.settings.settle(&*self.catalog, self.servers.standing()) {
+        if !self
+            .settings
+            .settle(&*self.catalog, self.servers.standing())
+        {
             return false;
         }
         self.settings.answer().await;
@@ -260,7 +282,10 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                     self.unreadable.elsewhere(machine);
                 }
                 if !view.see(seen) {
-                    let full = Odd { field: "object", problem: "is one too many".to_owned() };
+                    let full = Odd {
+                        field: "object",
+                        problem: "is one too many".to_owned(),
+                    };
                     self.unreadable.say(kind, name.as_deref(), &full);
                 }
             }
@@ -316,7 +341,8 @@ impl Round {
         let started = std::mem::take(&mut self.writer.started);
         for after in NEW_AGAIN {
             let due = now + self.part * after;
-            self.fresh.extend(started.iter().map(|uid| (due, uid.clone())));
+            self.fresh
+                .extend(started.iter().map(|uid| (due, uid.clone())));
         }
         // Sorted, since what began before may be due later.
         self.fresh.make_contiguous().sort_by_key(|(due, _)| *due);
@@ -326,7 +352,9 @@ impl Round {
 /// What the engine's side answers in time.
 async fn answered<T>(asked: impl Future<Output = Result<T, PortError>>) -> Result<T, Trouble> {
     let slow = |_| Trouble("the engine does not answer: nothing for a minute".to_owned());
-    let answer = tokio::time::timeout(PORT_LIMIT, asked).await.map_err(slow)?;
+    let answer = tokio::time::timeout(PORT_LIMIT, asked)
+        .await
+        .map_err(slow)?;
     answer.map_err(|error| Trouble(error.to_string()))
 }
 

@@ -45,7 +45,12 @@ impl View {
         let uids = self.claims.get(name)?;
         let all: Vec<_> = uids
             .iter()
-            .filter_map(|uid| self.machines.get(uid).filter(|seen| so(seen)).map(|m| (uid, m)))
+            .filter_map(|uid| {
+                self.machines
+                    .get(uid)
+                    .filter(|seen| so(seen))
+                    .map(|m| (uid, m))
+            })
             .collect();
         let staying: Vec<_> = all.iter().filter(|(_, m)| !m.fact.deleting).collect();
         match (&all[..], &staying[..]) {
@@ -62,7 +67,10 @@ impl View {
     ) -> impl Iterator<Item = &'a CsrSeen> {
         let name = machine.expected.as_ref().or(machine.fact.node.as_ref());
         let mine = name.filter(|name| self.owner_of_csr(name) == Some(&machine.fact.machine.uid));
-        let uids = mine.and_then(|name| self.csr_names.get(name)).into_iter().flatten();
+        let uids = mine
+            .and_then(|name| self.csr_names.get(name))
+            .into_iter()
+            .flatten();
         uids.filter_map(|uid| self.csrs.get(uid))
     }
 
@@ -70,7 +78,10 @@ impl View {
     pub(super) fn foreign_csrs(&self) -> usize {
         let foreign = |csr: &&CsrSeen| {
             csr.fact.pending
-                && csr.node.as_ref().is_none_or(|name| self.owner_of_csr(name).is_none())
+                && csr
+                    .node
+                    .as_ref()
+                    .is_none_or(|name| self.owner_of_csr(name).is_none())
         };
         self.csrs.values().filter(foreign).count()
     }
@@ -87,7 +98,10 @@ impl View {
                 });
             }
         }
-        let ours = self.sets.values().filter(|set| set.windows || owned.contains_key(&*set.uid));
+        let ours = self
+            .sets
+            .values()
+            .filter(|set| set.windows || owned.contains_key(&*set.uid));
         ours.map(|set| OwnerFact {
             uid: set.uid.clone(),
             name: set.name.clone(),
@@ -104,6 +118,10 @@ impl View {
         let has = |seen: &&MachineSeen| {
             seen.may_start() && (seen.fact.node.is_some() || self.node_of(seen).is_some())
         };
-        self.machines.values().filter(has).map(|seen| seen.fact.machine.uid.clone()).collect()
+        self.machines
+            .values()
+            .filter(has)
+            .map(|seen| seen.fact.machine.uid.clone())
+            .collect()
     }
 }

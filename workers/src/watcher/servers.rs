@@ -22,7 +22,10 @@ impl Servers {
     /// The oldest and the newest; `None`: none has answered yet.
     pub(super) fn standing(&self) -> Option<ApiServers> {
         let (oldest, newest) = (self.seen.keys().next()?, self.seen.keys().next_back()?);
-        Some(ApiServers { oldest: *oldest, newest: *newest })
+        Some(ApiServers {
+            oldest: *oldest,
+            newest: *newest,
+        })
     }
 
     /// Reads the versions; `true`: something is otherwise than before. What cannot be read changes nothing.
@@ -56,7 +59,9 @@ impl Servers {
 
 /// `33`, as some clouds write it `33+`.
 fn minor(text: &str) -> Option<u32> {
-    text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok()
+    text.trim_end_matches(|c: char| !c.is_ascii_digit())
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -70,8 +75,20 @@ mod tests {
         servers.saw(minor("33+"), start);
         servers.saw(minor("34"), start + COUNTS / 2);
         servers.saw(minor("nonsense"), start);
-        assert_eq!(servers.standing(), Some(ApiServers { oldest: 33, newest: 34 }));
+        assert_eq!(
+            servers.standing(),
+            Some(ApiServers {
+                oldest: 33,
+                newest: 34
+            })
+        );
         servers.saw(minor("34"), start + COUNTS);
-        assert_eq!(servers.standing(), Some(ApiServers { oldest: 34, newest: 34 }));
+        assert_eq!(
+            servers.standing(),
+            Some(ApiServers {
+                oldest: 34,
+                newest: 34
+            })
+        );
     }
 }

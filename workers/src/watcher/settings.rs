@@ -44,7 +44,16 @@ impl Settings {
     pub(super) fn new(client: Client, pool: &str, namespace: &str) -> Self {
         let (pool, namespace) = (pool.to_owned(), namespace.to_owned());
         let (accepted, refused, answered) = (None, None, None);
-        Self { pool, namespace, client, map: None, stale: true, accepted, refused, answered }
+        Self {
+            pool,
+            namespace,
+            client,
+            map: None,
+            stale: true,
+            accepted,
+            refused,
+            answered,
+        }
     }
 
     /// Before a list: what it lacks is not there.
@@ -60,18 +69,32 @@ impl Settings {
 
     /// The ConfigMap stands so.
     pub(super) fn see(&mut self, object: DynamicObject, resource: u64) {
-        let DynamicObject { metadata: meta, data, .. } = object;
+        let DynamicObject {
+            metadata: meta,
+            data,
+            ..
+        } = object;
         let same = |map: &ConfigMap| map.meta.uid == meta.uid;
-        if self.map.as_ref().is_some_and(|map| same(map) && map.resource > resource) {
+        if self
+            .map
+            .as_ref()
+            .is_some_and(|map| same(map) && map.resource > resource)
+        {
             return;
         }
         let read = serde_json::from_value::<Data>(data);
-        let unreadable =
-            |_| PoolError { key: "data".to_owned(), problem: "must be texts by key".to_owned() };
+        let unreadable = |_| PoolError {
+            key: "data".to_owned(),
+            problem: "must be texts by key".to_owned(),
+        };
         let wish = read
             .map_err(unreadable)
             .and_then(|read| Wish::parse(&self.pool, &read.data.unwrap_or_default()));
-        self.map = Some(ConfigMap { meta, resource, wish });
+        self.map = Some(ConfigMap {
+            meta,
+            resource,
+            wish,
+        });
         self.stale = true;
     }
 
@@ -118,7 +141,11 @@ impl Settings {
             Some(map) => (map.meta.clone(), map.resource),
             None => (absent(), 0),
         };
-        let this = (meta.uid.clone().unwrap_or_default(), resource, error.clone());
+        let this = (
+            meta.uid.clone().unwrap_or_default(),
+            resource,
+            error.clone(),
+        );
         if self.answered.as_ref() == Some(&this) {
             return;
         }
@@ -177,6 +204,11 @@ async fn publish(
         action: "ReadSettings".to_owned(),
         secondary: None,
     };
-    let reporter = Reporter { controller: "dormer-watcher".to_owned(), instance: None };
-    Recorder::new(client.clone(), reporter).publish(&event, &reference).await
+    let reporter = Reporter {
+        controller: "dormer-watcher".to_owned(),
+        instance: None,
+    };
+    Recorder::new(client.clone(), reporter)
+        .publish(&event, &reference)
+        .await
 }

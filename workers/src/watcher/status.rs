@@ -47,8 +47,15 @@ impl Status {
 
     fn ready_at(&self, now: jiff::Timestamp) -> bool {
         let failing = |since| Duration::try_from(now.duration_since(since)).unwrap_or_default();
-        let lost = self.failing.map(failing).is_some_and(|failing| failing >= FAILING_MAX);
-        if self.elected { self.listed.is_some() && !lost } else { self.holder.is_some() }
+        let lost = self
+            .failing
+            .map(failing)
+            .is_some_and(|failing| failing >= FAILING_MAX);
+        if self.elected {
+            self.listed.is_some() && !lost
+        } else {
+            self.holder.is_some()
+        }
     }
 
     /// A round ended with this trouble.
@@ -65,7 +72,11 @@ mod tests {
     #[test]
     fn an_elected_watcher_whose_lists_fail_for_long_is_not_ready() {
         let now = jiff::Timestamp::now();
-        let mut status = Status { elected: true, listed: Some(now), ..Status::default() };
+        let mut status = Status {
+            elected: true,
+            listed: Some(now),
+            ..Status::default()
+        };
         assert!(status.ready_at(now));
         status.failed("no way to the API server".into());
         let since = status.failing.expect("a time");
@@ -73,7 +84,11 @@ mod tests {
         status.failed("still none".into());
         assert_eq!(status.failing, Some(since), "the first failure counts");
         assert!(!status.ready_at(since + FAILING_MAX));
-        let elsewhere = Status { elected: false, holder: Some("another".into()), ..status };
+        let elsewhere = Status {
+            elected: false,
+            holder: Some("another".into()),
+            ..status
+        };
         assert!(elsewhere.ready_at(since + FAILING_MAX));
     }
 }

@@ -73,7 +73,10 @@ pub(super) struct View {
 impl View {
     /// An empty view. `runs`: UIDs of the machines whose runs have not ended.
     pub(super) fn new(runs: &[String]) -> Self {
-        Self { runs: runs.iter().cloned().collect(), ..Self::default() }
+        Self {
+            runs: runs.iter().cloned().collect(),
+            ..Self::default()
+        }
     }
 
     /// Takes in an object as it stands; `false` if there is no room for it. What is older than what stands is no news.
@@ -133,7 +136,10 @@ impl View {
         self.veiled.remove(&uid);
         self.unclaim(&uid);
         for name in claimed(&machine) {
-            self.claims.entry(name.to_owned()).or_default().insert(uid.clone());
+            self.claims
+                .entry(name.to_owned())
+                .or_default()
+                .insert(uid.clone());
             self.touch(name);
         }
         self.machines.insert(uid.clone(), machine);
@@ -157,12 +163,17 @@ impl View {
     /// Only pending requests are kept, and what was pending until it was decided.
     fn see_csr(&mut self, mut csr: CsrSeen) {
         let before = self.csrs.get(&csr.uid);
-        csr.node = csr.node.or_else(|| before.and_then(|before| before.node.clone()));
+        csr.node = csr
+            .node
+            .or_else(|| before.and_then(|before| before.node.clone()));
         if before.is_none() && !csr.fact.pending {
             return;
         }
         if let Some(name) = &csr.node {
-            self.csr_names.entry(name.clone()).or_default().insert(csr.uid.clone());
+            self.csr_names
+                .entry(name.clone())
+                .or_default()
+                .insert(csr.uid.clone());
             self.touch(&name.clone());
         }
         self.csrs.insert(csr.uid.clone(), csr);
@@ -206,7 +217,9 @@ impl View {
     }
 
     fn unclaim(&mut self, uid: &str) {
-        let Some(before) = self.machines.get(uid) else { return };
+        let Some(before) = self.machines.get(uid) else {
+            return;
+        };
         let names: Vec<_> = claimed(before).map(str::to_owned).collect();
         for name in names {
             self.touch(&name);
@@ -243,7 +256,11 @@ impl View {
 }
 
 fn claimed(machine: &MachineSeen) -> impl Iterator<Item = &str> {
-    machine.expected.as_deref().into_iter().chain(machine.fact.node.as_deref())
+    machine
+        .expected
+        .as_deref()
+        .into_iter()
+        .chain(machine.fact.node.as_deref())
 }
 
 fn forget(index: &mut BTreeMap<String, BTreeSet<String>>, name: &str, uid: &str) {

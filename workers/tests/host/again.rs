@@ -15,12 +15,17 @@ impl Bench {
         self.does(task).await;
         let there = |bench: &Bench| {
             bench.approve();
-            bench.world.all(&kinds::NODE).iter().any(|n| n.value["metadata"]["name"] == node_name)
+            bench
+                .world
+                .all(&kinds::NODE)
+                .iter()
+                .any(|n| n.value["metadata"]["name"] == node_name)
         };
         self.until("a node", there).await;
         let task = self.converge(Section::Node, Some(node_name.clone()));
         self.does(task).await;
-        self.until("a Ready node", |bench| bench.ready_node().is_some()).await;
+        self.until("a Ready node", |bench| bench.ready_node().is_some())
+            .await;
         node_name
     }
 
@@ -36,7 +41,9 @@ impl Bench {
 
 /// What was done between two counts: commands, bytes sent, SFTP sessions, items changed.
 fn done(before: &HostCounts, after: &HostCounts) -> (u64, u64, u64, usize) {
-    let changed = after.executions[before.executions.len()..].iter().map(|run| run.changed.len());
+    let changed = after.executions[before.executions.len()..]
+        .iter()
+        .map(|run| run.changed.len());
     (
         after.remote_commands - before.remote_commands,
         after.bytes_uploaded - before.bytes_uploaded,
@@ -50,11 +57,17 @@ async fn a_second_converge_of_what_is_right_is_one_command_and_changes_and_sends
     let mut bench = Bench::start(&[]).await;
     let node = bench.joined().await;
     let counts = bench.counts();
-    assert!(counts.bytes_uploaded > 1_000_000, "the payload was sent: {counts:?}");
+    assert!(
+        counts.bytes_uploaded > 1_000_000,
+        "the payload was sent: {counts:?}"
+    );
     for (section, node) in [(Section::Host, None), (Section::Node, Some(node.clone()))] {
         let before = bench.counts();
         let task = bench.converge(section, node);
-        let Outcome::Converged { changed, reboot, .. } = bench.does(task).await else {
+        let Outcome::Converged {
+            changed, reboot, ..
+        } = bench.does(task).await
+        else {
             panic!("another outcome");
         };
         assert_eq!((changed, reboot), (0, false), "{section:?}");
@@ -63,7 +76,11 @@ async fn a_second_converge_of_what_is_right_is_one_command_and_changes_and_sends
     let before = bench.counts();
     let task = bench.plan(Some(node), false);
     assert_eq!(bench.found(task).await, (None, vec![]));
-    assert_eq!(done(&before, &bench.counts()), (2, 0, 0, 0), "one command a section");
+    assert_eq!(
+        done(&before, &bench.counts()),
+        (2, 0, 0, 0),
+        "one command a section"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,24 +88,48 @@ async fn a_plan_on_a_host_that_drifted_names_exactly_what_drifted() {
     let mut bench = Bench::start(&[]).await;
     let node = bench.joined().await;
     {
-        let host = bench.world.hosts.as_ref().expect("hosts").all().pop().expect("a host");
+        let host = bench
+            .world
+            .hosts
+            .as_ref()
+            .expect("hosts")
+            .all()
+            .pop()
+            .expect("a host");
         let mut state = host.state();
-        state.firewall.remove("dormer-kubelet").expect("it was there");
+        state
+            .firewall
+            .remove("dormer-kubelet")
+            .expect("it was there");
         state.exclusions.clear();
         let kubelet = state.scm.get_mut("kubelet").expect("a service");
         kubelet.config.command.push_str(" --v=9");
-        state.disk.put(r"C:\k\kubelet.conf", b"{}").expect("written");
+        state
+            .disk
+            .put(r"C:\k\kubelet.conf", b"{}")
+            .expect("written");
     }
     let before = bench.counts();
     let task = bench.plan(Some(node.clone()), false);
     let (class, differs) = bench.found(task).await;
     assert_eq!(class, Some(ChangeClass::Restart), "the highest of them");
-    let wanted =
-        ["firewall:dormer-kubelet", "defender:", r"file:C:\k\kubelet.conf", "service:kubelet"];
+    let wanted = [
+        "firewall:dormer-kubelet",
+        "defender:",
+        r"file:C:\k\kubelet.conf",
+        "service:kubelet",
+    ];
     assert_eq!(differs.len(), wanted.len(), "{differs:?}");
     let pairs = differs.iter().zip(wanted);
-    assert!(pairs.into_iter().all(|(id, wanted)| id.starts_with(wanted)), "{differs:?}");
-    assert_eq!(done(&before, &bench.counts()), (2, 0, 0, 0), "a plan changes nothing");
+    assert!(
+        pairs.into_iter().all(|(id, wanted)| id.starts_with(wanted)),
+        "{differs:?}"
+    );
+    assert_eq!(
+        done(&before, &bench.counts()),
+        (2, 0, 0, 0),
+        "a plan changes nothing"
+    );
 
     // Converged again, exactly those are changed, and nothing is left.
     let task = bench.converge(Section::Host, None);
@@ -97,7 +138,10 @@ async fn a_plan_on_a_host_that_drifted_names_exactly_what_drifted() {
     let counts = bench.counts();
     let runs = counts.executions[before.executions.len()..].iter();
     let changed: Vec<&String> = runs.flat_map(|run| &run.changed).collect();
-    assert!(differs.iter().all(|id| changed.contains(&id)), "{changed:?}");
+    assert!(
+        differs.iter().all(|id| changed.contains(&id)),
+        "{changed:?}"
+    );
     // What depends on the kubelet was stopped with it: the other section starts it again.
     let task = bench.converge(Section::Node, Some(node.clone()));
     bench.does(task).await;
@@ -111,13 +155,31 @@ async fn a_node_is_given_no_token_and_what_it_has_of_one_is_no_difference() {
     bench.cluster.own_token();
     let node = bench.joined().await;
     let kubeconfig = |bench: &Bench| {
-        let host = bench.world.hosts.as_ref().expect("hosts").all().pop().expect("a host");
+        let host = bench
+            .world
+            .hosts
+            .as_ref()
+            .expect("hosts")
+            .all()
+            .pop()
+            .expect("a host");
         let state = host.state();
-        let file = state.disk.read_text_path(r"C:\k\bootstrap-kubeconfig").ok()?;
+        let file = state
+            .disk
+            .read_text_path(r"C:\k\bootstrap-kubeconfig")
+            .ok()?;
         Some(String::from_utf8_lossy(file.bytes().expect("in memory")).into_owned())
     };
-    let asked = |bench: &Bench| bench.cluster.change_own(|own| own.as_ref().expect("one").asked);
-    assert_eq!(asked(&bench), 1, "when the host was configured, and then no more");
+    let asked = |bench: &Bench| {
+        bench
+            .cluster
+            .change_own(|own| own.as_ref().expect("one").asked)
+    };
+    assert_eq!(
+        asked(&bench),
+        1,
+        "when the host was configured, and then no more"
+    );
     let first = kubeconfig(&bench).expect("it is there");
 
     // Whatever the token is now, nobody asks for it.
@@ -131,10 +193,15 @@ async fn a_node_is_given_no_token_and_what_it_has_of_one_is_no_difference() {
     let task = bench.converge(Section::Host, Some(node.clone()));
     bench.does(task).await;
     assert_eq!(done(&before, &bench.counts()), (1, 0, 0, 0));
-    assert_eq!((asked(&bench), kubeconfig(&bench).as_ref()), (1, Some(&first)));
+    assert_eq!(
+        (asked(&bench), kubeconfig(&bench).as_ref()),
+        (1, Some(&first))
+    );
 
     // It is configured anew: it is given the one that it has now, and a plan asks for none.
-    bench.cluster.change_own(|own| own.as_mut().expect("one").joined = false);
+    bench
+        .cluster
+        .change_own(|own| own.as_mut().expect("one").joined = false);
     let task = bench.plan(Some(node.clone()), false);
     assert_eq!(bench.found(task).await, (None, vec![]));
     let before = bench.counts();
@@ -145,10 +212,17 @@ async fn a_node_is_given_no_token_and_what_it_has_of_one_is_no_difference() {
     let changed: Vec<&String> = runs.flat_map(|run| &run.changed).collect();
     assert_eq!(changed, [r"file:C:\k\bootstrap-kubeconfig"]);
     assert_eq!(asked(&bench), 2);
-    assert!(kubeconfig(&bench).expect("it is there").contains("t0ken2.0123456789abcdef"));
+    assert!(
+        kubeconfig(&bench)
+            .expect("it is there")
+            .contains("t0ken2.0123456789abcdef")
+    );
 
     // A removal names the file, and needs no token for it.
-    let task = Task::TearDown { host: bench.host(), generation: 1 };
+    let task = Task::TearDown {
+        host: bench.host(),
+        generation: 1,
+    };
     assert_eq!(bench.does(task).await, Outcome::TornDown);
     assert_eq!((asked(&bench), kubeconfig(&bench)), (2, None));
 }

@@ -69,8 +69,19 @@ pub(crate) struct OwnToken {
 impl Plain {
     /// From now on the machine has a token of its own, which is at first the one that was for all.
     pub(crate) fn own_token(&self) {
-        let text = self.bootstrap.token.as_ref().expect("one for all").to_string();
-        self.change_own(|own| *own = Some(OwnToken { text, joined: false, asked: 0 }));
+        let text = self
+            .bootstrap
+            .token
+            .as_ref()
+            .expect("one for all")
+            .to_string();
+        self.change_own(|own| {
+            *own = Some(OwnToken {
+                text,
+                joined: false,
+                asked: 0,
+            })
+        });
     }
 
     pub(crate) fn change_own<T>(&self, change: impl FnOnce(&mut Option<OwnToken>) -> T) -> T {
@@ -88,7 +99,14 @@ impl Cluster for Plain {
         let noted = self.noted.lock().expect("notes").last().cloned();
         let names = vec!["ip-10-0-0-9.ec2.internal".to_owned()];
         let joined = self.change_own(|own| own.as_ref().is_some_and(|own| own.joined));
-        Ok(Standing { token: LeaseToken(3), pods: 2, subnet: None, names, noted, joined })
+        Ok(Standing {
+            token: LeaseToken(3),
+            pods: 2,
+            subnet: None,
+            names,
+            noted,
+            joined,
+        })
     }
 
     async fn look_around(&self) -> Look {
@@ -98,7 +116,10 @@ impl Cluster for Plain {
     async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
         let own = self.change_own(|own| own.is_some());
         let token = self.bootstrap.token.clone().filter(|_| !own);
-        Ok(Bootstrap { token, ..self.bootstrap.clone() })
+        Ok(Bootstrap {
+            token,
+            ..self.bootstrap.clone()
+        })
     }
 
     async fn token(&self, _: &MachineRef) -> Result<Zeroizing<String>, Failure> {
@@ -121,9 +142,9 @@ pub(crate) struct Bench {
 /// The example payload, with bodies of 300 kB that no packing makes smaller.
 pub(crate) fn payload() -> (Manifest, BTreeMap<String, Bytes>) {
     with_bodies(&|name| {
-        let mut state = name
-            .bytes()
-            .fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        let mut state = name.bytes().fold(7_u64, |sum, byte| {
+            sum.wrapping_mul(31).wrapping_add(u64::from(byte))
+        });
         let noise = (0..37_500).flat_map(|_| {
             state ^= state << 13;
             state ^= state >> 7;
@@ -184,7 +205,11 @@ fn bootstrap(world: &World) -> Bootstrap {
         api_url: world.api_url.to_string(),
         api_ca: world.api.ca().pem().to_string(),
         client_ca: world.api.ca().pem().to_string(),
-        token: Some(String::from_utf8(token.expect("base64")).expect("text").into()),
+        token: Some(
+            String::from_utf8(token.expect("base64"))
+                .expect("text")
+                .into(),
+        ),
         exporter_tls: None,
         cluster_dns: "172.30.0.10".into(),
         cluster_domain: "cluster.local".into(),
@@ -202,24 +227,45 @@ impl Bench {
         (manifest, files): (Manifest, BTreeMap<String, Bytes>),
     ) -> Self {
         let faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
-        let config =
-            WorldConfig { faults, linux: false, workload: false, ..WorldConfig::in_memory(1) };
+        let config = WorldConfig {
+            faults,
+            linux: false,
+            workload: false,
+            ..WorldConfig::in_memory(1)
+        };
         let world = World::start(config).await.expect("a world");
         let catalog = Catalog::new(&[]).expect("a catalog");
         catalog.add(Payload::in_memory(manifest, files));
         let desired = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
         let (noted, own) = (Mutex::default(), Mutex::default());
-        let cluster = Arc::new(Plain { bootstrap: bootstrap(&world), noted, own });
+        let cluster = Arc::new(Plain {
+            bootstrap: bootstrap(&world),
+            noted,
+            own,
+        });
         let key = Key::read(&world.ssh_key.private_pem).expect("a key");
         let reach = Arc::new(Reach(world.host_dialer()));
         let hands = HostHands::new(reach, key, Limits::default(), catalog, Arc::clone(&cluster));
-        let bench = Self { world, hands, cluster, desired, seq: 0 };
+        let bench = Self {
+            world,
+            hands,
+            cluster,
+            desired,
+            seq: 0,
+        };
         bench.until("a host", |bench| bench.phase().is_some()).await;
         bench
     }
 
     pub(crate) fn counts(&self) -> HostCounts {
-        self.world.hosts.as_ref().expect("hosts").counts().pop().expect("a host").1
+        self.world
+            .hosts
+            .as_ref()
+            .expect("hosts")
+            .counts()
+            .pop()
+            .expect("a host")
+            .1
     }
 
     fn phase(&self) -> Option<Phase> {
@@ -239,9 +285,20 @@ impl Bench {
     }
 
     pub(crate) fn host(&self) -> HostRef {
-        let host = self.world.hosts.as_ref().expect("hosts").all().pop().expect("a host");
+        let host = self
+            .world
+            .hosts
+            .as_ref()
+            .expect("hosts")
+            .all()
+            .pop()
+            .expect("a host");
         HostRef {
-            machine: MachineRef { namespace: "ns".into(), name: "a".into(), uid: "u".into() },
+            machine: MachineRef {
+                namespace: "ns".into(),
+                name: "a".into(),
+                uid: "u".into(),
+            },
             address: host.internal_ip(),
             user: host.image().user.clone(),
             pin: None,
@@ -334,7 +391,13 @@ impl Bench {
 
     pub(crate) fn plan(&self, node_name: Option<String>, adopt: bool) -> Task {
         let (host, desired) = (self.host(), self.desired.clone());
-        Task::Plan { host, desired, node_name, adopt, generation: 1 }
+        Task::Plan {
+            host,
+            desired,
+            node_name,
+            adopt,
+            generation: 1,
+        }
     }
 
     pub(crate) fn approve(&self) {
@@ -355,7 +418,10 @@ impl Bench {
         self.approve();
         let ready = |node: &Value| {
             let conditions = node["status"]["conditions"].as_array()?;
-            conditions.iter().find(|c| c["type"] == "Ready" && c["status"] == "True").map(drop)
+            conditions
+                .iter()
+                .find(|c| c["type"] == "Ready" && c["status"] == "True")
+                .map(drop)
         };
         let nodes = self.world.all(&kinds::NODE);
         let node = nodes.iter().find(|node| ready(&node.value).is_some())?;

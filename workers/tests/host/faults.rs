@@ -40,7 +40,10 @@ impl Tale {
     }
 
     fn host(&self) -> HostRef {
-        HostRef { pin: self.pin.clone(), ..self.bench.host() }
+        HostRef {
+            pin: self.pin.clone(),
+            ..self.bench.host()
+        }
     }
 
     async fn converge(&mut self, section: Section, node: Option<String>) -> Result<(), Failure> {
@@ -52,7 +55,10 @@ impl Tale {
             node_name: node,
         };
         for _ in 0..3 {
-            let Outcome::Converged { reboot, boot_id, .. } = self.step(body.clone()).await? else {
+            let Outcome::Converged {
+                reboot, boot_id, ..
+            } = self.step(body.clone()).await?
+            else {
                 panic!("another outcome");
             };
             if !reboot {
@@ -64,7 +70,11 @@ impl Tale {
     }
 
     async fn reboot(&mut self, boot_id: String) -> Result<(), Failure> {
-        let body = Task::Reboot { host: self.host(), boot_id: boot_id.clone(), generation: 1 };
+        let body = Task::Reboot {
+            host: self.host(),
+            boot_id: boot_id.clone(),
+            generation: 1,
+        };
         self.step(body).await?;
         for _ in 0..ATTEMPTS_MAX {
             let probe = Task::Probe { host: self.host() };
@@ -80,14 +90,23 @@ impl Tale {
 
     async fn bring_up(&mut self) -> Result<(), Failure> {
         let probe = Task::Probe { host: self.host() };
-        let Outcome::Probed { host_key, node_name, .. } = self.step(probe).await? else {
+        let Outcome::Probed {
+            host_key,
+            node_name,
+            ..
+        } = self.step(probe).await?
+        else {
             panic!("another outcome");
         };
         self.pin = Some(host_key);
         self.converge(Section::Host, None).await?;
         let there = |bench: &Bench| {
             bench.approve();
-            bench.world.all(&kinds::NODE).iter().any(|n| n.value["metadata"]["name"] == node_name)
+            bench
+                .world
+                .all(&kinds::NODE)
+                .iter()
+                .any(|n| n.value["metadata"]["name"] == node_name)
         };
         self.bench.until("a Node", there).await;
         self.converge(Section::Node, Some(node_name)).await
@@ -95,7 +114,11 @@ impl Tale {
 }
 
 /// The faults, how it ends, and what has to be met on the way.
-type Row = (&'static [&'static str], Result<(), &'static str>, &'static [&'static str]);
+type Row = (
+    &'static [&'static str],
+    Result<(), &'static str>,
+    &'static [&'static str],
+);
 
 #[tokio::test(start_paused = true)]
 async fn each_fault_of_a_host_is_outlived_or_named() {
@@ -103,7 +126,11 @@ async fn each_fault_of_a_host_is_outlived_or_named() {
         (&["ssh-reset-in-kex"], Ok(()), &["HandshakeFailed"]),
         (&["auth-refused-a-while"], Ok(()), &["AuthRejected"]),
         (&["shell-varies"], Ok(()), &[]),
-        (&["drop-during-script"], Ok(()), &["ConnectionLost", "host_busy"]),
+        (
+            &["drop-during-script"],
+            Ok(()),
+            &["ConnectionLost", "host_busy"],
+        ),
         (&["half-open"], Ok(()), &["ConnectionLost"]),
         (&["upload-cut"], Ok(()), &["ConnectionLost"]),
         (&["exe-locked"], Ok(()), &["file_locked"]),
@@ -118,7 +145,11 @@ async fn each_fault_of_a_host_is_outlived_or_named() {
         (&["code-page-850"], Ok(()), &[]),
         (&["max-startups"], Ok(()), &["HandshakeFailed"]),
         (&["profile-noise"], Err("SftpUnusable"), &[]),
-        (&["sshd-dead-after-reboot", "feature-needs-reboot"], Err("ConnectRefused"), &[]),
+        (
+            &["sshd-dead-after-reboot", "feature-needs-reboot"],
+            Err("ConnectRefused"),
+            &[],
+        ),
         (&["disk-full"], Ok(()), &["DiskFull"]),
         (&["quarantine"], Err("quarantine_suspected"), &[]),
         (&["slow-upload"], Ok(()), &[]),
@@ -130,10 +161,22 @@ async fn each_fault_of_a_host_is_outlived_or_named() {
     ];
     for (faults, end, met) in table {
         let bench = Bench::start(faults).await;
-        let mut tale = Tale { bench, pin: None, met: BTreeSet::new() };
+        let mut tale = Tale {
+            bench,
+            pin: None,
+            met: BTreeSet::new(),
+        };
         let ended = tale.bring_up().await.map_err(|failure| failure.code);
-        println!("{faults:?}: {ended:?}, met {:?}, {:?}", tale.met, tale.bench.counts());
-        assert_eq!(ended.as_ref().map(drop).map_err(String::as_str), *end, "{faults:?}");
+        println!(
+            "{faults:?}: {ended:?}, met {:?}, {:?}",
+            tale.met,
+            tale.bench.counts()
+        );
+        assert_eq!(
+            ended.as_ref().map(drop).map_err(String::as_str),
+            *end,
+            "{faults:?}"
+        );
         let missed = met.iter().find(|code| !tale.met.contains(**code));
         assert_eq!(missed, None, "{faults:?} met only {:?}", tale.met);
         assert_eq!(tale.bench.counts().unknown_commands, 0, "{faults:?}");
@@ -147,11 +190,25 @@ async fn each_fault_of_a_host_is_outlived_or_named() {
 
 /// Every file that was asked for stands as it should, whatever came between, and nothing of an upload is left.
 fn whole(bench: &Bench, faults: &[&str]) {
-    let host = bench.world.hosts.as_ref().expect("hosts").all().pop().expect("a host");
+    let host = bench
+        .world
+        .hosts
+        .as_ref()
+        .expect("hosts")
+        .all()
+        .pop()
+        .expect("a host");
     let state = host.state();
-    assert!(state.asked_for.len() > 10, "{faults:?}: {} files", state.asked_for.len());
+    assert!(
+        state.asked_for.len() > 10,
+        "{faults:?}: {} files",
+        state.asked_for.len()
+    );
     for (path, sha256) in &state.asked_for {
-        let there = state.disk.read_text_path(path).map(|body| body.sha256.clone());
+        let there = state
+            .disk
+            .read_text_path(path)
+            .map(|body| body.sha256.clone());
         assert_eq!(there.as_ref().ok(), Some(sha256), "{faults:?}: {path}");
     }
     let half = |file: &&str| file.ends_with(".part") || file.contains(".exe.dormer-");

@@ -7,7 +7,9 @@ use std::{path::Path, sync::Arc};
 
 async fn bench(faults: &[&str], folder: &Path) -> Bench {
     let mut bench = Bench::start_with(faults, payload_that_packs()).await;
-    bench.hands = bench.hands.packing(Arc::new(Packer::new(folder.to_owned())));
+    bench.hands = bench
+        .hands
+        .packing(Arc::new(Packer::new(folder.to_owned())));
     bench
 }
 
@@ -25,7 +27,14 @@ async fn converged(bench: &mut Bench) {
 /// Every file of the payload stands as it should, and nothing of an upload is left.
 fn all_stand(bench: &Bench, what: &str) {
     let (manifest, _) = payload_that_packs();
-    let host = bench.world.hosts.as_ref().expect("hosts").all().pop().expect("a host");
+    let host = bench
+        .world
+        .hosts
+        .as_ref()
+        .expect("hosts")
+        .all()
+        .pop()
+        .expect("a host");
     let state = host.state();
     let files: Vec<&str> = state.disk.files().collect();
     let mut stand = 0;
@@ -38,23 +47,36 @@ fn all_stand(bench: &Bench, what: &str) {
         }
     }
     assert!(stand > 5, "{what}: {stand} files of the payload");
-    let left = files.iter().find(|path| path.ends_with(".gz") || path.ends_with(".part"));
+    let left = files
+        .iter()
+        .find(|path| path.ends_with(".gz") || path.ends_with(".part"));
     assert_eq!(left, None, "{what}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_pays_goes_compressed_once_for_all_hosts_and_stands_unpacked() {
     let folder = tempfile::tempdir().expect("a folder");
-    let plain: u64 = payload_that_packs().0.files.iter().map(|file| file.size).sum();
+    let plain: u64 = payload_that_packs()
+        .0
+        .files
+        .iter()
+        .map(|file| file.size)
+        .sum();
     for round in 0..2 {
         let mut bench = bench(&[], folder.path()).await;
         converged(&mut bench).await;
         all_stand(&bench, "first");
         let sent = bench.counts().bytes_uploaded;
-        assert!(sent * 2 < plain, "round {round}: {sent} of {plain} bytes were sent");
+        assert!(
+            sent * 2 < plain,
+            "round {round}: {sent} of {plain} bytes were sent"
+        );
     }
     let kept = std::fs::read_dir(folder.path()).expect("listed").count();
-    assert!((6..=payload_that_packs().0.files.len()).contains(&kept), "{kept} files are kept");
+    assert!(
+        (6..=payload_that_packs().0.files.len()).contains(&kept),
+        "{kept} files are kept"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,7 +95,10 @@ async fn trouble_between_upload_and_unpacking_leaves_nothing_half_there() {
     ] {
         let mut bench = bench(&[fault], folder.path()).await;
         converged(&mut bench).await;
-        assert!(!bench.world.faults.struck().is_empty(), "{fault} never struck");
+        assert!(
+            !bench.world.faults.struck().is_empty(),
+            "{fault} never struck"
+        );
         all_stand(&bench, fault);
     }
 }
@@ -102,7 +127,9 @@ async fn a_packed_file_that_was_changed_here_goes_as_it_is_and_a_damaged_payload
     all_stand(&bench, "changed here");
 
     let mut bench = Bench::start_with(&[], damaged(payload_that_packs())).await;
-    bench.hands = bench.hands.packing(Arc::new(Packer::new(folder.path().join("other"))));
+    bench.hands = bench
+        .hands
+        .packing(Arc::new(Packer::new(folder.path().join("other"))));
     let probe = Task::Probe { host: bench.host() };
     bench.once_up(probe).await.expect("probed");
     let task = bench.converge(Section::Host, None);

@@ -91,7 +91,10 @@ impl Dial for Talker {
     fn dial(&self, _: &str) -> BoxFuture<'static, io::Result<BoxIo>> {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let keys = vec![self.key.clone()];
-        let config = Arc::new(server::Config { keys, ..server::Config::default() });
+        let config = Arc::new(server::Config {
+            keys,
+            ..server::Config::default()
+        });
         let talker = self.clone();
         tokio::spawn(async move {
             if let Ok(session) = server::run_stream(config, theirs, talker).await {
@@ -111,7 +114,10 @@ impl Cluster for Marked {
 
     async fn standing(&self, _: &MachineRef, _: Option<&str>) -> Result<Standing, Failure> {
         let names = vec!["ip-10-0-0-9.ec2.internal".to_owned()];
-        Ok(Standing { names, ..Standing::default() })
+        Ok(Standing {
+            names,
+            ..Standing::default()
+        })
     }
 
     async fn look_around(&self) -> Look {
@@ -132,14 +138,21 @@ impl Cluster for Marked {
     }
 
     async fn token(&self, _: &MachineRef) -> Result<Zeroizing<String>, Failure> {
-        Err(Failure::lasting("NoToken", "one token is for all machines here"))
+        Err(Failure::lasting(
+            "NoToken",
+            "one token is for all machines here",
+        ))
     }
 }
 
 fn order(body: Task) -> Order {
     let run = RunId::new("machine", "u").expect("a run");
     Order {
-        task: TaskId { run, seq: Seq(1), ordinal: 0 },
+        task: TaskId {
+            run,
+            seq: Seq(1),
+            ordinal: 0,
+        },
         attempt: Attempt(1),
         incarnation: Incarnation(1),
         issued: Sum(1),
@@ -152,7 +165,11 @@ fn order(body: Task) -> Order {
 
 fn host() -> HostRef {
     HostRef {
-        machine: MachineRef { namespace: "ns".into(), name: "a".into(), uid: "u".into() },
+        machine: MachineRef {
+            namespace: "ns".into(),
+            name: "a".into(),
+            uid: "u".into(),
+        },
         address: "10.0.128.155".into(),
         user: "Administrator".into(),
         pin: None,
@@ -162,10 +179,16 @@ fn host() -> HostRef {
 
 /// Hands that know these secrets, and the lines of their key.
 async fn hands() -> (HostHands<Marked>, Catalog, Vec<String>) {
-    let config = WorldConfig { linux: false, workload: false, ..WorldConfig::in_memory(0) };
+    let config = WorldConfig {
+        linux: false,
+        workload: false,
+        ..WorldConfig::in_memory(0)
+    };
     let world = World::start(config).await.expect("a world");
     let pem = &world.ssh_key.private_pem;
-    let key_lines = pem.lines().filter(|line| !line.starts_with("-----") && line.len() > 12);
+    let key_lines = pem
+        .lines()
+        .filter(|line| !line.starts_with("-----") && line.len() > 12);
     let key_lines: Vec<String> = key_lines.skip(1).map(str::to_owned).collect();
     assert!(!key_lines.is_empty());
     let layer = format!("host: {{services: {{kubelet: {{environment: {{WORD: {PASSWORD}}}}}}}}}");
@@ -173,11 +196,23 @@ async fn hands() -> (HostHands<Marked>, Catalog, Vec<String>) {
     let catalog = Catalog::new(&[layer]).expect("a catalog");
     let manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
     catalog.add(Payload::in_memory(manifest, BTreeMap::new()));
-    let says = format!("hello {TOKEN} {PASSWORD} {} 10.0.128.155 bye\n", key_lines.join(" "));
+    let says = format!(
+        "hello {TOKEN} {PASSWORD} {} 10.0.128.155 bye\n",
+        key_lines.join(" ")
+    );
     let key = decode_secret_key(pem, None).expect("a key");
-    let talker = Arc::new(Talker { key, says: says.into() });
+    let talker = Arc::new(Talker {
+        key,
+        says: says.into(),
+    });
     let key = Key::read(pem).expect("a key");
-    let hands = HostHands::new(talker, key, Limits::default(), catalog.clone(), Arc::new(Marked));
+    let hands = HostHands::new(
+        talker,
+        key,
+        Limits::default(),
+        catalog.clone(),
+        Arc::new(Marked),
+    );
     (hands, catalog, key_lines)
 }
 
@@ -186,8 +221,13 @@ async fn nobody_hears_a_secret_that_a_host_says_whatever_it_was_asked() {
     let (hands, catalog, key_lines) = hands().await;
     let desired = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
     let (section, host_ref) = (Section::Host, host());
-    let converge =
-        Task::Converge { host: host_ref, section, desired, generation: 1, node_name: None };
+    let converge = Task::Converge {
+        host: host_ref,
+        section,
+        desired,
+        generation: 1,
+        node_name: None,
+    };
     let mut heard = Vec::new();
     // The probe has no document. What the last one said is known from the convergence before it.
     for task in [converge, Task::Probe { host: host() }] {
@@ -196,7 +236,10 @@ async fn nobody_hears_a_secret_that_a_host_says_whatever_it_was_asked() {
         let failure = answer.expect_err("it is no host of ours");
         heard.push(("a report", failure.message));
         for command in progress.take_ran() {
-            assert!(command.number == 1 && command.ended == "exit 1", "{command:?}");
+            assert!(
+                command.number == 1 && command.ended == "exit 1",
+                "{command:?}"
+            );
             assert!(command.head.starts_with("hello [secret]"), "{command:?}");
             heard.push(("a remote command", format!("{command:?}")));
         }
@@ -209,7 +252,10 @@ async fn nobody_hears_a_secret_that_a_host_says_whatever_it_was_asked() {
         // SFTP's first words are repeated before anything of the document was said to the host.
         let of_output = !text.contains("SFTP");
         assert!(!of_output || !text.contains(PASSWORD), "{what}: {text}");
-        assert!(!of_output || text.contains("10.0.128.155 bye"), "no secret: {what}: {text}");
+        assert!(
+            !of_output || text.contains("10.0.128.155 bye"),
+            "no secret: {what}: {text}"
+        );
         assert!(text.contains("[secret]"), "{what}: {text}");
     }
 }

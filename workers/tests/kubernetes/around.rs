@@ -27,12 +27,19 @@ fn map(namespace: &str, name: &str, key: &str, text: &str) -> Value {
 }
 
 fn authority(name: &str) -> String {
-    rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("a certificate").cert.pem()
+    rcgen::generate_simple_self_signed(vec![name.to_owned()])
+        .expect("a certificate")
+        .cert
+        .pem()
 }
 
 /// Each certificate once, in no order that a person chose.
 fn certificates(look: &Look) -> usize {
-    look.trusted_ca.as_ref().expect("authorities").matches("BEGIN CERTIFICATE").count()
+    look.trusted_ca
+        .as_ref()
+        .expect("authorities")
+        .matches("BEGIN CERTIFICATE")
+        .count()
 }
 
 fn machine_config(bench: &Bench, name: &str, cloud: &str) {
@@ -43,7 +50,12 @@ fn machine_config(bench: &Bench, name: &str, cloud: &str) {
     bench.world.create(rendered).expect("a machine config");
     let spec = json!({"spec": {"configuration": {"name": name}}});
     let key = Key::new("", "worker");
-    if bench.world.api.get(&kinds::MACHINE_CONFIG_POOL, &key).is_err() {
+    if bench
+        .world
+        .api
+        .get(&kinds::MACHINE_CONFIG_POOL, &key)
+        .is_err()
+    {
         let pool = json!({"apiVersion": machines, "kind": "MachineConfigPool", "metadata": {"name": "worker"}});
         bench.world.create(pool).expect("a pool");
     }
@@ -89,20 +101,42 @@ async fn what_openshift_says_of_its_nodes_is_read() {
         json!({"spec": {"additionalTrustedCA": {"name": "registries"}}}),
     ));
     let (one, two) = (authority("one.example"), authority("two.example"));
-    create(map("openshift-config", "user-ca-bundle", "ca-bundle.crt", &format!("{one}{two}")));
-    create(map("openshift-config", "registries", "mirror.example..5000", &two));
+    create(map(
+        "openshift-config",
+        "user-ca-bundle",
+        "ca-bundle.crt",
+        &format!("{one}{two}"),
+    ));
+    create(map(
+        "openshift-config",
+        "registries",
+        "mirror.example..5000",
+        &two,
+    ));
     machine_config(&bench, "rendered-worker-1", "external");
 
     let look = bench.hands.look_around().await;
     let mirrors = look.mirrors.as_ref().expect("mirrors");
-    let told: Vec<_> =
-        mirrors.iter().map(|m| (m.mirrors[0].as_str(), m.tags, m.never_source)).collect();
-    let wanted =
-        [("a.example", false, true), ("b.example", false, false), ("tags.example", true, false)];
+    let told: Vec<_> = mirrors
+        .iter()
+        .map(|m| (m.mirrors[0].as_str(), m.tags, m.never_source))
+        .collect();
+    let wanted = [
+        ("a.example", false, true),
+        ("b.example", false, false),
+        ("tags.example", true, false),
+    ];
     assert_eq!(told, wanted, "digests first, each kind by its names");
-    assert!(look.pull_secret.as_ref().is_ok_and(|(revision, _)| !revision.0.is_empty()));
+    assert!(
+        look.pull_secret
+            .as_ref()
+            .is_ok_and(|(revision, _)| !revision.0.is_empty())
+    );
     assert_eq!(certificates(&look), 2, "each once");
-    let facts = KubeletFacts { cloud_provider: Some("external".into()), ..KubeletFacts::default() };
+    let facts = KubeletFacts {
+        cloud_provider: Some("external".into()),
+        ..KubeletFacts::default()
+    };
     assert_eq!(look.kubelet, Ok(facts));
     let (around, told) = Surroundings::default().with(look, true);
     assert!(told.is_empty() && around.unknown.is_empty(), "{told:?}");
@@ -118,7 +152,10 @@ async fn what_openshift_says_of_its_nodes_is_read() {
     machine_config(&bench, "rendered-worker-2", "");
     let look = bench.hands.look_around().await;
     assert_eq!(certificates(&look), 2);
-    assert_eq!(look.kubelet.expect("facts").cloud_provider.as_deref(), Some(""));
+    assert_eq!(
+        look.kubelet.expect("facts").cloud_provider.as_deref(),
+        Some("")
+    );
 }
 
 #[tokio::test]
@@ -132,7 +169,12 @@ async fn what_cannot_be_understood_is_a_sentence_without_a_secret() {
         [{"source": "quay.io", "mirrors": ["a.example"]}]}}),
     ));
     let secret = json!({"data": {".dockerconfigjson": STANDARD.encode(r#"{"auths": hunter2"#)}});
-    patch(&bench.world, &kinds::SECRET, &Key::new("openshift-config", "pull-secret"), secret);
+    patch(
+        &bench.world,
+        &kinds::SECRET,
+        &Key::new("openshift-config", "pull-secret"),
+        secret,
+    );
     create(config(
         "Proxy",
         "cluster",
@@ -151,7 +193,10 @@ async fn what_cannot_be_understood_is_a_sentence_without_a_secret() {
         "machine config: there is no MachineConfig rendered-worker-9",
     ];
     for (sentence, wanted) in told.iter().zip(wanted) {
-        assert!(sentence.contains(wanted) && !sentence.contains("hunter2"), "{sentence}");
+        assert!(
+            sentence.contains(wanted) && !sentence.contains("hunter2"),
+            "{sentence}"
+        );
     }
     assert_eq!(told.len(), wanted.len(), "{told:?}");
     let mut secrets = Secrets::default();

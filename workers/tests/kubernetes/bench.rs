@@ -48,8 +48,11 @@ pub(crate) struct Gate(Arc<Mutex<Moment>>);
 impl Gate {
     /// Lets `act` happen before the next call but `skip`.
     pub(crate) fn before(&self, skip: u32, act: impl FnOnce() + Send + 'static) {
-        *self.0.lock().expect("unpoisoned") =
-            Moment { calls: 0, at: skip, act: Some(Box::new(act)) };
+        *self.0.lock().expect("unpoisoned") = Moment {
+            calls: 0,
+            at: skip,
+            act: Some(Box::new(act)),
+        };
     }
 
     /// Calls since then, and whether it has happened.
@@ -108,13 +111,20 @@ impl Bench {
     /// So many machines, all with Nodes that are Ready; without workload unless `workload`.
     pub(crate) async fn new(machines: u32, workload: bool) -> Self {
         let pace = Pace::times_faster(100.0);
-        let config = WorldConfig { workload, ..WorldConfig::on_loopback(machines, pace) };
+        let config = WorldConfig {
+            workload,
+            ..WorldConfig::on_loopback(machines, pace)
+        };
         let made = World::start_with(config, |context, api| BareCloud::new(api, context.pace));
         let world = Arc::new(made.await.expect("a world"));
         let gate = Gate::default();
         let hands = hands(&world.kubeconfig(), &gate, Settings::default()).await;
         let bench = Self { world, hands, gate };
-        bench.until("the nodes are ready", || bench.machines().len() == machines as usize).await;
+        bench
+            .until("the nodes are ready", || {
+                bench.machines().len() == machines as usize
+            })
+            .await;
         bench
     }
 
@@ -129,7 +139,10 @@ impl Bench {
         let windows =
             all.filter(|m| m.value.label("machine.openshift.io/os-id") == Some("Windows"));
         let ready = windows.filter(|m| {
-            let node = self.world.api.get(&kinds::NODE, &Key::new("", m.value.name()));
+            let node = self
+                .world
+                .api
+                .get(&kinds::NODE, &Key::new("", m.value.name()));
             m.value["status"]["nodeRef"].is_object() && node.is_ok_and(|n| n.value.is("Ready"))
         });
         let named = ready.map(|m| MachineRef {
@@ -148,13 +161,19 @@ impl Bench {
     /// The Machine as it is; null when it is gone.
     pub(crate) fn machine(&self, machine: &MachineRef) -> Value {
         let key = Key::new(machine.namespace.as_str(), machine.name.as_str());
-        self.world.api.get(&kinds::MACHINE, &key).map_or(Value::Null, |m| m.value.clone())
+        self.world
+            .api
+            .get(&kinds::MACHINE, &key)
+            .map_or(Value::Null, |m| m.value.clone())
     }
 
     /// The Machine's Node as it is.
     pub(crate) fn node(&self, machine: &MachineRef) -> Value {
         let key = Key::new("", machine.name.as_str());
-        self.world.api.get(&kinds::NODE, &key).map_or(Value::Null, |n| n.value.clone())
+        self.world
+            .api
+            .get(&kinds::NODE, &key)
+            .map_or(Value::Null, |n| n.value.clone())
     }
 
     /// The marks on the Machine and on its Node.
@@ -172,7 +191,12 @@ impl Bench {
 
     /// Patches a Node.
     pub(crate) fn patch_node(&self, machine: &MachineRef, change: Value) {
-        patch(&self.world, &kinds::NODE, &Key::new("", machine.name.as_str()), change);
+        patch(
+            &self.world,
+            &kinds::NODE,
+            &Key::new("", machine.name.as_str()),
+            change,
+        );
     }
 
     /// What a run's own close does, in one moment: N closed on both, and no cordon.
@@ -186,12 +210,18 @@ impl Bench {
     }
 
     fn write_mark(&self, machine: &MachineRef, token: u64, open: bool) {
-        let mark = keys::fence_text(TokenMark { token: LeaseToken(token), open });
+        let mark = keys::fence_text(TokenMark {
+            token: LeaseToken(token),
+            open,
+        });
         let mut change = json!({"metadata": {"annotations": {keys::FENCE: mark}}});
         let key = Key::new(machine.namespace.as_str(), machine.name.as_str());
         patch(&self.world, &kinds::MACHINE, &key, change.clone());
-        let (note, cordon) =
-            if open { (json!("false"), json!(true)) } else { (Value::Null, Value::Null) };
+        let (note, cordon) = if open {
+            (json!("false"), json!(true))
+        } else {
+            (Value::Null, Value::Null)
+        };
         change["metadata"]["annotations"][keys::WAS_CORDONED] = note;
         change["spec"]["unschedulable"] = cordon;
         self.patch_node(machine, change);
@@ -224,7 +254,9 @@ impl Bench {
 pub(crate) async fn hands(kubeconfig: &Value, gate: &Gate, settings: Settings) -> KubernetesHands {
     let parsed = Kubeconfig::from_yaml(&kubeconfig.to_string()).expect("a kubeconfig");
     let options = KubeConfigOptions::default();
-    let mut config = Config::from_custom_kubeconfig(parsed, &options).await.expect("a config");
+    let mut config = Config::from_custom_kubeconfig(parsed, &options)
+        .await
+        .expect("a config");
     config.default_retry = false;
     let builder = ClientBuilder::try_from(config).expect("a client");
     KubernetesHands::new(builder.with_layer(gate).build(), settings)
@@ -243,7 +275,11 @@ pub(crate) async fn run_of(
 ) -> Result<Outcome, Failure> {
     let run = RunId::new("machine", uid).expect("an id");
     let order = Order {
-        task: TaskId { run, seq: Seq(1), ordinal: 0 },
+        task: TaskId {
+            run,
+            seq: Seq(1),
+            ordinal: 0,
+        },
         attempt: Attempt(1),
         incarnation: Incarnation(1),
         issued: Sum(1),
@@ -259,5 +295,8 @@ pub(crate) async fn run_of(
 pub(crate) fn patch(world: &World, kind: &'static Kind, key: &Key, change: Value) {
     let (user, options) = (User::admin(), WriteOptions::default());
     let how = (PatchKind::Merge, &change);
-    world.api.patch(&user, kind, key, Part::Main, how, &options).expect("it is patched");
+    world
+        .api
+        .patch(&user, kind, key, Part::Main, how, &options)
+        .expect("it is patched");
 }

@@ -10,24 +10,46 @@ use serde_json::{Value, json};
 
 fn evict(machine: &MachineRef, token: u64, force: bool) -> Task {
     let (node, token) = (machine.name.clone(), LeaseToken(token));
-    Task::Evict { machine: machine.clone(), node, token, force }
+    Task::Evict {
+        machine: machine.clone(),
+        node,
+        token,
+        force,
+    }
 }
 
 async fn opened(machines: u32) -> (Bench, MachineRef) {
     let bench = Bench::new(machines, false).await;
     let machine = bench.machines().remove(0);
     let (node, token) = (Some(machine.name.clone()), LeaseToken(1));
-    let open =
-        Task::OpenFence { machine: machine.clone(), node, token, marked: false, cordon: true };
+    let open = Task::OpenFence {
+        machine: machine.clone(),
+        node,
+        token,
+        marked: false,
+        cordon: true,
+    };
     bench.run(open).await.expect("it opens");
     (bench, machine)
 }
 
 fn pass(outcome: Result<Outcome, dormer_proto::message::Failure>) -> (u32, u32, Vec<String>) {
-    let Ok(Outcome::Evicted { evicted, left, blockers }) = outcome else {
+    let Ok(Outcome::Evicted {
+        evicted,
+        left,
+        blockers,
+    }) = outcome
+    else {
         panic!("no pass: {outcome:?}")
     };
-    (evicted, left, blockers.into_iter().map(|b| format!("{}: {}", b.pod, b.why)).collect())
+    (
+        evicted,
+        left,
+        blockers
+            .into_iter()
+            .map(|b| format!("{}: {}", b.pod, b.why))
+            .collect(),
+    )
 }
 
 /// A budget that allows nothing, for the pods of this name.
@@ -44,12 +66,24 @@ async fn what_a_drain_moves_goes_and_the_rest_stays() {
         "controller": true}]);
     bench.pod(&m, "plain", json!({}));
     bench.pod(&m, "daemon", json!({"ownerReferences": owner}));
-    bench.pod(&m, "mirror", json!({"annotations": {"kubernetes.io/config.mirror": "x"}}));
+    bench.pod(
+        &m,
+        "mirror",
+        json!({"annotations": {"kubernetes.io/config.mirror": "x"}}),
+    );
     bench.pod(&m, "held", json!({"finalizers": ["example.com/hold"]}));
-    let standing = bench.hands.standing(&m, Some(&m.name)).await.expect("a standing");
+    let standing = bench
+        .hands
+        .standing(&m, Some(&m.name))
+        .await
+        .expect("a standing");
     assert_eq!((standing.token, standing.pods), (LeaseToken(1), 2));
     let (evicted, left, blockers) = pass(bench.run(evict(&m, 1, false)).await);
-    assert_eq!((evicted, left, blockers.len()), (2, 2, 0), "what is going still counts");
+    assert_eq!(
+        (evicted, left, blockers.len()),
+        (2, 2, 0),
+        "what is going still counts"
+    );
     bench
         .until("the plain one is gone", || {
             let pods = bench.world.all(&dormer_fleet::api::kinds::POD);
@@ -74,7 +108,10 @@ async fn a_budget_holds_its_pods_and_force_does_not_ask() {
     let (evicted, left, blockers) = pass(bench.run(evict(&m, 1, false)).await);
     assert_eq!((evicted, left, blockers.len()), (1, 2, 1));
     assert!(blockers[0].starts_with("default/guarded: "), "{blockers:?}");
-    assert!(blockers[0].contains("disruption budget guarded"), "{blockers:?}");
+    assert!(
+        blockers[0].contains("disruption budget guarded"),
+        "{blockers:?}"
+    );
     assert_eq!(bench.standing(), ["guarded"]);
     let (evicted, _, _) = pass(bench.run(evict(&m, 1, true)).await);
     assert_eq!(evicted, 1);
@@ -123,7 +160,10 @@ async fn without_its_open_token_no_pod_is_touched() {
     }
     bench.close_at_once(&m, 1);
     for force in [false, true] {
-        assert_eq!(bench.run(evict(&m, 1, force)).await, Ok(Outcome::FenceClosedMeanwhile));
+        assert_eq!(
+            bench.run(evict(&m, 1, force)).await,
+            Ok(Outcome::FenceClosedMeanwhile)
+        );
     }
     assert_eq!(bench.standing(), ["a"]);
 }

@@ -14,35 +14,58 @@ fn open(machine: &MachineRef, token: u64) -> Task {
 
 fn opening(machine: &MachineRef, token: u64, marked: bool, cordon: bool) -> Task {
     let node = Some(machine.name.clone());
-    Task::OpenFence { machine: machine.clone(), node, token: LeaseToken(token), marked, cordon }
+    Task::OpenFence {
+        machine: machine.clone(),
+        node,
+        token: LeaseToken(token),
+        marked,
+        cordon,
+    }
 }
 
 fn close(machine: &MachineRef, token: u64) -> Task {
     let node = Some(machine.name.clone());
-    Task::CloseFence { machine: machine.clone(), node, token: LeaseToken(token) }
+    Task::CloseFence {
+        machine: machine.clone(),
+        node,
+        token: LeaseToken(token),
+    }
 }
 
 fn delete(machine: &MachineRef, token: u64) -> Task {
-    Task::DeleteMachine { machine: machine.clone(), token: LeaseToken(token) }
+    Task::DeleteMachine {
+        machine: machine.clone(),
+        token: LeaseToken(token),
+    }
 }
 
 fn refused(why: FenceRefusal) -> Outcome {
     Outcome::FenceRefused { why }
 }
 
-const OPENED: Outcome = Outcome::FenceOpened { was_cordoned: false };
+const OPENED: Outcome = Outcome::FenceOpened {
+    was_cordoned: false,
+};
 
 #[tokio::test]
 async fn a_fence_opens_cordons_closes_and_never_opens_again() {
     let bench = Bench::new(1, false).await;
     let m = &bench.machines()[0];
     for _ in 0..2 {
-        assert_eq!(bench.run(open(m, 5)).await, Ok(OPENED), "the first, and a repeat");
+        assert_eq!(
+            bench.run(open(m, 5)).await,
+            Ok(OPENED),
+            "the first, and a repeat"
+        );
         assert_eq!(bench.marks(m), [Some((5, true)); 2]);
         assert!(bench.cordoned(m));
     }
     bench.patch_node(m, json!({"spec": {"unschedulable": null}}));
-    assert_eq!(bench.run(open(m, 5)).await, Ok(OPENED), "a repeat cordons again");
+    assert_eq!(
+        bench.run(open(m, 5)).await,
+        Ok(OPENED),
+        "a repeat cordons again"
+    );
     assert!(bench.cordoned(m));
     for _ in 0..2 {
         assert_eq!(bench.run(close(m, 5)).await, Ok(Outcome::FenceClosed));
@@ -50,14 +73,25 @@ async fn a_fence_opens_cordons_closes_and_never_opens_again() {
         assert!(!bench.cordoned(m));
     }
     for stale in [5, 4] {
-        assert_eq!(bench.run(open(m, stale)).await, Ok(refused(FenceRefusal::Superseded)));
+        assert_eq!(
+            bench.run(open(m, stale)).await,
+            Ok(refused(FenceRefusal::Superseded))
+        );
         assert_eq!(bench.run(close(m, stale)).await, Ok(Outcome::FenceClosed));
-        assert_eq!(bench.marks(m), [Some((5, false)); 2], "and nothing is written");
+        assert_eq!(
+            bench.marks(m),
+            [Some((5, false)); 2],
+            "and nothing is written"
+        );
     }
     assert_eq!(bench.run(open(m, 6)).await, Ok(OPENED));
     assert_eq!(bench.marks(m), [Some((6, true)); 2]);
     assert_eq!(bench.run(close(m, 5)).await, Ok(Outcome::FenceClosed));
-    assert_eq!(bench.marks(m), [Some((6, true)); 2], "an old close leaves a newer lease alone");
+    assert_eq!(
+        bench.marks(m),
+        [Some((6, true)); 2],
+        "an old close leaves a newer lease alone"
+    );
 }
 
 #[tokio::test]
@@ -66,7 +100,10 @@ async fn a_close_that_comes_first_wins() {
     let m = &bench.machines()[0];
     assert_eq!(bench.run(close(m, 3)).await, Ok(Outcome::FenceClosed));
     assert_eq!(bench.marks(m), [Some((3, false)); 2]);
-    assert_eq!(bench.run(open(m, 3)).await, Ok(refused(FenceRefusal::Superseded)));
+    assert_eq!(
+        bench.run(open(m, 3)).await,
+        Ok(refused(FenceRefusal::Superseded))
+    );
     assert!(!bench.cordoned(m));
 }
 
@@ -78,7 +115,11 @@ async fn a_persons_cordon_outlives_the_fence() {
     bench.patch_node(m, cordon.clone());
     let found = Ok(Outcome::FenceOpened { was_cordoned: true });
     assert_eq!(bench.run(open(m, 1)).await, found);
-    assert_eq!(bench.run(open(m, 1)).await, found, "our own cordon is not taken for a person's");
+    assert_eq!(
+        bench.run(open(m, 1)).await,
+        found,
+        "our own cordon is not taken for a person's"
+    );
     assert_eq!(bench.run(open(m, 2)).await, found, "nor by the next lease");
     assert_eq!(bench.run(close(m, 2)).await, Ok(Outcome::FenceClosed));
     assert!(bench.cordoned(m));
@@ -96,10 +137,16 @@ async fn a_grant_over_the_limit_is_refused_by_a_node_that_serves() {
     let bench = Bench::new(1, false).await;
     let m = &bench.machines()[0];
     let marked = opening(m, 1, true, true);
-    assert_eq!(bench.run(marked.clone()).await, Ok(refused(FenceRefusal::NodeServes)));
+    assert_eq!(
+        bench.run(marked.clone()).await,
+        Ok(refused(FenceRefusal::NodeServes))
+    );
     assert_eq!(bench.marks(m), [None, None], "nothing was written");
     bench.patch_node(m, json!({"spec": {"unschedulable": true}}));
-    assert_eq!(bench.run(marked).await, Ok(Outcome::FenceOpened { was_cordoned: true }));
+    assert_eq!(
+        bench.run(marked).await,
+        Ok(Outcome::FenceOpened { was_cordoned: true })
+    );
 }
 
 #[tokio::test]
@@ -117,19 +164,34 @@ async fn a_machine_is_deleted_under_its_open_token_alone() {
     let deleted = Ok(Outcome::MachineDeleted);
     assert_eq!(bench.run(delete(m, 2)).await, deleted);
     assert_eq!(bench.run(delete(m, 2)).await, deleted, "a repeat");
-    bench.until("it is gone", || bench.machine(m).is_null()).await;
+    bench
+        .until("it is gone", || bench.machine(m).is_null())
+        .await;
     assert_eq!(bench.run(delete(m, 2)).await, deleted);
     assert_eq!(bench.run(open(m, 2)).await, Ok(refused(FenceRefusal::Gone)));
-    assert_eq!(bench.run(close(m, 2)).await, deleted, "the slot waits for its replacement");
+    assert_eq!(
+        bench.run(close(m, 2)).await,
+        deleted,
+        "the slot waits for its replacement"
+    );
 }
 
 #[tokio::test]
 async fn another_machine_of_that_name_is_left_alone() {
     let bench = Bench::new(1, false).await;
     let m = bench.machines().remove(0);
-    let old = MachineRef { uid: "another".into(), ..m.clone() };
-    assert_eq!(bench.run(open(&old, 1)).await, Ok(refused(FenceRefusal::Gone)));
-    assert_eq!(bench.run(delete(&old, 1)).await, Ok(Outcome::MachineDeleted));
+    let old = MachineRef {
+        uid: "another".into(),
+        ..m.clone()
+    };
+    assert_eq!(
+        bench.run(open(&old, 1)).await,
+        Ok(refused(FenceRefusal::Gone))
+    );
+    assert_eq!(
+        bench.run(delete(&old, 1)).await,
+        Ok(Outcome::MachineDeleted)
+    );
     assert_eq!(bench.marks(&m), [None, None]);
     assert!(!bench.machine(&m).deleting());
 }
@@ -148,9 +210,16 @@ async fn a_fence_without_a_node_stands_on_the_machine() {
     assert_eq!(bench.run(alone).await, Ok(OPENED));
     assert_eq!(bench.marks(m), [Some((1, true)), None]);
     let key = Key::new("", m.name.as_str());
-    let gone = bench.world.api.delete(&User::admin(), &kinds::NODE, &key, &DeleteOptions::now());
+    let gone = bench
+        .world
+        .api
+        .delete(&User::admin(), &kinds::NODE, &key, &DeleteOptions::now());
     gone.expect("it is deleted");
-    assert_eq!(bench.run(open(m, 2)).await, Ok(OPENED), "a Node that is gone needs no fence");
+    assert_eq!(
+        bench.run(open(m, 2)).await,
+        Ok(OPENED),
+        "a Node that is gone needs no fence"
+    );
     assert_eq!(bench.run(close(m, 2)).await, Ok(Outcome::FenceClosed));
     assert_eq!(bench.marks(m)[0], Some((2, false)));
 }

@@ -15,7 +15,12 @@ use serde_json::{Value, json};
 
 fn mark(machine: &MachineRef, version: &str, pin: Option<&str>) -> Task {
     let (node, version) = (machine.name.clone(), version.into());
-    Task::MarkNode { machine: machine.clone(), node, version, pin: pin.map(str::to_owned) }
+    Task::MarkNode {
+        machine: machine.clone(),
+        node,
+        version,
+        pin: pin.map(str::to_owned),
+    }
 }
 
 fn approve(csr: &str) -> Task {
@@ -25,7 +30,10 @@ fn approve(csr: &str) -> Task {
         machine_created: Timestamp(0),
         ..CsrExpectation::default()
     };
-    Task::ApproveCsr { csr: csr.into(), expect }
+    Task::ApproveCsr {
+        csr: csr.into(),
+        expect,
+    }
 }
 
 /// A kubelet's request for its first certificate, made by the bootstrapper.
@@ -33,9 +41,17 @@ fn ask(bench: &Bench, name: &str, node: &str) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
-    params.distinguished_name.push(rcgen::DnType::CommonName, format!("system:node:{node}"));
-    let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+    params
+        .distinguished_name
+        .push(rcgen::DnType::OrganizationName, "system:nodes");
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, format!("system:node:{node}"));
+    let pem = params
+        .serialize_request(&key)
+        .expect("a request")
+        .pem()
+        .expect("PEM");
     let csr = json!({
         "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
         "metadata": {"name": name},
@@ -44,18 +60,31 @@ fn ask(bench: &Bench, name: &str, node: &str) {
     });
     let (_, account) = NODE_BOOTSTRAPPER.rsplit_once(':').expect("an account");
     let user = User::service_account("openshift-machine-config-operator", account);
-    bench.world.api.create(&user, &kinds::CSR, "", csr, false).expect("a request");
+    bench
+        .world
+        .api
+        .create(&user, &kinds::CSR, "", csr, false)
+        .expect("a request");
 }
 
 fn csr(bench: &Bench, name: &str) -> Value {
-    bench.world.api.get(&kinds::CSR, &Key::new("", name)).expect("it is there").value.clone()
+    bench
+        .world
+        .api
+        .get(&kinds::CSR, &Key::new("", name))
+        .expect("it is there")
+        .value
+        .clone()
 }
 
 fn decide(bench: &Bench, name: &str, kind: &str) {
     let mut value = csr(bench, name);
     value["status"]["conditions"] = json!([{"type": kind, "status": "True"}]);
     let (user, key) = (User::admin(), Key::new("", name));
-    let decided = bench.world.api.update(&user, &kinds::CSR, &key, Part::Approval, value, false);
+    let decided = bench
+        .world
+        .api
+        .update(&user, &kinds::CSR, &key, Part::Approval, value, false);
     decided.expect("it is decided");
 }
 
@@ -68,12 +97,29 @@ async fn a_request_that_fits_is_approved_and_signed_once() {
     let bench = Bench::new(1, false).await;
     ask(&bench, "good", "win-1");
     assert_eq!(bench.run(approve("good")).await, approved("good"));
-    bench.until("it is signed", || csr(&bench, "good")["status"]["certificate"].is_string()).await;
-    assert_eq!(bench.run(approve("good")).await, approved("good"), "a repeat");
-    assert_eq!(csr(&bench, "good")["status"]["conditions"].as_array().map(Vec::len), Some(1));
+    bench
+        .until("it is signed", || {
+            csr(&bench, "good")["status"]["certificate"].is_string()
+        })
+        .await;
+    assert_eq!(
+        bench.run(approve("good")).await,
+        approved("good"),
+        "a repeat"
+    );
+    assert_eq!(
+        csr(&bench, "good")["status"]["conditions"]
+            .as_array()
+            .map(Vec::len),
+        Some(1)
+    );
     ask(&bench, "theirs", "win-1");
     decide(&bench, "theirs", "Approved");
-    assert_eq!(bench.run(approve("theirs")).await, approved("theirs"), "another was faster");
+    assert_eq!(
+        bench.run(approve("theirs")).await,
+        approved("theirs"),
+        "another was faster"
+    );
 }
 
 #[tokio::test]
@@ -94,7 +140,10 @@ async fn a_request_that_does_not_fit_stays_pending_and_is_told() {
     let told: Vec<_> = events.iter().filter(told).collect();
     assert_eq!(told.len(), 1, "the second raises a count");
     let text = told[0].value.to_string();
-    assert!(text.contains("common name") && text.contains("bad"), "{text}");
+    assert!(
+        text.contains("common name") && text.contains("bad"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -107,7 +156,9 @@ async fn a_denial_stands() {
     // One that denies while we decide.
     ask(&bench, "late", "win-1");
     let there = bench.clone();
-    bench.gate.before(1, move || decide(&there, "late", "Denied"));
+    bench
+        .gate
+        .before(1, move || decide(&there, "late", "Denied"));
     let outcome = bench.run(approve("late")).await;
     assert!(matches!(&outcome, Ok(Outcome::CsrRefused { why, .. }) if why.contains("Denied")));
 }
@@ -116,15 +167,27 @@ async fn a_denial_stands() {
 async fn a_node_is_marked_once() {
     let bench = Bench::new(1, false).await;
     let m = &bench.machines()[0];
-    assert_eq!(bench.run(mark(m, "v1", Some("ssh-ed25519 AAAA"))).await, Ok(Outcome::NodeMarked));
+    assert_eq!(
+        bench.run(mark(m, "v1", Some("ssh-ed25519 AAAA"))).await,
+        Ok(Outcome::NodeMarked)
+    );
     let node = bench.node(m);
     assert_eq!(node.annotation(keys::VERSION), Some("v1"));
     assert_eq!(node.annotation(keys::HOST_KEY), Some("ssh-ed25519 AAAA"));
     bench.gate.before(u32::MAX, || {});
-    assert_eq!(bench.run(mark(m, "v1", None)).await, Ok(Outcome::NodeMarked));
+    assert_eq!(
+        bench.run(mark(m, "v1", None)).await,
+        Ok(Outcome::NodeMarked)
+    );
     assert_eq!(bench.gate.passed().0, 1, "a repeat only reads");
-    let none = MachineRef { name: "none".into(), ..m.clone() };
-    let failure = bench.run(mark(&none, "v1", None)).await.expect_err("there is no such Node");
+    let none = MachineRef {
+        name: "none".into(),
+        ..m.clone()
+    };
+    let failure = bench
+        .run(mark(&none, "v1", None))
+        .await
+        .expect_err("there is no such Node");
     assert!(failure.retry && failure.code == "NodeGone", "{failure:?}");
 }
 
@@ -132,16 +195,34 @@ async fn a_node_is_marked_once() {
 async fn a_machine_is_noted_once_and_only_the_right_one() {
     let bench = Bench::new(1, false).await;
     let m = &bench.machines()[0];
-    bench.hands.note(m, "win-1", "ssh-ed25519 AAAA").await.expect("it is noted");
+    bench
+        .hands
+        .note(m, "win-1", "ssh-ed25519 AAAA")
+        .await
+        .expect("it is noted");
     let object = bench.machine(m);
     assert_eq!(object.annotation(keys::NODE_NAME), Some("win-1"));
     assert_eq!(object.annotation(keys::HOST_KEY), Some("ssh-ed25519 AAAA"));
     bench.gate.before(u32::MAX, || {});
-    bench.hands.note(m, "win-1", "ssh-ed25519 AAAA").await.expect("it stands");
+    bench
+        .hands
+        .note(m, "win-1", "ssh-ed25519 AAAA")
+        .await
+        .expect("it stands");
     assert_eq!(bench.gate.passed().0, 1, "a repeat only reads");
-    let other = MachineRef { uid: "another".into(), ..m.clone() };
-    let failure = bench.hands.note(&other, "win-2", "k").await.expect_err("it is gone");
-    assert_eq!((failure.code.as_str(), failure.retry), ("MachineGone", false));
+    let other = MachineRef {
+        uid: "another".into(),
+        ..m.clone()
+    };
+    let failure = bench
+        .hands
+        .note(&other, "win-2", "k")
+        .await
+        .expect_err("it is gone");
+    assert_eq!(
+        (failure.code.as_str(), failure.retry),
+        ("MachineGone", false)
+    );
 }
 
 #[tokio::test]
@@ -154,7 +235,11 @@ async fn the_standing_of_a_machine_is_read_from_three_places() {
     let key = Key::new(m.namespace.as_str(), m.name.as_str());
     let lower = json!({"metadata": {"annotations": {keys::FENCE: "4 open"}}});
     patch(&bench.world, &kinds::MACHINE, &key, lower);
-    let standing = bench.hands.standing(m, Some(&m.name)).await.expect("a standing");
+    let standing = bench
+        .hands
+        .standing(m, Some(&m.name))
+        .await
+        .expect("a standing");
     assert_eq!(standing.token.0, 7);
     assert_eq!(standing.subnet.as_deref(), Some("10.132.1.0/24"));
     let alone = bench.hands.standing(m, None).await.expect("a standing");
@@ -169,8 +254,14 @@ async fn how_a_kubelet_joins_is_read_from_an_openshift_cluster() {
     assert!(found.api_ca.starts_with("-----BEGIN CERTIFICATE-----"));
     assert_eq!(found.client_ca, found.api_ca);
     assert!(found.token.expect("one for all").starts_with("bootstrap-"));
-    assert_eq!((&*found.cluster_dns, &*found.service_cidr), ("172.30.0.10", "172.30.0.0/16"));
-    assert_eq!(found.exporter_tls, None, "nobody asked for the nodes' own metrics");
+    assert_eq!(
+        (&*found.cluster_dns, &*found.service_cidr),
+        ("172.30.0.10", "172.30.0.0/16")
+    );
+    assert_eq!(
+        found.exporter_tls, None,
+        "nobody asked for the nodes' own metrics"
+    );
     let tls = json!({"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": EXPORTER_TLS, "namespace": "dormer"},
         "data": {"tls.crt": STANDARD.encode("a certificate"), "tls.key": STANDARD.encode("a key")}});
@@ -178,11 +269,20 @@ async fn how_a_kubelet_joins_is_read_from_an_openshift_cluster() {
     let found = bench.hands.bootstrap().await.expect("how to join");
     let (certificate, key) = found.exporter_tls.expect("both");
     assert_eq!((&*certificate, key.as_str()), ("a certificate", "a key"));
-    let key = Key::new("openshift-machine-config-operator", "node-bootstrapper-token");
-    let gone = bench.world.api.delete(&User::admin(), &kinds::SECRET, &key, &DeleteOptions::now());
+    let key = Key::new(
+        "openshift-machine-config-operator",
+        "node-bootstrapper-token",
+    );
+    let gone = bench
+        .world
+        .api
+        .delete(&User::admin(), &kinds::SECRET, &key, &DeleteOptions::now());
     gone.expect("it is deleted");
     let failure = bench.hands.bootstrap().await.expect_err("without a token");
-    assert!(failure.retry && failure.message.contains("node-bootstrapper-token"), "{failure:?}");
+    assert!(
+        failure.retry && failure.message.contains("node-bootstrapper-token"),
+        "{failure:?}"
+    );
 }
 
 #[tokio::test]
@@ -217,7 +317,10 @@ async fn how_a_kubelet_joins_plain_kubernetes_is_told_by_settings_and_its_own_to
     let token = found.token.expect("one for all");
     assert_eq!(token.as_str(), "abcdef.0123456789abcdef");
     assert_eq!((&*found.api_ca, &*found.client_ca), ("servers", "clients"));
-    assert_eq!((&*found.api_url, &*found.cluster_dns), ("https://10.0.0.1:6443", "10.96.0.10"));
+    assert_eq!(
+        (&*found.api_url, &*found.cluster_dns),
+        ("https://10.0.0.1:6443", "10.96.0.10")
+    );
 }
 
 #[tokio::test]
@@ -225,10 +328,16 @@ async fn an_api_server_that_is_away_is_a_failure_that_passes() {
     let bench = Bench::new(1, false).await;
     let m = &bench.machines()[0];
     bench.world.api.set_available(false);
-    let failure = bench.run(mark(m, "v1", None)).await.expect_err("it is away");
+    let failure = bench
+        .run(mark(m, "v1", None))
+        .await
+        .expect_err("it is away");
     assert!(failure.retry, "{failure:?}");
     bench.world.api.set_available(true);
-    assert_eq!(bench.run(mark(m, "v1", None)).await, Ok(Outcome::NodeMarked));
+    assert_eq!(
+        bench.run(mark(m, "v1", None)).await,
+        Ok(Outcome::NodeMarked)
+    );
 }
 
 #[tokio::test]
@@ -237,6 +346,11 @@ async fn who_is_not_known_is_told_so() {
     let mut kubeconfig = bench.world.kubeconfig();
     kubeconfig["users"][0]["user"]["token"] = "stale".into();
     let stranger = hands(&kubeconfig, &Gate::default(), Settings::default()).await;
-    let failure = run(&stranger, approve("x")).await.expect_err("nobody knows it");
-    assert!(failure.retry && failure.code == "Unauthorized", "{failure:?}");
+    let failure = run(&stranger, approve("x"))
+        .await
+        .expect_err("nobody knows it");
+    assert!(
+        failure.retry && failure.code == "Unauthorized",
+        "{failure:?}"
+    );
 }

@@ -21,15 +21,26 @@ async fn asleep_at_each_call(
         let token = u64::from(skip) + 10;
         if prepared {
             let opened = bench.run(open(m, token)).await;
-            assert_eq!(opened, Ok(Outcome::FenceOpened { was_cordoned: false }));
+            assert_eq!(
+                opened,
+                Ok(Outcome::FenceOpened {
+                    was_cordoned: false
+                })
+            );
         }
         let (there, machine) = (bench.clone(), m.clone());
-        bench.gate.before(skip, move || there.close_at_once(&machine, token));
+        bench
+            .gate
+            .before(skip, move || there.close_at_once(&machine, token));
         let outcome = bench.run(task(token)).await.expect("an outcome");
         if !bench.gate.passed().1 {
             return skip;
         }
-        assert_eq!(bench.marks(m), [Some((token, false)); 2], "asleep at call {skip}");
+        assert_eq!(
+            bench.marks(m),
+            [Some((token, false)); 2],
+            "asleep at call {skip}"
+        );
         assert!(!bench.cordoned(m), "asleep at call {skip}");
         check(skip, outcome);
     }
@@ -38,14 +49,22 @@ async fn asleep_at_each_call(
 
 fn open(machine: &MachineRef, token: u64) -> Task {
     let (node, token) = (Some(machine.name.clone()), LeaseToken(token));
-    Task::OpenFence { machine: machine.clone(), node, token, marked: false, cordon: true }
+    Task::OpenFence {
+        machine: machine.clone(),
+        node,
+        token,
+        marked: false,
+        cordon: true,
+    }
 }
 
 #[tokio::test]
 async fn a_sleeper_opens_nothing() {
     let bench = Bench::new(1, false).await;
     let m = bench.machines().remove(0);
-    let superseded = Outcome::FenceRefused { why: FenceRefusal::Superseded };
+    let superseded = Outcome::FenceRefused {
+        why: FenceRefusal::Superseded,
+    };
     let calls = asleep_at_each_call(
         &bench,
         &m,
@@ -63,9 +82,16 @@ async fn a_sleeper_opens_nothing() {
 async fn a_sleeper_deletes_nothing() {
     let bench = Bench::new(1, false).await;
     let m = bench.machines().remove(0);
-    let delete = |token| Task::DeleteMachine { machine: m.clone(), token: LeaseToken(token) };
+    let delete = |token| Task::DeleteMachine {
+        machine: m.clone(),
+        token: LeaseToken(token),
+    };
     let calls = asleep_at_each_call(&bench, &m, true, delete, |skip, outcome| {
-        assert_eq!(outcome, Outcome::FenceClosedMeanwhile, "asleep at call {skip}");
+        assert_eq!(
+            outcome,
+            Outcome::FenceClosedMeanwhile,
+            "asleep at call {skip}"
+        );
         assert!(!bench.machine(&m).deleting());
     })
     .await;
@@ -85,9 +111,17 @@ async fn a_sleeper_closes_no_later_lease() {
             there.open_at_once(&machine, token + 1);
         });
         let (node, token) = (Some(m.name.clone()), LeaseToken(token));
-        let close = Task::CloseFence { machine: m.clone(), node, token };
+        let close = Task::CloseFence {
+            machine: m.clone(),
+            node,
+            token,
+        };
         assert_eq!(bench.run(close).await, Ok(Outcome::FenceClosed));
-        assert_eq!(bench.marks(&m), [Some((token.0 + 1, true)); 2], "asleep at call {skip}");
+        assert_eq!(
+            bench.marks(&m),
+            [Some((token.0 + 1, true)); 2],
+            "asleep at call {skip}"
+        );
         assert!(bench.cordoned(&m), "asleep at call {skip}");
     }
 }
@@ -110,11 +144,25 @@ async fn a_sleeper_that_ignores_budgets_moves_one_pod_at_most() {
     for (skip, moved) in [(0, 0), (1, 0), (3, 0), (4, 0), (5, 1)] {
         let token = 10 + u64::from(skip);
         let opened = bench.run(open(&m, token)).await;
-        assert_eq!(opened, Ok(Outcome::FenceOpened { was_cordoned: false }));
+        assert_eq!(
+            opened,
+            Ok(Outcome::FenceOpened {
+                was_cordoned: false
+            })
+        );
         let (there, machine) = (bench.clone(), m.clone());
-        bench.gate.before(skip, move || there.close_at_once(&machine, token));
-        assert_eq!(bench.run(force(token)).await, Ok(Outcome::FenceClosedMeanwhile));
-        assert_eq!(all.len() - bench.standing().len(), moved, "asleep at call {skip}");
+        bench
+            .gate
+            .before(skip, move || there.close_at_once(&machine, token));
+        assert_eq!(
+            bench.run(force(token)).await,
+            Ok(Outcome::FenceClosedMeanwhile)
+        );
+        assert_eq!(
+            all.len() - bench.standing().len(),
+            moved,
+            "asleep at call {skip}"
+        );
     }
 }
 
@@ -130,5 +178,8 @@ async fn who_writes_in_between_makes_a_task_read_again() {
     let opened = bench.run(open(&m, 1)).await;
     assert_eq!(opened, Ok(Outcome::FenceOpened { was_cordoned: true }));
     let (calls, written) = bench.gate.passed();
-    assert!(written && calls >= 8, "four calls, and four again, not {calls}");
+    assert!(
+        written && calls >= 8,
+        "four calls, and four again, not {calls}"
+    );
 }

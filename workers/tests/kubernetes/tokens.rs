@@ -16,12 +16,19 @@ use std::time::Duration;
 
 /// Hands of a dormer that makes each machine a token.
 async fn own(bench: &Bench) -> KubernetesHands {
-    let settings = Settings { machine_tokens: true, ..Settings::default() };
+    let settings = Settings {
+        machine_tokens: true,
+        ..Settings::default()
+    };
     hands(&bench.world.kubeconfig(), &Gate::default(), settings).await
 }
 
 fn machine(name: &str) -> MachineRef {
-    MachineRef { namespace: "m".into(), name: name.into(), uid: format!("uid-{name}") }
+    MachineRef {
+        namespace: "m".into(),
+        name: name.into(),
+        uid: format!("uid-{name}"),
+    }
 }
 
 fn first_id(machine: &MachineRef) -> String {
@@ -33,12 +40,21 @@ fn key(id: &str) -> Key {
 }
 
 fn secret(bench: &Bench, id: &str) -> Option<Value> {
-    bench.world.api.get(&kinds::SECRET, &key(id)).ok().map(|found| found.value.clone())
+    bench
+        .world
+        .api
+        .get(&kinds::SECRET, &key(id))
+        .ok()
+        .map(|found| found.value.clone())
 }
 
 /// Whom a token speaks for, and in which groups.
 fn speaks_for(bench: &Bench, token: &str) -> Option<(String, Vec<String>)> {
-    let user = bench.world.api.tokens().user(token, bench.world.api.store())?;
+    let user = bench
+        .world
+        .api
+        .tokens()
+        .user(token, bench.world.api.store())?;
     Some((user.name, user.groups))
 }
 
@@ -47,7 +63,10 @@ fn edit(bench: &Bench, id: &str, field: &str, text: &str) {
     let mut value = secret(bench, id).expect("it is there");
     value["data"][field] = STANDARD.encode(text).into();
     let (user, key) = (User::admin(), key(id));
-    let edited = bench.world.api.update(&user, &kinds::SECRET, &key, Part::Main, value, false);
+    let edited = bench
+        .world
+        .api
+        .update(&user, &kinds::SECRET, &key, Part::Main, value, false);
     edited.expect("it is edited");
 }
 
@@ -74,7 +93,10 @@ async fn a_token_is_made_once_and_is_the_same_for_every_worker() {
     let id = first_id(&m);
     let (user, groups) = speaks_for(&bench, &first).expect("the API server knows it");
     assert_eq!(user, token::user(&id));
-    assert!(groups.iter().any(|group| group == token::GROUP), "{groups:?}");
+    assert!(
+        groups.iter().any(|group| group == token::GROUP),
+        "{groups:?}"
+    );
     let made = secret(&bench, &id).expect("a Secret");
     assert_eq!(made["type"], "bootstrap.kubernetes.io/token");
     let labels = &made["metadata"]["labels"];
@@ -101,7 +123,11 @@ async fn a_token_near_its_end_is_prolonged_and_one_that_ended_or_was_edited_is_m
     assert_eq!(hands.token(&m).await.expect("a token"), first);
     assert!(minutes_left(&bench, &id) <= 90, "it lasts long enough");
     edit(&bench, &id, "expiration", &ends_in(20));
-    assert_eq!(hands.token(&m).await.expect("a token"), first, "the host may have it already");
+    assert_eq!(
+        hands.token(&m).await.expect("a token"),
+        first,
+        "the host may have it already"
+    );
     assert!(minutes_left(&bench, &id) >= 118);
     edit(&bench, &id, "expiration", &ends_in(-1));
     assert_eq!(speaks_for(&bench, &first), None, "it has ended");
@@ -111,14 +137,20 @@ async fn a_token_near_its_end_is_prolonged_and_one_that_ended_or_was_edited_is_m
     assert!(speaks_for(&bench, &second).is_some());
     for (field, text) in [
         ("token-secret", "short"),
-        ("auth-extra-groups", "system:bootstrappers:kubeadm:default-node-token"),
+        (
+            "auth-extra-groups",
+            "system:bootstrappers:kubeadm:default-node-token",
+        ),
         ("usage-bootstrap-authentication", "false"),
         ("expiration", "tomorrow"),
     ] {
         edit(&bench, &id, field, text);
         let mended = hands.token(&m).await.expect("a token");
         let (_, groups) = speaks_for(&bench, &mended).expect(field);
-        assert!(groups.iter().any(|group| group == token::GROUP), "{field}: {groups:?}");
+        assert!(
+            groups.iter().any(|group| group == token::GROUP),
+            "{field}: {groups:?}"
+        );
     }
 }
 
@@ -133,13 +165,22 @@ async fn a_secret_of_that_name_that_is_not_dormers_is_left_alone() {
     let before = secret(&bench, &first_id(&m));
     let made = hands.token(&m).await.expect("a token");
     let second = token::id("dormer", &m.uid, 1);
-    assert_eq!(speaks_for(&bench, &made).expect("known").0, token::user(&second));
+    assert_eq!(
+        speaks_for(&bench, &made).expect("known").0,
+        token::user(&second)
+    );
     // Theirs goes: the machine keeps the one that its host was given.
     let (user, key) = (User::admin(), key(&first_id(&m)));
     assert_eq!(secret(&bench, &first_id(&m)), before);
-    bench.world.api.delete(&user, &kinds::SECRET, &key, &DeleteOptions::now()).expect("deleted");
+    bench
+        .world
+        .api
+        .delete(&user, &kinds::SECRET, &key, &DeleteOptions::now())
+        .expect("deleted");
     assert_eq!(hands.token(&m).await.expect("a token"), made);
-    bench.until("it is gone", || secret(&bench, &first_id(&m)).is_none()).await;
+    bench
+        .until("it is gone", || secret(&bench, &first_id(&m)).is_none())
+        .await;
 }
 
 #[tokio::test]
@@ -150,17 +191,41 @@ async fn a_node_that_is_marked_and_a_machine_that_is_deleted_have_no_token() {
     let id = first_id(&m);
     hands.token(&m).await.expect("a token");
     let (node, version) = (m.name.clone(), "v1".to_owned());
-    let mark = Task::MarkNode { machine: m.clone(), node, version, pin: None };
-    assert_eq!(run_of(&hands, &m.uid, mark.clone()).await, Ok(Outcome::NodeMarked));
+    let mark = Task::MarkNode {
+        machine: m.clone(),
+        node,
+        version,
+        pin: None,
+    };
+    assert_eq!(
+        run_of(&hands, &m.uid, mark.clone()).await,
+        Ok(Outcome::NodeMarked)
+    );
     assert_eq!(secret(&bench, &id), None);
-    assert_eq!(run_of(&hands, &m.uid, mark).await, Ok(Outcome::NodeMarked), "a repeat");
+    assert_eq!(
+        run_of(&hands, &m.uid, mark).await,
+        Ok(Outcome::NodeMarked),
+        "a repeat"
+    );
     hands.token(&m).await.expect("a token");
     let token = dormer_proto::id::LeaseToken(1);
     let node = Some(m.name.clone());
-    let open = Task::OpenFence { machine: m.clone(), node, token, marked: false, cordon: true };
+    let open = Task::OpenFence {
+        machine: m.clone(),
+        node,
+        token,
+        marked: false,
+        cordon: true,
+    };
     run_of(&hands, &m.uid, open).await.expect("it is open");
-    let delete = Task::DeleteMachine { machine: m.clone(), token };
-    assert_eq!(run_of(&hands, &m.uid, delete).await, Ok(Outcome::MachineDeleted));
+    let delete = Task::DeleteMachine {
+        machine: m.clone(),
+        token,
+    };
+    assert_eq!(
+        run_of(&hands, &m.uid, delete).await,
+        Ok(Outcome::MachineDeleted)
+    );
     assert_eq!(secret(&bench, &id), None);
 }
 
@@ -168,8 +233,14 @@ async fn a_node_that_is_marked_and_a_machine_that_is_deleted_have_no_token() {
 async fn a_node_has_joined_when_it_is_ready_and_no_fence_is_open() {
     let bench = Bench::new(1, false).await;
     let m = &bench.machines()[0];
-    let joined =
-        async |node: Option<&str>| bench.hands.standing(m, node).await.expect("a standing").joined;
+    let joined = async |node: Option<&str>| {
+        bench
+            .hands
+            .standing(m, node)
+            .await
+            .expect("a standing")
+            .joined
+    };
     assert!(joined(Some(&m.name)).await);
     assert!(!joined(None).await);
     bench.open_at_once(m, 3);
@@ -183,9 +254,17 @@ fn ask(bench: &Bench, name: &str, node: &str, token: &str) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
-    params.distinguished_name.push(rcgen::DnType::CommonName, format!("system:node:{node}"));
-    let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+    params
+        .distinguished_name
+        .push(rcgen::DnType::OrganizationName, "system:nodes");
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, format!("system:node:{node}"));
+    let pem = params
+        .serialize_request(&key)
+        .expect("a request")
+        .pem()
+        .expect("PEM");
     let csr = json!({
         "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
         "metadata": {"name": name},
@@ -194,7 +273,8 @@ fn ask(bench: &Bench, name: &str, node: &str, token: &str) {
     });
     let api = &bench.world.api;
     let user = api.tokens().user(token, api.store()).expect("it is known");
-    api.create(&user, &kinds::CSR, "", csr, false).expect("a request");
+    api.create(&user, &kinds::CSR, "", csr, false)
+        .expect("a request");
 }
 
 #[tokio::test]
@@ -211,17 +291,36 @@ async fn a_machines_first_request_is_approved_by_its_own_token_alone() {
             machine_created: Timestamp(0),
             ..CsrExpectation::default()
         };
-        Task::ApproveCsr { csr: csr.into(), expect }
+        Task::ApproveCsr {
+            csr: csr.into(),
+            expect,
+        }
     };
     let refused = run_of(&hands, &ours.uid, approve("theirs")).await;
-    let Ok(Outcome::CsrRefused { why, .. }) = &refused else { panic!("{refused:?}") };
-    assert!(why.contains(&token::user(&first_id(&other))), "whose it is: {why}");
-    assert!(why.contains(&token::user(&first_id(&ours))), "whose it should be: {why}");
+    let Ok(Outcome::CsrRefused { why, .. }) = &refused else {
+        panic!("{refused:?}")
+    };
+    assert!(
+        why.contains(&token::user(&first_id(&other))),
+        "whose it is: {why}"
+    );
+    assert!(
+        why.contains(&token::user(&first_id(&ours))),
+        "whose it should be: {why}"
+    );
     let approved = Outcome::CsrApproved { csr: "mine".into() };
-    assert_eq!(run_of(&hands, &ours.uid, approve("mine")).await, Ok(approved));
+    assert_eq!(
+        run_of(&hands, &ours.uid, approve("mine")).await,
+        Ok(approved)
+    );
     // Where one token is for all, any token's holder may ask.
-    let approved = Outcome::CsrApproved { csr: "theirs".into() };
-    assert_eq!(run_of(&bench.hands, &ours.uid, approve("theirs")).await, Ok(approved));
+    let approved = Outcome::CsrApproved {
+        csr: "theirs".into(),
+    };
+    assert_eq!(
+        run_of(&bench.hands, &ours.uid, approve("theirs")).await,
+        Ok(approved)
+    );
 }
 
 #[tokio::test]
@@ -237,7 +336,10 @@ async fn how_a_kubelet_joins_is_read_without_a_token_for_all() {
     let found = hands.bootstrap().await.expect("how to join");
     assert_eq!((found.token, &*found.api_ca), (None, "servers"));
     bench.world.api.set_available(false);
-    let failure = hands.token(&machine("win-1")).await.expect_err("it is away");
+    let failure = hands
+        .token(&machine("win-1"))
+        .await
+        .expect_err("it is away");
     assert!(failure.retry, "{failure:?}");
     bench.world.api.set_available(true);
     tokio::time::timeout(Duration::from_secs(60), hands.token(&machine("win-1")))

@@ -18,10 +18,22 @@ fn tasks(machine: &MachineRef) -> Vec<Task> {
             marked: false,
             cordon: true,
         },
-        Task::CloseFence { machine: machine.clone(), node: at, token },
-        Task::Evict { machine: machine.clone(), node, token, force: false },
+        Task::CloseFence {
+            machine: machine.clone(),
+            node: at,
+            token,
+        },
+        Task::Evict {
+            machine: machine.clone(),
+            node,
+            token,
+            force: false,
+        },
         Task::DeleteMachine { machine, token },
-        Task::ApproveCsr { csr: "csr-1".into(), expect: CsrExpectation::default() },
+        Task::ApproveCsr {
+            csr: "csr-1".into(),
+            expect: CsrExpectation::default(),
+        },
     ]
 }
 
@@ -36,8 +48,14 @@ async fn a_404_that_names_no_object_is_no_answer() {
     for task in tasks(machine) {
         let name = task.name();
         let failure = run(&lost, task).await.expect_err(name);
-        assert!(failure.retry && failure.code == "NotFound", "{name}: {failure:?}");
+        assert!(
+            failure.retry && failure.code == "NotFound",
+            "{name}: {failure:?}"
+        );
     }
-    let failure = lost.note(machine, "win-1", "k").await.expect_err("nothing was noted");
+    let failure = lost
+        .note(machine, "win-1", "k")
+        .await
+        .expect_err("nothing was noted");
     assert!(failure.retry && failure.code == "NotFound", "{failure:?}");
 }

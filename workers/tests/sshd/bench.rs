@@ -17,7 +17,10 @@ pub(crate) fn dialer(port: u16) -> Dialer {
 
 /// An sshd with an ed25519 key and these lines of configuration.
 pub(crate) fn sshd(config: &str) -> Start<Sshd> {
-    Sshd::start(&SshdOptions { config: config.to_owned(), ..SshdOptions::default() })
+    Sshd::start(&SshdOptions {
+        config: config.to_owned(),
+        ..SshdOptions::default()
+    })
 }
 
 pub(crate) fn key(server: &Sshd) -> Key {
@@ -26,11 +29,21 @@ pub(crate) fn key(server: &Sshd) -> Key {
 
 /// Logs in at a port, with the server's own key.
 pub(crate) async fn open_at(port: u16, server: &Sshd, limits: Limits) -> Result<Session, SshError> {
-    Session::open(&dialer(port), HERE, &Sshd::user(), None, &key(server), limits).await
+    Session::open(
+        &dialer(port),
+        HERE,
+        &Sshd::user(),
+        None,
+        &key(server),
+        limits,
+    )
+    .await
 }
 
 pub(crate) async fn open(server: &Sshd) -> Session {
-    open_at(server.port(), server, Limits::default()).await.expect("a session")
+    open_at(server.port(), server, Limits::default())
+        .await
+        .expect("a session")
 }
 
 /// Limits for a peer that is known not to answer.
@@ -80,7 +93,12 @@ pub(crate) async fn send(
 ) -> Result<(), SshError> {
     let (path, sha256) = (path.display().to_string(), sha256_hex(bytes));
     let part = format!("{path}.{mark}.part");
-    let what = Upload { path: &path, part: &part, size: bytes.len() as u64, sha256: &sha256 };
+    let what = Upload {
+        path: &path,
+        part: &part,
+        size: bytes.len() as u64,
+        sha256: &sha256,
+    };
     sftp.upload(what, bytes, |_| {}).await
 }
 
@@ -92,8 +110,15 @@ pub(crate) fn is(path: &Path, bytes: &[u8]) -> bool {
 /// The most memory that this process ever had, in MiB.
 pub(crate) fn peak_mib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default();
-    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) / 1024
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .unwrap_or_default();
+    line.split_whitespace()
+        .nth(1)
+        .and_then(|kib| kib.parse::<u64>().ok())
+        .unwrap_or(0)
+        / 1024
 }
 
 /// Whether the long tier was asked for.

@@ -20,7 +20,10 @@ async fn a_host_that_falls_into_a_black_hole_is_noticed_and_serves_again_after_i
         Err(skipped) => skip!(skipped),
     };
     let (network, address) = (Some(cable.network()), cable.network().address);
-    let server = started!(Sshd::start(&SshdOptions { network, ..SshdOptions::default() }));
+    let server = started!(Sshd::start(&SshdOptions {
+        network,
+        ..SshdOptions::default()
+    }));
     let path = server.folder().join("black-hole");
     for uploads in [false, true] {
         let session = open(&server, &address).await.expect("a session");

@@ -100,8 +100,16 @@ fn lies() -> Vec<(&'static str, Vec<u8>, Then)> {
         ("noise", noise.clone(), Then::Close),
         ("noise without end", vec![], Then::Repeat(noise.clone())),
         ("a line without end", vec![], Then::Repeat(vec![b'x'; 4096])),
-        ("lines without end", vec![], Then::Repeat(b"welcome\r\n".repeat(500))),
-        ("a line that drips", vec![], Then::Drip(b"welcome to this host ")),
+        (
+            "lines without end",
+            vec![],
+            Then::Repeat(b"welcome\r\n".repeat(500)),
+        ),
+        (
+            "a line that drips",
+            vec![],
+            Then::Drip(b"welcome to this host "),
+        ),
         ("nothing", vec![], Then::Hold),
         ("an end at once", vec![], Then::Close),
         ("SSH 1", b"SSH-1.5-1.2.27\n".to_vec(), Then::Hold),
@@ -109,15 +117,47 @@ fn lies() -> Vec<(&'static str, Vec<u8>, Then)> {
         ("a version and an end", after_version(b""), Then::Close),
         ("a length of 4 GiB", after_version(&[255; 64]), Then::Hold),
         ("a length of nothing", after_version(&[0; 64]), Then::Hold),
-        ("a length of 1 GiB, and the bytes", after_version(&[64, 0, 0, 0]), Then::Repeat(noise)),
-        ("half a packet", after_version(&[0, 0, 2, 0, 4, 20, 1]), Then::Hold),
-        ("half a packet and an end", after_version(&[0, 0, 2, 0, 4, 20, 1]), Then::Close),
-        ("a padding beyond the packet", after_version(&[0, 0, 0, 12, 255]), Then::Repeat(vec![0])),
-        ("a key exchange of noise", after_version(&packet(&kexinit)), Then::Hold),
-        ("a list of 4 GiB", after_version(&packet(&lists_too_long)), Then::Hold),
-        ("a message from later on", after_version(&packet(&[94, 0, 0, 0, 0])), Then::Hold),
+        (
+            "a length of 1 GiB, and the bytes",
+            after_version(&[64, 0, 0, 0]),
+            Then::Repeat(noise),
+        ),
+        (
+            "half a packet",
+            after_version(&[0, 0, 2, 0, 4, 20, 1]),
+            Then::Hold,
+        ),
+        (
+            "half a packet and an end",
+            after_version(&[0, 0, 2, 0, 4, 20, 1]),
+            Then::Close,
+        ),
+        (
+            "a padding beyond the packet",
+            after_version(&[0, 0, 0, 12, 255]),
+            Then::Repeat(vec![0]),
+        ),
+        (
+            "a key exchange of noise",
+            after_version(&packet(&kexinit)),
+            Then::Hold,
+        ),
+        (
+            "a list of 4 GiB",
+            after_version(&packet(&lists_too_long)),
+            Then::Hold,
+        ),
+        (
+            "a message from later on",
+            after_version(&packet(&[94, 0, 0, 0, 0])),
+            Then::Hold,
+        ),
         ("an empty message", after_version(&packet(&[])), Then::Hold),
-        ("ignored messages without end", after_version(b""), Then::Repeat(ignored)),
+        (
+            "ignored messages without end",
+            after_version(b""),
+            Then::Repeat(ignored),
+        ),
     ]
 }
 
@@ -168,7 +208,11 @@ impl server::Handler for Wrong {
         _: &str,
         _: VerifiedPublicKey<'_>,
     ) -> Result<Auth, Self::Error> {
-        if self.cuts { Err(russh::Error::Disconnect) } else { Ok(Auth::Accept) }
+        if self.cuts {
+            Err(russh::Error::Disconnect)
+        } else {
+            Ok(Auth::Accept)
+        }
     }
 
     async fn channel_open_session(
@@ -188,7 +232,11 @@ impl server::Handler for Wrong {
         session: &mut server::Session,
     ) -> Result<(), Self::Error> {
         session.channel_success(channel)?;
-        if self.sftp.is_empty() { Ok(()) } else { session.data(channel, self.sftp.clone()) }
+        if self.sftp.is_empty() {
+            Ok(())
+        } else {
+            session.data(channel, self.sftp.clone())
+        }
     }
 
     async fn exec_request(
@@ -211,7 +259,10 @@ async fn mad(wrong: Wrong) -> (u16, JoinHandle<()>) {
     let folder = test_dir("mad");
     let key = SshKey::make(folder.path(), "key", KeyKind::Ed25519).expect("a key");
     let keys = vec![decode_secret_key(&key.private, None).expect("a key")];
-    let config = Arc::new(server::Config { keys, ..server::Config::default() });
+    let config = Arc::new(server::Config {
+        keys,
+        ..server::Config::default()
+    });
     let listener = TcpListener::bind((HERE, 0)).await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
     let task = tokio::spawn(async move {
@@ -230,17 +281,30 @@ async fn mad(wrong: Wrong) -> (u16, JoinHandle<()>) {
 #[tokio::test]
 async fn a_banner_of_the_login_without_end_is_cut() {
     let key = our_key();
-    let (port, _server) =
-        mad(Wrong { banner: Some("b".repeat(200_000)), ..Wrong::default() }).await;
+    let (port, _server) = mad(Wrong {
+        banner: Some("b".repeat(200_000)),
+        ..Wrong::default()
+    })
+    .await;
     let error = error(meet(port, &key, Limits::default()).await);
     assert_eq!(told(error), ("OutputEndless".into(), false));
-    let (port, _server) = mad(Wrong { banner: Some("b".repeat(60_000)), ..Wrong::default() }).await;
-    meet(port, &key, Limits::default()).await.expect("a long one is read");
+    let (port, _server) = mad(Wrong {
+        banner: Some("b".repeat(60_000)),
+        ..Wrong::default()
+    })
+    .await;
+    meet(port, &key, Limits::default())
+        .await
+        .expect("a long one is read");
 }
 
 #[tokio::test]
 async fn a_login_that_is_cut_is_no_refused_key() {
-    let (port, _server) = mad(Wrong { cuts: true, ..Wrong::default() }).await;
+    let (port, _server) = mad(Wrong {
+        cuts: true,
+        ..Wrong::default()
+    })
+    .await;
     let error = error(meet(port, &our_key(), Limits::default()).await);
     assert_eq!(told(error), ("HandshakeFailed".into(), true));
 }
@@ -248,8 +312,15 @@ async fn a_login_that_is_cut_is_no_refused_key() {
 #[tokio::test]
 async fn output_without_end_is_cut_and_a_cut_command_is_no_answer() {
     let key = our_key();
-    let (port, _server) = mad(Wrong { output: body(3, 30_000), ..Wrong::default() }).await;
-    let limits = Limits { output: 32 << 20, ..Limits::default() };
+    let (port, _server) = mad(Wrong {
+        output: body(3, 30_000),
+        ..Wrong::default()
+    })
+    .await;
+    let limits = Limits {
+        output: 32 << 20,
+        ..Limits::default()
+    };
     let session = meet(port, &key, limits).await.expect("a session");
     let before = peak_mib();
     let endless = error(session.exec("anything", |_| {}).await);
@@ -257,8 +328,14 @@ async fn output_without_end_is_cut_and_a_cut_command_is_no_answer() {
     let grown = peak_mib() - before;
     assert!(grown < 256, "{grown} MiB, the server's own included");
 
-    let (port, _server) = mad(Wrong { drops: true, ..Wrong::default() }).await;
-    let session = meet(port, &key, Limits::default()).await.expect("a session");
+    let (port, _server) = mad(Wrong {
+        drops: true,
+        ..Wrong::default()
+    })
+    .await;
+    let session = meet(port, &key, Limits::default())
+        .await
+        .expect("a session");
     let dropped = error(session.exec("anything", |_| {}).await);
     assert_eq!(told(dropped), ("ConnectionLost".into(), true));
 }
@@ -272,22 +349,43 @@ async fn sftp_that_lies_is_named() {
         ("a length of 4 GiB", vec![255; 64], false),
         ("a length of nothing", vec![0; 64], false),
         ("noise", body(4, 100_000), false),
-        ("an answer to nothing", vec![0, 0, 0, 5, 101, 0, 0, 0, 9], false),
-        ("a version and a length of 4 GiB", [&version[..], &[255; 64]].concat(), true),
+        (
+            "an answer to nothing",
+            vec![0, 0, 0, 5, 101, 0, 0, 0, 9],
+            false,
+        ),
+        (
+            "a version and a length of 4 GiB",
+            [&version[..], &[255; 64]].concat(),
+            true,
+        ),
         ("two versions", [version, version].concat(), true),
     ];
     for (name, sftp, opens) in table {
-        let (port, _server) = mad(Wrong { sftp, ..Wrong::default() }).await;
-        let session = meet(port, &key, Limits::default()).await.expect("a session");
+        let (port, _server) = mad(Wrong {
+            sftp,
+            ..Wrong::default()
+        })
+        .await;
+        let session = meet(port, &key, Limits::default())
+            .await
+            .expect("a session");
         let begun = Instant::now();
         let opened = session.sftp().await;
-        println!("{name}: {:?}, {:?}", opened.as_ref().map(drop), begun.elapsed());
+        println!(
+            "{name}: {:?}, {:?}",
+            opened.as_ref().map(drop),
+            begun.elapsed()
+        );
         let error = match opened {
             Ok(sftp) if opens => error(sftp.size("C:/k/kubelet.exe").await),
             other => error(other),
         };
         let code = told(error).0;
-        assert!(["SftpUnusable", "ConnectionLost"].contains(&code.as_str()), "{name}: {code}");
+        assert!(
+            ["SftpUnusable", "ConnectionLost"].contains(&code.as_str()),
+            "{name}: {code}"
+        );
         assert!(begun.elapsed() < Duration::from_secs(5), "{name}");
     }
 }

@@ -53,7 +53,11 @@ impl Relay {
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(listen(listener, port, Arc::clone(&faults)));
-        Self { port: own, faults, _tasks: tasks }
+        Self {
+            port: own,
+            faults,
+            _tasks: tasks,
+        }
     }
 }
 
@@ -62,7 +66,9 @@ async fn listen(listener: TcpListener, port: u16, faults: Arc<Faults>) {
     while let Ok((near, _)) = listener.accept().await {
         let faults = Arc::clone(&faults);
         ways.spawn(async move {
-            let Ok(far) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+            let Ok(far) = TcpStream::connect(("127.0.0.1", port)).await else {
+                return;
+            };
             let (near_read, near_write) = near.into_split();
             let (far_read, far_write) = far.into_split();
             tokio::select! {
@@ -83,7 +89,9 @@ async fn towards_host(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, faults: &
             pace.tick().await;
             most = most.min(usize::try_from(rate / PACE_A_SECOND).unwrap_or(1).max(1));
         }
-        let Ok(count @ 1..) = from.read(&mut buffer[..most]).await else { return };
+        let Ok(count @ 1..) = from.read(&mut buffer[..most]).await else {
+            return;
+        };
         if faults.swallows.load(SeqCst) {
             continue;
         }
@@ -105,7 +113,9 @@ async fn towards_host(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, faults: &
 async fn back(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, faults: &Faults) {
     let mut buffer = vec![0; 16 << 10];
     loop {
-        let Ok(count @ 1..) = from.read(&mut buffer).await else { return };
+        let Ok(count @ 1..) = from.read(&mut buffer).await else {
+            return;
+        };
         if !faults.swallows.load(SeqCst) && to.write_all(&buffer[..count]).await.is_err() {
             return;
         }

@@ -19,7 +19,11 @@ use tokio::{io::AsyncReadExt, net::TcpStream};
 
 fn host(address: &str) -> HostRef {
     HostRef {
-        machine: MachineRef { namespace: "ns".into(), name: "a".into(), uid: "u".into() },
+        machine: MachineRef {
+            namespace: "ns".into(),
+            name: "a".into(),
+            uid: "u".into(),
+        },
         address: address.into(),
         user: Sshd::user(),
         pin: None,
@@ -44,9 +48,20 @@ async fn a_host_with_too_many_logins_under_way_is_tried_again() {
     let refused = error(open_at(server.port(), &server, Limits::default()).await);
     assert_eq!(told(refused), ("HandshakeFailed".into(), true));
     drop(others);
-    let open = || async { open_at(server.port(), &server, Limits::default()).await.ok() };
+    let open = || async {
+        open_at(server.port(), &server, Limits::default())
+            .await
+            .ok()
+    };
     let session = await_some("room", SOON, open).await;
-    assert_eq!(session.exec("echo hello", |_| {}).await.expect("an answer").stdout, b"hello\n");
+    assert_eq!(
+        session
+            .exec("echo hello", |_| {})
+            .await
+            .expect("an answer")
+            .stdout,
+        b"hello\n"
+    );
 }
 
 #[tokio::test]
@@ -59,7 +74,11 @@ async fn twenty_tasks_of_one_host_share_one_connection_under_its_limits() {
     assert!(sessions.iter().all(Result::is_ok));
     let session = sessions[0].as_ref().expect("a session");
     let outputs = join_all((0..8).map(|_| session.exec("echo hello", |_| {}))).await;
-    assert!(outputs.iter().all(|output| output.as_ref().is_ok_and(|o| o.stdout == b"hello\n")));
+    assert!(
+        outputs
+            .iter()
+            .all(|output| output.as_ref().is_ok_and(|o| o.stdout == b"hello\n"))
+    );
     assert_eq!((logins(&server), pool.len()), (1, 1));
 }
 
@@ -68,7 +87,9 @@ async fn a_half_open_connection_ends_a_command_and_an_upload() {
     let server = started!(sshd(""));
     for uploads in [false, true] {
         let relay = Relay::before(server.port()).await;
-        let session = open_at(relay.port, &server, short()).await.expect("a session");
+        let session = open_at(relay.port, &server, short())
+            .await
+            .expect("a session");
         let sftp = session.sftp().await.expect("SFTP");
         let begun = Instant::now();
         let work = async {
@@ -80,14 +101,20 @@ async fn a_half_open_connection_ends_a_command_and_an_upload() {
             }
         };
         let swallow = async {
-            await_condition("bytes", SOON, || async { begun.elapsed().as_millis() > 100 }).await;
+            await_condition("bytes", SOON, || async {
+                begun.elapsed().as_millis() > 100
+            })
+            .await;
             relay.faults.swallows.store(true, SeqCst);
         };
         let (done, ()) = tokio::join!(work, swallow);
         let error = error(done);
         assert!(begun.elapsed() < SOON && error.breaks(), "{error}");
         let text = error.to_string();
-        assert!(text.contains("Keepalive timeout") || text.contains("Inactivity"), "{text}");
+        assert!(
+            text.contains("Keepalive timeout") || text.contains("Inactivity"),
+            "{text}"
+        );
         assert_eq!(told(error), ("ConnectionLost".into(), true));
         assert!(session.is_closed());
     }
@@ -97,9 +124,14 @@ async fn a_half_open_connection_ends_a_command_and_an_upload() {
 #[tokio::test]
 async fn keepalives_hold_a_connection_through_a_long_silence() {
     let server = started!(sshd(""));
-    let session = open_at(server.port(), &server, short()).await.expect("a session");
+    let session = open_at(server.port(), &server, short())
+        .await
+        .expect("a session");
     // Twenty times the interval, four times what ends a silent connection.
-    let output = session.exec("sleep 2; echo hello", |_| {}).await.expect("an answer");
+    let output = session
+        .exec("sleep 2; echo hello", |_| {})
+        .await
+        .expect("an answer");
     assert_eq!(output.stdout, b"hello\n");
 }
 
@@ -119,22 +151,37 @@ async fn a_frozen_sshd_costs_the_limit_of_a_login() {
 async fn a_slow_way_is_no_broken_one_and_tells_of_its_progress() {
     let server = started!(sshd(""));
     let relay = Relay::before(server.port()).await;
-    let session = open_at(relay.port, &server, Limits::default()).await.expect("a session");
+    let session = open_at(relay.port, &server, Limits::default())
+        .await
+        .expect("a session");
     let sftp = session.sftp().await.expect("SFTP");
     let bytes = body(3, 600_000);
     let sha256 = dormer_profile::sha256_hex(&bytes);
     let path = server.folder().join("slow");
     let text = path.display().to_string();
     let part = format!("{text}.part");
-    let what = Upload { path: &text, part: &part, size: 600_000, sha256: &sha256 };
+    let what = Upload {
+        path: &text,
+        part: &part,
+        size: 600_000,
+        sha256: &sha256,
+    };
     relay.faults.bytes_a_second.store(200_000, SeqCst);
     let (begun, moves) = (Instant::now(), Mutex::new(Vec::new()));
-    sftp.upload(what, bytes.as_slice(), |more| moves.lock().expect("moves").push(more))
-        .await
-        .expect("an upload");
-    assert!(begun.elapsed() > Duration::from_secs(2), "the relay is slow");
+    sftp.upload(what, bytes.as_slice(), |more| {
+        moves.lock().expect("moves").push(more)
+    })
+    .await
+    .expect("an upload");
+    assert!(
+        begun.elapsed() > Duration::from_secs(2),
+        "the relay is slow"
+    );
     let moves = moves.into_inner().expect("moves");
-    assert!(moves.len() >= 5 && moves.iter().sum::<u64>() == 600_000, "{moves:?}");
+    assert!(
+        moves.len() >= 5 && moves.iter().sum::<u64>() == 600_000,
+        "{moves:?}"
+    );
     assert!(is(&path, &bytes));
 }
 

@@ -12,7 +12,11 @@ async fn binary_output_comes_as_it_is_and_both_streams_apart() {
     let (path, bytes) = (server.folder().join("binary"), body(1, 1_000_003));
     fs::write(&path, &bytes).expect("a file");
     let line = format!("cat {0}; cat {0} >&2; exit 7", path.display());
-    let output = open(&server).await.exec(&line, |_| {}).await.expect("an answer");
+    let output = open(&server)
+        .await
+        .exec(&line, |_| {})
+        .await
+        .expect("an answer");
     assert!(output.stdout == bytes && output.stderr == bytes);
     assert_eq!(output.status, Some(7));
 }
@@ -21,8 +25,13 @@ async fn binary_output_comes_as_it_is_and_both_streams_apart() {
 async fn huge_output_is_read_to_its_end_of_which_the_end_is_kept() {
     let server = started!(sshd(""));
     let mib = if long() { 1024 } else { 64 };
-    let limits = Limits { output: 2 << 30, ..Limits::default() };
-    let session = open_at(server.port(), &server, limits).await.expect("a session");
+    let limits = Limits {
+        output: 2 << 30,
+        ..Limits::default()
+    };
+    let session = open_at(server.port(), &server, limits)
+        .await
+        .expect("a session");
     let before = peak_mib();
     let heard = std::sync::atomic::AtomicUsize::new(0);
     let line = format!("head -c {mib}M /dev/zero; echo the end");
@@ -34,14 +43,22 @@ async fn huge_output_is_read_to_its_end_of_which_the_end_is_kept() {
     assert!(output.stdout.ends_with(b"\0the end\n"));
     assert_eq!(heard.into_inner(), (mib << 20) + 8);
     let grown = peak_mib() - before;
-    assert!(grown < 256, "{grown} MiB more memory for {mib} MiB of output");
+    assert!(
+        grown < 256,
+        "{grown} MiB more memory for {mib} MiB of output"
+    );
 }
 
 #[tokio::test]
 async fn output_without_end_is_cut() {
     let server = started!(sshd(""));
-    let limits = Limits { output: 8 << 20, ..Limits::default() };
-    let session = open_at(server.port(), &server, limits).await.expect("a session");
+    let limits = Limits {
+        output: 8 << 20,
+        ..Limits::default()
+    };
+    let session = open_at(server.port(), &server, limits)
+        .await
+        .expect("a session");
     let error = error(session.exec("yes", |_| {}).await);
     assert!(error.breaks());
     assert_eq!(told(error), ("OutputEndless".into(), false));
@@ -51,15 +68,29 @@ async fn output_without_end_is_cut() {
 async fn a_banner_before_the_login_is_no_hindrance() {
     let folder = dormer_testkit::test_dir("banner");
     let banner = folder.path().join("banner");
-    fs::write(&banner, "Authorised use only. Nur für Befugte.\r\n".repeat(2_000)).expect("a file");
-    let server = started!(sshd(&format!("Banner {}\nPrintMotd yes\n", banner.display())));
-    let output = open(&server).await.exec("echo hello", |_| {}).await.expect("an answer");
+    fs::write(
+        &banner,
+        "Authorised use only. Nur für Befugte.\r\n".repeat(2_000),
+    )
+    .expect("a file");
+    let server = started!(sshd(&format!(
+        "Banner {}\nPrintMotd yes\n",
+        banner.display()
+    )));
+    let output = open(&server)
+        .await
+        .exec("echo hello", |_| {})
+        .await
+        .expect("an answer");
     assert_eq!(output.stdout, b"hello\n");
 }
 
 #[tokio::test]
 async fn a_host_without_sftp_is_named_at_once_and_still_runs_commands() {
-    let server = started!(Sshd::start(&SshdOptions { sftp: false, ..SshdOptions::default() }));
+    let server = started!(Sshd::start(&SshdOptions {
+        sftp: false,
+        ..SshdOptions::default()
+    }));
     let session = open(&server).await;
     let begun = Instant::now();
     let error = error(session.sftp().await);
@@ -74,14 +105,22 @@ async fn a_host_without_sftp_is_named_at_once_and_still_runs_commands() {
 async fn what_stands_in_the_place_of_sftp_is_quoted() {
     let table = [
         // A shell profile that greets, as Windows' sshd starts SFTP by the default shell.
-        ("echo Loading personal and system profiles took 840ms.; cat", "Loading personal", false),
+        (
+            "echo Loading personal and system profiles took 840ms.; cat",
+            "Loading personal",
+            false,
+        ),
         ("printf x; cat", "\"x\"", false),
         ("exit 0", "it ends without a word", true),
         ("exec no-such-program", "it ends without a word", true),
     ];
     for (script, said, retry) in table {
         let config = format!("Subsystem sftp {script}\n");
-        let options = SshdOptions { config, sftp: false, ..SshdOptions::default() };
+        let options = SshdOptions {
+            config,
+            sftp: false,
+            ..SshdOptions::default()
+        };
         let server = started!(Sshd::start(&options));
         let error = error(open(&server).await.sftp().await);
         let text = error.to_string();
@@ -95,12 +134,18 @@ async fn one_session_a_connection_is_enough_and_none_is_named() {
     let server = started!(sshd("MaxSessions 1\n"));
     let session = open(&server).await;
     for round in 0..3 {
-        let (path, bytes) = (server.folder().join(format!("file-{round}")), body(round, 100_000));
+        let (path, bytes) = (
+            server.folder().join(format!("file-{round}")),
+            body(round, 100_000),
+        );
         let sftp = session.sftp().await.expect("SFTP");
         send(&sftp, &path, "1", &bytes).await.expect("an upload");
         assert!(is(&path, &bytes));
         drop(sftp);
-        let output = session.exec("echo hello", |_| {}).await.expect("SFTP makes room");
+        let output = session
+            .exec("echo hello", |_| {})
+            .await
+            .expect("SFTP makes room");
         assert_eq!(output.stdout, b"hello\n");
     }
 

@@ -14,14 +14,30 @@ use std::{
 };
 
 /// Bytes that pass before each cut: in the login, at the first write, in the middle, at the end.
-const CUTS: [u64; 8] = [700, 3_000, 100_000, 1_000_000, 5_000_000, 9_000_000, 250_000, 12_000_000];
+const CUTS: [u64; 8] = [
+    700, 3_000, 100_000, 1_000_000, 5_000_000, 9_000_000, 250_000, 12_000_000,
+];
 
 /// Files of several sizes, the empty one among them.
 fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let sizes = [3 << 20, 1, 0, (2 << 20) + 7, 128 << 10, 700_001, 4 << 20, 5 << 20];
+    let sizes = [
+        3 << 20,
+        1,
+        0,
+        (2 << 20) + 7,
+        128 << 10,
+        700_001,
+        4 << 20,
+        5 << 20,
+    ];
     let files = sizes.iter().enumerate();
     files
-        .map(|(at, size)| (folder.join(format!("file-{at}")), body(at as u64 + 9, *size)))
+        .map(|(at, size)| {
+            (
+                folder.join(format!("file-{at}")),
+                body(at as u64 + 9, *size),
+            )
+        })
         .collect()
 }
 
@@ -30,9 +46,19 @@ async fn an_upload_that_is_cut_again_and_again_ends_whole_and_is_never_half_ther
     let server = started!(sshd(""));
     let relay = Relay::before(server.port()).await;
     let pool = Pool::new(dialer(relay.port), key(&server), Limits::default());
-    let machine = MachineRef { namespace: "ns".into(), name: "a".into(), uid: "u".into() };
+    let machine = MachineRef {
+        namespace: "ns".into(),
+        name: "a".into(),
+        uid: "u".into(),
+    };
     let (address, user) = ("127.0.0.1".to_owned(), Sshd::user());
-    let host = HostRef { machine, address, user, pin: None, platform: "None".into() };
+    let host = HostRef {
+        machine,
+        address,
+        user,
+        pin: None,
+        platform: "None".into(),
+    };
     let files = files(server.folder());
     let mut attempt = 0;
     loop {
@@ -42,7 +68,11 @@ async fn an_upload_that_is_cut_again_and_again_ends_whole_and_is_never_half_ther
         }
         let sent = attempt_at(&pool, &host, &files, attempt).await;
         for (path, bytes) in &files {
-            assert!(!path.exists() || is(path, bytes), "{} is half there", path.display());
+            assert!(
+                !path.exists() || is(path, bytes),
+                "{} is half there",
+                path.display()
+            );
         }
         match sent {
             Ok(()) => break,
@@ -89,9 +119,17 @@ async fn sshd_killed_in_the_middle_leaves_no_file_under_its_name() {
     let session = open(&server).await;
     let sftp = session.sftp().await.expect("SFTP");
     let (path, bytes) = (server.folder().join("killed"), body(5, 64 << 20));
-    let (text, sha256) = (path.display().to_string(), dormer_profile::sha256_hex(&bytes));
+    let (text, sha256) = (
+        path.display().to_string(),
+        dormer_profile::sha256_hex(&bytes),
+    );
     let part = format!("{text}.1.part");
-    let what = Upload { path: &text, part: &part, size: 64 << 20, sha256: &sha256 };
+    let what = Upload {
+        path: &text,
+        part: &part,
+        size: 64 << 20,
+        sha256: &sha256,
+    };
     let moved = AtomicU64::new(0);
     let sent = sftp.upload(what, bytes.as_slice(), |more| {
         moved.fetch_add(more, SeqCst);
@@ -106,7 +144,9 @@ async fn sshd_killed_in_the_middle_leaves_no_file_under_its_name() {
 
     let session = open(&server).await;
     let sftp = session.sftp().await.expect("SFTP");
-    send(&sftp, &path, "2", &bytes).await.expect("the next attempt");
+    send(&sftp, &path, "2", &bytes)
+        .await
+        .expect("the next attempt");
     assert!(is(&path, &bytes));
 }
 
@@ -114,10 +154,15 @@ async fn sshd_killed_in_the_middle_leaves_no_file_under_its_name() {
 async fn two_workers_that_send_one_file_end_with_that_file() {
     let server = started!(sshd(""));
     let (one, other) = (open(&server).await, open(&server).await);
-    let (one, other) = (one.sftp().await.expect("SFTP"), other.sftp().await.expect("SFTP"));
+    let (one, other) = (
+        one.sftp().await.expect("SFTP"),
+        other.sftp().await.expect("SFTP"),
+    );
     let (path, bytes) = (server.folder().join("both"), body(6, 9 << 20));
-    let (first, second) =
-        tokio::join!(send(&one, &path, "1", &bytes), send(&other, &path, "2", &bytes));
+    let (first, second) = tokio::join!(
+        send(&one, &path, "1", &bytes),
+        send(&other, &path, "2", &bytes)
+    );
     first.and(second).expect("both are content");
     assert!(is(&path, &bytes));
     let names = fs::read_dir(server.folder()).expect("a folder").flatten();
@@ -137,7 +182,12 @@ async fn a_file_that_cannot_be_written_or_is_damaged_here_ends_alone() {
     let path = server.folder().join("damaged");
     let (text, bytes) = (path.display().to_string(), body(7, 300_000));
     let part = format!("{text}.1.part");
-    let what = Upload { path: &text, part: &part, size: 300_000, sha256: &"0".repeat(64) };
+    let what = Upload {
+        path: &text,
+        part: &part,
+        size: 300_000,
+        sha256: &"0".repeat(64),
+    };
     let damaged = error(sftp.upload(what, bytes.as_slice(), |_| {}).await);
     assert!(!damaged.breaks());
     assert_eq!(told(damaged).0, "PayloadDamaged");
@@ -145,6 +195,8 @@ async fn a_file_that_cannot_be_written_or_is_damaged_here_ends_alone() {
     assert_eq!(told(short).0, "PayloadDamaged");
     assert!(!path.exists() && !Path::new(&part).exists());
     let other = server.folder().join("other");
-    send(&sftp, &other, "1", &bytes).await.expect("the session goes on");
+    send(&sftp, &other, "1", &bytes)
+        .await
+        .expect("the session goes on");
     assert!(is(&other, &bytes));
 }

@@ -11,8 +11,10 @@ use serde_json::{Value, json};
 /// A world a hundred times faster than life, whose hosts need nobody.
 pub(crate) async fn world(machines: u32, faults: &[&str]) -> World {
     let faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
-    let config =
-        WorldConfig { faults, ..WorldConfig::on_loopback(machines, Pace::times_faster(100.0)) };
+    let config = WorldConfig {
+        faults,
+        ..WorldConfig::on_loopback(machines, Pace::times_faster(100.0))
+    };
     let made = World::start_with(config, |context, api| BareCloud::new(api, context.pace)).await;
     made.expect("a world")
 }
@@ -26,16 +28,25 @@ pub(crate) fn windows(world: &World) -> Vec<Value> {
 
 /// Patches an object as the administrator; its status too.
 pub(crate) fn patch(world: &World, kind: &'static Kind, key: &Key, patch: Value) {
-    let part = if patch.get("status").is_some() { Part::Status } else { Part::Main };
+    let part = if patch.get("status").is_some() {
+        Part::Status
+    } else {
+        Part::Main
+    };
     let (user, options) = (User::admin(), WriteOptions::default());
-    let patched = world.api.patch(&user, kind, key, part, (PatchKind::Merge, &patch), &options);
+    let patched = world
+        .api
+        .patch(&user, kind, key, part, (PatchKind::Merge, &patch), &options);
     patched.expect("it is patched");
 }
 
 /// Scales the Windows set.
 pub(crate) fn scale(world: &World, replicas: u32) {
     let sets = world.all(&kinds::MACHINE_SET);
-    let set = sets.iter().find(|s| s.value.name().contains("windows")).expect("a Windows set");
+    let set = sets
+        .iter()
+        .find(|s| s.value.name().contains("windows"))
+        .expect("a Windows set");
     patch(
         world,
         &kinds::MACHINE_SET,
@@ -49,9 +60,17 @@ pub(crate) fn csr(world: &World, name: &str, node: &str) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
-    params.distinguished_name.push(rcgen::DnType::CommonName, format!("system:node:{node}"));
-    let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+    params
+        .distinguished_name
+        .push(rcgen::DnType::OrganizationName, "system:nodes");
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, format!("system:node:{node}"));
+    let pem = params
+        .serialize_request(&key)
+        .expect("a request")
+        .pem()
+        .expect("PEM");
     let made = world.create(json!({
         "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
         "metadata": {"name": name},

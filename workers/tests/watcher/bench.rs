@@ -40,22 +40,33 @@ pub(crate) struct Known {
 impl Known {
     /// UIDs of the machines that have a run.
     pub(crate) fn machines(&self) -> Vec<String> {
-        let runs = self.runs.iter().filter(|(run, _)| run.starts_with("machine/"));
+        let runs = self
+            .runs
+            .iter()
+            .filter(|(run, _)| run.starts_with("machine/"));
         let open = runs.filter(|(run, about)| {
             let uid = run.trim_start_matches("machine/");
-            about.iter().any(|(o, (_, fact))| o.kind == "Machine" && o.uid == uid && fact.is_some())
+            about
+                .iter()
+                .any(|(o, (_, fact))| o.kind == "Machine" && o.uid == uid && fact.is_some())
         });
-        open.map(|(run, _)| run.trim_start_matches("machine/").to_owned()).collect()
+        open.map(|(run, _)| run.trim_start_matches("machine/").to_owned())
+            .collect()
     }
 
     /// What a run knows now.
     pub(crate) fn facts(&self, run: &str) -> BTreeMap<ObjectRef, Fact> {
         let about = self.runs.get(run).cloned().unwrap_or_default();
-        about.into_iter().filter_map(|(object, (_, fact))| Some((object, fact?))).collect()
+        about
+            .into_iter()
+            .filter_map(|(object, (_, fact))| Some((object, fact?)))
+            .collect()
     }
 
     fn take(&mut self, letter: FactLetter) {
-        let Inbound::Observed(seen) = letter.body else { panic!("the watcher only observes") };
+        let Inbound::Observed(seen) = letter.body else {
+            panic!("the watcher only observes")
+        };
         let run = letter.run.as_str().to_owned();
         self.letters.push((run.clone(), seen.clone()));
         let begins = seen.may_start && seen.fact.is_some();
@@ -63,7 +74,9 @@ impl Known {
             return;
         }
         let about = self.runs.entry(run).or_default();
-        let stands = about.get(&seen.object).is_some_and(|(version, _)| *version > seen.version);
+        let stands = about
+            .get(&seen.object)
+            .is_some_and(|(version, _)| *version > seen.version);
         if !stands {
             about.insert(seen.object, (seen.version, seen.fact));
         }
@@ -83,7 +96,11 @@ impl Facts for Recorder {
         self.0.send_modify(|known| known.epoch += 1);
         let known = self.0.borrow();
         let (incarnation, epoch) = (Incarnation(7), Epoch(known.epoch));
-        Ok(Beginning { incarnation, epoch, live: known.machines() })
+        Ok(Beginning {
+            incarnation,
+            epoch,
+            live: known.machines(),
+        })
     }
 
     async fn publish(&self, letters: Vec<FactLetter>) -> Result<(), PortError> {
@@ -95,7 +112,11 @@ impl Facts for Recorder {
                 letters.into_iter().for_each(|letter| known.take(letter));
             }
         });
-        if failed { Err(PortError("it is away".into())) } else { Ok(()) }
+        if failed {
+            Err(PortError("it is away".into()))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -126,7 +147,13 @@ impl Installed for Pool {
             return Err(format!("there is no payload {other}"));
         }
         let version = format!("{profile}-{newest}");
-        Ok(BTreeMap::from([("*".to_owned(), Desired { version, payload: newest })]))
+        Ok(BTreeMap::from([(
+            "*".to_owned(),
+            Desired {
+                version,
+                payload: newest,
+            },
+        )]))
     }
 
     fn changed(&self) -> watch::Receiver<u64> {
@@ -138,7 +165,9 @@ impl Installed for Pool {
 pub(crate) async fn client(world: &World) -> Client {
     let parsed = Kubeconfig::from_yaml(&world.kubeconfig().to_string()).expect("a kubeconfig");
     let options = KubeConfigOptions::default();
-    let mut config = Config::from_custom_kubeconfig(parsed, &options).await.expect("a config");
+    let mut config = Config::from_custom_kubeconfig(parsed, &options)
+        .await
+        .expect("a config");
     config.default_retry = false;
     Client::try_from(config).expect("a client")
 }
@@ -156,8 +185,17 @@ pub(crate) struct Bench {
 impl Bench {
     /// A watcher with a repeat every six seconds.
     pub(crate) async fn start(world: &World, pool: Arc<Pool>) -> Self {
-        let options = Options { repeat: Duration::from_secs(6), ..Options::default() };
-        Self::with(world, pool, options, Arc::new(Recorder(watch::Sender::default()))).await
+        let options = Options {
+            repeat: Duration::from_secs(6),
+            ..Options::default()
+        };
+        Self::with(
+            world,
+            pool,
+            options,
+            Arc::new(Recorder(watch::Sender::default())),
+        )
+        .await
     }
 
     /// A watcher as wished, on a record that may be shared.
@@ -171,7 +209,12 @@ impl Bench {
         let (sender, status) = watch::channel(Status::default());
         let work = watcher::run(client, known.clone(), pool, options, sender, stop.clone());
         let task = tokio::spawn(async move { work.await.expect("the options are good") });
-        Self { known, status, stop, task }
+        Self {
+            known,
+            status,
+            stop,
+            task,
+        }
     }
 
     /// Waits until what is known answers, for at most half a minute.
@@ -186,8 +229,14 @@ impl Bench {
             answer = look(known);
             answer.is_some()
         });
-        let waited = tokio::time::timeout(Duration::from_secs(30), wait).await.map(|r| r.is_ok());
-        assert!(waited == Ok(true), "never: {what}; status {:?}", self.status.borrow());
+        let waited = tokio::time::timeout(Duration::from_secs(30), wait)
+            .await
+            .map(|r| r.is_ok());
+        assert!(
+            waited == Ok(true),
+            "never: {what}; status {:?}",
+            self.status.borrow()
+        );
         answer.expect(what)
     }
 
@@ -195,7 +244,10 @@ impl Bench {
     pub(crate) async fn until_status(&self, what: &str, so: impl FnMut(&Status) -> bool) -> Status {
         let mut status = self.status.clone();
         let waited = tokio::time::timeout(Duration::from_secs(30), status.wait_for(so)).await;
-        waited.unwrap_or_else(|_| panic!("never: {what}")).expect("it goes on").clone()
+        waited
+            .unwrap_or_else(|_| panic!("never: {what}"))
+            .expect("it goes on")
+            .clone()
     }
 
     /// Ends it as SIGKILL would.

@@ -23,33 +23,75 @@ impl Draft<'_> {
         match (self.s.phase.clone(), outcome) {
             (_, Outcome::CsrApproved { csr }) => self.csr_answered(&csr, None),
             (_, Outcome::CsrRefused { csr, why }) => self.csr_answered(&csr, Some(why)),
-            (phase, Outcome::Probed { facts, host_key, node_name }) => {
+            (
+                phase,
+                Outcome::Probed {
+                    facts,
+                    host_key,
+                    node_name,
+                },
+            ) => {
                 self.read(facts, host_key);
                 self.s.host.node_name = Some(node_name);
                 self.probed(phase);
             }
-            (Phase::ConvergingHost { rebooted }, Outcome::Converged { reboot, boot_id, .. }) => {
+            (
+                Phase::ConvergingHost { rebooted },
+                Outcome::Converged {
+                    reboot, boot_id, ..
+                },
+            ) => {
                 self.host_converged(rebooted, reboot, boot_id);
             }
             (Phase::Rebooting { boot_id, .. }, Outcome::RebootAsked) => {
-                self.enter(Phase::Rebooting { boot_id, asked: true });
+                self.enter(Phase::Rebooting {
+                    boot_id,
+                    asked: true,
+                });
             }
             (Phase::ConvergingNode, Outcome::Converged { .. }) => self.enter(Phase::ReadyWait),
             (Phase::Applying { section }, Outcome::Converged { .. }) => match section {
-                Section::Host => self.enter(Phase::Applying { section: Section::Node }),
+                Section::Host => self.enter(Phase::Applying {
+                    section: Section::Node,
+                }),
                 Section::Node => self.enter(Phase::Marking),
             },
             (Phase::Marking, Outcome::NodeMarked) => self.marked(),
-            (phase, Outcome::Planned { class, differs, facts, host_key, generation, pods, .. }) => {
+            (
+                phase,
+                Outcome::Planned {
+                    class,
+                    differs,
+                    facts,
+                    host_key,
+                    generation,
+                    pods,
+                    ..
+                },
+            ) => {
                 self.read(facts, host_key);
                 self.s.host.generation = generation;
-                self.planned(&phase, Found { class, differs, pods });
+                self.planned(
+                    &phase,
+                    Found {
+                        class,
+                        differs,
+                        pods,
+                    },
+                );
             }
             (Phase::Opening(change), Outcome::FenceOpened { .. }) => self.opened(change),
             (Phase::Opening(_) | Phase::Evicting(..), Outcome::FenceRefused { why }) => {
                 self.not_opened(why);
             }
-            (Phase::Evicting(change, drain), Outcome::Evicted { evicted, left, blockers }) => {
+            (
+                Phase::Evicting(change, drain),
+                Outcome::Evicted {
+                    evicted,
+                    left,
+                    blockers,
+                },
+            ) => {
                 self.evicted(change, drain, evicted, left, blockers);
             }
             (Phase::Evicting(..) | Phase::Deleting, Outcome::FenceClosedMeanwhile) => {
@@ -88,7 +130,12 @@ impl Draft<'_> {
     }
 
     fn csr_answered(&mut self, name: &str, refused: Option<String>) {
-        let Some((uid, csr)) = self.s.csrs.iter_mut().find(|(_, csr)| csr.fact.name == name) else {
+        let Some((uid, csr)) = self
+            .s
+            .csrs
+            .iter_mut()
+            .find(|(_, csr)| csr.fact.name == name)
+        else {
             return;
         };
         match refused {
@@ -107,7 +154,12 @@ impl Draft<'_> {
     // Provisioned and Reachable.
 
     fn probed(&mut self, phase: Phase) {
-        let skew = self.s.host.facts.as_ref().map_or(0, |facts| facts.clock_skew_ms);
+        let skew = self
+            .s
+            .host
+            .facts
+            .as_ref()
+            .map_or(0, |facts| facts.clock_skew_ms);
         let skewed = skew.unsigned_abs() > policy::CLOCK_SKEW_MAX;
         match phase {
             Phase::Probing | Phase::KeyWait { .. } if skewed => {
@@ -130,7 +182,12 @@ impl Draft<'_> {
     }
 
     fn looked_for_boot(&mut self, before: &str) {
-        let same = self.s.host.facts.as_ref().is_some_and(|facts| facts.boot_id == before);
+        let same = self
+            .s
+            .host
+            .facts
+            .as_ref()
+            .is_some_and(|facts| facts.boot_id == before);
         if same {
             self.timer(Timer::Again, policy::REBOOT_LOOK);
         } else {
@@ -140,7 +197,10 @@ impl Draft<'_> {
 
     fn host_converged(&mut self, rebooted: bool, reboot: bool, boot_id: String) {
         match (reboot, rebooted) {
-            (true, false) => self.enter(Phase::Rebooting { boot_id, asked: false }),
+            (true, false) => self.enter(Phase::Rebooting {
+                boot_id,
+                asked: false,
+            }),
             (true, true) => {
                 let message = "the host asks for a second reboot; one is all a profile may need";
                 self.lasting("RebootLoop", message);
@@ -192,7 +252,12 @@ impl Draft<'_> {
             self.s.served = false;
             return self.enter(Phase::ConvergingHost { rebooted: false });
         }
-        let installed = self.s.host.facts.as_ref().and_then(|facts| facts.installed.clone());
+        let installed = self
+            .s
+            .host
+            .facts
+            .as_ref()
+            .and_then(|facts| facts.installed.clone());
         let carried = self.s.node.as_ref().and_then(|node| node.version.clone());
         self.s.version = carried.or(installed);
         self.s.served = true;
@@ -213,16 +278,21 @@ impl Draft<'_> {
                 self.enter(Phase::Serving);
             }
             Some(_) if self.s.halt.is_some() => self.enter(Phase::Serving),
-            Some(ChangeClass::Live) if self.s.barred().is_none() => {
-                self.enter(Phase::Applying { section: Section::Host })
-            }
+            Some(ChangeClass::Live) if self.s.barred().is_none() => self.enter(Phase::Applying {
+                section: Section::Host,
+            }),
             // A host with a new address is no change of the pool's: its services are told, nobody else is touched.
             Some(ChangeClass::Restart) if self.s.moved && !self.s.differs() => {
-                self.enter(Phase::Applying { section: Section::Host });
+                self.enter(Phase::Applying {
+                    section: Section::Host,
+                });
             }
             Some(class) => {
                 let how = self.s.how(class);
-                self.want(Change { how, differs: found.differs });
+                self.want(Change {
+                    how,
+                    differs: found.differs,
+                });
             }
         }
     }
@@ -235,7 +305,11 @@ impl Draft<'_> {
     // With the lease.
 
     fn opened(&mut self, change: Change) {
-        let skip = self.s.machine.as_ref().is_some_and(|machine| machine.exclude_drain);
+        let skip = self
+            .s
+            .machine
+            .as_ref()
+            .is_some_and(|machine| machine.exclude_drain);
         if change.how == How::Restart {
             return self.enter(Phase::ConvergingHost { rebooted: false });
         }
@@ -281,7 +355,15 @@ impl Draft<'_> {
             return self.drained(change.how);
         }
         let evicted = drain.evicted.saturating_add(evicted);
-        self.s.phase = Phase::Evicting(change, Drain { evicted, left, blockers, ..drain });
+        self.s.phase = Phase::Evicting(
+            change,
+            Drain {
+                evicted,
+                left,
+                blockers,
+                ..drain
+            },
+        );
         self.timer(Timer::Again, policy::EVICT_AGAIN);
     }
 
@@ -335,7 +417,10 @@ impl Draft<'_> {
     /// A host that has a Node and does not answer is Joined at an unknown version, and says so.
     fn adopted_unseen(&mut self, failure: Failure) {
         self.s.version = self.s.node.as_ref().and_then(|node| node.version.clone());
-        self.s.note = Some(format!("adopted unseen: {}: {}", failure.code, failure.message));
+        self.s.note = Some(format!(
+            "adopted unseen: {}: {}",
+            failure.code, failure.message
+        ));
         self.end_episode("adopted unseen");
         self.s.served = true;
         self.enter_quietly();
@@ -349,12 +434,24 @@ impl Draft<'_> {
 
     /// A host that cannot be compared can still be replaced, which needs no word from it.
     fn not_compared(&mut self, failure: Failure) {
-        self.s.note = Some(format!("not compared: {}: {}", failure.code, failure.message));
-        let recreate = self.s.pool.as_ref().is_some_and(|pool| pool.strategy == Strategy::Recreate);
+        self.s.note = Some(format!(
+            "not compared: {}: {}",
+            failure.code, failure.message
+        ));
+        let recreate = self
+            .s
+            .pool
+            .as_ref()
+            .is_some_and(|pool| pool.strategy == Strategy::Recreate);
         if self.s.differs() && (recreate || self.s.wish == Some(Wish::Recreate)) {
-            let differs =
-                vec![format!("the version, and the host does not answer: {}", failure.code)];
-            self.want(Change { how: How::Recreate, differs });
+            let differs = vec![format!(
+                "the version, and the host does not answer: {}",
+                failure.code
+            )];
+            self.want(Change {
+                how: How::Recreate,
+                differs,
+            });
         } else {
             self.enter_quietly();
         }

@@ -23,7 +23,11 @@ pub(super) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     pub(super) fn new(now: Now<'a>, s: State) -> Self {
-        Self { now, s, commands: Vec::new() }
+        Self {
+            now,
+            s,
+            commands: Vec::new(),
+        }
     }
 
     /// The decision. The rollout is told what changed for it, once.
@@ -35,7 +39,10 @@ impl<'a> Draft<'a> {
             self.tell_rollout(rollout::Signal::Member(report.clone()));
             self.s.told = Some(report);
         }
-        Decision { state: self.s, commands: self.commands }
+        Decision {
+            state: self.s,
+            commands: self.commands,
+        }
     }
 
     fn push(&mut self, command: Command<Machine>) {
@@ -47,7 +54,11 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn tell_rollout(&mut self, signal: rollout::Signal) {
-        let pool = self.s.pool.as_ref().map_or(DEFAULT_POOL, |pool| pool.pool.as_str());
+        let pool = self
+            .s
+            .pool
+            .as_ref()
+            .map_or(DEFAULT_POOL, |pool| pool.pool.as_str());
         // A pool's name is a Kubernetes name: short enough for a run id.
         if let Ok(to) = rollout_run(pool) {
             self.push(Command::Signal(to, Signal::Rollout(signal)));
@@ -126,7 +137,10 @@ impl<'a> Draft<'a> {
             return phase;
         }
         let how = self.s.how(machine::ChangeClass::Restart);
-        Phase::LeaseWait(Change { how, differs: vec!["a step that was begun before".into()] })
+        Phase::LeaseWait(Change {
+            how,
+            differs: vec!["a step that was begun before".into()],
+        })
     }
 
     fn begin_phase(&mut self) {
@@ -201,7 +215,11 @@ impl<'a> Draft<'a> {
             self.timer(Timer::Again, policy::REBOOT_LOOK);
         } else {
             let (host, generation) = (self.host(), self.s.host.generation);
-            self.run(Task::Reboot { host, boot_id, generation });
+            self.run(Task::Reboot {
+                host,
+                boot_id,
+                generation,
+            });
         }
     }
 
@@ -259,7 +277,10 @@ impl<'a> Draft<'a> {
         }
         if self.s.wish.is_some() {
             let how = self.s.how(machine::ChangeClass::Drain);
-            self.want(Change { how, differs: vec!["a person asked for it".into()] });
+            self.want(Change {
+                how,
+                differs: vec!["a person asked for it".into()],
+            });
         } else if self.s.differs() {
             self.enter(Phase::Checking);
         }
@@ -267,7 +288,11 @@ impl<'a> Draft<'a> {
 
     /// Asks for a change through the lease, once nothing stands against it.
     pub(super) fn want(&mut self, change: Change) {
-        let owned = self.s.machine.as_ref().is_some_and(|machine| machine.owner.is_some());
+        let owned = self
+            .s
+            .machine
+            .as_ref()
+            .is_some_and(|machine| machine.owner.is_some());
         if change.how == How::Recreate && !owned {
             self.enter(Phase::OwnerWait(change));
         } else if self.s.needs_approval() {
@@ -298,7 +323,11 @@ impl<'a> Draft<'a> {
             let deleted = self.s.machine.as_ref().and_then(|machine| machine.deleted);
             self.s.lease = Lease::None;
             self.s.closed = self.s.closed.max(token);
-            self.tell_rollout(rollout::Signal::Release { token, replaced, deleted });
+            self.tell_rollout(rollout::Signal::Release {
+                token,
+                replaced,
+                deleted,
+            });
             if self.s.halt == Some(Halt::Ignored) {
                 self.leave_rollout(false, true);
             }
@@ -308,12 +337,22 @@ impl<'a> Draft<'a> {
     // Tasks.
 
     fn host(&self) -> HostRef {
-        let platform = self.s.machine.as_ref().map(|m| m.platform.clone()).unwrap_or_default();
+        let platform = self
+            .s
+            .machine
+            .as_ref()
+            .map(|m| m.platform.clone())
+            .unwrap_or_default();
         HostRef {
             machine: self.s.machine_ref(),
             address: self.s.address().unwrap_or_default().to_owned(),
             // field.md §1.7: Azure's images know `capi`, all others `Administrator`.
-            user: if platform == "Azure" { "capi" } else { "Administrator" }.to_owned(),
+            user: if platform == "Azure" {
+                "capi"
+            } else {
+                "Administrator"
+            }
+            .to_owned(),
             pin: self.s.host.pin.clone(),
             platform,
         }
@@ -330,7 +369,11 @@ impl<'a> Draft<'a> {
     pub(super) fn probe(&mut self) {
         let task = Task::Probe { host: self.host() };
         let adopting = self.s.served && self.s.phase == Phase::Probing;
-        let policy = if adopting { policy::ADOPTION_PROBE } else { policy::of(&task) };
+        let policy = if adopting {
+            policy::ADOPTION_PROBE
+        } else {
+            policy::of(&task)
+        };
         self.run_with(task, policy);
     }
 
@@ -341,7 +384,13 @@ impl<'a> Draft<'a> {
             None => self.enter(Phase::Serving),
             Some(desired) => {
                 let node_name = self.node();
-                self.run(Task::Plan { host, desired, node_name, adopt, generation });
+                self.run(Task::Plan {
+                    host,
+                    desired,
+                    node_name,
+                    adopt,
+                    generation,
+                });
             }
         }
     }
@@ -357,7 +406,10 @@ impl<'a> Draft<'a> {
     }
 
     fn tear_down(&mut self) {
-        self.run(Task::TearDown { host: self.host(), generation: self.s.host.generation });
+        self.run(Task::TearDown {
+            host: self.host(),
+            generation: self.s.host.generation,
+        });
     }
 
     fn mark(&mut self) {
@@ -387,7 +439,12 @@ impl<'a> Draft<'a> {
     pub(super) fn evict(&mut self, force: bool) {
         if let Some(node) = self.node() {
             let (machine, token) = (self.s.machine_ref(), self.token());
-            self.run(Task::Evict { machine, node, token, force });
+            self.run(Task::Evict {
+                machine,
+                node,
+                token,
+                force,
+            });
         }
     }
 
@@ -398,13 +455,23 @@ impl<'a> Draft<'a> {
 
     fn close(&mut self) {
         let (machine, token) = (self.s.machine_ref(), self.token());
-        self.run(Task::CloseFence { machine, node: self.node(), token });
+        self.run(Task::CloseFence {
+            machine,
+            node: self.node(),
+            token,
+        });
     }
 
     /// Has every pending CSR looked at that is ours to approve now: none of a machine that is leaving or halted.
     pub(super) fn approve_csrs(&mut self) {
-        let deleting = self.s.machine.as_ref().is_some_and(|machine| machine.deleting);
-        let Some(expect) = self.expectation() else { return };
+        let deleting = self
+            .s
+            .machine
+            .as_ref()
+            .is_some_and(|machine| machine.deleting);
+        let Some(expect) = self.expectation() else {
+            return;
+        };
         if deleting || self.s.phase.leaving() || self.halted() {
             return;
         }
@@ -412,7 +479,10 @@ impl<'a> Draft<'a> {
         for csr in self.s.csrs.values_mut() {
             if csr.fact.pending && !csr.asked && csr.refused.is_none() {
                 csr.asked = true;
-                tasks.push(Task::ApproveCsr { csr: csr.fact.name.clone(), expect: expect.clone() });
+                tasks.push(Task::ApproveCsr {
+                    csr: csr.fact.name.clone(),
+                    expect: expect.clone(),
+                });
             }
         }
         for task in tasks {
@@ -422,7 +492,12 @@ impl<'a> Draft<'a> {
 
     fn expectation(&self) -> Option<CsrExpectation> {
         let machine = self.s.machine.as_ref()?;
-        let node_name = self.s.host.node_name.clone().or_else(|| self.s.node_name())?;
+        let node_name = self
+            .s
+            .host
+            .node_name
+            .clone()
+            .or_else(|| self.s.node_name())?;
         let mut sans = machine.addresses.clone();
         sans.extend(machine.names.iter().cloned());
         sans.push(node_name.clone());
@@ -432,7 +507,12 @@ impl<'a> Draft<'a> {
             node_name,
             sans,
             machine_created: machine.created,
-            node_uid: self.s.node.as_ref().filter(|_| !anew).map(|node| node.uid.clone()),
+            node_uid: self
+                .s
+                .node
+                .as_ref()
+                .filter(|_| !anew)
+                .map(|node| node.uid.clone()),
             provider_id: machine.provider_id.clone(),
         })
     }

@@ -36,8 +36,11 @@ impl Draft<'_> {
             self.s.served = true;
             self.begin_episode("adoption");
         }
-        let (deleting, ignored) =
-            self.s.machine.as_ref().map_or((false, false), |m| (m.deleting, m.ignored));
+        let (deleting, ignored) = self
+            .s
+            .machine
+            .as_ref()
+            .map_or((false, false), |m| (m.deleting, m.ignored));
         let moved = before.as_ref().and_then(|m| m.addresses.first())
             != self.s.machine.as_ref().and_then(|m| m.addresses.first());
         if deleting {
@@ -48,11 +51,18 @@ impl Draft<'_> {
             self.address_changed();
         }
         self.certificates_may_fit_now(before.as_ref());
-        let failed = self.s.machine.as_ref().is_some_and(|m| m.phase.as_deref() == Some("Failed"));
+        let failed = self
+            .s
+            .machine
+            .as_ref()
+            .is_some_and(|m| m.phase.as_deref() == Some("Failed"));
         match self.s.phase.clone() {
             Phase::Address if failed => {
                 let error = self.s.machine.as_ref().and_then(|m| m.error.clone());
-                self.lasting("MachineFailed", error.unwrap_or_else(|| "no reason given".into()));
+                self.lasting(
+                    "MachineFailed",
+                    error.unwrap_or_else(|| "no reason given".into()),
+                );
             }
             Phase::OwnerWait(change) => self.want(change),
             _ => {}
@@ -150,7 +160,9 @@ impl Draft<'_> {
         }
         let machine = self.s.machine.as_ref();
         self.tell_rollout(rollout::Signal::Left {
-            owner: machine.and_then(|m| m.owner.as_ref()).map(|owner| owner.uid.clone()),
+            owner: machine
+                .and_then(|m| m.owner.as_ref())
+                .map(|owner| owner.uid.clone()),
             gap,
             stays,
             token: self.s.lease.token(),
@@ -164,12 +176,17 @@ impl Draft<'_> {
             && ours != theirs
         {
             // An old Node of the same name (field.md §5, 40).
-            self.s.note = Some(format!("the Node {} belongs to {theirs}, not {ours}", node.name));
+            self.s.note = Some(format!(
+                "the Node {} belongs to {theirs}, not {ours}",
+                node.name
+            ));
             return;
         }
         let (ready, cordoned, boot) = (node.ready, node.cordoned, node.boot_id.clone());
         let before = self.s.node.replace(node);
-        let rebooted = before.as_ref().is_some_and(|n| !n.boot_id.is_empty() && n.boot_id != boot);
+        let rebooted = before
+            .as_ref()
+            .is_some_and(|n| !n.boot_id.is_empty() && n.boot_id != boot);
         match self.s.phase.clone() {
             Phase::NodeWait => self.enter(Phase::ConvergingNode),
             Phase::ReadyWait if ready => self.enter(Phase::Soaking),
@@ -209,7 +226,11 @@ impl Draft<'_> {
         if self.s.csrs.len() >= CSRS_MAX && !self.s.csrs.contains_key(uid) {
             return;
         }
-        let new = Csr { fact: csr.clone(), asked: false, refused: None };
+        let new = Csr {
+            fact: csr.clone(),
+            asked: false,
+            refused: None,
+        };
         self.s.csrs.entry(uid.to_owned()).or_insert(new).fact = csr;
         self.approve_csrs();
     }

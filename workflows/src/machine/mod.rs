@@ -52,7 +52,10 @@ impl Workflow for Machine {
             Input::Finished { outcome, .. } => draft.finished(outcome),
             Input::Exhausted { task, failure } => draft.exhausted(&task, failure),
             Input::Fired(timer) => draft.fired(timer),
-            Input::Signalled { from, signal: Signal::Machine(signal) } => {
+            Input::Signalled {
+                from,
+                signal: Signal::Machine(signal),
+            } => {
                 draft.signalled(&from, signal);
             }
             // A rollout is never closed and a machine is told nothing that is a rollout's.
@@ -156,8 +159,15 @@ impl Draft<'_> {
     }
 
     fn drain_overdue(&mut self, change: Change, mut drain: Drain) {
-        let policy = self.s.pool.as_ref().map_or(AfterTimeout::Wait, |pool| pool.after_timeout);
-        let blocked = drain.blockers.first().map(|b| format!("{}: {}", b.pod, b.why));
+        let policy = self
+            .s
+            .pool
+            .as_ref()
+            .map_or(AfterTimeout::Wait, |pool| pool.after_timeout);
+        let blocked = drain
+            .blockers
+            .first()
+            .map(|b| format!("{}: {}", b.pod, b.why));
         let blocked = blocked.unwrap_or_else(|| format!("{} pods are left", drain.left));
         match policy {
             AfterTimeout::Wait => {

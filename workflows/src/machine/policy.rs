@@ -60,7 +60,11 @@ const CLOSE: RetryPolicy = RetryPolicy {
 };
 
 /// Approving a certificate: a kubelet asks again by itself.
-const CSR: RetryPolicy = RetryPolicy { attempts_max: 20, overall_ms_max: 15 * MINUTE, ..API };
+const CSR: RetryPolicy = RetryPolicy {
+    attempts_max: 20,
+    overall_ms_max: 15 * MINUTE,
+    ..API
+};
 
 /// The policy of a task.
 #[must_use]
@@ -80,8 +84,11 @@ pub fn of(task: &Task) -> RetryPolicy {
 }
 
 /// Looking at a host that has a Node already: it ought to answer.
-pub const ADOPTION_PROBE: RetryPolicy =
-    RetryPolicy { attempts_max: 20, overall_ms_max: 5 * MINUTE, ..PROBE };
+pub const ADOPTION_PROBE: RetryPolicy = RetryPolicy {
+    attempts_max: 20,
+    overall_ms_max: 5 * MINUTE,
+    ..PROBE
+};
 
 /// Between two passes of evictions.
 pub const EVICT_AGAIN: u64 = 5 * SECOND;

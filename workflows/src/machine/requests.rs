@@ -112,7 +112,10 @@ impl Draft<'_> {
         let undoable = match &self.s.phase {
             Phase::Opening(_) | Phase::Evicting(..) | Phase::Drained => true,
             Phase::Failed { from, .. } => {
-                matches!(**from, Phase::Opening(_) | Phase::Evicting(..) | Phase::Deleting)
+                matches!(
+                    **from,
+                    Phase::Opening(_) | Phase::Evicting(..) | Phase::Deleting
+                )
             }
             _ => false,
         };

@@ -103,7 +103,11 @@ impl Lease {
     /// The token, when held.
     #[must_use]
     pub fn token(self) -> Option<LeaseToken> {
-        if let Self::Held { token, .. } = self { Some(token) } else { None }
+        if let Self::Held { token, .. } = self {
+            Some(token)
+        } else {
+            None
+        }
     }
 }
 
@@ -381,7 +385,10 @@ impl State {
     /// The Machine that tasks are about. Empty before the first fact, when no task is asked.
     #[must_use]
     pub fn machine_ref(&self) -> MachineRef {
-        self.machine.as_ref().map(|machine| machine.machine.clone()).unwrap_or_default()
+        self.machine
+            .as_ref()
+            .map(|machine| machine.machine.clone())
+            .unwrap_or_default()
     }
 
     /// Its first InternalIP.
@@ -393,14 +400,19 @@ impl State {
     /// What the machine should be; `None` while its pool or its Windows build is unknown.
     #[must_use]
     pub fn desired(&self) -> Option<&Desired> {
-        let build = self.host.facts.as_ref().map_or("", |facts| facts.os_build.as_str());
+        let build = self
+            .host
+            .facts
+            .as_ref()
+            .map_or("", |facts| facts.os_build.as_str());
         self.pool.as_ref()?.desired_for(build)
     }
 
     /// Whether its node carries another version than it should.
     #[must_use]
     pub fn differs(&self) -> bool {
-        self.desired().is_some_and(|desired| Some(&desired.version) != self.version.as_ref())
+        self.desired()
+            .is_some_and(|desired| Some(&desired.version) != self.version.as_ref())
     }
 
     /// Why what it should become is not allowed now: a payload comes along its edges only, and its kubelet has to fit
@@ -414,7 +426,11 @@ impl State {
         }
         let from = payload_of(self.version.as_deref()?)?;
         let fresh = !self.served || self.wish == Some(Wish::Recreate);
-        if fresh { None } else { terms.bars(&desired.payload, from) }
+        if fresh {
+            None
+        } else {
+            terms.bars(&desired.payload, from)
+        }
     }
 
     /// Whether a change that it needs is barred. A drain changes nothing on it, and nor does what it carries already.
@@ -427,14 +443,20 @@ impl State {
     /// The name of its Node, if it has one.
     #[must_use]
     pub fn node_name(&self) -> Option<String> {
-        let named = self.machine.as_ref().and_then(|machine| machine.node.clone());
+        let named = self
+            .machine
+            .as_ref()
+            .and_then(|machine| machine.node.clone());
         self.node.as_ref().map(|node| node.name.clone()).or(named)
     }
 
     /// How a change of `class` is carried out, by the pool's strategy and a person's wish.
     #[must_use]
     pub fn how(&self, class: ChangeClass) -> How {
-        let in_place = self.pool.as_ref().is_some_and(|pool| pool.strategy == Strategy::InPlace);
+        let in_place = self
+            .pool
+            .as_ref()
+            .is_some_and(|pool| pool.strategy == Strategy::InPlace);
         match (self.wish, class) {
             (Some(Wish::Recreate), _) => How::Recreate,
             (Some(Wish::Drain), _) => How::Drain,
@@ -447,7 +469,10 @@ impl State {
     /// Whether a change waits for a person's approval.
     #[must_use]
     pub fn needs_approval(&self) -> bool {
-        let manual = self.pool.as_ref().is_some_and(|pool| pool.approval == Approval::Manual);
+        let manual = self
+            .pool
+            .as_ref()
+            .is_some_and(|pool| pool.approval == Approval::Manual);
         manual && !self.approved && self.wish.is_none()
     }
 
@@ -469,13 +494,17 @@ impl State {
     /// Whether its node serves: Ready and schedulable.
     #[must_use]
     pub fn node_serves(&self) -> bool {
-        self.node.as_ref().is_some_and(|node| node.ready && !node.cordoned)
+        self.node
+            .as_ref()
+            .is_some_and(|node| node.ready && !node.cordoned)
     }
 
     /// What its rollout has to know.
     #[must_use]
     pub fn report(&self) -> MemberReport {
-        let Some(machine) = &self.machine else { return MemberReport::default() };
+        let Some(machine) = &self.machine else {
+            return MemberReport::default();
+        };
         let failed = matches!(self.phase, Phase::Failed { .. });
         let stray = self.stray_token();
         let away = !self.node_serves() || failed || machine.deleting || stray.is_some();

@@ -71,10 +71,10 @@ impl State {
             desired_version: self.desired().map(|desired| desired.version.clone()),
             node: self.node_name(),
             address: self.address().map(str::to_owned),
-            pool: self
-                .pool
-                .as_ref()
-                .map_or_else(|| dormer_proto::pool::DEFAULT_POOL.to_owned(), |p| p.pool.clone()),
+            pool: self.pool.as_ref().map_or_else(
+                || dormer_proto::pool::DEFAULT_POOL.to_owned(),
+                |p| p.pool.clone(),
+            ),
             token: self.lease.token().map(|token| token.0),
             deleting: machine.is_some_and(|m| m.deleting),
             machine_phase: machine.and_then(|m| m.phase.clone()),
@@ -101,9 +101,12 @@ impl State {
 
     fn reason(&self) -> Option<String> {
         match &self.phase {
-            Phase::Failed { from, failure } => {
-                Some(format!("{} while {}: {}", failure.code, from.name(), failure.message))
-            }
+            Phase::Failed { from, failure } => Some(format!(
+                "{} while {}: {}",
+                failure.code,
+                from.name(),
+                failure.message
+            )),
             Phase::Evicting(_, drain) if !drain.blockers.is_empty() => {
                 let named = drain.blockers.iter().map(held);
                 Some(named.collect::<Vec<_>>().join("; "))
@@ -174,7 +177,11 @@ fn held(blocker: &Blocker) -> String {
 
 /// How many pods a drain waits for, and the first that stays with what holds it; [`View::reason`] names the others.
 fn leaving(drain: &Drain) -> String {
-    let pods = if drain.left == 1 { "1 pod".into() } else { format!("{} pods", drain.left) };
+    let pods = if drain.left == 1 {
+        "1 pod".into()
+    } else {
+        format!("{} pods", drain.left)
+    };
     match drain.blockers.split_first() {
         None => format!("{pods} to leave"),
         Some((first, [])) => format!("{pods} to leave: {}", held(first)),

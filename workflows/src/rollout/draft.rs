@@ -32,7 +32,12 @@ pub(super) struct Draft<'a> {
 impl<'a> Draft<'a> {
     pub(super) fn new(now: Now<'a>, s: State) -> Self {
         let was_busy = !s.slots.is_empty();
-        Self { now, s, commands: Vec::new(), was_busy }
+        Self {
+            now,
+            s,
+            commands: Vec::new(),
+            was_busy,
+        }
     }
 
     /// What follows from the state, whatever the input was.
@@ -44,7 +49,10 @@ impl<'a> Draft<'a> {
         self.ask_later();
         self.look_later();
         self.mark_episode();
-        Decision { state: self.s, commands: self.commands }
+        Decision {
+            state: self.s,
+            commands: self.commands,
+        }
     }
 
     /// An episode lasts from a first grant until nobody holds a slot.
@@ -91,14 +99,28 @@ impl<'a> Draft<'a> {
         if self.s.owners.len() >= OWNERS_MAX {
             return 0;
         }
-        let free = (1..=u16::MAX).find(|id| !self.s.owners.contains_key(id)).unwrap_or(0);
-        self.s.owners.insert(free, Owner { uid, ..Owner::default() });
+        let free = (1..=u16::MAX)
+            .find(|id| !self.s.owners.contains_key(id))
+            .unwrap_or(0);
+        self.s.owners.insert(
+            free,
+            Owner {
+                uid,
+                ..Owner::default()
+            },
+        );
         free
     }
 
     /// Forgets owners that are gone with all their Machines.
     fn forget_owners(&mut self) {
-        let State { owners, members, slots, gaps, .. } = &mut self.s;
+        let State {
+            owners,
+            members,
+            slots,
+            gaps,
+            ..
+        } = &mut self.s;
         let used = |id: u16| {
             members.values().any(|m| m.owner == id)
                 || slots.iter().any(|slot| slot.owner == id)
@@ -115,13 +137,17 @@ impl<'a> Draft<'a> {
         }
         let spare = |m: &Member| !m.is(Flag::Enrolled) && !m.is(Flag::Awaited);
         let spare = self.s.members.iter().find(|(_, m)| enrols && spare(m));
-        let Some(spare) = spare.map(|(uid, _)| uid.clone()) else { return false };
+        let Some(spare) = spare.map(|(uid, _)| uid.clone()) else {
+            return false;
+        };
         self.drop_member(&spare);
         true
     }
 
     fn drop_member(&mut self, uid: &Uid) {
-        let Some(member) = self.s.members.remove(uid) else { return };
+        let Some(member) = self.s.members.remove(uid) else {
+            return;
+        };
         if let Some(owner) = self.s.owners.get_mut(&member.owner)
             && member.is(Flag::Listed)
         {
@@ -138,7 +164,9 @@ impl<'a> Draft<'a> {
 
     /// Its run has closed: it is no member. While its Machine stays, its owner does not make another.
     pub(super) fn leave(&mut self, uid: &Uid, gone: bool) {
-        let Some(member) = self.s.members.get_mut(uid) else { return };
+        let Some(member) = self.s.members.get_mut(uid) else {
+            return;
+        };
         member.left(gone);
         let named = member.is(Flag::Listed) || (!member.leaves() && member.owner != 0);
         if !named {
@@ -176,7 +204,11 @@ impl<'a> Draft<'a> {
     /// Whom there is reason to ask: the awaited, members that their owner no longer names, and Machines that it names
     /// and that have not enrolled, for which a slot or gap might wait in vain.
     fn to_ask(&self, m: &Member) -> bool {
-        let named = self.s.owners.get(&m.owner).is_some_and(|owner| !owner.name.is_empty());
+        let named = self
+            .s
+            .owners
+            .get(&m.owner)
+            .is_some_and(|owner| !owner.name.is_empty());
         let reason = if m.is(Flag::Enrolled) {
             m.is(Flag::Awaited) || (named && !m.is(Flag::Listed))
         } else {
@@ -193,9 +225,19 @@ impl<'a> Draft<'a> {
     }
 
     fn ask(&mut self) {
-        let asking = self.s.members.values().filter(|m| m.is(Flag::Asking)).count();
+        let asking = self
+            .s
+            .members
+            .values()
+            .filter(|m| m.is(Flag::Asking))
+            .count();
         let room = ASKING_MAX.saturating_sub(asking);
-        let due = self.s.members.iter().filter(|(_, m)| self.to_ask(m)).take(room);
+        let due = self
+            .s
+            .members
+            .iter()
+            .filter(|(_, m)| self.to_ask(m))
+            .take(room);
         let due: Vec<_> = due.map(|(uid, _)| uid.clone()).collect();
         for uid in due {
             if let Some(member) = self.s.members.get_mut(&uid) {

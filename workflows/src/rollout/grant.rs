@@ -18,8 +18,10 @@ impl State {
     /// The queue, first to last.
     #[must_use]
     pub fn queue(&self) -> Vec<&Uid> {
-        let waiting =
-            self.members.iter().filter(|(uid, m)| m.waits() && self.slot_of(uid).is_none());
+        let waiting = self
+            .members
+            .iter()
+            .filter(|(uid, m)| m.waits() && self.slot_of(uid).is_none());
         let mut queue: Vec<(Rank, &Uid)> = waiting.map(|(uid, m)| (rank(m), uid)).collect();
         queue.sort();
         queue.into_iter().map(|(_, uid)| uid).collect()
@@ -28,12 +30,19 @@ impl State {
     /// Who is to blame if nothing goes on: failed holders, and candidates of a slot or gap of which all failed.
     #[must_use]
     pub fn failures(&self) -> Vec<&Uid> {
-        let holders = self.slots.iter().filter(|slot| !slot.vacant).map(|slot| &slot.uid);
+        let holders = self
+            .slots
+            .iter()
+            .filter(|slot| !slot.vacant)
+            .map(|slot| &slot.uid);
         let holders =
             holders.filter(|uid| self.members.get(uid).is_some_and(|m| m.is(Flag::Failed)));
         let mut failures: Vec<&Uid> = holders.collect();
         for vacancy in &self.vacancies() {
-            let uids: Vec<Uid> = self.candidates(vacancy).map(|(uid, _)| uid.clone()).collect();
+            let uids: Vec<Uid> = self
+                .candidates(vacancy)
+                .map(|(uid, _)| uid.clone())
+                .collect();
             let failed = |uid: &Uid| self.members.get(uid).is_some_and(|m| m.is(Flag::Failed));
             if uids.iter().all(failed) {
                 failures.extend(self.members.keys().filter(|uid| uids.contains(uid)));
@@ -46,13 +55,17 @@ impl State {
 
     /// Members that carry an open token of a time that we do not remember.
     pub(super) fn carriers(&self) -> impl Iterator<Item = (&Uid, &Member)> {
-        self.members.iter().filter(|(_, m)| m.is(Flag::Enrolled) && m.is(Flag::Open))
+        self.members
+            .iter()
+            .filter(|(_, m)| m.is(Flag::Enrolled) && m.is(Flag::Open))
     }
 
     /// Whether the change that a member needs is allowed. An upgrade that was begun is finished, whatever is wanted
     /// now.
     pub(super) fn may_go(&self, uid: &Uid) -> bool {
-        self.members.get(uid).is_none_or(|m| !m.is(Flag::Barred) || m.is(Flag::Open))
+        self.members
+            .get(uid)
+            .is_none_or(|m| !m.is(Flag::Barred) || m.is(Flag::Open))
     }
 
     /// The next grant, and whether it is over the limit.
@@ -72,7 +85,10 @@ impl State {
         if self.slots.iter().any(|slot| slot.first) {
             return None;
         }
-        let next = self.queue().into_iter().find(|uid| may(uid, &self.members[*uid]))?;
+        let next = self
+            .queue()
+            .into_iter()
+            .find(|uid| may(uid, &self.members[*uid]))?;
         Some((next.clone(), over))
     }
 }
@@ -85,7 +101,9 @@ impl Draft<'_> {
     /// Grants what may be granted.
     pub(super) fn grant(&mut self) {
         for _ in 0..GRANTS_MAX {
-            let Some((uid, marked)) = self.s.next_grant() else { return };
+            let Some((uid, marked)) = self.s.next_grant() else {
+                return;
+            };
             self.grant_to(&uid, marked);
         }
     }
@@ -93,11 +111,17 @@ impl Draft<'_> {
     fn grant_to(&mut self, uid: &Uid, marked: bool) {
         self.s.token = self.s.token.next();
         let token = self.s.token;
-        let Some(member) = self.s.members.get_mut(uid) else { return };
+        let Some(member) = self.s.members.get_mut(uid) else {
+            return;
+        };
         member.wants = 0;
         member.set(Flag::Marked, false);
         let (owner, first) = (member.owner, member.is(Flag::Open));
-        let slot = Slot { marked, first, ..self.slot(uid, token, owner) };
+        let slot = Slot {
+            marked,
+            first,
+            ..self.slot(uid, token, owner)
+        };
         self.s.slots.push(slot);
         self.tell(uid, machine::Signal::Granted { token, marked });
     }

@@ -28,10 +28,26 @@ impl Draft<'_> {
             (Signal::Member(report), Some(uid)) => self.enrol(uid, &report),
             (Signal::Request { report }, Some(uid)) => self.requested(uid, &report),
             (Signal::Withdraw, Some(uid)) => self.withdrawn(&uid),
-            (Signal::Release { token, replaced, deleted }, Some(uid)) => {
+            (
+                Signal::Release {
+                    token,
+                    replaced,
+                    deleted,
+                },
+                Some(uid),
+            ) => {
                 self.released(&uid, token, replaced, deleted);
             }
-            (Signal::Left { owner, gap, stays, token, deleted }, Some(uid)) => {
+            (
+                Signal::Left {
+                    owner,
+                    gap,
+                    stays,
+                    token,
+                    deleted,
+                },
+                Some(uid),
+            ) => {
                 // With the lease, too, it was deleted: a run that lives gives it back first.
                 let missing = owner.filter(|_| gap || token.is_some());
                 self.left(&uid, missing.as_deref(), stays, deleted);
@@ -46,7 +62,11 @@ impl Draft<'_> {
             Sender::Run(run) => (run.to_string(), String::new()),
             Sender::Person { who, why } => (who, why),
         };
-        self.s.pause = Some(Pause { who: short(who), why: short(why), at: self.now.at });
+        self.s.pause = Some(Pause {
+            who: short(who),
+            why: short(why),
+            at: self.now.at,
+        });
     }
 
     /// One step back: which payload is wanted is written into the pool's settings, from where everybody hears it.
@@ -65,14 +85,27 @@ impl Draft<'_> {
         if step == RollbackStep::Writing {
             let (pool, payload) = (self.now.run.key().to_owned(), to.clone());
             let (back_from, by) = (from.clone(), by.clone());
-            self.run(Task::SetPayload { pool, payload, back_from, by });
+            self.run(Task::SetPayload {
+                pool,
+                payload,
+                back_from,
+                by,
+            });
         }
-        self.s.rollback = Some(Rollback { from, to: short(to), by, at, step });
+        self.s.rollback = Some(Rollback {
+            from,
+            to: short(to),
+            by,
+            at,
+            step,
+        });
     }
 
     /// How the writing of a step back went.
     pub(super) fn payload_set(&mut self, task: &Task, failure: Option<Failure>) {
-        let Task::SetPayload { payload, .. } = task else { return };
+        let Task::SetPayload { payload, .. } = task else {
+            return;
+        };
         if let Some(rollback) = self.s.rollback.as_mut().filter(|it| it.to == *payload) {
             rollback.step = match failure {
                 None => RollbackStep::Written,
@@ -117,7 +150,9 @@ impl Draft<'_> {
         if let Some(gap) = self.s.gaps.iter_mut().find(|gap| gap.uid == *uid) {
             return learn(&mut gap.loss, deleted);
         }
-        let Some(member) = self.s.members.get(uid) else { return };
+        let Some(member) = self.s.members.get(uid) else {
+            return;
+        };
         if member.is(Flag::HadNode) && member.owner != 0 && !member.is(Flag::GapEnded) {
             let owner = member.owner;
             self.open_gap(uid, owner, deleted);
@@ -204,7 +239,11 @@ impl Draft<'_> {
     /// A member's run closes. `missing`: its owner, if its Machine was deleted and had a Node.
     fn left(&mut self, uid: &Uid, missing: Option<&str>, stays: bool, deleted: Option<Timestamp>) {
         let owner = missing.map(|owner| self.owner(owner));
-        let held = self.s.slots.iter().position(|slot| slot.uid == *uid && !slot.vacant);
+        let held = self
+            .s
+            .slots
+            .iter()
+            .position(|slot| slot.uid == *uid && !slot.vacant);
         let known = self.s.members.get(uid);
         // A run that a person closes while its Machine is being deleted leaves a gap all the same.
         let going = known.filter(|m| m.leaves() && m.is(Flag::HadNode) && m.owner != 0);
@@ -234,9 +273,18 @@ impl Draft<'_> {
         if self.s.gaps.iter().any(|gap| gap.uid == *uid) {
             return;
         }
-        let loss = Loss { tick: self.tick(), deleted };
+        let loss = Loss {
+            tick: self.tick(),
+            deleted,
+        };
         let (seq, at) = (self.now.seq, self.now.at);
-        self.s.gaps.push(Gap { uid: uid.clone(), owner, seq, at, loss });
+        self.s.gaps.push(Gap {
+            uid: uid.clone(),
+            owner,
+            seq,
+            at,
+            loss,
+        });
     }
 
     /// A signal of ours found no taker.
@@ -263,13 +311,19 @@ impl Draft<'_> {
     /// The run of `uid` has closed and has not said how. Its slot is free, but its Machine may be missing, as after a
     /// deletion by somebody else; where it is not (a person closed the run), the run says so when it leaves.
     fn closed(&mut self, uid: &Uid) {
-        let held = self.s.slots.iter().position(|slot| slot.uid == *uid && !slot.vacant);
+        let held = self
+            .s
+            .slots
+            .iter()
+            .position(|slot| slot.uid == *uid && !slot.vacant);
         let slot = held.map(|at| self.s.slots.remove(at));
         let member = self.s.members.get(uid).cloned().unwrap_or_default();
         // One that was a member will still say how it left.
         self.leave(uid, member.is(Flag::Enrolled));
         if member.is(Flag::HadNode) && member.owner != 0 && !member.is(Flag::GapEnded) {
-            let deleted = slot.and_then(|slot| slot.loss).and_then(|loss| loss.deleted);
+            let deleted = slot
+                .and_then(|slot| slot.loss)
+                .and_then(|loss| loss.deleted);
             self.open_gap(uid, member.owner, deleted);
         }
     }
@@ -287,7 +341,10 @@ fn learn(loss: &mut Loss, deleted: Option<Timestamp>) {
 
 fn short(mut text: String) -> String {
     if text.len() > WHY_BYTES_MAX {
-        let end = (0..=WHY_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        let end = (0..=WHY_BYTES_MAX)
+            .rev()
+            .find(|at| text.is_char_boundary(*at))
+            .unwrap_or(0);
         text.truncate(end);
     }
     text

@@ -70,7 +70,14 @@ type Row = (u16, u64, u32, u64, u64, u64);
 impl From<Row> for Member {
     fn from((owner, created, flags, wants, served, token): Row) -> Self {
         let (created, token) = (Timestamp(created), LeaseToken(token));
-        Self { owner, created, flags, wants, served, token }
+        Self {
+            owner,
+            created,
+            flags,
+            wants,
+            served,
+            token,
+        }
     }
 }
 
@@ -125,7 +132,12 @@ impl Member {
         let gone = gone || (self.is(Flag::Enrolled) && self.is(Flag::Deleting));
         let kept = self.flags & (Flag::Listed as u32 | Flag::OwnerDeletes as u32);
         let (owner, created) = (self.owner, self.created);
-        *self = Self { owner, created, flags: kept, ..Self::default() };
+        *self = Self {
+            owner,
+            created,
+            flags: kept,
+            ..Self::default()
+        };
         self.set(Flag::Deleting, gone);
         self.set(Flag::Left, true);
     }

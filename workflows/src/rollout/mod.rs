@@ -65,8 +65,15 @@ impl Workflow for Rollout {
         let mut draft = Draft::new(now, state);
         match input {
             Input::Observed { object, fact } => draft.observed(&object, fact),
-            Input::Signalled { from, signal: Signal::Rollout(signal) } => draft.heard(from, signal),
-            Input::Refused { to, signal: Signal::Machine(signal), why } => {
+            Input::Signalled {
+                from,
+                signal: Signal::Rollout(signal),
+            } => draft.heard(from, signal),
+            Input::Refused {
+                to,
+                signal: Signal::Machine(signal),
+                why,
+            } => {
                 draft.refused(&to, &signal, why);
             }
             Input::Fired(timer) => draft.fired(timer),
@@ -81,7 +88,12 @@ impl Workflow for Rollout {
     /// Everything here is the world's; only a person's pause is a wish.
     fn reset(now: Now<'_>, then: State, current: &State) -> Decision<Self> {
         let pause = then.pause;
-        let state = State { pause, asks: false, looks: false, ..current.clone() };
+        let state = State {
+            pause,
+            asks: false,
+            looks: false,
+            ..current.clone()
+        };
         Draft::new(now, state).settle()
     }
 

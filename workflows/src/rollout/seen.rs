@@ -32,7 +32,11 @@ impl Draft<'_> {
             manual: pool.approval == Approval::Manual,
         });
         // Every Windows build has the same payload; what differs is its hash.
-        let payload = pool.desired.values().next().map(|desired| desired.payload.clone());
+        let payload = pool
+            .desired
+            .values()
+            .next()
+            .map(|desired| desired.payload.clone());
         self.s.payload = payload.map(|payload| {
             let terms = pool.terms.get(&payload).cloned().unwrap_or_default();
             Wanted { payload, terms }
@@ -51,7 +55,11 @@ impl Draft<'_> {
         }
         // One that left and stays is named sooner or later.
         let unnamed_yet = |m: &Member| m.is(Flag::Left) && !m.is(Flag::Listed);
-        let ours = self.s.members.iter().filter(|(_, m)| m.owner == id && unnamed_yet(m));
+        let ours = self
+            .s
+            .members
+            .iter()
+            .filter(|(_, m)| m.owner == id && unnamed_yet(m));
         let waits: Vec<Uid> = ours.map(|(uid, _)| uid.clone()).collect();
         for member in self.s.members.values_mut().filter(|m| m.owner == id) {
             member.set(Flag::Listed, false);
@@ -111,7 +119,9 @@ impl Draft<'_> {
         owner.wants = Wants::Gone;
         owner.unnamed = 0;
         (owner.has, owner.ready, owner.available) = (None, None, None);
-        self.s.members.retain(|_, m| m.owner != id || m.is(Flag::Enrolled) || m.is(Flag::Awaited));
+        self.s
+            .members
+            .retain(|_, m| m.owner != id || m.is(Flag::Enrolled) || m.is(Flag::Awaited));
     }
 
     /// Only a run that has never known its whole pool waits for a list.
@@ -137,6 +147,8 @@ impl Draft<'_> {
             member.set(Flag::Awaited, !(said || over));
         }
         let known = [Flag::Listed, Flag::Enrolled, Flag::Awaited, Flag::Left];
-        self.s.members.retain(|_, m| known.into_iter().any(|flag| m.is(flag)));
+        self.s
+            .members
+            .retain(|_, m| known.into_iter().any(|flag| m.is(flag)));
     }
 }

@@ -91,7 +91,9 @@ impl Wanted {
                 [] => "none".to_owned(),
                 known => known.join(", "),
             };
-            return Err(format!("from {from} it goes back one step, to one of: {known}; not {to}"));
+            return Err(format!(
+                "from {from} it goes back one step, to one of: {known}; not {to}"
+            ));
         }
         if !self.terms.at_hand.iter().any(|version| version == to) {
             return Err(format!("payload {to} is not installed"));
@@ -234,7 +236,10 @@ impl State {
     /// How many members there are.
     #[must_use]
     pub fn enrolled(&self) -> usize {
-        self.members.values().filter(|member| member.is(Flag::Enrolled)).count()
+        self.members
+            .values()
+            .filter(|member| member.is(Flag::Enrolled))
+            .count()
     }
 
     /// How many count as unavailable: slots, gaps, and members that are away by themselves; each machine once.
@@ -242,14 +247,19 @@ impl State {
     pub fn unavailable(&self) -> usize {
         let apart =
             |uid: &Uid| self.slot_of(uid).is_none() && self.gaps.iter().all(|gap| gap.uid != *uid);
-        let away = self.members.iter().filter(|(uid, m)| m.unavailable() && apart(uid)).count();
+        let away = self
+            .members
+            .iter()
+            .filter(|(uid, m)| m.unavailable() && apart(uid))
+            .count();
         self.slots.len() + self.gaps.len() + away
     }
 
     /// How many may be unavailable; `None` before the settings are known.
     #[must_use]
     pub fn limit(&self) -> Option<usize> {
-        self.settings.map(|settings| settings.max_unavailable.of(self.enrolled()))
+        self.settings
+            .map(|settings| settings.max_unavailable.of(self.enrolled()))
     }
 
     /// Whether nothing new is granted because somebody said so.

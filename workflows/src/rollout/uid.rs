@@ -34,7 +34,11 @@ fn uuid(text: &str) -> Option<[u8; 16]> {
     if text.len() != 36 || DASHES.iter().any(|at| text[*at] != b'-') {
         return None;
     }
-    let mut digits = text.iter().enumerate().filter(|(at, _)| !DASHES.contains(at)).map(|(_, c)| c);
+    let mut digits = text
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| !DASHES.contains(at))
+        .map(|(_, c)| c);
     let mut bytes = [0; 16];
     for byte in &mut bytes {
         *byte = nibble(*digits.next()?)? << 4 | nibble(*digits.next()?)?;
@@ -55,7 +59,11 @@ impl fmt::Display for Uid {
         match self {
             Self::Text(text) => f.write_str(text),
             Self::Uuid(bytes) => bytes.iter().enumerate().try_for_each(|(at, byte)| {
-                let dash = if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };
+                let dash = if matches!(at, 4 | 6 | 8 | 10) {
+                    "-"
+                } else {
+                    ""
+                };
                 write!(f, "{dash}{byte:02x}")
             }),
         }
@@ -92,7 +100,9 @@ impl de::Visitor<'_> for Reader {
     }
 
     fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Uid, E> {
-        let bytes = bytes.try_into().map_err(|_| E::invalid_length(bytes.len(), &self))?;
+        let bytes = bytes
+            .try_into()
+            .map_err(|_| E::invalid_length(bytes.len(), &self))?;
         Ok(Uid::Uuid(bytes))
     }
 }
@@ -114,9 +124,12 @@ mod tests {
 
     #[test]
     fn any_other_spelling_stays_text() {
-        for text in
-            ["", "host-7@1700000000", "0B5F6F0E-8A54-4C53-9D7A-6A5FB2A5C001", &"é".repeat(18)]
-        {
+        for text in [
+            "",
+            "host-7@1700000000",
+            "0B5F6F0E-8A54-4C53-9D7A-6A5FB2A5C001",
+            &"é".repeat(18),
+        ] {
             let uid = Uid::new(text);
             assert_eq!(uid, Uid::Text(text.into()));
             let bytes = rmp_serde::to_vec_named(&uid).unwrap();

@@ -30,21 +30,34 @@ pub(super) struct Vacancy {
 
 impl From<&Gap> for Vacancy {
     fn from(gap: &Gap) -> Self {
-        Self { uid: gap.uid.clone(), owner: gap.owner, loss: gap.loss, since: gap.at }
+        Self {
+            uid: gap.uid.clone(),
+            owner: gap.owner,
+            loss: gap.loss,
+            since: gap.at,
+        }
     }
 }
 
 impl Vacancy {
     fn of(slot: &Slot) -> Option<Self> {
         let loss = slot.loss.filter(|_| slot.vacant)?;
-        Some(Self { uid: slot.uid.clone(), owner: slot.owner, loss, since: slot.at })
+        Some(Self {
+            uid: slot.uid.clone(),
+            owner: slot.owner,
+            loss,
+            since: slot.at,
+        })
     }
 
     /// Whether `m` may be the replacement. One that served before the deletion is none, and one that was created
     /// before it neither, as far as the stamps can tell (whole seconds, of API servers whose clocks may differ).
     fn fits(&self, uid: &Uid, m: &Member) -> bool {
         let late = m.served == 0 || m.served > self.loss.tick;
-        let young = self.loss.deleted.is_none_or(|at| m.created.plus_ms(SKEW_MS) >= at);
+        let young = self
+            .loss
+            .deleted
+            .is_none_or(|at| m.created.plus_ms(SKEW_MS) >= at);
         let ours = self.owner != 0 && m.owner == self.owner && *uid != self.uid;
         let able = !m.is(Flag::Claimed) && !m.is(Flag::Left) && !m.leaves();
         ours && late && young && able
@@ -68,7 +81,9 @@ impl State {
 
     /// Whether the owner has as many Machines as it wants, without those that are gone or going.
     fn owner_is_content(&self, vacancy: &Vacancy) -> bool {
-        let Some(owner) = self.owners.get(&vacancy.owner) else { return true };
+        let Some(owner) = self.owners.get(&vacancy.owner) else {
+            return true;
+        };
         let wanted = match owner.wants {
             Wants::Unknown => return false,
             Wants::Gone => return true,
@@ -76,7 +91,10 @@ impl State {
         };
         let missing = |uid: &Uid| {
             self.gaps.iter().any(|gap| gap.uid == *uid)
-                || self.slots.iter().any(|slot| slot.vacant && slot.uid == *uid)
+                || self
+                    .slots
+                    .iter()
+                    .any(|slot| slot.vacant && slot.uid == *uid)
         };
         let stays = |uid: &Uid, m: &Member| {
             m.owner == vacancy.owner && m.is(Flag::Listed) && !m.leaves() && !missing(uid)
@@ -88,7 +106,9 @@ impl State {
 
     pub(super) fn waits_for_an_owner(&self) -> bool {
         let unknown = |v: &Vacancy| {
-            self.owners.get(&v.owner).is_some_and(|owner| owner.wants == Wants::Unknown)
+            self.owners
+                .get(&v.owner)
+                .is_some_and(|owner| owner.wants == Wants::Unknown)
         };
         self.vacancies().iter().any(unknown)
     }
@@ -97,7 +117,12 @@ impl State {
 impl Draft<'_> {
     /// What an owner says of a deletion may come before the member's own word.
     pub(super) fn notice_deletions(&mut self) {
-        let State { members, slots, gaps, .. } = &self.s;
+        let State {
+            members,
+            slots,
+            gaps,
+            ..
+        } = &self.s;
         let news = |uid: &Uid, m: &Member| {
             let opens = m.is(Flag::HadNode) && m.owner != 0 && !m.is(Flag::GapEnded);
             let gap = gaps.iter().any(|gap| gap.uid == *uid);
@@ -154,7 +179,11 @@ impl Draft<'_> {
     /// Owners that no full list has named for [`LOOK_MS`] are gone.
     pub(super) fn give_up_unknown_owners(&mut self) {
         let at = self.now.at;
-        let old = self.s.vacancies().into_iter().filter(|v| at.since_ms(v.since) >= LOOK_MS);
+        let old = self
+            .s
+            .vacancies()
+            .into_iter()
+            .filter(|v| at.since_ms(v.since) >= LOOK_MS);
         let owners: Vec<u16> = old.map(|v| v.owner).collect();
         for (id, owner) in &mut self.s.owners {
             if owner.wants == Wants::Unknown && owners.contains(id) {

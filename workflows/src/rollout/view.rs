@@ -154,8 +154,12 @@ impl State {
     /// The rollout for people; sentences call a machine what `name` makes of its UID.
     #[must_use]
     pub fn view_with(&self, name: &dyn Fn(&str) -> String) -> View {
-        let count =
-            |flag| self.members.values().filter(|m| m.is(Flag::Enrolled) && m.is(flag)).count();
+        let count = |flag| {
+            self.members
+                .values()
+                .filter(|m| m.is(Flag::Enrolled) && m.is(flag))
+                .count()
+        };
         let awaited = self.members.iter().filter(|(_, m)| m.is(Flag::Awaited));
         let told = Told { state: self, name };
         View {
@@ -183,10 +187,16 @@ impl State {
     }
 
     fn away(&self) -> Vec<Away> {
-        let slots = self
-            .slots
-            .iter()
-            .map(|slot| (&slot.uid, if slot.vacant { Why::Replaced } else { Why::Holds }));
+        let slots = self.slots.iter().map(|slot| {
+            (
+                &slot.uid,
+                if slot.vacant {
+                    Why::Replaced
+                } else {
+                    Why::Holds
+                },
+            )
+        });
         let gaps = self.gaps.iter().map(|gap| (&gap.uid, Why::Gap));
         let mut away: Vec<(&Uid, Why)> = slots.chain(gaps).collect();
         let counted = away.len();
@@ -195,7 +205,12 @@ impl State {
                 away.push((uid, why(m)));
             }
         }
-        away.into_iter().map(|(uid, why)| Away { uid: uid.to_string(), why }).collect()
+        away.into_iter()
+            .map(|(uid, why)| Away {
+                uid: uid.to_string(),
+                why,
+            })
+            .collect()
     }
 
     fn queue_view(&self) -> Vec<Waiting> {
@@ -220,9 +235,17 @@ impl State {
 
 /// `None`: nothing is known of it, or it is gone.
 fn set_view(owner: &Owner) -> Option<SetView> {
-    let Wants::Replicas(replicas) = owner.wants else { return None };
+    let Wants::Replicas(replicas) = owner.wants else {
+        return None;
+    };
     let (name, machines) = (owner.name.clone(), owner.has);
-    Some(SetView { name, replicas, machines, ready: owner.ready, available: owner.available })
+    Some(SetView {
+        name,
+        replicas,
+        machines,
+        ready: owner.ready,
+        available: owner.available,
+    })
 }
 
 fn rollback(it: &Rollback) -> String {
@@ -231,12 +254,18 @@ fn rollback(it: &Rollback) -> String {
         RollbackStep::Written => "written into the pool's settings".to_owned(),
         RollbackStep::Refused(why) => format!("not done: {why}"),
     };
-    format!("from {} back to {}, asked for by {}; {step}", it.from, it.to, it.by)
+    format!(
+        "from {} back to {}, asked for by {}; {step}",
+        it.from, it.to, it.by
+    )
 }
 
 fn why(m: &Member) -> Why {
     let first = [(Flag::Open, Why::OpenToken), (Flag::Failed, Why::Failed)];
-    let first = first.into_iter().find(|(flag, _)| m.is(*flag)).map(|(_, why)| why);
+    let first = first
+        .into_iter()
+        .find(|(flag, _)| m.is(*flag))
+        .map(|(_, why)| why);
     first.unwrap_or(if m.leaves() { Why::Deleting } else { Why::Down })
 }
 
@@ -253,7 +282,11 @@ impl Told<'_> {
 
     fn names<'a>(&self, uids: impl Iterator<Item = &'a Uid>) -> String {
         let uids: Vec<_> = uids.collect();
-        let named: Vec<_> = uids.iter().take(NAMED_MAX).map(|uid| self.name(uid)).collect();
+        let named: Vec<_> = uids
+            .iter()
+            .take(NAMED_MAX)
+            .map(|uid| self.name(uid))
+            .collect();
         match uids.len().saturating_sub(NAMED_MAX) {
             0 => named.join(", "),
             more => format!("{} and {more} more", named.join(", ")),
@@ -271,13 +304,20 @@ impl Told<'_> {
                 marked: slot.marked,
                 seq: slot.seq,
                 since: slot.at,
-                waits_for: vacant(&slot.uid).filter(|_| slot.vacant).map(|v| self.vacancy(v)),
+                waits_for: vacant(&slot.uid)
+                    .filter(|_| slot.vacant)
+                    .map(|v| self.vacancy(v)),
             })
             .collect()
     }
 
     fn gaps(&self) -> Vec<GapView> {
-        let owner = |id| self.state.owners.get(&id).map_or("", |owner| owner.name.as_str());
+        let owner = |id| {
+            self.state
+                .owners
+                .get(&id)
+                .map_or("", |owner| owner.name.as_str())
+        };
         let gaps = self.state.gaps.iter();
         gaps.map(|gap| GapView {
             uid: gap.uid.to_string(),
@@ -315,10 +355,14 @@ impl Told<'_> {
         let holders = failures.iter().filter(holds).copied();
         let others = failures.iter().filter(|uid| !holds(uid)).copied();
         let (holders, others) = (self.names(holders), self.names(others));
-        let parts = [(holders, "holding the lease"), (others, "replacing a Machine that is gone")];
+        let parts = [
+            (holders, "holding the lease"),
+            (others, "replacing a Machine that is gone"),
+        ];
         let parts = parts.into_iter().filter(|(names, _)| !names.is_empty());
-        let parts: Vec<_> =
-            parts.map(|(names, how)| format!("{names} failed while {how}")).collect();
+        let parts: Vec<_> = parts
+            .map(|(names, how)| format!("{names} failed while {how}"))
+            .collect();
         Some(parts.join("; "))
     }
 
@@ -340,14 +384,19 @@ impl Told<'_> {
             Enrolment::Complete => {}
         }
         let queue = state.queue();
-        let first = queue.iter().find(|uid| state.may_go(uid)).or(queue.first())?;
+        let first = queue
+            .iter()
+            .find(|uid| state.may_go(uid))
+            .or(queue.first())?;
         if let Some(by) = state.paused_by() {
             return Some(format!("an end of the pause ({by})"));
         }
         if let Some(barred) = self.barred(&queue) {
             return Some(barred);
         }
-        let halted = self.halted().map(|why| format!("a retry, or another candidate: {why}"));
+        let halted = self
+            .halted()
+            .map(|why| format!("a retry, or another candidate: {why}"));
         halted.or_else(|| Some(self.room(first)))
     }
 
@@ -356,16 +405,25 @@ impl Told<'_> {
         if queue.iter().any(|uid| self.state.may_go(uid)) {
             return None;
         }
-        let (names, wanted) = (self.names(queue.iter().copied()), self.state.payload.as_ref());
+        let (names, wanted) = (
+            self.names(queue.iter().copied()),
+            self.state.payload.as_ref(),
+        );
         let why = wanted.map_or_else(String::new, |wanted| match &wanted.terms.skew {
             Some(skew) => format!(": {skew}"),
             None => {
                 let known = wanted.terms.may_follow.join(", ");
-                let known = if known.is_empty() { "no version" } else { &known };
+                let known = if known.is_empty() {
+                    "no version"
+                } else {
+                    &known
+                };
                 format!(": payload {} may follow {known}", wanted.payload)
             }
         });
-        Some(format!("an upgrade that is allowed; {names} may not go{why}"))
+        Some(format!(
+            "an upgrade that is allowed; {names} may not go{why}"
+        ))
     }
 
     /// What has to end before `first` can be granted.
@@ -373,7 +431,10 @@ impl Told<'_> {
         let carriers: Vec<_> = self.state.carriers().map(|(uid, _)| uid).collect();
         let at_first = self.state.slots.iter().find(|slot| slot.first);
         if let Some(slot) = at_first {
-            return format!("{} to finish the upgrade it was in before", self.name(&slot.uid));
+            return format!(
+                "{} to finish the upgrade it was in before",
+                self.name(&slot.uid)
+            );
         }
         if !carriers.is_empty() && !carriers.contains(&first) {
             let names = self.names(carriers.into_iter());
@@ -381,13 +442,20 @@ impl Told<'_> {
         }
         let limit = self.state.limit().unwrap_or(0);
         let away = self.state.away();
-        let named: Vec<_> = away.iter().take(NAMED_MAX).map(|away| self.absence(away)).collect();
+        let named: Vec<_> = away
+            .iter()
+            .take(NAMED_MAX)
+            .map(|away| self.absence(away))
+            .collect();
         let more = match away.len().saturating_sub(NAMED_MAX) {
             0 => String::new(),
             more => format!(", and {more} more"),
         };
         let count = away.len();
-        format!("room: {count} of at most {limit} unavailable: {}{more}", named.join(", "))
+        format!(
+            "room: {count} of at most {limit} unavailable: {}{more}",
+            named.join(", ")
+        )
     }
 
     /// Who is away, and why.

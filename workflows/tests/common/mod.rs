@@ -30,8 +30,13 @@ pub(crate) struct Story {
 impl Story {
     /// A run that was just begun by seeing its Machine.
     pub(crate) fn begin(machine: MachineFact) -> Self {
-        let mut story =
-            Self { state: State::default(), at: 0, seq: 0, text: String::new(), open: Vec::new() };
+        let mut story = Self {
+            state: State::default(),
+            at: 0,
+            seq: 0,
+            text: String::new(),
+            open: Vec::new(),
+        };
         story.quietly(Input::Started);
         story.tell("the Machine is seen", saw(machine));
         story
@@ -40,7 +45,11 @@ impl Story {
     pub(crate) fn quietly(&mut self, input: In) -> Vec<Command<Machine>> {
         self.seq += 1;
         let run = work::machine_run("uid-a").unwrap();
-        let now = Now { run: &run, seq: Seq(self.seq), at: Timestamp(self.at) };
+        let now = Now {
+            run: &run,
+            seq: Seq(self.seq),
+            at: Timestamp(self.at),
+        };
         let Decision { state, commands } =
             Machine::decide(now, std::mem::take(&mut self.state), input);
         self.state = state;
@@ -62,8 +71,11 @@ impl Story {
             self.open.remove(at);
         }
         let commands = self.quietly(input);
-        self.text +=
-            &format!("> {what}\n  {}: {}\n", Machine::label(&self.state), self.state.phase.name());
+        self.text += &format!(
+            "> {what}\n  {}: {}\n",
+            Machine::label(&self.state),
+            self.state.phase.name()
+        );
         for command in commands {
             self.text += &format!("    {}\n", show(&command));
         }
@@ -73,14 +85,20 @@ impl Story {
     /// The oldest open task whose name is `name` is answered.
     pub(crate) fn done(&mut self, name: &str, outcome: Outcome) -> &mut Self {
         let task = self.task(name);
-        self.tell(&format!("{name} is done"), Input::Finished { task, outcome })
+        self.tell(
+            &format!("{name} is done"),
+            Input::Finished { task, outcome },
+        )
     }
 
     /// The oldest open task whose name is `name` is given up.
     pub(crate) fn given_up(&mut self, name: &str, code: &str) -> &mut Self {
         let task = self.task(name);
         let failure = Failure::lasting(code, format!("{name} did not work"));
-        self.tell(&format!("{name} is given up: {code}"), Input::Exhausted { task, failure })
+        self.tell(
+            &format!("{name} is given up: {code}"),
+            Input::Exhausted { task, failure },
+        )
     }
 
     pub(crate) fn task(&self, name: &str) -> Task {
@@ -95,19 +113,37 @@ impl Story {
     }
 
     pub(crate) fn person(&mut self, signal: Signal) -> &mut Self {
-        let from = Sender::Person { who: "ada".into(), why: "on call".into() };
+        let from = Sender::Person {
+            who: "ada".into(),
+            why: "on call".into(),
+        };
         let what = format!("ada: {signal:?}");
-        self.tell(&what, Input::Signalled { from, signal: work::Signal::Machine(signal) })
+        self.tell(
+            &what,
+            Input::Signalled {
+                from,
+                signal: work::Signal::Machine(signal),
+            },
+        )
     }
 
     pub(crate) fn granted(&mut self, token: u64, marked: bool) -> &mut Self {
         let from = Sender::Run(work::rollout_run("windows").unwrap());
-        let signal = Signal::Granted { token: LeaseToken(token), marked };
+        let signal = Signal::Granted {
+            token: LeaseToken(token),
+            marked,
+        };
         let what = format!(
             "the lease is granted: token {token}{}",
             if marked { ", over the limit" } else { "" }
         );
-        self.tell(&what, Input::Signalled { from, signal: work::Signal::Machine(signal) })
+        self.tell(
+            &what,
+            Input::Signalled {
+                from,
+                signal: work::Signal::Machine(signal),
+            },
+        )
     }
 
     /// From the first fact to Joined at `v1`, quietly.
@@ -125,19 +161,26 @@ impl Story {
             .done("converge-host", converged(Section::Host, false))
             .tell(
                 "the Machine has a Node",
-                saw(MachineFact { node: Some("win-a".into()), ..machine() }),
+                saw(MachineFact {
+                    node: Some("win-a".into()),
+                    ..machine()
+                }),
             )
             .tell("the Node is seen", node_is(node()))
             .done("converge-node", converged(Section::Node, false))
             .tell("the Node is Ready", node_is(ready()))
-            .tell("the soak is over", Input::Fired(dormer_workflows::machine::Timer::Soak))
+            .tell(
+                "the soak is over",
+                Input::Fired(dormer_workflows::machine::Timer::Soak),
+            )
             .done("mark-node", Outcome::NodeMarked)
             .tell("the Node carries the version", node_is(carrying("v1")));
     }
 
     /// From Joined at `v1` to the lease for `v2`.
     pub(crate) fn wants_v2(&mut self, class: ChangeClass) -> &mut Self {
-        self.tell("the pool wants v2", pool_is(wanting("v2"))).done("plan", planned(Some(class)))
+        self.tell("the pool wants v2", pool_is(wanting("v2")))
+            .done("plan", planned(Some(class)))
     }
 }
 
@@ -163,16 +206,33 @@ pub(crate) fn show(command: &Command<Machine>) -> String {
 fn detail(task: &Task) -> String {
     match task {
         Task::Probe { host } => format!(" of {}{}", host.address, pinned(host.pin.as_deref())),
-        Task::Converge { host, desired, generation, .. } => {
-            format!(" of {} to {}, generation {generation}", host.address, desired.version)
+        Task::Converge {
+            host,
+            desired,
+            generation,
+            ..
+        } => {
+            format!(
+                " of {} to {}, generation {generation}",
+                host.address, desired.version
+            )
         }
         Task::Plan { desired, adopt, .. } => {
-            format!(" against {}{}", desired.version, if *adopt { ", adopting" } else { "" })
+            format!(
+                " against {}{}",
+                desired.version,
+                if *adopt { ", adopting" } else { "" }
+            )
         }
         Task::Reboot { boot_id, .. } => format!(" unless {boot_id} has ended"),
         Task::ApproveCsr { csr, .. } => format!(" {csr}"),
         Task::MarkNode { node, version, .. } => format!(" {node} with {version}"),
-        Task::OpenFence { token, marked, cordon, .. } => format!(
+        Task::OpenFence {
+            token,
+            marked,
+            cordon,
+            ..
+        } => format!(
             " {token}{}{}",
             if *marked { ", over the limit" } else { "" },
             if *cordon { ", cordon" } else { "" }
@@ -185,21 +245,33 @@ fn detail(task: &Task) -> String {
 }
 
 fn pinned(pin: Option<&str>) -> String {
-    pin.map(|key| format!(", pinned to {key}")).unwrap_or_default()
+    pin.map(|key| format!(", pinned to {key}"))
+        .unwrap_or_default()
 }
 
 fn told(signal: &rollout::Signal) -> String {
     match signal {
         rollout::Signal::Member(report) => format!("member {}", flags(report)),
         rollout::Signal::Request { report } => format!("request {}", flags(report)),
-        rollout::Signal::Release { token, replaced, .. } => {
-            format!("release {token}{}", if *replaced { ", the Machine is gone" } else { "" })
+        rollout::Signal::Release {
+            token, replaced, ..
+        } => {
+            format!(
+                "release {token}{}",
+                if *replaced {
+                    ", the Machine is gone"
+                } else {
+                    ""
+                }
+            )
         }
         rollout::Signal::Left { gap, token, .. } => {
             format!(
                 "left{}{}",
                 if *gap { ", a gap is left" } else { "" },
-                token.map(|t| format!(", with token {t}")).unwrap_or_default()
+                token
+                    .map(|t| format!(", with token {t}"))
+                    .unwrap_or_default()
             )
         }
         other => format!("{other:?}"),
@@ -216,34 +288,56 @@ fn flags(report: &rollout::MemberReport) -> String {
         (report.token.is_some(), "stray token"),
         (report.barred, "barred"),
     ];
-    let set: Vec<_> = flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
+    let set: Vec<_> = flags
+        .iter()
+        .filter(|(on, _)| *on)
+        .map(|(_, name)| *name)
+        .collect();
     format!("[{}]", set.join(" "))
 }
 
 pub(crate) fn object(kind: &str, uid: &str) -> ObjectRef {
-    ObjectRef { cluster: String::new(), kind: kind.into(), uid: uid.into() }
+    ObjectRef {
+        cluster: String::new(),
+        kind: kind.into(),
+        uid: uid.into(),
+    }
 }
 
 pub(crate) fn machine() -> MachineFact {
     MachineFact {
-        machine: MachineRef { namespace: "ns".into(), name: "a".into(), uid: "uid-a".into() },
+        machine: MachineRef {
+            namespace: "ns".into(),
+            name: "a".into(),
+            uid: "uid-a".into(),
+        },
         created: Timestamp(1),
         phase: Some("Provisioned".into()),
         provider_id: Some("aws:///a".into()),
         addresses: vec!["10.0.0.1".into()],
         platform: "AWS".into(),
-        owner: Some(Owner { kind: "MachineSet".into(), name: "set".into(), uid: "uid-set".into() }),
+        owner: Some(Owner {
+            kind: "MachineSet".into(),
+            name: "set".into(),
+            uid: "uid-set".into(),
+        }),
         ..MachineFact::default()
     }
 }
 
 pub(crate) fn saw(machine: MachineFact) -> In {
     let fact = Some(Fact::Machine(machine::Fact::Machine(machine)));
-    Input::Observed { object: object("Machine", "uid-a"), fact }
+    Input::Observed {
+        object: object("Machine", "uid-a"),
+        fact,
+    }
 }
 
 pub(crate) fn machine_gone() -> In {
-    Input::Observed { object: object("Machine", "uid-a"), fact: None }
+    Input::Observed {
+        object: object("Machine", "uid-a"),
+        fact: None,
+    }
 }
 
 pub(crate) fn node() -> NodeFact {
@@ -257,38 +351,64 @@ pub(crate) fn node() -> NodeFact {
 }
 
 pub(crate) fn ready() -> NodeFact {
-    NodeFact { ready: true, ..node() }
+    NodeFact {
+        ready: true,
+        ..node()
+    }
 }
 
 pub(crate) fn carrying(version: &str) -> NodeFact {
-    NodeFact { version: Some(version.into()), ..ready() }
+    NodeFact {
+        version: Some(version.into()),
+        ..ready()
+    }
 }
 
 pub(crate) fn node_is(node: NodeFact) -> In {
     let fact = Some(Fact::Machine(machine::Fact::Node(node)));
-    Input::Observed { object: object("Node", "uid-node"), fact }
+    Input::Observed {
+        object: object("Node", "uid-node"),
+        fact,
+    }
 }
 
 pub(crate) fn node_gone() -> In {
-    Input::Observed { object: object("Node", "uid-node"), fact: None }
+    Input::Observed {
+        object: object("Node", "uid-node"),
+        fact: None,
+    }
 }
 
 pub(crate) fn csr_is(pending: bool) -> In {
-    let csr =
-        CsrFact { name: "csr-1".into(), signer: "kubernetes.io/kubelet-serving".into(), pending };
+    let csr = CsrFact {
+        name: "csr-1".into(),
+        signer: "kubernetes.io/kubelet-serving".into(),
+        pending,
+    };
     let fact = Some(Fact::Machine(machine::Fact::Csr(csr)));
-    Input::Observed { object: object("CertificateSigningRequest", "uid-csr"), fact }
+    Input::Observed {
+        object: object("CertificateSigningRequest", "uid-csr"),
+        fact,
+    }
 }
 
 pub(crate) fn wanting(version: &str) -> PoolSettings {
-    let desired = Desired { version: version.into(), payload: "p".into() };
-    PoolSettings { desired: [("*".to_owned(), desired)].into(), ..PoolSettings::default() }
+    let desired = Desired {
+        version: version.into(),
+        payload: "p".into(),
+    };
+    PoolSettings {
+        desired: [("*".to_owned(), desired)].into(),
+        ..PoolSettings::default()
+    }
 }
 
 /// Settings that want a payload's version `PAYLOAD-0123456789ab` under these terms.
 pub(crate) fn payload(payload: &str, terms: Terms) -> PoolSettings {
-    let desired =
-        Desired { version: format!("{payload}-0123456789ab"), payload: payload.to_owned() };
+    let desired = Desired {
+        version: format!("{payload}-0123456789ab"),
+        payload: payload.to_owned(),
+    };
     PoolSettings {
         desired: [("*".to_owned(), desired)].into(),
         terms: [(payload.to_owned(), terms)].into(),
@@ -297,17 +417,29 @@ pub(crate) fn payload(payload: &str, terms: Terms) -> PoolSettings {
 }
 
 pub(crate) fn after(versions: &[&str]) -> Terms {
-    let may_follow = versions.iter().map(|version| (*version).to_owned()).collect();
-    Terms { may_follow, ..Terms::default() }
+    let may_follow = versions
+        .iter()
+        .map(|version| (*version).to_owned())
+        .collect();
+    Terms {
+        may_follow,
+        ..Terms::default()
+    }
 }
 
 pub(crate) fn in_place(version: &str) -> PoolSettings {
-    PoolSettings { strategy: Strategy::InPlace, ..wanting(version) }
+    PoolSettings {
+        strategy: Strategy::InPlace,
+        ..wanting(version)
+    }
 }
 
 pub(crate) fn pool_is(pool: PoolSettings) -> In {
     let fact = Some(Fact::Machine(machine::Fact::Pool(pool)));
-    Input::Observed { object: object("ConfigMap", "uid-pool"), fact }
+    Input::Observed {
+        object: object("ConfigMap", "uid-pool"),
+        fact,
+    }
 }
 
 pub(crate) fn facts(boot: &str) -> HostFacts {
@@ -321,7 +453,11 @@ pub(crate) fn facts(boot: &str) -> HostFacts {
 }
 
 pub(crate) fn probed_at(boot: &str) -> Outcome {
-    Outcome::Probed { facts: facts(boot), host_key: "key-a".into(), node_name: "win-a".into() }
+    Outcome::Probed {
+        facts: facts(boot),
+        host_key: "key-a".into(),
+        node_name: "win-a".into(),
+    }
 }
 
 pub(crate) fn probed() -> Outcome {
@@ -329,13 +465,21 @@ pub(crate) fn probed() -> Outcome {
 }
 
 pub(crate) fn converged(section: Section, reboot: bool) -> Outcome {
-    Outcome::Converged { section, changed: 3, reboot, boot_id: "boot-1".into() }
+    Outcome::Converged {
+        section,
+        changed: 3,
+        reboot,
+        boot_id: "boot-1".into(),
+    }
 }
 
 pub(crate) fn planned(class: Option<ChangeClass>) -> Outcome {
     Outcome::Planned {
         class,
-        differs: class.map(|_| "service kubelet".to_owned()).into_iter().collect(),
+        differs: class
+            .map(|_| "service kubelet".to_owned())
+            .into_iter()
+            .collect(),
         facts: facts("boot-1"),
         host_key: "key-a".into(),
         generation: 1,
@@ -345,9 +489,16 @@ pub(crate) fn planned(class: Option<ChangeClass>) -> Outcome {
 }
 
 pub(crate) fn evicted(evicted: u32, left: u32) -> Outcome {
-    let blocker = machine::Blocker { pod: "shop/web-1".into(), why: "budget web allows 0".into() };
+    let blocker = machine::Blocker {
+        pod: "shop/web-1".into(),
+        why: "budget web allows 0".into(),
+    };
     let blockers = if left > 0 { vec![blocker] } else { Vec::new() };
-    Outcome::Evicted { evicted, left, blockers }
+    Outcome::Evicted {
+        evicted,
+        left,
+        blockers,
+    }
 }
 
 pub(crate) fn run_id() -> RunId {

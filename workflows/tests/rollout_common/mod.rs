@@ -28,13 +28,20 @@ pub(crate) struct Pool {
 impl Pool {
     /// A rollout that has heard nothing.
     pub(crate) fn new() -> Self {
-        Self { state: State::default(), text: String::new(), seq: 0, at: 0 }
+        Self {
+            state: State::default(),
+            text: String::new(),
+            seq: 0,
+            at: 0,
+        }
     }
 
     /// A rollout whose `members` all serve, one at a time; its transcript begins after that.
     pub(crate) fn of(members: &[&str]) -> Self {
         let mut pool = Self::new();
-        pool.settings(PoolSettings::default()).owner(members.len(), members, &[]).listed(members);
+        pool.settings(PoolSettings::default())
+            .owner(members.len(), members, &[])
+            .listed(members);
         for member in members {
             pool.member(member, serving());
         }
@@ -47,7 +54,11 @@ impl Pool {
         self.seq += 1;
         self.at += 1_000;
         let run = RunId::new(work::ROLLOUT, "windows").unwrap();
-        let now = Now { run: &run, seq: Seq(self.seq), at: Timestamp(self.at) };
+        let now = Now {
+            run: &run,
+            seq: Seq(self.seq),
+            at: Timestamp(self.at),
+        };
         let decision = Rollout::decide(now, std::mem::take(&mut self.state), input);
         self.state = decision.state;
         decision.commands
@@ -91,14 +102,22 @@ impl Pool {
     /// The holder closed its token, and serves.
     pub(crate) fn release(&mut self, who: &str, token: u64) -> &mut Self {
         let token = LeaseToken(token);
-        let signal = Signal::Release { token, replaced: false, deleted: None };
+        let signal = Signal::Release {
+            token,
+            replaced: false,
+            deleted: None,
+        };
         self.signal(who, &format!("release {token}"), signal)
     }
 
     /// The holder's Machine is gone.
     pub(crate) fn replace(&mut self, who: &str, token: u64, deleted: u64) -> &mut Self {
         let (token, deleted) = (LeaseToken(token), Some(Timestamp(deleted)));
-        let signal = Signal::Release { token, replaced: true, deleted };
+        let signal = Signal::Release {
+            token,
+            replaced: true,
+            deleted,
+        };
         self.signal(who, &format!("release {token}, replaced"), signal)
     }
 
@@ -106,35 +125,68 @@ impl Pool {
     pub(crate) fn left(&mut self, who: &str, gap: bool, deleted: u64) -> &mut Self {
         let (owner, deleted) = (Some(SET.to_owned()), Some(Timestamp(deleted)));
         let what = if gap { "left, a gap" } else { "left" };
-        self.signal(who, what, Signal::Left { owner, gap, stays: false, token: None, deleted })
+        self.signal(
+            who,
+            what,
+            Signal::Left {
+                owner,
+                gap,
+                stays: false,
+                token: None,
+                deleted,
+            },
+        )
     }
 
     /// A person closed the run; the Machine stays.
     pub(crate) fn closed(&mut self, who: &str) -> &mut Self {
         let owner = Some(SET.to_owned());
-        let left = Signal::Left { owner, gap: false, stays: true, token: None, deleted: None };
+        let left = Signal::Left {
+            owner,
+            gap: false,
+            stays: true,
+            token: None,
+            deleted: None,
+        };
         self.signal(who, "its run is closed", left)
     }
 
     pub(crate) fn person(&mut self, signal: Signal) -> &mut Self {
-        let who = || Sender::Person { who: "ann".into(), why: "the weekend".into() };
+        let who = || Sender::Person {
+            who: "ann".into(),
+            why: "the weekend".into(),
+        };
         let what = format!("ann: {signal:?}");
-        self.tell(&what, Input::Signalled { from: who(), signal: work::Signal::Rollout(signal) })
+        self.tell(
+            &what,
+            Input::Signalled {
+                from: who(),
+                signal: work::Signal::Rollout(signal),
+            },
+        )
     }
 
     pub(crate) fn settings(&mut self, settings: PoolSettings) -> &mut Self {
         let (limit, paused) = (settings.max_unavailable, settings.paused);
-        let what = format!("settings: {limit:?}{}", if paused { ", paused" } else { "" });
+        let what = format!(
+            "settings: {limit:?}{}",
+            if paused { ", paused" } else { "" }
+        );
         self.tell(&what, observed(Fact::Pool(settings)))
     }
 
     pub(crate) fn limit(&mut self, limit: MaxUnavailable) -> &mut Self {
-        self.settings(PoolSettings { max_unavailable: limit, ..PoolSettings::default() })
+        self.settings(PoolSettings {
+            max_unavailable: limit,
+            ..PoolSettings::default()
+        })
     }
 
     pub(crate) fn owner(&mut self, replicas: usize, stay: &[&str], go: &[&str]) -> &mut Self {
         let listed = stay.iter().map(|uid| owned(uid, false));
-        let machines: Vec<_> = listed.chain(go.iter().map(|uid| owned(uid, true))).collect();
+        let machines: Vec<_> = listed
+            .chain(go.iter().map(|uid| owned(uid, true)))
+            .collect();
         let names: Vec<_> = machines.iter().map(spell_owned).collect();
         let what = format!("owner: {replicas} wanted, has {}", names.join(" "));
         let replicas = u32::try_from(replicas).unwrap();
@@ -168,7 +220,14 @@ impl Pool {
     ) -> &mut Self {
         let what = format!("{who}: refuses {}, {why:?}", spell_signal(&signal));
         let to = work::machine_run(who).unwrap();
-        self.tell(&what, Input::Refused { to, signal: work::Signal::Machine(signal), why })
+        self.tell(
+            &what,
+            Input::Refused {
+                to,
+                signal: work::Signal::Machine(signal),
+                why,
+            },
+        )
     }
 
     /// The pool's settings were, or could not be, written.
@@ -186,7 +245,10 @@ impl Pool {
             }
             Some(why) => {
                 let failure = Failure::lasting("Forbidden", why);
-                self.tell("set-payload is given up", Input::Exhausted { task, failure })
+                self.tell(
+                    "set-payload is given up",
+                    Input::Exhausted { task, failure },
+                )
             }
         }
     }
@@ -202,11 +264,19 @@ fn created(uid: &str) -> Timestamp {
 }
 
 fn owned(uid: &str, deleting: bool) -> OwnedMachine {
-    OwnedMachine { uid: uid.to_owned(), created: created(uid), deleting }
+    OwnedMachine {
+        uid: uid.to_owned(),
+        created: created(uid),
+        deleting,
+    }
 }
 
 fn spell_owned(machine: &OwnedMachine) -> String {
-    format!("{}{}", machine.uid, if machine.deleting { "(going)" } else { "" })
+    format!(
+        "{}{}",
+        machine.uid,
+        if machine.deleting { "(going)" } else { "" }
+    )
 }
 
 /// A member that serves.
@@ -222,27 +292,44 @@ pub(crate) fn serving() -> MemberReport {
 
 /// One that had a Node, and does not serve now.
 pub(crate) fn down() -> MemberReport {
-    MemberReport { unavailable: true, ..serving() }
+    MemberReport {
+        unavailable: true,
+        ..serving()
+    }
 }
 
 /// One that had a Node, and has failed.
 pub(crate) fn failed() -> MemberReport {
-    MemberReport { failed: true, joined: false, ..down() }
+    MemberReport {
+        failed: true,
+        joined: false,
+        ..down()
+    }
 }
 
 /// One whose Machine is being deleted.
 pub(crate) fn going() -> MemberReport {
-    MemberReport { deleting: true, joined: false, ..down() }
+    MemberReport {
+        deleting: true,
+        joined: false,
+        ..down()
+    }
 }
 
 /// One whose next payload may not follow the one that it carries.
 pub(crate) fn barred() -> MemberReport {
-    MemberReport { barred: true, ..serving() }
+    MemberReport {
+        barred: true,
+        ..serving()
+    }
 }
 
 /// Settings that want the payload 11.1.0, which may follow 11.0.0.
 pub(crate) fn wanting(terms: Terms) -> PoolSettings {
-    let desired = Desired { version: "11.1.0-0123456789ab".into(), payload: "11.1.0".into() };
+    let desired = Desired {
+        version: "11.1.0-0123456789ab".into(),
+        payload: "11.1.0".into(),
+    };
     PoolSettings {
         desired: [("*".to_owned(), desired)].into(),
         terms: [("11.1.0".to_owned(), terms)].into(),
@@ -253,34 +340,62 @@ pub(crate) fn wanting(terms: Terms) -> PoolSettings {
 /// The terms of such a payload, with the one before it at hand.
 pub(crate) fn terms() -> Terms {
     let before = vec!["11.0.0".to_owned()];
-    Terms { may_follow: before.clone(), at_hand: before, ..Terms::default() }
+    Terms {
+        may_follow: before.clone(),
+        at_hand: before,
+        ..Terms::default()
+    }
 }
 
 /// A new Machine on its way to its first Node.
 pub(crate) fn coming(at: u64) -> MemberReport {
-    MemberReport { created: Timestamp(at * 1_000), had_node: false, joined: false, ..serving() }
+    MemberReport {
+        created: Timestamp(at * 1_000),
+        had_node: false,
+        joined: false,
+        ..serving()
+    }
 }
 
 /// One that carries an open token.
 pub(crate) fn carrying(token: u64) -> MemberReport {
-    MemberReport { token: Some(TokenMark { token: LeaseToken(token), open: true }), ..down() }
+    MemberReport {
+        token: Some(TokenMark {
+            token: LeaseToken(token),
+            open: true,
+        }),
+        ..down()
+    }
 }
 
 pub(crate) fn granted(token: u64) -> machine::Signal {
-    machine::Signal::Granted { token: LeaseToken(token), marked: false }
+    machine::Signal::Granted {
+        token: LeaseToken(token),
+        marked: false,
+    }
 }
 
 pub(crate) fn signalled(from: &str, signal: Signal) -> Input<Rollout> {
     let from = Sender::Run(work::machine_run(from).unwrap());
-    Input::Signalled { from, signal: work::Signal::Rollout(signal) }
+    Input::Signalled {
+        from,
+        signal: work::Signal::Rollout(signal),
+    }
 }
 
 pub(crate) fn object(uid: &str) -> ObjectRef {
-    ObjectRef { cluster: String::new(), kind: "MachineSet".into(), uid: uid.into() }
+    ObjectRef {
+        cluster: String::new(),
+        kind: "MachineSet".into(),
+        uid: uid.into(),
+    }
 }
 
 pub(crate) fn observed(fact: Fact) -> Input<Rollout> {
-    Input::Observed { object: object("any"), fact: Some(work::Fact::Rollout(fact)) }
+    Input::Observed {
+        object: object("any"),
+        fact: Some(work::Fact::Rollout(fact)),
+    }
 }
 
 fn spell_report(report: &MemberReport) -> String {
@@ -290,11 +405,18 @@ fn spell_report(report: &MemberReport) -> String {
         (report.joined && report.unavailable, "down".to_owned()),
         (report.failed, "failed".to_owned()),
         (report.deleting, "being deleted".to_owned()),
-        (!report.had_node, format!("never served, of {} s", report.created.0 / 1_000)),
+        (
+            !report.had_node,
+            format!("never served, of {} s", report.created.0 / 1_000),
+        ),
         (report.token.is_some(), format!("{:?}", report.token)),
         (report.barred, "barred".to_owned()),
     ];
-    let words: Vec<_> = words.into_iter().filter(|(so, _)| *so).map(|(_, word)| word).collect();
+    let words: Vec<_> = words
+        .into_iter()
+        .filter(|(so, _)| *so)
+        .map(|(_, word)| word)
+        .collect();
     words
         .join(", ")
         .replace("Some(TokenMark { token: LeaseToken(", "token ")
@@ -304,8 +426,14 @@ fn spell_report(report: &MemberReport) -> String {
 
 fn spell_signal(signal: &machine::Signal) -> String {
     match signal {
-        machine::Signal::Granted { token, marked: false } => format!("granted {token}"),
-        machine::Signal::Granted { token, marked: true } => format!("granted {token}, marked"),
+        machine::Signal::Granted {
+            token,
+            marked: false,
+        } => format!("granted {token}"),
+        machine::Signal::Granted {
+            token,
+            marked: true,
+        } => format!("granted {token}, marked"),
         machine::Signal::Replaced { by: Some(by) } => format!("replaced by {by}"),
         machine::Signal::Replaced { by: None } => "none will come".to_owned(),
         signal => format!("{signal:?}").to_lowercase(),
@@ -329,8 +457,13 @@ pub(crate) fn spell(command: &Command<Rollout>) -> String {
 /// Where a rollout stands, in one line.
 pub(crate) fn stands(state: &State) -> String {
     let view = state.view();
-    let limit = view.max_unavailable.map_or("?".to_owned(), |limit| limit.to_string());
-    let away = view.away.iter().map(|away| format!(" {} {}", away.uid, spell_why(away.why)));
+    let limit = view
+        .max_unavailable
+        .map_or("?".to_owned(), |limit| limit.to_string());
+    let away = view
+        .away
+        .iter()
+        .map(|away| format!(" {} {}", away.uid, spell_why(away.why)));
     let queue = view.queue.iter().map(|waiting| format!(" {}", waiting.uid));
     let mut line = format!("{} {}/{limit}", view.state, view.unavailable);
     line.extend(away);

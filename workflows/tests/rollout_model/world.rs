@@ -324,7 +324,9 @@ impl Say {
     fn spell(self) -> Signal {
         match self {
             Self::Member(report) => Signal::Member(report.spell()),
-            Self::Request(report) => Signal::Request { report: report.spell() },
+            Self::Request(report) => Signal::Request {
+                report: report.spell(),
+            },
             Self::Withdraw => Signal::Withdraw,
             Self::Release { token, replaced } => Signal::Release {
                 token: LeaseToken(token),
@@ -333,7 +335,13 @@ impl Say {
             },
             Self::Left { gap, stays } => {
                 let deleted = (!stays).then_some(SECOND);
-                Signal::Left { owner: Some(SET.into()), gap, stays, token: None, deleted }
+                Signal::Left {
+                    owner: Some(SET.into()),
+                    gap,
+                    stays,
+                    token: None,
+                    deleted,
+                }
             }
         }
     }
@@ -371,18 +379,27 @@ impl World {
     /// The rollout decides.
     fn hear(&mut self, input: Input<Rollout>) {
         let run = RunId::new(work::ROLLOUT, "windows").expect("short");
-        let now = Now { run: &run, seq: Seq(1), at: Timestamp(0) };
+        let now = Now {
+            run: &run,
+            seq: Seq(1),
+            at: Timestamp(0),
+        };
         let decision = Rollout::decide(now, self.rollout.state.clone(), input);
         let granted = self.rollout.state.token.0;
         self.rollout = Pool::new(decision.state);
         for command in decision.commands {
-            let Command::Signal(to, work::Signal::Machine(signal)) = command else { continue };
+            let Command::Signal(to, work::Signal::Machine(signal)) = command else {
+                continue;
+            };
             let hear = match signal {
                 machine::Signal::Granted { token, marked } => {
                     if token.0 > granted && !marked {
                         self.judge_grant();
                     }
-                    Hear::Granted { token: token.0, marked }
+                    Hear::Granted {
+                        token: token.0,
+                        marked,
+                    }
                 }
                 machine::Signal::Replaced { .. } => Hear::Replaced,
                 _ => Hear::Enrol,
@@ -408,7 +425,10 @@ impl World {
 
     fn view(&self) -> (usize, Vec<(usize, bool)>) {
         let machines = self.machines.iter().enumerate().filter(|(_, m)| m.exists);
-        (self.replicas, machines.map(|(at, m)| (at, m.deleting)).collect())
+        (
+            self.replicas,
+            machines.map(|(at, m)| (at, m.deleting)).collect(),
+        )
     }
 
     pub(crate) fn may_read(&self) -> bool {
@@ -420,7 +440,9 @@ impl World {
     }
 
     pub(crate) fn tell(&mut self) {
-        let Some(view) = self.reading.take() else { return };
+        let Some(view) = self.reading.take() else {
+            return;
+        };
         let owned = |(at, deleting): &(usize, bool)| OwnedMachine {
             uid: uid(*at),
             created: SECOND,
@@ -449,13 +471,19 @@ impl World {
 
     /// The oldest signal to `to` is delivered, or finds nobody.
     pub(crate) fn receive(&mut self, to: usize) {
-        let Some(hear) = self.machines[to].from_rollout.pop_front() else { return };
+        let Some(hear) = self.machines[to].from_rollout.pop_front() else {
+            return;
+        };
         if self.machines[to].phase == Phase::Closed {
             if let Hear::Granted { token, marked } = hear {
                 let token = LeaseToken(token);
                 let signal = work::Signal::Machine(machine::Signal::Granted { token, marked });
                 let to = work::machine_run(&uid(to)).expect("short");
-                self.hear(Input::Refused { to, signal, why: Refusal::Closed });
+                self.hear(Input::Refused {
+                    to,
+                    signal,
+                    why: Refusal::Closed,
+                });
             }
             return;
         }
@@ -491,7 +519,12 @@ impl World {
     fn order(&mut self, to: usize, job: Job) {
         let m = &mut self.machines[to];
         m.task += 1;
-        self.workers.push(Worker { who: to, task: m.task, job, at: Step::ReadMachine });
+        self.workers.push(Worker {
+            who: to,
+            task: m.task,
+            job,
+            at: Step::ReadMachine,
+        });
         self.workers.sort_unstable();
     }
 
@@ -575,13 +608,19 @@ impl World {
                 m.settle();
             }
             (Phase::Closing, Answer::Closed) => {
-                m.say(Say::Release { token: m.lease, replaced: false });
+                m.say(Say::Release {
+                    token: m.lease,
+                    replaced: false,
+                });
                 (m.lease, m.phase) = (0, Phase::Serving);
                 m.task += 1;
                 m.settle();
             }
             (Phase::ClosingGone, Answer::Closed) => {
-                m.say(Say::Release { token: m.lease, replaced: true });
+                m.say(Say::Release {
+                    token: m.lease,
+                    replaced: true,
+                });
                 (m.lease, m.phase) = (0, Phase::Replaced);
                 m.task += 1;
             }
@@ -659,7 +698,11 @@ impl World {
         let going = !m.exists || m.deleting;
         if !m.exists || (going && worker.at == Step::ReadNode && close == Close::Tells) {
             let tells = close == Close::Tells && m.phase == Phase::Closing;
-            return Err(if tells { Answer::Deleted } else { Answer::Closed });
+            return Err(if tells {
+                Answer::Deleted
+            } else {
+                Answer::Closed
+            });
         }
         if worker.at == Step::ReadMachine {
             if closes && m.on_machine.0 <= token && m.on_machine != (token, false) {
@@ -731,13 +774,19 @@ impl World {
         if m.phase == Phase::Wanting {
             m.say(Say::Withdraw);
         }
-        m.say(Say::Left { gap: false, stays: true });
+        m.say(Say::Left {
+            gap: false,
+            stays: true,
+        });
         m.phase = Phase::Closed;
     }
 
     /// The task is ordered once more, while its worker sleeps.
     pub(crate) fn repeat(&mut self, at: usize) {
-        let worker = Worker { at: Step::ReadMachine, ..self.workers[at] };
+        let worker = Worker {
+            at: Step::ReadMachine,
+            ..self.workers[at]
+        };
         self.workers.push(worker);
         self.workers.sort_unstable();
     }
@@ -748,12 +797,19 @@ impl World {
     }
 
     pub(crate) fn live(&self) -> usize {
-        self.machines.iter().filter(|m| m.exists && !m.deleting).count()
+        self.machines
+            .iter()
+            .filter(|m| m.exists && !m.deleting)
+            .count()
     }
 
     /// More nodes away at once, by our doing, than one.
     fn judge(&mut self) {
-        let cordoned = self.machines.iter().filter(|m| m.exists && !m.deleting && m.hurt).count();
+        let cordoned = self
+            .machines
+            .iter()
+            .filter(|m| m.exists && !m.deleting && m.hurt)
+            .count();
         let there = self.machines.iter().filter(|m| m.stays()).count();
         let owed = self.owed.min(self.replicas.saturating_sub(there));
         if cordoned + owed > 1 {
@@ -779,10 +835,20 @@ impl World {
 
 fn said(from: usize, say: Say) -> Input<Rollout> {
     let from = Sender::Run(work::machine_run(&uid(from)).expect("short"));
-    Input::Signalled { from, signal: work::Signal::Rollout(say.spell()) }
+    Input::Signalled {
+        from,
+        signal: work::Signal::Rollout(say.spell()),
+    }
 }
 
 fn observed(fact: Fact) -> Input<Rollout> {
-    let object = ObjectRef { cluster: String::new(), kind: "MachineSet".into(), uid: SET.into() };
-    Input::Observed { object, fact: Some(work::Fact::Rollout(fact)) }
+    let object = ObjectRef {
+        cluster: String::new(),
+        kind: "MachineSet".into(),
+        uid: SET.into(),
+    };
+    Input::Observed {
+        object,
+        fact: Some(work::Fact::Rollout(fact)),
+    }
 }

@@ -37,9 +37,20 @@ pub(super) struct SegmentHead {
 
 impl SegmentHead {
     pub(super) fn write(&self) -> Vec<u8> {
-        let Mark { generation, salt, first } = self.mark;
-        let words =
-            [SEGMENT_MAGIC, self.incarnation, generation, salt, first, self.before, self.bytes];
+        let Mark {
+            generation,
+            salt,
+            first,
+        } = self.mark;
+        let words = [
+            SEGMENT_MAGIC,
+            self.incarnation,
+            generation,
+            salt,
+            first,
+            self.before,
+            self.bytes,
+        ];
         let mut block = vec![0; 8];
         block.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         sign(&mut block);
@@ -50,12 +61,30 @@ impl SegmentHead {
     pub(super) fn read(block: &[u8]) -> Option<Self> {
         let head = block.get(..64)?;
         let words: Vec<u64> = head.chunks_exact(8).map(word).collect();
-        let [sum, SEGMENT_MAGIC, incarnation, generation, salt, first, before, bytes] = words[..]
+        let [
+            sum,
+            SEGMENT_MAGIC,
+            incarnation,
+            generation,
+            salt,
+            first,
+            before,
+            bytes,
+        ] = words[..]
         else {
             return None;
         };
-        let mark = Mark { generation, salt, first };
-        (sum == hash64(&head[8..])).then_some(Self { incarnation, mark, before, bytes })
+        let mark = Mark {
+            generation,
+            salt,
+            first,
+        };
+        (sum == hash64(&head[8..])).then_some(Self {
+            incarnation,
+            mark,
+            before,
+            bytes,
+        })
     }
 }
 
@@ -83,7 +112,10 @@ pub(in crate::embedded) fn record_bytes(run: &RunId, envelope: usize) -> usize {
 
 impl Frame {
     pub(in crate::embedded) fn new() -> Self {
-        Self { bytes: vec![0; FRAME_HEAD], count: 0 }
+        Self {
+            bytes: vec![0; FRAME_HEAD],
+            count: 0,
+        }
     }
 
     pub(in crate::embedded) fn is_empty(&self) -> bool {
@@ -118,7 +150,8 @@ impl Frame {
             place.copy_from_slice(&word.to_le_bytes());
         }
         sign(&mut self.bytes);
-        self.bytes.resize(self.bytes.len().next_multiple_of(BLOCK), 0);
+        self.bytes
+            .resize(self.bytes.len().next_multiple_of(BLOCK), 0);
         &self.bytes
     }
 
@@ -148,13 +181,21 @@ impl<'a> Found<'a> {
     pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
         let head = bytes.get(..FRAME_HEAD)?;
         let words: Vec<u64> = head.chunks_exact(8).map(word).collect();
-        let [sum, FRAME_MAGIC, len, generation, salt, first] = words[..] else { return None };
+        let [sum, FRAME_MAGIC, len, generation, salt, first] = words[..] else {
+            return None;
+        };
         let frame = bytes.get(..usize::try_from(len).ok()?)?;
         if frame.len() < FRAME_HEAD || sum != hash64(&frame[8..]) {
             return None;
         }
         let blocks = frame.len().next_multiple_of(BLOCK);
-        Some(Self { generation, salt, first, records: &frame[FRAME_HEAD..], blocks })
+        Some(Self {
+            generation,
+            salt,
+            first,
+            records: &frame[FRAME_HEAD..],
+            blocks,
+        })
     }
 
     /// Its records in order; `None` if this build cannot read them.
@@ -170,10 +211,19 @@ impl<'a> Found<'a> {
 
 fn record(rest: &mut &[u8], revision: u64) -> Option<(RunId, Entry)> {
     let name = u16::from_le_bytes(rest.split_off(..2)?.try_into().ok()?);
-    let run = std::str::from_utf8(rest.split_off(..usize::from(name))?).ok()?.parse().ok()?;
+    let run = std::str::from_utf8(rest.split_off(..usize::from(name))?)
+        .ok()?
+        .parse()
+        .ok()?;
     let mut next = || rest.split_off(..8).map(word);
     let (seq, deadline, end) = (next()?, next()?, next()?);
     let length = u32::from_le_bytes(rest.split_off(..4)?.try_into().ok()?);
     let bytes = rest.split_off(..usize::try_from(length).ok()?)?.to_vec();
-    Some((run, Entry { head: (revision, seq, deadline, end), bytes }))
+    Some((
+        run,
+        Entry {
+            head: (revision, seq, deadline, end),
+            bytes,
+        },
+    ))
 }

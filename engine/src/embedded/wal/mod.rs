@@ -41,12 +41,24 @@ impl Wal {
         generation: u64,
         first: u64,
     ) -> io::Result<Self> {
-        let segment_bytes = segment_bytes.next_multiple_of(BLOCK as u64).max(2 * BLOCK as u64);
+        let segment_bytes = segment_bytes
+            .next_multiple_of(BLOCK as u64)
+            .max(2 * BLOCK as u64);
         if file.len()? != 2 * segment_bytes {
             zero(&*file, 2 * segment_bytes)?;
         }
-        let mark = Mark { generation, salt: 0, first };
-        let mut wal = Self { file, incarnation, segment_bytes, mark, written: 0 };
+        let mark = Mark {
+            generation,
+            salt: 0,
+            first,
+        };
+        let mut wal = Self {
+            file,
+            incarnation,
+            segment_bytes,
+            mark,
+            written: 0,
+        };
         wal.rotate(first)?;
         Ok(wal)
     }
@@ -68,7 +80,9 @@ impl Wal {
 
     /// Bytes that a frame may have in an empty segment.
     pub(super) fn room_max(&self) -> usize {
-        usize::try_from(self.segment_bytes).unwrap_or(usize::MAX).saturating_sub(BLOCK)
+        usize::try_from(self.segment_bytes)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(BLOCK)
     }
 
     /// Writes `frame`, whose records begin with revision `first`, syncs it and empties it. It must fit the room.
@@ -77,7 +91,8 @@ impl Wal {
     /// The file's: then nothing is known of the frame, and nothing more may be written.
     pub(super) fn append(&mut self, frame: &mut Frame, first: u64) -> io::Result<()> {
         let bytes = frame.finish(self.mark, first);
-        self.file.write(self.start(self.mark.generation) + self.written, bytes)?;
+        self.file
+            .write(self.start(self.mark.generation) + self.written, bytes)?;
         self.file.sync_data()?;
         self.written += bytes.len() as u64;
         frame.clear();
@@ -92,10 +107,19 @@ impl Wal {
     pub(super) fn rotate(&mut self, first: u64) -> io::Result<Mark> {
         let before = self.mark.salt;
         let salt = rand::random_range(1..=u64::MAX);
-        let mark = Mark { generation: self.mark.generation + 1, salt, first };
-        let head =
-            SegmentHead { incarnation: self.incarnation, mark, before, bytes: self.segment_bytes };
-        self.file.write(self.start(mark.generation), &head.write())?;
+        let mark = Mark {
+            generation: self.mark.generation + 1,
+            salt,
+            first,
+        };
+        let head = SegmentHead {
+            incarnation: self.incarnation,
+            mark,
+            before,
+            bytes: self.segment_bytes,
+        };
+        self.file
+            .write(self.start(mark.generation), &head.write())?;
         self.file.sync_data()?;
         (self.mark, self.written) = (mark, BLOCK as u64);
         Ok(mark)

@@ -54,13 +54,21 @@ impl Halves {
 
     /// Where the half that `generation` is written to begins.
     fn start(&self, generation: u64) -> usize {
-        if generation.is_multiple_of(2) { 0 } else { self.bytes.len() / 2 }
+        if generation.is_multiple_of(2) {
+            0
+        } else {
+            self.bytes.len() / 2
+        }
     }
 
     /// That half.
     fn half(&self, generation: u64) -> &[u8] {
         let (even, odd) = self.bytes.split_at(self.bytes.len() / 2);
-        if generation.is_multiple_of(2) { even } else { odd }
+        if generation.is_multiple_of(2) {
+            even
+        } else {
+            odd
+        }
     }
 
     fn head(&self, generation: u64, incarnation: u64) -> Option<SegmentHead> {
@@ -74,9 +82,10 @@ impl Halves {
     fn whole(&self) -> Result<(), Fault> {
         let length = self.bytes.len();
         match SegmentHead::read(&self.bytes) {
-            Some(head) if head.bytes.saturating_mul(2) != length as u64 => {
-                Err(Fault::Damaged { at: length, what: "the file ends too soon or too late" })
-            }
+            Some(head) if head.bytes.saturating_mul(2) != length as u64 => Err(Fault::Damaged {
+                at: length,
+                what: "the file ends too soon or too late",
+            }),
             _ => Ok(()),
         }
     }
@@ -84,7 +93,9 @@ impl Halves {
     /// Whole frames at or behind byte `from` of `generation`'s half.
     fn frames(&self, generation: u64, from: usize) -> impl Iterator<Item = Found<'_>> {
         let half = self.half(generation);
-        (from..half.len()).step_by(BLOCK).filter_map(|at| Found::read(&half[at..]))
+        (from..half.len())
+            .step_by(BLOCK)
+            .filter_map(|at| Found::read(&half[at..]))
     }
 
     /// Reads the segment's frames in order; answers where they end.
@@ -100,7 +111,10 @@ impl Halves {
             && (found.generation, found.salt, found.first) == (mark.generation, mark.salt, *next)
         {
             let what = "a frame whose records this build cannot read";
-            let more = found.records().ok_or(Fault::Damaged { at: start + at, what })?;
+            let more = found.records().ok_or(Fault::Damaged {
+                at: start + at,
+                what,
+            })?;
             *next += more.len() as u64;
             records.extend(more);
             at += found.blocks;
@@ -108,7 +122,10 @@ impl Halves {
         let mut behind = self.frames(mark.generation, at);
         if behind.any(|found| (found.generation, found.salt) == (mark.generation, mark.salt)) {
             let what = "a frame cannot be read, and whole ones lie behind it";
-            return Err(Fault::Damaged { at: start + at, what });
+            return Err(Fault::Damaged {
+                at: start + at,
+                what,
+            });
         }
         Ok(start + at)
     }
@@ -129,13 +146,23 @@ pub(in crate::embedded) fn recover(
     match halves.head(generation, incarnation) {
         Some(head) if head.mark == mark => {}
         Some(_) => {
-            return Err(Fault::Unpaired("it goes on from another moment than the store stands at"));
+            return Err(Fault::Unpaired(
+                "it goes on from another moment than the store stands at",
+            ));
         }
-        None if halves.frames(generation, BLOCK).any(|found| found.salt == mark.salt) => {
-            return Err(Fault::Damaged { at: halves.start(generation), what: HEADLESS });
+        None if halves
+            .frames(generation, BLOCK)
+            .any(|found| found.salt == mark.salt) =>
+        {
+            return Err(Fault::Damaged {
+                at: halves.start(generation),
+                what: HEADLESS,
+            });
         }
         None => {
-            return Err(Fault::Unpaired("it has no segment that the store can go on with"));
+            return Err(Fault::Unpaired(
+                "it has no segment that the store can go on with",
+            ));
         }
     }
     let (mut records, mut next) = (Vec::new(), mark.first);
@@ -148,16 +175,28 @@ pub(in crate::embedded) fn recover(
                 return Err(Fault::Damaged { at: end, what });
             }
             halves.walk(head.mark, &mut next, &mut records)?;
-            Ok(Recovered { records, generation: newer })
+            Ok(Recovered {
+                records,
+                generation: newer,
+            })
         }
         Some(head) if head.mark.generation >= newer => {
             Err(Fault::Unpaired("its segments do not follow each other"))
         }
         // An older segment, spent, or a header that was torn: then nothing was written behind it yet.
-        _ if halves.frames(newer, BLOCK).any(|found| found.generation >= newer) => {
-            Err(Fault::Damaged { at: halves.start(newer), what: HEADLESS })
+        _ if halves
+            .frames(newer, BLOCK)
+            .any(|found| found.generation >= newer) =>
+        {
+            Err(Fault::Damaged {
+                at: halves.start(newer),
+                what: HEADLESS,
+            })
         }
-        _ => Ok(Recovered { records, generation }),
+        _ => Ok(Recovered {
+            records,
+            generation,
+        }),
     }
 }
 

@@ -8,7 +8,9 @@ const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
 
 /// A moment as the server reads it; one beyond the last that can be written is the last.
 pub(super) fn rfc3339(at: Timestamp) -> String {
-    let moment = i64::try_from(at.0).ok().and_then(|ms| Moment::from_millisecond(ms).ok());
+    let moment = i64::try_from(at.0)
+        .ok()
+        .and_then(|ms| Moment::from_millisecond(ms).ok());
     PRINTER.timestamp_to_string(&moment.unwrap_or(Moment::MAX))
 }
 
@@ -30,8 +32,14 @@ mod tests {
     #[test]
     fn moments_are_written_as_the_server_reads_them() {
         assert_eq!(rfc3339(Timestamp(0)), "1970-01-01T00:00:00.000Z");
-        assert_eq!(rfc3339(Timestamp(951_827_696_789)), "2000-02-29T12:34:56.789Z");
-        assert_eq!(rfc3339(Timestamp(1_795_224_000_000)), "2026-11-21T01:20:00.000Z");
+        assert_eq!(
+            rfc3339(Timestamp(951_827_696_789)),
+            "2000-02-29T12:34:56.789Z"
+        );
+        assert_eq!(
+            rfc3339(Timestamp(1_795_224_000_000)),
+            "2026-11-21T01:20:00.000Z"
+        );
         for ms in [LAST_MS, LAST_MS + 1, u64::MAX] {
             assert_eq!(rfc3339(Timestamp(ms)), "9999-12-30T22:00:00.999Z");
         }
@@ -39,11 +47,22 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_again_and_nothing_else() {
-        for ms in (0..LAST_MS).step_by(977_777_777_777).chain([951_827_696_789, LAST_MS]) {
-            assert_eq!(moment(&format!("@at {}", rfc3339(Timestamp(ms)))), Some(Timestamp(ms)));
-        }
-        for other in ["@every 5s", "@at soon", "@at 2026-13-21T01:20:00.000Z", "", "@at 2026-11-21"]
+        for ms in (0..LAST_MS)
+            .step_by(977_777_777_777)
+            .chain([951_827_696_789, LAST_MS])
         {
+            assert_eq!(
+                moment(&format!("@at {}", rfc3339(Timestamp(ms)))),
+                Some(Timestamp(ms))
+            );
+        }
+        for other in [
+            "@every 5s",
+            "@at soon",
+            "@at 2026-13-21T01:20:00.000Z",
+            "",
+            "@at 2026-11-21",
+        ] {
             assert_eq!(moment(other), None, "{other}");
         }
     }

@@ -10,9 +10,15 @@ use serde_json::Value;
 /// Hooks and finalizers of an object that only their owner can take off.
 fn holds(object: &Value) -> Vec<String> {
     let hooks = ["preDrain", "preTerminate"].into_iter().flat_map(|stage| {
-        object["spec"]["lifecycleHooks"][stage].as_array().cloned().unwrap_or_default()
+        object["spec"]["lifecycleHooks"][stage]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
     });
-    let finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let finalizers = object["metadata"]["finalizers"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let all = hooks.chain(finalizers).map(|it| it.to_string());
     all.filter(|it| it.contains("dormer")).collect()
 }
@@ -21,11 +27,19 @@ fn holds(object: &Value) -> Vec<String> {
 fn machines_go_after_dormer_is_gone_in_the_middle_of_an_upgrade() {
     stage::on_a_virtual_clock(async {
         // Without pods: a budget would hold the Machines up, since no other node can come without dormer.
-        let config = WorldConfig { linux: false, workload: false, ..WorldConfig::in_memory(2) };
+        let config = WorldConfig {
+            linux: false,
+            workload: false,
+            ..WorldConfig::in_memory(2)
+        };
         let mut play = Play::start_in(config).await;
-        play.until("both serve", |play, told| play.all_serve(told, 2)).await;
+        play.until("both serve", |play, told| play.all_serve(told, 2))
+            .await;
         play.upgrade().await;
-        play.until("one holds the lease", |_, told| told.iter().any(|one| one.holds)).await;
+        play.until("one holds the lease", |_, told| {
+            told.iter().any(|one| one.holds)
+        })
+        .await;
         for kind in kinds::ALL {
             for object in play.all(kind) {
                 assert_eq!(holds(&object), Vec::<String>::new(), "{object:#}");
@@ -33,17 +47,26 @@ fn machines_go_after_dormer_is_gone_in_the_middle_of_an_upgrade() {
         }
         play.uninstall();
         let machines = play.all(&kinds::MACHINE);
-        let uids: Vec<Value> = machines.iter().map(|it| it["metadata"]["uid"].clone()).collect();
+        let uids: Vec<Value> = machines
+            .iter()
+            .map(|it| it["metadata"]["uid"].clone())
+            .collect();
         for machine in &machines {
             // One may be going already.
             let _ = play
                 .admin()
-                .delete(&kinds::MACHINE, &Key::of(machine), &DeleteOptions::default())
+                .delete(
+                    &kinds::MACHINE,
+                    &Key::of(machine),
+                    &DeleteOptions::default(),
+                )
                 .await;
         }
         play.until("the machines are gone", |play, _| {
             let there = play.all(&kinds::MACHINE);
-            !there.iter().any(|machine| uids.contains(&machine["metadata"]["uid"]))
+            !there
+                .iter()
+                .any(|machine| uids.contains(&machine["metadata"]["uid"]))
         })
         .await;
     });

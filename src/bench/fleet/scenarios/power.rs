@@ -139,7 +139,10 @@ fn goes_on_after(step: &'static str) {
             assert!(!left, "{step}: {file} is left half written");
         }
         for (path, sha256) in &state.asked_for {
-            let there = state.disk.read_text_path(path).map(|body| body.sha256.clone());
+            let there = state
+                .disk
+                .read_text_path(path)
+                .map(|body| body.sha256.clone());
             assert_eq!(there.as_ref().ok(), Some(sha256), "{step}: {path}");
         }
     });
@@ -149,7 +152,10 @@ fn goes_on_after(step: &'static str) {
 async fn brought_up(faults: &[&str]) -> Play {
     let mut play = Play::start(1, faults).await;
     play.until("it serves", |play, told| {
-        assert!(told.iter().all(|one| !one.words.contains("failed")), "it waits for a person");
+        assert!(
+            told.iter().all(|one| !one.words.contains("failed")),
+            "it waits for a person"
+        );
         play.all_serve(told, 1)
     })
     .await;

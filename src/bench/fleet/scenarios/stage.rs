@@ -65,7 +65,11 @@ pub(super) struct Play {
 /// Plays on a runtime whose clock stands still while anything can be done.
 pub(super) fn on_a_virtual_clock(play: impl Future<Output = ()>) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.enable_all().start_paused(true).build().expect("a runtime");
+    let runtime = builder
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
     runtime.block_on(play);
 }
 
@@ -73,8 +77,11 @@ impl Play {
     /// A world of so many machines with these faults, and dormer in it.
     pub(super) async fn start(machines: u32, faults: &[&str]) -> Self {
         let orders = faults.iter().map(|fault| (*fault).to_owned()).collect();
-        let config =
-            WorldConfig { faults: orders, linux: false, ..WorldConfig::in_memory(machines) };
+        let config = WorldConfig {
+            faults: orders,
+            linux: false,
+            ..WorldConfig::in_memory(machines)
+        };
         Self::start_in(config).await
     }
 
@@ -90,7 +97,16 @@ impl Play {
         let running = start_roles(&world, &ports, &catalog, SLOTS).expect("roles");
         let start = Instant::now();
         let same = (String::new(), start);
-        Self { world, ports, catalog, faults, start, old: None, same, _running: Some(running) }
+        Self {
+            world,
+            ports,
+            catalog,
+            faults,
+            start,
+            old: None,
+            same,
+            _running: Some(running),
+        }
     }
 
     /// Offers a newer payload.
@@ -113,7 +129,11 @@ impl Play {
             if holds(self, &told) {
                 return;
             }
-            assert!(self.start.elapsed() < PLAY_MAX, "never: {what}; {}", self.same.0);
+            assert!(
+                self.start.elapsed() < PLAY_MAX,
+                "never: {what}; {}",
+                self.same.0
+            );
         }
     }
 
@@ -124,7 +144,12 @@ impl Play {
 
     /// What the runs of machines that are not gone tell.
     async fn told(&self) -> Vec<Told> {
-        let heads = self.ports.store.heads(None, usize::MAX).await.expect("heads");
+        let heads = self
+            .ports
+            .store
+            .heads(None, usize::MAX)
+            .await
+            .expect("heads");
         let runs = heads.into_iter().map(|head| head.run);
         let runs: Vec<_> = runs.filter(|run| run.workflow() == work::MACHINE).collect();
         let stored = self.ports.store.load(&runs).await.expect("runs");
@@ -158,7 +183,9 @@ impl Play {
     /// Whether all that live, and so many, serve the version that is wanted, on Nodes that are Ready and schedulable.
     pub(super) fn all_serve(&self, told: &[Told], machines: usize) -> bool {
         told.len() == machines
-            && told.iter().all(|one| one.serves_other_than(self.old.as_deref()))
+            && told
+                .iter()
+                .all(|one| one.serves_other_than(self.old.as_deref()))
             && self.world.record.serving_now() == machines
     }
 
@@ -169,17 +196,28 @@ impl Play {
 
     /// Makes objects in the world, as the administrator; what the API server refuses is named.
     pub(super) fn create(&self, object: serde_json::Value) -> Result<(), String> {
-        self.world.create(object).map(drop).map_err(|error| error.to_string())
+        self.world
+            .create(object)
+            .map(drop)
+            .map_err(|error| error.to_string())
     }
 
     /// All objects of a kind.
     pub(super) fn all(&self, kind: &kinds::Kind) -> Vec<serde_json::Value> {
-        self.world.all(kind).iter().map(|object| object.value.clone()).collect()
+        self.world
+            .all(kind)
+            .iter()
+            .map(|object| object.value.clone())
+            .collect()
     }
 
     /// All hosts.
     pub(super) fn hosts(&self) -> Vec<Arc<dormer_fleet::host::Host>> {
-        self.world.hosts.as_ref().map(dormer_fleet::host::Hosts::all).unwrap_or_default()
+        self.world
+            .hosts
+            .as_ref()
+            .map(dormer_fleet::host::Hosts::all)
+            .unwrap_or_default()
     }
 
     /// Ends dormer, all of it at once, and leaves the world as it is.
@@ -197,12 +235,17 @@ impl Play {
     /// name stands as it is.
     pub(super) fn undecided_for(&self, whose: &str) -> usize {
         let requests = self.all(&kinds::CSR);
-        let open = requests.iter().filter(|csr| csr["status"]["conditions"].is_null());
+        let open = requests
+            .iter()
+            .filter(|csr| csr["status"]["conditions"].is_null());
         open.filter(|csr| {
             let pem = STANDARD.decode(csr["spec"]["request"].as_str().unwrap_or_default());
             let pem = String::from_utf8(pem.unwrap_or_default()).unwrap_or_default();
-            let der = STANDARD
-                .decode(pem.lines().filter(|line| !line.starts_with("---")).collect::<String>());
+            let der = STANDARD.decode(
+                pem.lines()
+                    .filter(|line| !line.starts_with("---"))
+                    .collect::<String>(),
+            );
             String::from_utf8_lossy(&der.unwrap_or_default()).contains(whose)
         })
         .count()
@@ -210,7 +253,12 @@ impl Play {
 
     /// The host of the one machine.
     pub(super) fn only_host(&self) -> Arc<dormer_fleet::host::Host> {
-        let all = self.world.hosts.as_ref().map(dormer_fleet::host::Hosts::all).unwrap_or_default();
+        let all = self
+            .world
+            .hosts
+            .as_ref()
+            .map(dormer_fleet::host::Hosts::all)
+            .unwrap_or_default();
         all.into_iter().next().expect("a host")
     }
 
@@ -220,7 +268,10 @@ impl Play {
         // That nothing comes is nothing that strikes.
         let ordered = faults.iter().filter(|fault| **fault != "replacement-never");
         let mut named = ordered.map(|fault| fault.split('@').next().unwrap_or_default());
-        assert!(named.all(|fault| struck.contains(&fault)), "{faults:?}: only {struck:?}");
+        assert!(
+            named.all(|fault| struck.contains(&fault)),
+            "{faults:?}: only {struck:?}"
+        );
     }
 
     pub(super) fn max_unavailable(&self) -> usize {
@@ -230,6 +281,9 @@ impl Play {
     /// Certificate requests that nobody has decided.
     pub(super) fn pending_requests(&self) -> usize {
         let requests = self.world.all(&kinds::CSR);
-        requests.iter().filter(|csr| csr.value["status"]["conditions"].is_null()).count()
+        requests
+            .iter()
+            .filter(|csr| csr.value["status"]["conditions"].is_null())
+            .count()
     }
 }

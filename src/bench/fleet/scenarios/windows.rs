@@ -8,7 +8,11 @@ const ROUTE: &str = "169.254.169.254/32";
 
 /// How often this effect happened on a host.
 fn times(host: &Host, effect: &str) -> usize {
-    host.counts().effects.iter().filter(|one| one.contains(effect)).count()
+    host.counts()
+        .effects
+        .iter()
+        .filter(|one| one.contains(effect))
+        .count()
 }
 
 #[test]
@@ -16,19 +20,30 @@ fn endpoints_that_the_hns_service_lost_are_made_again_and_kube_proxy_is_restarte
     stage::on_a_virtual_clock(async {
         let mut play = Play::start(2, &["hns-restarts@1"]).await;
         play.until("both serve", both_serve).await;
-        let lost = play.hosts().into_iter().find(|host| host.state().hns.endpoints.is_empty());
+        let lost = play
+            .hosts()
+            .into_iter()
+            .find(|host| host.state().hns.endpoints.is_empty());
         let lost = lost.expect("a host that has lost them");
         let starts = |host: &Host| host.state().scm.get("kube-proxy").map_or(0, |it| it.starts);
         let started = starts(&lost);
         // The periodic look finds it, and the rollout has it mended without a drain.
-        play.until("the endpoint is there again, and both serve", |play, told| {
-            let there = |host: &std::sync::Arc<Host>| {
-                host.state().hns.endpoints.contains_key("VIPEndpoint")
-            };
-            play.hosts().iter().all(there) && play.all_serve(told, 2)
-        })
+        play.until(
+            "the endpoint is there again, and both serve",
+            |play, told| {
+                let there = |host: &std::sync::Arc<Host>| {
+                    host.state().hns.endpoints.contains_key("VIPEndpoint")
+                };
+                play.hosts().iter().all(there) && play.all_serve(told, 2)
+            },
+        )
         .await;
-        assert_eq!(times(&lost, "endpoint:VIPEndpoint"), 2, "{:?}", lost.counts().effects);
+        assert_eq!(
+            times(&lost, "endpoint:VIPEndpoint"),
+            2,
+            "{:?}",
+            lost.counts().effects
+        );
         assert_eq!(starts(&lost), started + 1, "kube-proxy was restarted");
         assert_eq!(lost.state().boots, 1, "no reboot");
         assert!(play.max_unavailable() <= 1);
@@ -37,12 +52,19 @@ fn endpoints_that_the_hns_service_lost_are_made_again_and_kube_proxy_is_restarte
 
 #[test]
 fn a_route_that_a_new_network_makes_windows_forget_is_there_again() {
-    ends(&["route-lost"], "both serve, with their routes", |play, told| {
-        let hosts = play.hosts();
-        let have = hosts.iter().all(|host| host.state().routes.contains(ROUTE));
-        let mended: usize = hosts.iter().map(|host| times(host, &format!("route:{ROUTE}"))).sum();
-        both_serve(play, told) && have && mended == 1
-    });
+    ends(
+        &["route-lost"],
+        "both serve, with their routes",
+        |play, told| {
+            let hosts = play.hosts();
+            let have = hosts.iter().all(|host| host.state().routes.contains(ROUTE));
+            let mended: usize = hosts
+                .iter()
+                .map(|host| times(host, &format!("route:{ROUTE}")))
+                .sum();
+            both_serve(play, told) && have && mended == 1
+        },
+    );
 }
 
 #[test]

@@ -39,21 +39,37 @@ const MENDED: [(&str, &str); 5] = manifests!("mended");
 
 fn objects(text: &str) -> Result<Vec<Value>, String> {
     let documents = serde_yaml_ng::Deserializer::from_str(text);
-    documents.map(|one| Value::deserialize(one).map_err(|error| error.to_string())).collect()
+    documents
+        .map(|one| Value::deserialize(one).map_err(|error| error.to_string()))
+        .collect()
 }
 
 /// Two machines with Windows Server 2019, for which the manifests ask.
 async fn fleet() -> Play {
-    let sets = Sets::from([("windows_container_ami".to_owned(), "windows-server-2019".to_owned())]);
-    let config = WorldConfig { linux: false, workload: false, sets, ..WorldConfig::in_memory(2) };
+    let sets = Sets::from([(
+        "windows_container_ami".to_owned(),
+        "windows-server-2019".to_owned(),
+    )]);
+    let config = WorldConfig {
+        linux: false,
+        workload: false,
+        sets,
+        ..WorldConfig::in_memory(2)
+    };
     Play::start_in(config).await
 }
 
 /// Pods whose name begins so, and whether each runs on a Windows node.
 fn pods(play: &Play, named: &str) -> Vec<bool> {
     let mut pods = play.all(&kinds::POD);
-    pods.retain(|pod| pod["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(named)));
-    pods.iter().map(|pod| pod["status"]["phase"] == "Running").collect()
+    pods.retain(|pod| {
+        pod["metadata"]["name"]
+            .as_str()
+            .is_some_and(|name| name.starts_with(named))
+    });
+    pods.iter()
+        .map(|pod| pod["status"]["phase"] == "Running")
+        .collect()
 }
 
 #[test]
@@ -82,7 +98,10 @@ fn each_mended_manifest_lands_on_a_joined_node_and_no_linux_pod_does() {
         })
         .await;
         let linux = pods(&play, "linux-");
-        assert_eq!((linux.len(), linux.iter().filter(|runs| **runs).count()), (LINUX_PODS, 0));
+        assert_eq!(
+            (linux.len(), linux.iter().filter(|runs| **runs).count()),
+            (LINUX_PODS, 0)
+        );
         let bound = play.all(&kinds::POD).into_iter().filter(|pod| {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
             name.starts_with("linux-") && !pod["spec"]["nodeName"].is_null()
@@ -108,13 +127,22 @@ fn a_runtime_class_is_there_for_each_windows_build_and_others_own_is_left_alone(
         })
         .await;
         let classes = play.all(&kinds::RUNTIME_CLASS);
-        let of = |name: &str| classes.iter().find(|class| class["metadata"]["name"] == name);
+        let of = |name: &str| {
+            classes
+                .iter()
+                .find(|class| class["metadata"]["name"] == name)
+        };
         let ours = of("windows-10.0.17763").expect("made by the watcher");
         assert_eq!(ours["handler"], "runhcs-wcow-process");
-        let values = ours["scheduling"]["tolerations"].as_array().expect("tolerations");
+        let values = ours["scheduling"]["tolerations"]
+            .as_array()
+            .expect("tolerations");
         let values: Vec<_> = values.iter().map(|one| one["value"].as_str()).collect();
         assert_eq!(values, [Some("Windows"), Some("windows")]);
-        assert_eq!(of("windows-10.0.20348").expect("theirs")["handler"], "theirs");
+        assert_eq!(
+            of("windows-10.0.20348").expect("theirs")["handler"],
+            "theirs"
+        );
     });
 }
 
@@ -122,7 +150,8 @@ fn a_runtime_class_is_there_for_each_windows_build_and_others_own_is_left_alone(
 fn what_is_wrong_with_the_manifests_as_printed_is_refused_or_waits() {
     stage::on_a_virtual_clock(async {
         let mut play = fleet().await;
-        play.until("both serve", |play, told| play.all_serve(told, 2)).await;
+        play.until("both serve", |play, told| play.all_serve(told, 2))
+            .await;
         let mut refused = Vec::new();
         for (name, text) in PRINTED {
             match objects(text) {
@@ -140,17 +169,26 @@ fn what_is_wrong_with_the_manifests_as_printed_is_refused_or_waits() {
             }
         }
         let names: Vec<_> = refused.iter().map(|(name, _)| *name).collect();
-        for named in ["runtime-class.yaml", "runtime-class-2019.yaml", "iis-2019.yaml"] {
+        for named in [
+            "runtime-class.yaml",
+            "runtime-class-2019.yaml",
+            "iis-2019.yaml",
+        ] {
             assert!(names.contains(&named), "{named} was taken: {refused:?}");
         }
         assert_eq!(names.len(), 3, "{refused:?}");
-        play.until("nothing more happens", |play, _| play.stands_for(6)).await;
+        play.until("nothing more happens", |play, _| play.stands_for(6))
+            .await;
         let of = |namespace: &str| {
             let pods = play.all(&kinds::POD).into_iter();
             let own = pods.filter(|pod| pod["metadata"]["namespace"] == namespace);
-            own.map(|pod| pod["status"]["phase"] == "Running").collect::<Vec<_>>()
+            own.map(|pod| pod["status"]["phase"] == "Running")
+                .collect::<Vec<_>>()
         };
         // `Effect` is no field, and a toleration without an effect stands them all; without any toleration it waits.
-        assert_eq!((of("default"), of("dormer")), (vec![true], vec![false, false]));
+        assert_eq!(
+            (of("default"), of("dormer")),
+            (vec![true], vec![false, false])
+        );
     });
 }

@@ -54,7 +54,9 @@ pub fn on_create(kind: &Kind, value: &mut Value, user: &User) {
 
 /// Turns a Secret's `stringData` into `data`.
 pub fn string_data(secret: &mut Value) {
-    let Some(texts) = secret.as_object_mut().and_then(|s| s.remove("stringData")) else { return };
+    let Some(texts) = secret.as_object_mut().and_then(|s| s.remove("stringData")) else {
+        return;
+    };
     for (name, text) in texts.as_object().into_iter().flatten() {
         let text = text.as_str().unwrap_or_default();
         secret["data"][name] = json!(BASE64_STANDARD.encode(text));
@@ -66,7 +68,10 @@ fn pod(value: &mut Value) {
     default(spec, "terminationGracePeriodSeconds", json!(30));
     default(spec, "restartPolicy", json!("Always"));
     let mut tolerations = spec["tolerations"].as_array().cloned().unwrap_or_default();
-    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+    for key in [
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    ] {
         if !tolerations.iter().any(|t| t["key"] == key) {
             let toleration = json!({"key": key, "operator": "Exists", "effect": "NoExecute",
                 "tolerationSeconds": 300});
@@ -93,7 +98,10 @@ pub fn check(kind: &Kind, value: &Value, before: Option<&Value>) -> Result<(), R
     let name = value.name();
     let bad = |field: &str, why: &str| Err(Refusal::invalid(kind, name, field, why));
     if name.is_empty() {
-        return bad("metadata.name", "Required value: name or generateName is required");
+        return bad(
+            "metadata.name",
+            "Required value: name or generateName is required",
+        );
     }
     let free = matches!(kind.group, "rbac.authorization.k8s.io");
     let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
@@ -115,7 +123,10 @@ pub fn check(kind: &Kind, value: &Value, before: Option<&Value>) -> Result<(), R
     if kind.store == kinds::CONFIG_MAP.store
         && before.is_some_and(|b| b["immutable"] == true && b["data"] != value["data"])
     {
-        return bad("data", "Forbidden: field is immutable when `immutable` is set");
+        return bad(
+            "data",
+            "Forbidden: field is immutable when `immutable` is set",
+        );
     }
     Ok(())
 }
@@ -159,14 +170,20 @@ fn machine_set(kind: &Kind, value: &Value, before: Option<&Value>) -> Result<(),
     let bad = |field: &str, why: &str| Err(Refusal::invalid(kind, value.name(), field, why));
     let spec = &value["spec"];
     if !spec["replicas"].is_null() && spec["replicas"].as_u64().is_none() {
-        return bad("spec.replicas", "Invalid value: must be a number not below 0");
+        return bad(
+            "spec.replicas",
+            "Invalid value: must be a number not below 0",
+        );
     }
     if before.is_some_and(|b| b["spec"]["selector"] != spec["selector"]) {
         return bad("spec.selector", "Forbidden: selector is immutable");
     }
     let selector = super::selector::Labels::of(&spec["selector"]);
     if selector.is_empty() || !selector.matches(&spec["template"]) {
-        return bad("spec.template.metadata.labels", "Invalid value: `selector` does not match");
+        return bad(
+            "spec.template.metadata.labels",
+            "Invalid value: `selector` does not match",
+        );
     }
     Ok(())
 }
@@ -186,13 +203,22 @@ mod tests {
             let key = rcgen::KeyPair::generate().expect("a key");
             let mut params = rcgen::CertificateParams::default();
             params.distinguished_name = rcgen::DistinguishedName::new();
-            params.distinguished_name.push(rcgen::DnType::CommonName, common_name);
-            let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+            params
+                .distinguished_name
+                .push(rcgen::DnType::CommonName, common_name);
+            let pem = params
+                .serialize_request(&key)
+                .expect("a request")
+                .pem()
+                .expect("PEM");
             json!({"metadata": {"name": "c"}, "spec": {"request": BASE64_STANDARD.encode(pem)}})
         };
         assert!(on_behalf(&kinds::CSR, &csr("system:node:win-1"), &kubelet).is_ok());
         assert!(on_behalf(&kinds::CSR, &csr("system:node:win-10"), &kubelet).is_err());
         let none = json!({"metadata": {"name": "c"}, "spec": {"request": "bm90aGluZw=="}});
-        assert!(on_behalf(&kinds::CSR, &none, &User::admin()).is_err(), "it cannot be read");
+        assert!(
+            on_behalf(&kinds::CSR, &none, &User::admin()).is_err(),
+            "it cannot be read"
+        );
     }
 }

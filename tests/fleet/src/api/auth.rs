@@ -32,7 +32,11 @@ impl User {
         if !groups.iter().any(|g| g == "system:authenticated") {
             groups.push("system:authenticated".to_owned());
         }
-        Self { name: name.to_owned(), uid: String::new(), groups }
+        Self {
+            name: name.to_owned(),
+            uid: String::new(),
+            groups,
+        }
     }
 
     /// A service account.
@@ -55,7 +59,11 @@ impl User {
     /// Nobody known.
     pub fn anonymous() -> Self {
         let groups = vec!["system:unauthenticated".to_owned()];
-        Self { name: "system:anonymous".to_owned(), uid: String::new(), groups }
+        Self {
+            name: "system:anonymous".to_owned(),
+            uid: String::new(),
+            groups,
+        }
     }
 
     /// Whether nobody known asks.
@@ -80,7 +88,12 @@ pub struct Grant {
 impl Grant {
     /// `verb` on all of a resource.
     pub fn of(verb: &str, resource: &str) -> Self {
-        Self { verb: verb.to_owned(), resource: resource.to_owned(), namespace: None, name: None }
+        Self {
+            verb: verb.to_owned(),
+            resource: resource.to_owned(),
+            namespace: None,
+            name: None,
+        }
     }
 
     fn allows(&self, asked: &Value) -> bool {
@@ -91,7 +104,10 @@ impl Grant {
         };
         self.verb == word("verb")
             && self.resource == resource
-            && self.namespace.as_ref().is_none_or(|it| it == word("namespace"))
+            && self
+                .namespace
+                .as_ref()
+                .is_none_or(|it| it == word("namespace"))
             && self.name.as_ref().is_none_or(|it| it == word("name"))
     }
 }
@@ -124,20 +140,32 @@ impl Tokens {
 
     /// Makes a token unknown.
     pub fn revoke(&self, token: &str) {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
+        self.made
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(token);
     }
 
     /// Whom a token speaks for: one of those added, or a bootstrap token whose secret is in
     /// `kube-system` (`id.secret`, user `system:bootstrap:<id>`).
     pub fn user(&self, token: &str, store: &Store) -> Option<User> {
-        let known = self.made.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned();
-        known.map(|made| made.user).or_else(|| bootstrap(token, store))
+        let known = self
+            .made
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(token)
+            .cloned();
+        known
+            .map(|made| made.user)
+            .or_else(|| bootstrap(token, store))
     }
 
     /// The audiences that a token was made for.
     pub fn audiences(&self, token: &str) -> Vec<String> {
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        made.get(token).map(|made| made.audiences.clone()).unwrap_or_default()
+        made.get(token)
+            .map(|made| made.audiences.clone())
+            .unwrap_or_default()
     }
 
     /// From now on reviews allow this user these things and nothing else.
@@ -150,7 +178,9 @@ impl Tokens {
     /// was granted may do everything.
     pub fn allows(&self, user: &str, asked: &Value) -> bool {
         let grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
-        grants.get(user).is_none_or(|grants| grants.iter().any(|grant| grant.allows(asked)))
+        grants
+            .get(user)
+            .is_none_or(|grants| grants.iter().any(|grant| grant.allows(asked)))
     }
 }
 
@@ -180,6 +210,8 @@ fn ended(until: &str) -> bool {
 
 /// One entry of a Secret's `data`, decoded.
 pub fn secret_text(secret: &Value, name: &str) -> Option<String> {
-    let bytes = BASE64_STANDARD.decode(secret["data"][name].as_str()?).ok()?;
+    let bytes = BASE64_STANDARD
+        .decode(secret["data"][name].as_str()?)
+        .ok()?;
     String::from_utf8(bytes).ok()
 }

@@ -80,12 +80,21 @@ impl Ca {
     pub fn new() -> Result<Self, CaError> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(Vec::new())?;
-        params.distinguished_name.push(DnType::CommonName, "dormer-fleet-ca");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "dormer-fleet-ca");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
         let cert = params.self_signed(&key)?;
         let (pem, der) = (cert.pem().into(), cert.der().clone());
-        Ok(Self { issuer: Issuer::new(params, key), der, pem })
+        Ok(Self {
+            issuer: Issuer::new(params, key),
+            der,
+            pem,
+        })
     }
 
     /// The authority's certificate as PEM.
@@ -101,7 +110,10 @@ impl Ca {
         let key = KeyPair::generate()?;
         let params = params(user, groups, vec![ExtendedKeyUsagePurpose::ClientAuth]);
         let cert = params.signed_by(&key, &self.issuer)?;
-        Ok(Pair { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
+        Ok(Pair {
+            cert_pem: cert.pem(),
+            key_pem: key.serialize_pem(),
+        })
     }
 
     /// Signs a certificate request (PEM) with its subject and alternative names as they are.
@@ -121,7 +133,9 @@ impl Ca {
             let name = name.as_str().try_into()?;
             params.subject_alt_names.push(SanType::DnsName(name));
         }
-        params.subject_alt_names.extend(request.addresses.iter().map(|a| SanType::IpAddress(*a)));
+        params
+            .subject_alt_names
+            .extend(request.addresses.iter().map(|a| SanType::IpAddress(*a)));
         Ok(params.signed_by(&request.key, &self.issuer)?.pem())
     }
 
@@ -132,11 +146,19 @@ impl Ca {
     /// When it cannot be made.
     pub fn server_config(&self, names: &[&str], ips: &[IpAddr]) -> Result<ServerConfig, CaError> {
         let key = KeyPair::generate()?;
-        let mut params = params("kube-apiserver", &[], vec![ExtendedKeyUsagePurpose::ServerAuth]);
+        let mut params = params(
+            "kube-apiserver",
+            &[],
+            vec![ExtendedKeyUsagePurpose::ServerAuth],
+        );
         for name in names {
-            params.subject_alt_names.push(SanType::DnsName((*name).try_into()?));
+            params
+                .subject_alt_names
+                .push(SanType::DnsName((*name).try_into()?));
         }
-        params.subject_alt_names.extend(ips.iter().map(|ip| SanType::IpAddress(*ip)));
+        params
+            .subject_alt_names
+            .extend(ips.iter().map(|ip| SanType::IpAddress(*ip)));
         let cert = params.signed_by(&key, &self.issuer)?;
         let tls = |e: &dyn std::fmt::Display| CaError::Tls(e.to_string());
         let mut roots = RootCertStore::empty();
@@ -166,13 +188,20 @@ fn params(
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     for organization in organizations {
-        params.distinguished_name.push(DnType::OrganizationName, *organization);
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, *organization);
     }
-    params.distinguished_name.push(DnType::CommonName, common_name);
+    params
+        .distinguished_name
+        .push(DnType::CommonName, common_name);
     let now = SystemTime::now();
     params.not_before = (now - BACKDATED).into();
     params.not_after = (now + ISSUED_FOR).into();
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    params.key_usages = vec![
+        KeyUsagePurpose::DigitalSignature,
+        KeyUsagePurpose::KeyEncipherment,
+    ];
     params.extended_key_usages = usages;
     params
 }
@@ -238,7 +267,10 @@ pub fn read_request(pem: &[u8]) -> Result<Requested, CaError> {
         ED25519 => &rcgen::PKCS_ED25519,
         other => return Err(CaError::Request(format!("unknown kind of key {other}"))),
     };
-    let key = RequestKey { bits: spki.subject_public_key.raw_bytes().to_vec(), algorithm };
+    let key = RequestKey {
+        bits: spki.subject_public_key.raw_bytes().to_vec(),
+        algorithm,
+    };
     let (mut dns_names, mut addresses) = (Vec::new(), Vec::new());
     for name in alt_names(&info.attributes).map_err(|e| bad(&e))? {
         match name {
@@ -247,9 +279,18 @@ pub fn read_request(pem: &[u8]) -> Result<Requested, CaError> {
             _ => {}
         }
     }
-    let common_name = texts(&info.subject, COMMON_NAME).into_iter().next().unwrap_or_default();
+    let common_name = texts(&info.subject, COMMON_NAME)
+        .into_iter()
+        .next()
+        .unwrap_or_default();
     let organizations = texts(&info.subject, ORGANIZATION);
-    Ok(Requested { common_name, organizations, dns_names, addresses, key })
+    Ok(Requested {
+        common_name,
+        organizations,
+        dns_names,
+        addresses,
+        key,
+    })
 }
 
 fn alt_names(
@@ -269,11 +310,15 @@ fn alt_names(
 
 fn address(bytes: &[u8]) -> Option<IpAddr> {
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
+        .ok()
 }
 
 fn texts(name: &Name, oid: ObjectIdentifier) -> Vec<String> {
-    name.iter().filter(|a| a.oid == oid).filter_map(text).collect()
+    name.iter()
+        .filter(|a| a.oid == oid)
+        .filter_map(text)
+        .collect()
 }
 
 fn text(attribute: &AttributeTypeAndValue) -> Option<String> {
@@ -294,16 +339,27 @@ mod tests {
         let mut params =
             CertificateParams::new(vec!["win-1".to_owned(), "10.0.0.7".to_owned()]).expect("names");
         params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
-        params.distinguished_name.push(DnType::CommonName, "system:node:win-1");
-        let request = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, "system:nodes");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "system:node:win-1");
+        let request = params
+            .serialize_request(&key)
+            .expect("a request")
+            .pem()
+            .expect("PEM");
         let read = read_request(request.as_bytes()).expect("it reads");
         assert_eq!(read.common_name, "system:node:win-1");
         assert_eq!(read.organizations, ["system:nodes"]);
         assert_eq!(read.dns_names, ["win-1"]);
         assert_eq!(read.addresses.len(), 1);
         let signed = ca.sign(request.as_bytes(), false).expect("it is signed");
-        let der = Certificate::from_pem(signed).expect("a certificate").to_der().expect("DER");
+        let der = Certificate::from_pem(signed)
+            .expect("a certificate")
+            .to_der()
+            .expect("DER");
         let user = user_of(&der.into()).expect("a user");
         assert_eq!(user.name, "system:node:win-1");
         assert!(user.groups.iter().any(|g| g == "system:nodes"));

@@ -7,15 +7,48 @@ use super::kinds::{self, Kind};
 /// The Kubernetes version that the server says it is.
 pub const VERSION: &str = "v1.33.0";
 
-const VERBS: [&str; 8] =
-    ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const VERBS: [&str; 8] = [
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
 /// Kinds that are answered and not kept: group, plural, kind, namespaced.
 const REVIEWS: [(&str, &str, &str, bool); 5] = [
-    ("authentication.k8s.io", "tokenreviews", "TokenReview", false),
-    ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview", false),
-    ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview", false),
-    ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview", false),
-    ("authorization.k8s.io", "localsubjectaccessreviews", "LocalSubjectAccessReview", true),
+    (
+        "authentication.k8s.io",
+        "tokenreviews",
+        "TokenReview",
+        false,
+    ),
+    (
+        "authentication.k8s.io",
+        "selfsubjectreviews",
+        "SelfSubjectReview",
+        false,
+    ),
+    (
+        "authorization.k8s.io",
+        "subjectaccessreviews",
+        "SubjectAccessReview",
+        false,
+    ),
+    (
+        "authorization.k8s.io",
+        "selfsubjectaccessreviews",
+        "SelfSubjectAccessReview",
+        false,
+    ),
+    (
+        "authorization.k8s.io",
+        "localsubjectaccessreviews",
+        "LocalSubjectAccessReview",
+        true,
+    ),
 ];
 
 /// Answers a discovery path, if it is one.
@@ -39,8 +72,14 @@ fn version() -> Value {
 }
 
 fn groups() -> Vec<(&'static str, &'static str)> {
-    let mut groups: Vec<_> = kinds::groups().into_iter().filter(|(g, _)| !g.is_empty()).collect();
-    groups.extend([("authentication.k8s.io", "v1"), ("authorization.k8s.io", "v1")]);
+    let mut groups: Vec<_> = kinds::groups()
+        .into_iter()
+        .filter(|(g, _)| !g.is_empty())
+        .collect();
+    groups.extend([
+        ("authentication.k8s.io", "v1"),
+        ("authorization.k8s.io", "v1"),
+    ]);
     groups
 }
 
@@ -69,7 +108,10 @@ fn resources(path: &str) -> Option<Value> {
 
 fn resource_list(group: &str, version: &str) -> Value {
     let mut resources = Vec::new();
-    for kind in kinds::ALL.iter().filter(|k| k.group == group && k.version == version) {
+    for kind in kinds::ALL
+        .iter()
+        .filter(|k| k.group == group && k.version == version)
+    {
         resources.push(resource(kind));
         resources.extend(kind.subs.iter().map(|sub| subresource(kind, sub)));
     }
@@ -77,7 +119,11 @@ fn resource_list(group: &str, version: &str) -> Value {
         resources.push(json!({"name": plural, "singularName": "", "kind": kind,
             "namespaced": namespaced, "verbs": ["create"]}));
     }
-    let gv = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let gv = if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    };
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": gv,
         "resources": resources})
 }
@@ -131,7 +177,9 @@ fn openapi(path: &str) -> Option<Value> {
         ["apis", group, version] => (group, version),
         _ => return None,
     };
-    let of_group = kinds::ALL.iter().filter(|k| k.group == group && k.version == version);
+    let of_group = kinds::ALL
+        .iter()
+        .filter(|k| k.group == group && k.version == version);
     let paths: Map<String, Value> = of_group
         .map(|kind| {
             let name = Some("{namespace}").filter(|_| kind.namespaced);
@@ -141,9 +189,14 @@ fn openapi(path: &str) -> Option<Value> {
                 "x-kubernetes-action": "patch",
                 "x-kubernetes-group-version-kind":
                     {"group": group, "version": version, "kind": kind.kind}});
-            (format!("{}/{{name}}", kind.path(name)), json!({"patch": patch}))
+            (
+                format!("{}/{{name}}", kind.path(name)),
+                json!({"patch": patch}),
+            )
         })
         .collect();
-    Some(json!({"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": VERSION},
-        "paths": paths, "components": {"schemas": {}}}))
+    Some(
+        json!({"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": VERSION},
+        "paths": paths, "components": {"schemas": {}}}),
+    )
 }

@@ -2,10 +2,15 @@
 
 use serde_json::{Value, json};
 
-const PAIRS: [(&str, &str); 3] =
-    [("regarding", "involvedObject"), ("note", "message"), ("deprecatedSource", "source")];
-const TIMES: [(&str, &str); 2] =
-    [("deprecatedFirstTimestamp", "firstTimestamp"), ("deprecatedLastTimestamp", "lastTimestamp")];
+const PAIRS: [(&str, &str); 3] = [
+    ("regarding", "involvedObject"),
+    ("note", "message"),
+    ("deprecatedSource", "source"),
+];
+const TIMES: [(&str, &str); 2] = [
+    ("deprecatedFirstTimestamp", "firstTimestamp"),
+    ("deprecatedLastTimestamp", "lastTimestamp"),
+];
 
 /// Turns an Event of either shape into the core group's.
 pub fn to_core(event: &mut Value) {
@@ -35,7 +40,9 @@ fn rename(
     event: &mut Value,
     way: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str),
 ) {
-    let Some(fields) = event.as_object_mut() else { return };
+    let Some(fields) = event.as_object_mut() else {
+        return;
+    };
     for pair in PAIRS.into_iter().chain(TIMES) {
         let (from, to) = way(pair);
         if let Some(value) = fields.remove(from) {

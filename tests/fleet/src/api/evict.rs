@@ -34,7 +34,10 @@ impl ApiServer {
             self.delete_in(tx, &kinds::POD, key, &options)?;
             Ok(())
         })?;
-        self.note(Happened::PodEvicted { pod: key.to_string(), by: user.name.clone() });
+        self.note(Happened::PodEvicted {
+            pod: key.to_string(),
+            by: user.name.clone(),
+        });
         Ok(status::success(Value::Null))
     }
 }
@@ -42,7 +45,10 @@ impl ApiServer {
 /// Pods that no budget protects: finished, not started, or going already.
 fn free(pod: &Value) -> bool {
     pod.deleting()
-        || matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"))
+        || matches!(
+            pod["status"]["phase"].as_str(),
+            Some("Succeeded" | "Failed" | "Pending")
+        )
 }
 
 fn ask_budgets(
@@ -52,14 +58,19 @@ fn ask_budgets(
     pod: &Value,
     dry_run: bool,
 ) -> Result<(), Refusal> {
-    let scope = Scope { namespace: Some(&key.namespace), ..Scope::default() };
+    let scope = Scope {
+        namespace: Some(&key.namespace),
+        ..Scope::default()
+    };
     let budgets = tx.list(kinds::PDB.store, &scope);
     let matching = |b: &Value| {
         let selector = &b["spec"]["selector"];
         !selector.is_null() && Labels::of(selector).matches(pod)
     };
     let mut matching = budgets.iter().filter(|b| matching(&b.value));
-    let Some(budget) = matching.next() else { return Ok(()) };
+    let Some(budget) = matching.next() else {
+        return Ok(());
+    };
     if matching.next().is_some() {
         let message = "This pod has more than one PodDisruptionBudget, which the eviction \
                        subresource does not support.";
@@ -85,7 +96,10 @@ fn ask_budgets(
         let message = "pdb disruptions allowed is negative";
         return Err(Refusal::forbidden(&kinds::PDB, name, message));
     }
-    if status["disruptedPods"].as_object().is_some_and(|p| p.len() > DISRUPTED_PODS_MAX) {
+    if status["disruptedPods"]
+        .as_object()
+        .is_some_and(|p| p.len() > DISRUPTED_PODS_MAX)
+    {
         let message =
             "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
         return Err(Refusal::forbidden(&kinds::PDB, name, message));

@@ -75,7 +75,9 @@ impl ApiServer {
 
     /// Serves TLS on one connection.
     pub async fn serve_tls(&self, io: impl Io, config: Arc<ServerConfig>) {
-        let Ok(stream) = TlsAcceptor::from(config).accept(io).await else { return };
+        let Ok(stream) = TlsAcceptor::from(config).accept(io).await else {
+            return;
+        };
         let certificates = stream.get_ref().1.peer_certificates();
         let peer = certificates.and_then(|c| c.first()).and_then(ca::user_of);
         self.serve_connection(stream, peer).await;
@@ -84,7 +86,9 @@ impl ApiServer {
     /// Serves HTTPS on a listener until the task is dropped.
     pub async fn serve_https(self, listener: TcpListener, config: Arc<ServerConfig>) {
         loop {
-            let Ok((stream, _)) = listener.accept().await else { continue };
+            let Ok((stream, _)) = listener.accept().await else {
+                continue;
+            };
             if !self.inner.available.load(Ordering::Relaxed) {
                 continue;
             }
@@ -97,7 +101,10 @@ impl ApiServer {
     /// A dialer whose streams end in this server, over pipes in memory: TLS with `tls`, else
     /// plain HTTP. The authority is ignored.
     pub fn connector(&self, tls: Option<Arc<ServerConfig>>) -> Arc<dyn Dial> {
-        Arc::new(PipeDial { server: self.clone(), tls })
+        Arc::new(PipeDial {
+            server: self.clone(),
+            tls,
+        })
     }
 
     async fn answer(&self, request: Request<Incoming>, peer: Option<User>) -> Response<Body> {
@@ -112,7 +119,11 @@ impl ApiServer {
         peer: Option<User>,
     ) -> Result<Response<Body>, Refusal> {
         if !self.inner.available.load(Ordering::Relaxed) {
-            return Err(Refusal::new(503, "ServiceUnavailable", "the server is not available"));
+            return Err(Refusal::new(
+                503,
+                "ServiceUnavailable",
+                "the server is not available",
+            ));
         }
         let (parts, body) = request.into_parts();
         let header = |name| {
@@ -138,7 +149,9 @@ impl ApiServer {
             return Ok(json_answer(200, &answer));
         }
         let body = Limited::new(body, BODY_MAX).collect().await;
-        let body = body.map_err(|e| Refusal::bad_request(e.to_string()))?.to_bytes();
+        let body = body
+            .map_err(|e| Refusal::bad_request(e.to_string()))?
+            .to_bytes();
         let call = Call {
             method: parts.method,
             user,
@@ -227,7 +240,10 @@ impl ApiServer {
             }
             Method::DELETE => {
                 let mut options = DeleteOptions::of(&call.value().unwrap_or(Value::Null));
-                let grace = call.query.get("gracePeriodSeconds").and_then(|g| g.parse().ok());
+                let grace = call
+                    .query
+                    .get("gracePeriodSeconds")
+                    .and_then(|g| g.parse().ok());
                 options.grace = options.grace.or(grace);
                 options.dry_run |= call.options().dry_run;
                 match self.delete(&call.user, kind, key, &options)? {
@@ -283,7 +299,11 @@ impl ApiServer {
                 Ok(self.object_answer(call, 200, kind, &self.get(kind, key)?))
             }
             ("status" | "approval", &(Method::PUT | Method::PATCH)) => {
-                let part = if sub == "status" { Part::Status } else { Part::Approval };
+                let part = if sub == "status" {
+                    Part::Status
+                } else {
+                    Part::Approval
+                };
                 let object = self.written(call, kind, key, part)?;
                 Ok(self.object_answer(call, 200, kind, &object))
             }
@@ -307,18 +327,29 @@ impl ApiServer {
     }
 
     fn start_watch(&self, call: &Call, target: &Target) -> Result<Response<Body>, Refusal> {
-        let seconds = call.query.get("timeoutSeconds").and_then(|s| s.parse().ok());
+        let seconds = call
+            .query
+            .get("timeoutSeconds")
+            .and_then(|s| s.parse().ok());
         let query = WatchQuery {
             list: call.list_query(target)?,
-            revision: call.query.get("resourceVersion").cloned().unwrap_or_default(),
+            revision: call
+                .query
+                .get("resourceVersion")
+                .cloned()
+                .unwrap_or_default(),
             bookmarks: call.flag("allowWatchBookmarks"),
             initial: call.query.get("sendInitialEvents").map(|v| v == "true"),
             timeout: seconds.map(Duration::from_secs),
             as_table: call.table,
         };
-        let lines = self.watch(target.kind, query)?.map(|line| Ok(Frame::data(line)));
+        let lines = self
+            .watch(target.kind, query)?
+            .map(|line| Ok(Frame::data(line)));
         let body = BodyExt::boxed_unsync(StreamBody::new(lines));
-        let response = Response::builder().header(CONTENT_TYPE, "application/json").body(body);
+        let response = Response::builder()
+            .header(CONTENT_TYPE, "application/json")
+            .body(body);
         response.map_err(|e| Refusal::bad_request(e.to_string()))
     }
 
@@ -342,7 +373,10 @@ impl ApiServer {
         if call.table {
             let meta = json!({"resourceVersion": object.revision.to_string()});
             let now = self.clock().now();
-            return json_answer(code, &table::of(kind, std::slice::from_ref(object), meta, now));
+            return json_answer(
+                code,
+                &table::of(kind, std::slice::from_ref(object), meta, now),
+            );
         }
         bytes_answer(code, self.encoded(kind, object))
     }
@@ -391,7 +425,9 @@ impl Dial for PipeDial {
 
 impl Call {
     fn flag(&self, name: &str) -> bool {
-        self.query.get(name).is_some_and(|v| matches!(v.as_str(), "true" | "1" | ""))
+        self.query
+            .get(name)
+            .is_some_and(|v| matches!(v.as_str(), "true" | "1" | ""))
     }
 
     fn options(&self) -> WriteOptions {
@@ -419,7 +455,9 @@ impl Call {
         if let (Some(name), true) = (&target.name, target.sub.is_none()) {
             fields = format!("metadata.name={name}");
         }
-        let after = text("continue").split_once('/').map(|(ns, name)| Key::new(ns, name));
+        let after = text("continue")
+            .split_once('/')
+            .map(|(ns, name)| Key::new(ns, name));
         Ok(ListQuery {
             namespace: target.namespace.clone(),
             labels: Labels::parse(text("labelSelector")).map_err(Refusal::bad_request)?,
@@ -450,7 +488,12 @@ fn target(path: &str) -> Option<Target> {
     let (name, sub) = (rest.get(1).map(owned), rest.get(2).map(owned));
     let fits = rest.len() <= 3 && kind.namespaced | namespace.is_none();
     let needs_namespace = kind.namespaced && name.is_some() && namespace.is_none();
-    (fits && !needs_namespace).then_some(Target { kind, namespace, name, sub })
+    (fits && !needs_namespace).then_some(Target {
+        kind,
+        namespace,
+        name,
+        sub,
+    })
 }
 
 fn query(text: &str) -> HashMap<String, String> {
@@ -504,7 +547,9 @@ fn json_answer(code: u16, value: &Value) -> Response<Body> {
 fn refused(refusal: &Refusal) -> Response<Body> {
     let mut response = json_answer(refusal.code, &refusal.to_value());
     if let Some(seconds) = refusal.details["retryAfterSeconds"].as_u64() {
-        response.headers_mut().insert(hyper::header::RETRY_AFTER, seconds.into());
+        response
+            .headers_mut()
+            .insert(hyper::header::RETRY_AFTER, seconds.into());
     }
     response
 }

@@ -128,13 +128,15 @@ kinds! {
 
 /// Finds a kind by the three words of a path.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
-    ALL.iter().find(|k| k.group == group && k.version == version && k.plural == plural)
+    ALL.iter()
+        .find(|k| k.group == group && k.version == version && k.plural == plural)
 }
 
 /// Finds a kind by the `apiVersion` and `kind` of an object.
 pub fn of(api_version: &str, kind: &str) -> Option<&'static Kind> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    ALL.iter().find(|k| k.group == group && k.version == version && k.kind == kind)
+    ALL.iter()
+        .find(|k| k.group == group && k.version == version && k.kind == kind)
 }
 
 /// Every group and its one version, in the order of the table; the core group first.

@@ -17,7 +17,10 @@ pub struct Key {
 impl Key {
     /// A key.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
     }
 
     /// The key of an object, from its metadata.
@@ -57,12 +60,17 @@ pub struct Object {
 impl Object {
     /// An object that was written at `revision`.
     pub fn new(value: Value, revision: u64) -> Self {
-        Self { value, revision, json: OnceLock::new() }
+        Self {
+            value,
+            revision,
+            json: OnceLock::new(),
+        }
     }
 
     /// The object's JSON, encoded once.
     pub fn json(&self) -> &Bytes {
-        self.json.get_or_init(|| serde_json::to_vec(&self.value).unwrap_or_default().into())
+        self.json
+            .get_or_init(|| serde_json::to_vec(&self.value).unwrap_or_default().into())
     }
 }
 
@@ -129,11 +137,15 @@ impl Meta for Value {
     }
 
     fn condition(&self, kind: &str) -> Option<&Value> {
-        self["status"]["conditions"].as_array()?.iter().find(|c| c["type"] == kind)
+        self["status"]["conditions"]
+            .as_array()?
+            .iter()
+            .find(|c| c["type"] == kind)
     }
 
     fn is(&self, condition: &str) -> bool {
-        self.condition(condition).is_some_and(|c| c["status"] == "True")
+        self.condition(condition)
+            .is_some_and(|c| c["status"] == "True")
     }
 
     fn has_finalizer(&self, name: &str) -> bool {

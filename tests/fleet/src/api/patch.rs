@@ -90,7 +90,11 @@ pub fn strategic(target: &mut Value, patch: &Value) {
         } else if value.is_null() {
             object.remove(name);
         } else if let (Some(keys), Value::Array(items)) = (list_key(name), value) {
-            merge_list(object.entry(name.clone()).or_insert(Value::Null), items, keys);
+            merge_list(
+                object.entry(name.clone()).or_insert(Value::Null),
+                items,
+                keys,
+            );
         } else if name == "finalizers" && value.is_array() {
             union(object.entry(name.clone()).or_insert(Value::Null), value);
         } else {
@@ -137,7 +141,11 @@ fn union(target: &mut Value, more: &Value) {
 fn merge_list(target: &mut Value, items: &[Value], keys: &[&str]) {
     let list = as_array(target);
     if items.iter().any(|item| item["$patch"] == "replace") {
-        *list = items.iter().filter(|i| i["$patch"] != "replace").cloned().collect();
+        *list = items
+            .iter()
+            .filter(|i| i["$patch"] != "replace")
+            .cloned()
+            .collect();
         return;
     }
     for item in items {
@@ -160,7 +168,9 @@ pub fn apply(target: &mut Value, before: &Value, config: &Value) {
 }
 
 fn remove_left_out(target: &mut Value, before: &Value, config: &Value) {
-    let (Value::Object(target), Value::Object(before)) = (target, before) else { return };
+    let (Value::Object(target), Value::Object(before)) = (target, before) else {
+        return;
+    };
     for (name, was) in before {
         match (config.get(name), target.get_mut(name)) {
             (None, Some(_)) if !matches!(name.as_str(), "apiVersion" | "kind") => {
@@ -186,7 +196,9 @@ fn remove_left_out(target: &mut Value, before: &Value, config: &Value) {
 /// # Errors
 /// What operation failed, in words; a failed `test` among them.
 pub fn json(target: &mut Value, operations: &Value) -> Result<(), String> {
-    let operations = operations.as_array().ok_or("a JSON patch is a list of operations")?;
+    let operations = operations
+        .as_array()
+        .ok_or("a JSON patch is a list of operations")?;
     for operation in operations {
         one(target, operation)?;
     }
@@ -194,9 +206,17 @@ pub fn json(target: &mut Value, operations: &Value) -> Result<(), String> {
 }
 
 fn one(target: &mut Value, operation: &Value) -> Result<(), String> {
-    let text =
-        |name: &str| operation[name].as_str().ok_or_else(|| format!("an operation lacks {name:?}"));
-    let value = || operation.get("value").cloned().ok_or("an operation lacks \"value\"");
+    let text = |name: &str| {
+        operation[name]
+            .as_str()
+            .ok_or_else(|| format!("an operation lacks {name:?}"))
+    };
+    let value = || {
+        operation
+            .get("value")
+            .cloned()
+            .ok_or("an operation lacks \"value\"")
+    };
     let path = text("path")?;
     match text("op")? {
         "add" => add(target, path, value()?),
@@ -246,8 +266,14 @@ fn add(target: &mut Value, path: &str, value: Value) -> Result<(), String> {
             Ok(())
         }
         Value::Array(list) => {
-            let at = if last == "-" { Some(list.len()) } else { last.parse().ok() };
-            let at = at.filter(|at| *at <= list.len()).ok_or_else(|| missing(path))?;
+            let at = if last == "-" {
+                Some(list.len())
+            } else {
+                last.parse().ok()
+            };
+            let at = at
+                .filter(|at| *at <= list.len())
+                .ok_or_else(|| missing(path))?;
             list.insert(at, value);
             Ok(())
         }
@@ -276,7 +302,10 @@ mod tests {
     #[test]
     fn a_merge_patch_replaces_lists_and_removes_nulls() {
         let mut target = json!({"a": {"b": 1, "c": [1, 2]}, "d": 4});
-        merge(&mut target, &json!({"a": {"b": null, "c": [3]}, "e": {"f": null, "g": 1}}));
+        merge(
+            &mut target,
+            &json!({"a": {"b": null, "c": [3]}, "e": {"f": null, "g": 1}}),
+        );
         assert_eq!(target, json!({"a": {"c": [3]}, "d": 4, "e": {"g": 1}}));
     }
 
@@ -289,7 +318,10 @@ mod tests {
             "conditions": [{"type": "Ready", "status": "False"}]}});
         strategic(&mut node, &patch);
         assert_eq!(node["status"]["conditions"][0]["status"], "False");
-        assert_eq!(node["status"]["conditions"].as_array().map(Vec::len), Some(2));
+        assert_eq!(
+            node["status"]["conditions"].as_array().map(Vec::len),
+            Some(2)
+        );
         strategic(
             &mut node,
             &json!({"status": {"conditions": [{"type": "Ready", "$patch": "delete"}]}}),
@@ -307,8 +339,14 @@ mod tests {
             {"op": "remove", "path": "/metadata/annotations/a~1b"},
         ]);
         json(&mut target, &patch).expect("it fits");
-        assert_eq!(target, json!({"metadata": {"annotations": {}}, "list": [1, 2, 3, 4]}));
-        let refused = json(&mut target, &json!([{"op": "test", "path": "/list/0", "value": 9}]));
+        assert_eq!(
+            target,
+            json!({"metadata": {"annotations": {}}, "list": [1, 2, 3, 4]})
+        );
+        let refused = json(
+            &mut target,
+            &json!([{"op": "test", "path": "/list/0", "value": 9}]),
+        );
         assert_eq!(refused, Err("testing path /list/0 failed".to_owned()));
     }
 
@@ -324,7 +362,10 @@ mod tests {
             &json!({"metadata": {"labels": {"new": "3"}},
             "spec": {"preDrain": []}}),
         );
-        assert_eq!(live["metadata"]["labels"], json!({"other": "2", "new": "3"}));
+        assert_eq!(
+            live["metadata"]["labels"],
+            json!({"other": "2", "new": "3"})
+        );
         assert_eq!(live["spec"]["preDrain"], json!([{"name": "b"}]));
     }
 }

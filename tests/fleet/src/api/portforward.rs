@@ -45,7 +45,9 @@ pub fn answer(server: &ApiServer, mut request: Request<Incoming>) -> Result<Resp
     };
     let pod = server.get(&kinds::POD, &Key::new(namespace, name))?;
     let query = request.uri().query().unwrap_or_default();
-    let port = query.split('&').find_map(|pair| pair.strip_prefix("ports="));
+    let port = query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("ports="));
     let port: Option<u16> = port.and_then(|port| port.parse().ok());
     let key = request.headers().get(SEC_WEBSOCKET_KEY).cloned();
     let (Some(port), Some(key)) = (port, key) else {
@@ -55,9 +57,10 @@ pub fn answer(server: &ApiServer, mut request: Request<Incoming>) -> Result<Resp
     let address = address.ok_or_else(|| Refusal::bad_request("the pod has no address"))?;
     let upgraded = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
-        if let (Ok(io), Ok(pod)) =
-            (upgraded.await, TcpStream::connect((address.as_str(), port)).await)
-        {
+        if let (Ok(io), Ok(pod)) = (
+            upgraded.await,
+            TcpStream::connect((address.as_str(), port)).await,
+        ) {
             forward(io, pod, port).await;
         }
     });

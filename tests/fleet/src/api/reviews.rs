@@ -17,7 +17,9 @@ pub fn answer(
     user: &User,
     body: &[u8],
 ) -> Result<Option<Value>, Refusal> {
-    let Some((_, plural)) = path.rsplit_once('/') else { return Ok(None) };
+    let Some((_, plural)) = path.rsplit_once('/') else {
+        return Ok(None);
+    };
     let known = [
         "tokenreviews",
         "selfsubjectreviews",
@@ -36,7 +38,11 @@ pub fn answer(
         of_subject => {
             let spec = &review["spec"];
             let own = of_subject.starts_with("self");
-            let who = if own { user.name.as_str() } else { spec["user"].as_str().unwrap_or("") };
+            let who = if own {
+                user.name.as_str()
+            } else {
+                spec["user"].as_str().unwrap_or("")
+            };
             let allowed = server.tokens().allows(who, &spec["resourceAttributes"]);
             json!({"allowed": allowed, "reason": "what was granted to the user"})
         }
@@ -49,11 +55,17 @@ fn reviewed(server: &ApiServer, spec: &Value) -> Value {
     let token = spec["token"].as_str().unwrap_or_default();
     let own = || vec![OWN_AUDIENCE.to_owned()];
     let texts = |list: &Value| -> Vec<String> {
-        list.as_array().into_iter().flatten().filter_map(|it| Some(it.as_str()?.into())).collect()
+        list.as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|it| Some(it.as_str()?.into()))
+            .collect()
     };
     let or_own = |list: Vec<String>| if list.is_empty() { own() } else { list };
-    let (wanted, made) =
-        (or_own(texts(&spec["audiences"])), or_own(server.tokens().audiences(token)));
+    let (wanted, made) = (
+        or_own(texts(&spec["audiences"])),
+        or_own(server.tokens().audiences(token)),
+    );
     let both: Vec<&String> = wanted.iter().filter(|it| made.contains(it)).collect();
     match server.tokens().user(token, server.store()) {
         Some(_) if both.is_empty() => {
@@ -75,11 +87,18 @@ fn info(user: &User) -> Value {
 pub fn token(server: &ApiServer, account: &Key, mut request: Value) -> Result<Value, Refusal> {
     server.get(&super::kinds::SERVICE_ACCOUNT, account)?;
     let token = format!("sa-{}", server.uid());
-    let audiences = request["spec"]["audiences"].as_array().into_iter().flatten();
-    let audiences = audiences.filter_map(|it| Some(it.as_str()?.to_owned())).collect();
+    let audiences = request["spec"]["audiences"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let audiences = audiences
+        .filter_map(|it| Some(it.as_str()?.to_owned()))
+        .collect();
     let user = User::service_account(&account.namespace, &account.name);
     server.tokens().add_for(&token, user, audiences);
-    let lasts = request["spec"]["expirationSeconds"].as_i64().unwrap_or(3600);
+    let lasts = request["spec"]["expirationSeconds"]
+        .as_i64()
+        .unwrap_or(3600);
     let ends = server.clock().now() + jiff::SignedDuration::from_secs(lasts);
     request["status"] = json!({"token": token, "expirationTimestamp": crate::world::stamp(ends)});
     Ok(request)

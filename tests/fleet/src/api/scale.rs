@@ -48,15 +48,26 @@ pub fn answer(
         change["metadata"] = json!({"resourceVersion": revision});
     }
     let change = (PatchKind::Merge, &change);
-    let after = server.patch(user, kind, key, Part::Main, change, &WriteOptions::default())?;
+    let after = server.patch(
+        user,
+        kind,
+        key,
+        Part::Main,
+        change,
+        &WriteOptions::default(),
+    )?;
     Ok(of(&after.value))
 }
 
 fn of(object: &Value) -> Value {
     let meta = &object["metadata"];
-    let labels = object["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten();
-    let selector: Vec<String> =
-        labels.map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default())).collect();
+    let labels = object["spec"]["selector"]["matchLabels"]
+        .as_object()
+        .into_iter()
+        .flatten();
+    let selector: Vec<String> = labels
+        .map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default()))
+        .collect();
     json!({"kind": "Scale", "apiVersion": "autoscaling/v1",
         "metadata": {"name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"],
             "resourceVersion": meta["resourceVersion"],

@@ -37,10 +37,17 @@ impl Labels {
             let value = value.as_str().unwrap_or_default().to_owned();
             all.push(Requirement::In(key.clone(), vec![value]));
         }
-        for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
+        for expression in selector["matchExpressions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
             let key = expression["key"].as_str().unwrap_or_default().to_owned();
             let values = expression["values"].as_array().into_iter().flatten();
-            let values = values.filter_map(Value::as_str).map(str::to_owned).collect();
+            let values = values
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect();
             all.push(match expression["operator"].as_str().unwrap_or_default() {
                 "NotIn" => Requirement::NotIn(key, values),
                 "Exists" => Requirement::Exists(key),
@@ -64,7 +71,9 @@ impl Labels {
     /// Whether these labels match.
     pub fn matches_labels(&self, labels: &Value) -> bool {
         let one_of = |key: &str, values: &[String]| {
-            labels[key].as_str().is_some_and(|have| values.iter().any(|v| v == have))
+            labels[key]
+                .as_str()
+                .is_some_and(|have| values.iter().any(|v| v == have))
         };
         self.0.iter().all(|requirement| match requirement {
             Requirement::In(key, values) => one_of(key, values),
@@ -89,7 +98,11 @@ fn split_outside_brackets(text: &str) -> Vec<&str> {
         }
     }
     parts.push(&text[start..]);
-    parts.into_iter().map(str::trim).filter(|p| !p.is_empty()).collect()
+    parts
+        .into_iter()
+        .map(str::trim)
+        .filter(|p| !p.is_empty())
+        .collect()
 }
 
 fn requirement(text: &str) -> Result<Requirement, String> {
@@ -102,10 +115,16 @@ fn requirement(text: &str) -> Result<Requirement, String> {
         return Ok(Requirement::Absent(key.trim().to_owned()));
     }
     if let Some((key, rest)) = text.split_once(" notin ") {
-        return Ok(Requirement::NotIn(key.trim().to_owned(), list(rest).ok_or_else(bad)?));
+        return Ok(Requirement::NotIn(
+            key.trim().to_owned(),
+            list(rest).ok_or_else(bad)?,
+        ));
     }
     if let Some((key, rest)) = text.split_once(" in ") {
-        return Ok(Requirement::In(key.trim().to_owned(), list(rest).ok_or_else(bad)?));
+        return Ok(Requirement::In(
+            key.trim().to_owned(),
+            list(rest).ok_or_else(bad)?,
+        ));
     }
     let owned = |s: &str| s.trim().to_owned();
     if let Some((key, value)) = text.split_once("!=") {
@@ -147,7 +166,9 @@ impl Fields {
 
     /// Whether an object matches.
     pub fn matches(&self, object: &Value) -> bool {
-        self.0.iter().all(|(path, value, equal)| (field(object, path) == *value) == *equal)
+        self.0
+            .iter()
+            .all(|(path, value, equal)| (field(object, path) == *value) == *equal)
     }
 
     /// The value that this path must have, if the selector says so.
@@ -186,11 +207,24 @@ mod tests {
     #[test]
     fn label_selectors_match() {
         let object = json!({"metadata": {"labels": {"os": "Windows", "zone": "a"}}});
-        for yes in ["os=Windows", "os==Windows,zone", "zone in (a, b)", "!gpu", "os!=Linux", ""] {
-            assert!(Labels::parse(yes).expect("a selector").matches(&object), "{yes}");
+        for yes in [
+            "os=Windows",
+            "os==Windows,zone",
+            "zone in (a, b)",
+            "!gpu",
+            "os!=Linux",
+            "",
+        ] {
+            assert!(
+                Labels::parse(yes).expect("a selector").matches(&object),
+                "{yes}"
+            );
         }
         for no in ["os=Linux", "gpu", "zone notin (a,b)", "!os"] {
-            assert!(!Labels::parse(no).expect("a selector").matches(&object), "{no}");
+            assert!(
+                !Labels::parse(no).expect("a selector").matches(&object),
+                "{no}"
+            );
         }
         assert!(Labels::parse("what is this").is_err());
     }
@@ -201,6 +235,10 @@ mod tests {
         let yes = Fields::parse("spec.nodeName=win-1,status.phase!=Failed").expect("a selector");
         assert!(yes.matches(&object));
         assert_eq!(yes.equal_to("spec.nodeName"), Some("win-1"));
-        assert!(!Fields::parse("metadata.name=q").expect("a selector").matches(&object));
+        assert!(
+            !Fields::parse("metadata.name=q")
+                .expect("a selector")
+                .matches(&object)
+        );
     }
 }

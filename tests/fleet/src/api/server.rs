@@ -104,7 +104,10 @@ impl DeleteOptions {
 
     /// Without grace.
     pub fn now() -> Self {
-        Self { grace: Some(0), ..Self::default() }
+        Self {
+            grace: Some(0),
+            ..Self::default()
+        }
     }
 }
 
@@ -146,7 +149,9 @@ impl ApiServer {
             seed,
             applied: Mutex::default(),
         };
-        let server = Self { inner: Arc::new(inner) };
+        let server = Self {
+            inner: Arc::new(inner),
+        };
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
             let namespace = json!({"metadata": {"name": name}});
             let _ = server.create(&User::admin(), &kinds::NAMESPACE, "", namespace, false);
@@ -230,7 +235,12 @@ impl ApiServer {
             items.truncate(query.limit);
             more = items.last().map(|o| Key::of(&o.value));
         }
-        Listed { items, revision, more, remaining }
+        Listed {
+            items,
+            revision,
+            more,
+            remaining,
+        }
     }
 
     /// The short way when a selector names the one object.
@@ -246,7 +256,12 @@ impl ApiServer {
         let fits =
             |o: &Arc<Object>| query.labels.matches(&o.value) && query.fields.matches(&o.value);
         let items = found.into_iter().filter(fits).collect();
-        Some(Listed { items, revision, more: None, remaining: 0 })
+        Some(Listed {
+            items,
+            revision,
+            more: None,
+            remaining: 0,
+        })
     }
 
     /// Makes an object. Its name may be drawn (`generateName`).
@@ -306,7 +321,12 @@ impl ApiServer {
         meta["creationTimestamp"] = json!(self.inner.clock.stamp());
         meta["generation"] = json!(1);
         if let Some(meta) = meta.as_object_mut() {
-            for set_by_us in ["resourceVersion", "deletionTimestamp", "selfLink", "managedFields"] {
+            for set_by_us in [
+                "resourceVersion",
+                "deletionTimestamp",
+                "selfLink",
+                "managedFields",
+            ] {
                 meta.remove(set_by_us);
             }
         }
@@ -319,7 +339,9 @@ impl ApiServer {
         kind: &Kind,
         key: &Key,
     ) -> Result<(), Refusal> {
-        let Some(namespace) = key.ns() else { return Ok(()) };
+        let Some(namespace) = key.ns() else {
+            return Ok(());
+        };
         let found = tx.get("namespaces", &Key::new("", namespace));
         let found = found.ok_or_else(|| Refusal::not_found(&kinds::NAMESPACE, namespace))?;
         if found.value.deleting() {
@@ -438,21 +460,35 @@ impl ApiServer {
     }
 
     fn applied_before(&self, kind: &Kind, key: &Key, options: &WriteOptions) -> Value {
-        let applied = self.inner.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let applied = self
+            .inner
+            .applied
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let at = (kind.store, key.clone(), options.manager.clone());
         applied.get(&at).cloned().unwrap_or(Value::Null)
     }
 
     fn remember_applied(&self, kind: &Kind, key: &Key, options: &WriteOptions, patch: &Value) {
         if !options.dry_run {
-            let mut applied = self.inner.applied.lock().unwrap_or_else(PoisonError::into_inner);
-            applied.insert((kind.store, key.clone(), options.manager.clone()), patch.clone());
+            let mut applied = self
+                .inner
+                .applied
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            applied.insert(
+                (kind.store, key.clone(), options.manager.clone()),
+                patch.clone(),
+            );
         }
     }
 
     /// Writes `value` over `before`: checks the preconditions it carries, keeps what only the
     /// server sets, and ends a deletion whose last finalizer is gone.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one write, used twice")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one write, used twice"
+    )]
     fn write(
         &self,
         tx: &mut Tx<'_>,
@@ -492,7 +528,11 @@ impl ApiServer {
         keep_server_fields(was, &mut after);
         admission::check(kind, &after, Some(was))?;
         if after == *was || dry_run {
-            return Ok(if dry_run { Arc::new(Object::new(after, 0)) } else { before.clone() });
+            return Ok(if dry_run {
+                Arc::new(Object::new(after, 0))
+            } else {
+                before.clone()
+            });
         }
         if ended(kind, &after) {
             // The last state, with the finalizers already gone, is what watchers see.
@@ -514,7 +554,9 @@ impl ApiServer {
         key: &Key,
         options: &DeleteOptions,
     ) -> Result<Deleted, Refusal> {
-        self.inner.store.transact(&user.name, |tx| self.delete_in(tx, kind, key, options))
+        self.inner
+            .store
+            .transact(&user.name, |tx| self.delete_in(tx, kind, key, options))
     }
 
     pub(crate) fn delete_in(
@@ -532,7 +574,9 @@ impl ApiServer {
         }
         let mut value = object.value.clone();
         let grace = grace(kind, &value, options);
-        let held = value["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+        let held = value["metadata"]["finalizers"]
+            .as_array()
+            .is_some_and(|f| !f.is_empty());
         if !held && grace == 0 && kind.store != "namespaces" {
             tx.delete(kind.store, key);
             return Ok(Deleted::Gone(object));
@@ -632,7 +676,9 @@ fn check_preconditions(
         Some(uid) if uid != value.uid() => return failed("UID", uid, value.uid()),
         _ => {}
     }
-    let revision = value["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    let revision = value["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap_or_default();
     match &options.revision {
         Some(want) if want != revision => failed("ResourceVersion", want, revision),
         _ => Ok(()),
@@ -641,20 +687,34 @@ fn check_preconditions(
 
 /// Only pods that run somewhere have grace; their kubelet ends it by a deletion with 0.
 fn grace(kind: &Kind, value: &Value, options: &DeleteOptions) -> u64 {
-    if kind.store != "pods" || value["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
+    if kind.store != "pods"
+        || value["spec"]["nodeName"]
+            .as_str()
+            .unwrap_or_default()
+            .is_empty()
+    {
         return 0;
     }
-    if matches!(value["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+    if matches!(
+        value["status"]["phase"].as_str(),
+        Some("Succeeded" | "Failed")
+    ) {
         return 0;
     }
-    let own = value["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap_or(30);
+    let own = value["spec"]["terminationGracePeriodSeconds"]
+        .as_u64()
+        .unwrap_or(30);
     options.grace.unwrap_or(own)
 }
 
 /// Whether an object that is being deleted has nothing left that holds it.
 fn ended(kind: &Kind, value: &Value) -> bool {
-    let held = value["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
-    let grace = value["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
+    let held = value["metadata"]["finalizers"]
+        .as_array()
+        .is_some_and(|f| !f.is_empty());
+    let grace = value["metadata"]["deletionGracePeriodSeconds"]
+        .as_u64()
+        .unwrap_or(0);
     value.deleting() && !held && (kind.store != "pods" || grace == 0) && kind.store != "namespaces"
 }
 
@@ -726,7 +786,11 @@ fn keep_server_fields(was: &Value, after: &mut Value) {
     drop_nulls(meta);
     let changed = |name: &&String| !matches!(name.as_str(), "metadata" | "status");
     let object = |v: &Value| -> Map<String, Value> {
-        let fields = v.as_object().into_iter().flatten().filter(|(n, _)| changed(n));
+        let fields = v
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(n, _)| changed(n));
         fields.map(|(n, v)| (n.clone(), v.clone())).collect()
     };
     if object(was) != object(after) {

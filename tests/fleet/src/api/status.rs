@@ -21,31 +21,51 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal without details.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Value::Null }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: Value::Null,
+        }
     }
 
     /// The object is not there.
     pub fn not_found(kind: &Kind, name: &str) -> Self {
         let message = format!("{} \"{name}\" not found", kind.qualified());
-        Self { details: details(kind, name), ..Self::new(404, "NotFound", message) }
+        Self {
+            details: details(kind, name),
+            ..Self::new(404, "NotFound", message)
+        }
     }
 
     /// There is nothing at this path.
     pub fn no_such_path() -> Self {
-        Self::new(404, "NotFound", "the server could not find the requested resource")
+        Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
     }
 
     /// An object of this name is there already.
     pub fn already_exists(kind: &Kind, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", kind.qualified());
-        Self { details: details(kind, name), ..Self::new(409, "AlreadyExists", message) }
+        Self {
+            details: details(kind, name),
+            ..Self::new(409, "AlreadyExists", message)
+        }
     }
 
     /// The resourceVersion is not the present one.
     pub fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
-        let message =
-            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified());
-        Self { details: details(kind, name), ..Self::new(409, "Conflict", message) }
+        let message = format!(
+            "Operation cannot be fulfilled on {} \"{name}\": {why}",
+            kind.qualified()
+        );
+        Self {
+            details: details(kind, name),
+            ..Self::new(409, "Conflict", message)
+        }
     }
 
     /// The object is not what its kind must be.
@@ -55,7 +75,10 @@ impl Refusal {
         details["kind"] = json!(kind.kind);
         details["causes"] =
             json!([{"reason": "FieldValueInvalid", "message": why, "field": field}]);
-        Self { details, ..Self::new(422, "Invalid", message) }
+        Self {
+            details,
+            ..Self::new(422, "Invalid", message)
+        }
     }
 
     /// The request cannot be understood.
@@ -76,7 +99,10 @@ impl Refusal {
     /// The request is of a kind that is refused.
     pub fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", kind.qualified());
-        Self { details: details(kind, name), ..Self::new(403, "Forbidden", message) }
+        Self {
+            details: details(kind, name),
+            ..Self::new(403, "Forbidden", message)
+        }
     }
 
     /// The method is none of this path's.
@@ -121,9 +147,20 @@ impl Refusal {
             "BadRequest" => "BadRequest",
             _ => "Unknown",
         };
-        let message = status["message"].as_str().unwrap_or("no message").to_owned();
-        let code = status["code"].as_u64().and_then(|c| c.try_into().ok()).unwrap_or(code);
-        Self { code, reason, message, details: status["details"].clone() }
+        let message = status["message"]
+            .as_str()
+            .unwrap_or("no message")
+            .to_owned();
+        let code = status["code"]
+            .as_u64()
+            .and_then(|c| c.try_into().ok())
+            .unwrap_or(code);
+        Self {
+            code,
+            reason,
+            message,
+            details: status["details"].clone(),
+        }
     }
 }
 

@@ -92,7 +92,11 @@ impl Store {
     /// user on whose behalf.
     pub fn transact<T>(&self, by: &str, work: impl FnOnce(&mut Tx<'_>) -> T) -> T {
         let mut inner = self.lock();
-        work(&mut Tx { inner: &mut inner, by, observer: self.observer.get() })
+        work(&mut Tx {
+            inner: &mut inner,
+            by,
+            observer: self.observer.get(),
+        })
     }
 
     /// The present revision.
@@ -115,7 +119,10 @@ impl Store {
     /// How many pods a node has.
     pub fn count_on(&self, store: &'static str, node: &str) -> usize {
         let inner = self.lock();
-        inner.table(store).and_then(|t| t.by_node.get(node)).map_or(0, BTreeSet::len)
+        inner
+            .table(store)
+            .and_then(|t| t.by_node.get(node))
+            .map_or(0, BTreeSet::len)
     }
 
     /// How many objects of a kind there are.
@@ -139,7 +146,11 @@ impl Store {
         let table = inner.tables.entry(store).or_default();
         let backlog = match from {
             WatchFrom::Now => Vec::new(),
-            WatchFrom::All => table.objects.values().map(|o| Arc::new(Event::now(o))).collect(),
+            WatchFrom::All => table
+                .objects
+                .values()
+                .map(|o| Arc::new(Event::now(o)))
+                .collect(),
             WatchFrom::After(revision) => {
                 if revision > present {
                     return Err(WatchError::Future(present));
@@ -153,7 +164,11 @@ impl Store {
         };
         let (sender, changes) = mpsc::channel(WATCH_BACKLOG_MAX);
         table.watchers.entry(interest).or_default().push(sender);
-        Ok(Watch { backlog, changes, revision: present })
+        Ok(Watch {
+            backlog,
+            changes,
+            revision: present,
+        })
     }
 
     /// Forgets a kind's log and ends its watches, as a compaction after a long disconnection
@@ -178,8 +193,14 @@ impl Store {
     /// The present state, to go back to.
     pub fn backup(&self) -> Backup {
         let inner = self.lock();
-        let tables = inner.tables.iter().map(|(name, t)| (*name, t.objects.clone()));
-        Backup { revision: inner.revision, tables: tables.collect() }
+        let tables = inner
+            .tables
+            .iter()
+            .map(|(name, t)| (*name, t.objects.clone()));
+        Backup {
+            revision: inner.revision,
+            tables: tables.collect(),
+        }
     }
 
     /// Goes back to an earlier state, revision included, as an etcd that is restored from a
@@ -246,7 +267,12 @@ impl Table {
                 && scope.after.is_none_or(|after| key > after)
         };
         if let Some(node) = scope.node {
-            let keys = self.by_node.get(node).into_iter().flatten().filter(|k| in_scope(k));
+            let keys = self
+                .by_node
+                .get(node)
+                .into_iter()
+                .flatten()
+                .filter(|k| in_scope(k));
             return keys.filter_map(|k| self.objects.get(k).cloned()).collect();
         }
         let start = match (scope.after, scope.namespace) {
@@ -255,8 +281,14 @@ impl Table {
             (None, None) => Key::new("", ""),
         };
         let from = self.objects.range(start..);
-        let ends = |key: &Key| scope.namespace.is_some_and(|ns| key.namespace.as_str() > ns);
-        let kept = from.take_while(|(key, _)| !ends(key)).filter(|(key, _)| in_scope(key));
+        let ends = |key: &Key| {
+            scope
+                .namespace
+                .is_some_and(|ns| key.namespace.as_str() > ns)
+        };
+        let kept = from
+            .take_while(|(key, _)| !ends(key))
+            .filter(|(key, _)| in_scope(key));
         kept.map(|(_, object)| object.clone()).collect()
     }
 
@@ -264,7 +296,10 @@ impl Table {
         self.by_node.clear();
         for (key, object) in &self.objects {
             if let Some(node) = node_of(&object.value) {
-                self.by_node.entry(node.to_owned()).or_default().insert(key.clone());
+                self.by_node
+                    .entry(node.to_owned())
+                    .or_default()
+                    .insert(key.clone());
             }
         }
     }
@@ -283,7 +318,10 @@ impl Table {
             }
         }
         if let Some(is) = is {
-            self.by_node.entry(is.to_owned()).or_default().insert(key.clone());
+            self.by_node
+                .entry(is.to_owned())
+                .or_default()
+                .insert(key.clone());
         }
     }
 
@@ -294,10 +332,16 @@ impl Table {
         {
             self.compacted = old.revision;
         }
-        let mut interests =
-            vec![Interest::All, Interest::Name(event.object.value.name().to_owned())];
+        let mut interests = vec![
+            Interest::All,
+            Interest::Name(event.object.value.name().to_owned()),
+        ];
         let values = [Some(&event.object), event.before.as_ref()];
-        for node in values.into_iter().flatten().filter_map(|o| node_of(&o.value)) {
+        for node in values
+            .into_iter()
+            .flatten()
+            .filter_map(|o| node_of(&o.value))
+        {
             let interest = Interest::Node(node.to_owned());
             if !interests.contains(&interest) {
                 interests.push(interest);
@@ -327,7 +371,12 @@ fn node_of(object: &Value) -> Option<&str> {
 
 impl Event {
     fn now(object: &Arc<Object>) -> Self {
-        Self { revision: object.revision, deleted: false, object: object.clone(), before: None }
+        Self {
+            revision: object.revision,
+            deleted: false,
+            object: object.clone(),
+            before: None,
+        }
     }
 }
 
@@ -347,7 +396,9 @@ impl Tx<'_> {
 
     /// Lists objects.
     pub fn list(&self, store: &str, scope: &Scope<'_>) -> Vec<Arc<Object>> {
-        self.inner.table(store).map_or_else(Vec::new, |t| t.list(scope))
+        self.inner
+            .table(store)
+            .map_or_else(Vec::new, |t| t.list(scope))
     }
 
     /// The oldest object of a kind and how many there are, if there are more than `most`.
@@ -366,8 +417,20 @@ impl Tx<'_> {
         let object = Arc::new(Object::new(value, revision));
         let table = self.inner.tables.entry(store).or_default();
         let before = table.objects.insert(key.clone(), object.clone());
-        table.index(&key, before.as_deref().map(|o| &o.value), Some(&object.value));
-        self.commit(store, Event { revision, deleted: false, object: object.clone(), before });
+        table.index(
+            &key,
+            before.as_deref().map(|o| &o.value),
+            Some(&object.value),
+        );
+        self.commit(
+            store,
+            Event {
+                revision,
+                deleted: false,
+                object: object.clone(),
+                before,
+            },
+        );
         object
     }
 
@@ -381,7 +444,12 @@ impl Tx<'_> {
         let mut last = before.value.clone();
         last["metadata"]["resourceVersion"] = json!(revision.to_string());
         let object = Arc::new(Object::new(last, revision));
-        let event = Event { revision, deleted: true, object: object.clone(), before: Some(before) };
+        let event = Event {
+            revision,
+            deleted: true,
+            object: object.clone(),
+            before: Some(before),
+        };
         self.commit(store, event);
         Some(object)
     }
@@ -396,7 +464,11 @@ impl Tx<'_> {
     /// The newest event but `back` of a kind that is about this object.
     pub fn recent(&self, store: &'static str, key: &Key, back: usize) -> Option<Arc<Event>> {
         let log = &self.inner.table(store)?.log;
-        log.iter().rev().filter(|e| Key::of(&e.object.value) == *key).nth(back).cloned()
+        log.iter()
+            .rev()
+            .filter(|e| Key::of(&e.object.value) == *key)
+            .nth(back)
+            .cloned()
     }
 
     fn commit(&mut self, store: &'static str, event: Event) {
@@ -426,8 +498,9 @@ mod tests {
         let (listed, revision) = store.list("pods", &Scope::default());
         assert_eq!(listed.len(), 1);
         store.transact("me", |tx| tx.put("pods", pod("2", None)));
-        let mut watch =
-            store.watch("pods", Interest::All, WatchFrom::After(revision)).expect("a watch");
+        let mut watch = store
+            .watch("pods", Interest::All, WatchFrom::After(revision))
+            .expect("a watch");
         assert_eq!(watch.backlog.len(), 1);
         store.transact("me", |tx| tx.delete("pods", &Key::new("a", "1")));
         let event = watch.changes.recv().await.expect("an event");
@@ -454,13 +527,18 @@ mod tests {
     async fn one_nodes_pods_are_found_and_watched_alone() {
         let store = Store::default();
         let node = || Interest::Node("n".into());
-        let mut watch = store.watch("pods", node(), WatchFrom::Now).expect("a watch");
+        let mut watch = store
+            .watch("pods", node(), WatchFrom::Now)
+            .expect("a watch");
         store.transact("me", |tx| {
             tx.put("pods", pod("1", Some("n")));
             tx.put("pods", pod("2", Some("m")));
             tx.put("pods", pod("1", Some("m")));
         });
-        let on = |node| Scope { node: Some(node), ..Scope::default() };
+        let on = |node| Scope {
+            node: Some(node),
+            ..Scope::default()
+        };
         assert_eq!(store.list("pods", &on("n")).0.len(), 0);
         assert_eq!(store.list("pods", &on("m")).0.len(), 2);
         let mut revisions = Vec::new();

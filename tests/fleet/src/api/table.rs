@@ -11,7 +11,12 @@ use super::{
 };
 
 /// Column name, type, priority (1: only with `-o wide`) and where its text comes from.
-type Column = (&'static str, &'static str, u8, fn(&Value, Timestamp) -> Value);
+type Column = (
+    &'static str,
+    &'static str,
+    u8,
+    fn(&Value, Timestamp) -> Value,
+);
 
 fn at(value: &Value, pointer: &str) -> Value {
     value.pointer(pointer).cloned().unwrap_or(Value::Null)
@@ -33,9 +38,13 @@ fn ago(stamp: &Value, now: Timestamp) -> Value {
 }
 
 const NAME: Column = ("Name", "string", 0, |v, _| json!(v.name()));
-const AGE: Column = ("Age", "string", 0, |v, now| ago(&v["metadata"]["creationTimestamp"], now));
+const AGE: Column = ("Age", "string", 0, |v, now| {
+    ago(&v["metadata"]["creationTimestamp"], now)
+});
 /// OpenShift's CRDs have the age as a date, which kubectl counts itself.
-const AGE_DATE: Column = ("Age", "date", 0, |v, now| ago(&v["metadata"]["creationTimestamp"], now));
+const AGE_DATE: Column = ("Age", "date", 0, |v, now| {
+    ago(&v["metadata"]["creationTimestamp"], now)
+});
 
 const MACHINE: &[Column] = &[
     NAME,
@@ -46,38 +55,62 @@ const MACHINE: &[Column] = &[
     AGE_DATE,
     ("Node", "string", 1, |v, _| at(v, "/status/nodeRef/name")),
     ("ProviderID", "string", 1, |v, _| at(v, "/spec/providerID")),
-    ("State", "string", 1, |v, _| at(v, "/status/providerStatus/instanceState")),
+    ("State", "string", 1, |v, _| {
+        at(v, "/status/providerStatus/instanceState")
+    }),
 ];
 const MACHINE_SET: &[Column] = &[
     NAME,
     ("Desired", "integer", 0, |v, _| at(v, "/spec/replicas")),
     ("Current", "integer", 0, |v, _| at(v, "/status/replicas")),
     ("Ready", "integer", 0, |v, _| at(v, "/status/readyReplicas")),
-    ("Available", "string", 0, |v, _| at(v, "/status/availableReplicas")),
+    ("Available", "string", 0, |v, _| {
+        at(v, "/status/availableReplicas")
+    }),
     AGE_DATE,
 ];
 const MACHINE_HEALTH_CHECK: &[Column] = &[
     NAME,
-    ("MaxUnhealthy", "string", 0, |v, _| at(v, "/spec/maxUnhealthy")),
-    ("ExpectedMachines", "integer", 0, |v, _| at(v, "/status/expectedMachines")),
-    ("CurrentHealthy", "integer", 0, |v, _| at(v, "/status/currentHealthy")),
+    ("MaxUnhealthy", "string", 0, |v, _| {
+        at(v, "/spec/maxUnhealthy")
+    }),
+    ("ExpectedMachines", "integer", 0, |v, _| {
+        at(v, "/status/expectedMachines")
+    }),
+    ("CurrentHealthy", "integer", 0, |v, _| {
+        at(v, "/status/currentHealthy")
+    }),
 ];
 const NODE: &[Column] = &[
     NAME,
     ("Status", "string", 0, |v, _| node_status(v)),
     ("Roles", "string", 0, |v, _| roles(v)),
     AGE,
-    ("Version", "string", 0, |v, _| at(v, "/status/nodeInfo/kubeletVersion")),
+    ("Version", "string", 0, |v, _| {
+        at(v, "/status/nodeInfo/kubeletVersion")
+    }),
     ("Internal-IP", "string", 1, |v, _| internal_ip(v)),
-    ("OS-Image", "string", 1, |v, _| at(v, "/status/nodeInfo/osImage")),
-    ("Kernel-Version", "string", 1, |v, _| at(v, "/status/nodeInfo/kernelVersion")),
-    ("Container-Runtime", "string", 1, |v, _| at(v, "/status/nodeInfo/containerRuntimeVersion")),
+    ("OS-Image", "string", 1, |v, _| {
+        at(v, "/status/nodeInfo/osImage")
+    }),
+    ("Kernel-Version", "string", 1, |v, _| {
+        at(v, "/status/nodeInfo/kernelVersion")
+    }),
+    ("Container-Runtime", "string", 1, |v, _| {
+        at(v, "/status/nodeInfo/containerRuntimeVersion")
+    }),
 ];
 const POD: &[Column] = &[
     NAME,
-    ("Ready", "string", 0, |v, _| json!(if v.is("Ready") { "1/1" } else { "0/1" })),
+    ("Ready", "string", 0, |v, _| {
+        json!(if v.is("Ready") { "1/1" } else { "0/1" })
+    }),
     ("Status", "string", 0, |v, _| {
-        if v.deleting() { json!("Terminating") } else { at(v, "/status/phase") }
+        if v.deleting() {
+            json!("Terminating")
+        } else {
+            at(v, "/status/phase")
+        }
     }),
     ("Restarts", "string", 0, |_, _| json!("0")),
     AGE,
@@ -94,39 +127,66 @@ const CSR: &[Column] = &[
 ];
 const CONFIG_MAP: &[Column] = &[
     NAME,
-    ("Data", "integer", 0, |v, _| json!(v["data"].as_object().map_or(0, serde_json::Map::len))),
+    ("Data", "integer", 0, |v, _| {
+        json!(v["data"].as_object().map_or(0, serde_json::Map::len))
+    }),
     AGE,
 ];
 const SECRET: &[Column] = &[
     NAME,
     ("Type", "string", 0, |v, _| at(v, "/type")),
-    ("Data", "integer", 0, |v, _| json!(v["data"].as_object().map_or(0, serde_json::Map::len))),
+    ("Data", "integer", 0, |v, _| {
+        json!(v["data"].as_object().map_or(0, serde_json::Map::len))
+    }),
     AGE,
 ];
 const DEPLOYMENT: &[Column] = &[
     NAME,
     ("Ready", "string", 0, |v, _| {
         let number = |p: &str| v.pointer(p).and_then(Value::as_u64).unwrap_or(0);
-        json!(format!("{}/{}", number("/status/readyReplicas"), number("/spec/replicas")))
+        json!(format!(
+            "{}/{}",
+            number("/status/readyReplicas"),
+            number("/spec/replicas")
+        ))
     }),
-    ("Up-to-date", "integer", 0, |v, _| at(v, "/status/updatedReplicas")),
-    ("Available", "integer", 0, |v, _| at(v, "/status/availableReplicas")),
+    ("Up-to-date", "integer", 0, |v, _| {
+        at(v, "/status/updatedReplicas")
+    }),
+    ("Available", "integer", 0, |v, _| {
+        at(v, "/status/availableReplicas")
+    }),
     AGE,
 ];
 const PDB: &[Column] = &[
     NAME,
-    ("Min Available", "string", 0, |v, _| text_or_na(at(v, "/spec/minAvailable"))),
-    ("Max Unavailable", "string", 0, |v, _| text_or_na(at(v, "/spec/maxUnavailable"))),
-    ("Allowed Disruptions", "integer", 0, |v, _| at(v, "/status/disruptionsAllowed")),
+    ("Min Available", "string", 0, |v, _| {
+        text_or_na(at(v, "/spec/minAvailable"))
+    }),
+    ("Max Unavailable", "string", 0, |v, _| {
+        text_or_na(at(v, "/spec/maxUnavailable"))
+    }),
+    ("Allowed Disruptions", "integer", 0, |v, _| {
+        at(v, "/status/disruptionsAllowed")
+    }),
     AGE,
 ];
-const LEASE: &[Column] =
-    &[NAME, ("Holder", "string", 0, |v, _| at(v, "/spec/holderIdentity")), AGE];
+const LEASE: &[Column] = &[
+    NAME,
+    ("Holder", "string", 0, |v, _| at(v, "/spec/holderIdentity")),
+    AGE,
+];
 /// When an Event was seen last. One of the Events' own group has no first and last times, but its time and its series'.
 fn last_seen(event: &Value) -> &Value {
-    let times =
-        [&event["series"]["lastObservedTime"], &event["lastTimestamp"], &event["firstTimestamp"]];
-    times.into_iter().find(|time| time.is_string()).unwrap_or(&event["eventTime"])
+    let times = [
+        &event["series"]["lastObservedTime"],
+        &event["lastTimestamp"],
+        &event["firstTimestamp"],
+    ];
+    times
+        .into_iter()
+        .find(|time| time.is_string())
+        .unwrap_or(&event["eventTime"])
 }
 
 const EVENT: &[Column] = &[
@@ -140,13 +200,19 @@ const EVENT: &[Column] = &[
     }),
     ("Message", "string", 0, |v, _| at(v, "/message")),
 ];
-const NAMESPACE: &[Column] = &[NAME, ("Status", "string", 0, |v, _| at(v, "/status/phase")), AGE];
+const NAMESPACE: &[Column] = &[
+    NAME,
+    ("Status", "string", 0, |v, _| at(v, "/status/phase")),
+    AGE,
+];
 const WINDOWS_MACHINE: &[Column] = &[
     NAME,
     ("State", "string", 0, |v, _| at(v, "/status/state")),
     ("Version", "string", 0, |v, _| at(v, "/status/version")),
     ("Since", "date", 0, |v, now| ago(&v["status"]["since"], now)),
-    ("Waiting For", "string", 0, |v, _| at(v, "/status/waitingFor")),
+    ("Waiting For", "string", 0, |v, _| {
+        at(v, "/status/waitingFor")
+    }),
     ("Node", "string", 1, |v, _| at(v, "/status/node")),
 ];
 const WINDOWS_POOL: &[Column] = &[
@@ -157,7 +223,9 @@ const WINDOWS_POOL: &[Column] = &[
     ("Members", "integer", 0, |v, _| at(v, "/status/members")),
     ("Away", "integer", 0, |v, _| at(v, "/status/unavailable")),
     ("Degraded", "string", 0, |v, _| condition(v, "Degraded")),
-    ("Upgradeable", "string", 0, |v, _| condition(v, "Upgradeable")),
+    ("Upgradeable", "string", 0, |v, _| {
+        condition(v, "Upgradeable")
+    }),
 ];
 const OTHER: &[Column] = &[NAME, AGE];
 
@@ -209,7 +277,10 @@ fn provider(machine: &Value) -> &Value {
 }
 
 fn first_of(value: &Value, pointers: &[&str]) -> Value {
-    let found = pointers.iter().map(|p| at(value, p)).find(|v| v.is_string());
+    let found = pointers
+        .iter()
+        .map(|p| at(value, p))
+        .find(|v| v.is_string());
     found.unwrap_or(Value::Null)
 }
 
@@ -234,7 +305,11 @@ fn text_or_na(value: Value) -> Value {
 }
 
 fn node_status(node: &Value) -> Value {
-    let mut status = String::from(if node.is("Ready") { "Ready" } else { "NotReady" });
+    let mut status = String::from(if node.is("Ready") {
+        "Ready"
+    } else {
+        "NotReady"
+    });
     if node.condition("Ready").is_none() {
         status = "Unknown".to_owned();
     }
@@ -246,14 +321,22 @@ fn node_status(node: &Value) -> Value {
 
 fn roles(node: &Value) -> Value {
     let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
-    let roles: Vec<_> =
-        labels.filter_map(|(key, _)| key.strip_prefix("node-role.kubernetes.io/")).collect();
-    json!(if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") })
+    let roles: Vec<_> = labels
+        .filter_map(|(key, _)| key.strip_prefix("node-role.kubernetes.io/"))
+        .collect();
+    json!(if roles.is_empty() {
+        "<none>".to_owned()
+    } else {
+        roles.join(",")
+    })
 }
 
 fn internal_ip(node: &Value) -> Value {
     let addresses = node["status"]["addresses"].as_array();
-    let internal = addresses.into_iter().flatten().find(|a| a["type"] == "InternalIP");
+    let internal = addresses
+        .into_iter()
+        .flatten()
+        .find(|a| a["type"] == "InternalIP");
     internal.map_or(json!("<none>"), |a| a["address"].clone())
 }
 

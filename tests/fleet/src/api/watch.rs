@@ -53,7 +53,9 @@ pub struct Change {
 /// What the event means to somebody who selects: nothing, or a change.
 pub fn select(query: &ListQuery, event: &Event) -> Option<Change> {
     let fits = |o: &Arc<Object>| {
-        let ns = o.value["metadata"]["namespace"].as_str().unwrap_or_default();
+        let ns = o.value["metadata"]["namespace"]
+            .as_str()
+            .unwrap_or_default();
         query.namespace.as_deref().is_none_or(|want| want == ns)
             && query.labels.matches(&o.value)
             && query.fields.matches(&o.value)
@@ -66,7 +68,10 @@ pub fn select(query: &ListQuery, event: &Event) -> Option<Change> {
         (true, false) => "DELETED",
         (false, false) => return None,
     };
-    Some(Change { kind, object: event.object.clone() })
+    Some(Change {
+        kind,
+        object: event.object.clone(),
+    })
 }
 
 struct Watching {
@@ -99,7 +104,10 @@ impl ApiServer {
             })?),
         };
         let fields = &query.list.fields;
-        let interest = match (fields.equal_to("metadata.name"), fields.equal_to("spec.nodeName")) {
+        let interest = match (
+            fields.equal_to("metadata.name"),
+            fields.equal_to("spec.nodeName"),
+        ) {
             (Some(name), _) => Interest::Name(name.to_owned()),
             (_, Some(node)) => Interest::Node(node.to_owned()),
             _ => Interest::All,
@@ -108,24 +116,38 @@ impl ApiServer {
         let (watch, refused) = match started {
             Ok(watch) => (watch, None),
             Err(error) => {
-                let watch = self.store().watch(kind.store, Interest::All, WatchFrom::Now);
-                (watch.map_err(|_| Refusal::expired("no watch"))?, Some(refusal(error, &query)))
+                let watch = self
+                    .store()
+                    .watch(kind.store, Interest::All, WatchFrom::Now);
+                (
+                    watch.map_err(|_| Refusal::expired("no watch"))?,
+                    Some(refusal(error, &query)),
+                )
             }
         };
         let now = Instant::now();
-        let lasts = query.timeout.map_or(WATCH_FOR_MAX, |t| t.min(WATCH_FOR_MAX));
+        let lasts = query
+            .timeout
+            .map_or(WATCH_FOR_MAX, |t| t.min(WATCH_FOR_MAX));
         let mut state = Watching {
             server: self.clone(),
             kind,
             ready: VecDeque::new(),
             changes: watch.changes,
-            end: now + if refused.is_some() { Duration::ZERO } else { lasts },
+            end: now
+                + if refused.is_some() {
+                    Duration::ZERO
+                } else {
+                    lasts
+                },
             next_bookmark: now + BOOKMARK_EVERY,
             bookmark: None,
             query,
         };
         match refused {
-            Some(refusal) => state.ready.push_back(line("ERROR", &encode(&refusal.to_value()))),
+            Some(refusal) => state
+                .ready
+                .push_back(line("ERROR", &encode(&refusal.to_value()))),
             None => {
                 watch.backlog.iter().for_each(|event| state.take(event));
                 if state.query.initial == Some(true) {
@@ -142,13 +164,17 @@ impl ApiServer {
 
 fn refusal(error: WatchError, query: &WatchQuery) -> Refusal {
     match error {
-        WatchError::Compacted(oldest) => {
-            Refusal::expired(format!("too old resource version: {} ({oldest})", query.revision))
-        }
+        WatchError::Compacted(oldest) => Refusal::expired(format!(
+            "too old resource version: {} ({oldest})",
+            query.revision
+        )),
         WatchError::Future(present) => Refusal::new(
             504,
             "Timeout",
-            format!("Too large resource version: {}, current: {present}", query.revision),
+            format!(
+                "Too large resource version: {}, current: {present}",
+                query.revision
+            ),
         ),
     }
 }
@@ -171,8 +197,11 @@ impl Watching {
                 self.push_bookmark(revision, false);
                 continue;
             }
-            let wake =
-                if self.query.bookmarks { self.next_bookmark.min(self.end) } else { self.end };
+            let wake = if self.query.bookmarks {
+                self.next_bookmark.min(self.end)
+            } else {
+                self.end
+            };
             tokio::select! {
                 biased;
                 event = self.changes.recv() => {
@@ -191,7 +220,9 @@ impl Watching {
     }
 
     fn take(&mut self, event: &Event) {
-        let Some(change) = select(&self.query.list, event) else { return };
+        let Some(change) = select(&self.query.list, event) else {
+            return;
+        };
         let text = if self.query.as_table {
             let now = self.server.clock().now();
             encode(&table::of(self.kind, &[change.object], json!({}), now))

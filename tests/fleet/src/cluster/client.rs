@@ -27,12 +27,20 @@ pub struct Client {
 impl Client {
     /// A view of the simulated server for one user.
     pub fn new(server: &ApiServer, user: User) -> Self {
-        Self { server: server.clone(), user, real: None }
+        Self {
+            server: server.clone(),
+            user,
+            real: None,
+        }
     }
 
     /// A view of a real server, of which `cache` holds what is known.
     pub fn of_real(cache: &ApiServer, real: &Arc<Mirror>, user: User) -> Self {
-        Self { server: cache.clone(), user, real: Some(real.clone()) }
+        Self {
+            server: cache.clone(),
+            user,
+            real: Some(real.clone()),
+        }
     }
 
     /// An object, as far as it is known.
@@ -52,7 +60,10 @@ impl Client {
 
     /// The objects of one namespace.
     pub fn within(&self, kind: &Kind, namespace: &str) -> Vec<Arc<Object>> {
-        let query = ListQuery { namespace: Some(namespace.to_owned()), ..ListQuery::default() };
+        let query = ListQuery {
+            namespace: Some(namespace.to_owned()),
+            ..ListQuery::default()
+        };
         self.list(kind, &query)
     }
 
@@ -60,17 +71,28 @@ impl Client {
     pub fn pods_on(&self, node: &str) -> Vec<Arc<Object>> {
         let fields = format!("spec.nodeName={node}");
         let fields = crate::api::selector::Fields::parse(&fields).unwrap_or_default();
-        self.list(&crate::api::kinds::POD, &ListQuery { fields, ..ListQuery::default() })
+        self.list(
+            &crate::api::kinds::POD,
+            &ListQuery {
+                fields,
+                ..ListQuery::default()
+            },
+        )
     }
 
     /// How many pods are on one node.
     pub fn count_on(&self, node: &str) -> usize {
-        self.server.store().count_on(crate::api::kinds::POD.store, node)
+        self.server
+            .store()
+            .count_on(crate::api::kinds::POD.store, node)
     }
 
     /// All present objects of a kind, then every change. `None`: the watch must be begun anew.
     pub fn watch(&self, kind: &Kind) -> Option<Watch> {
-        self.server.store().watch(kind.store, Interest::All, WatchFrom::All).ok()
+        self.server
+            .store()
+            .watch(kind.store, Interest::All, WatchFrom::All)
+            .ok()
     }
 
     /// Makes an object.
@@ -102,7 +124,8 @@ impl Client {
         if let Some(real) = &self.real {
             return real.merge(&self.user.name, kind, key, patch).await;
         }
-        self.patch(kind, key, Part::Main, PatchKind::Merge, patch).await
+        self.patch(kind, key, Part::Main, PatchKind::Merge, patch)
+            .await
     }
 
     /// Patches an object's status; conditions are merged by their type.
@@ -119,7 +142,8 @@ impl Client {
             return real.status(&self.user.name, kind, key, &status).await;
         }
         let patch = serde_json::json!({ "status": status });
-        self.patch(kind, key, Part::Status, PatchKind::Strategic, &patch).await
+        self.patch(kind, key, Part::Status, PatchKind::Strategic, &patch)
+            .await
     }
 
     async fn patch(
@@ -131,7 +155,8 @@ impl Client {
         patch: &Value,
     ) -> Result<Arc<Object>, Refusal> {
         let options = WriteOptions::default();
-        self.server.patch(&self.user, kind, key, part, (how, patch), &options)
+        self.server
+            .patch(&self.user, kind, key, part, (how, patch), &options)
     }
 
     /// Writes a certificate request's conditions, on the simulated server alone.
@@ -140,7 +165,8 @@ impl Client {
     /// As the server refuses it.
     pub async fn approve(&self, key: &Key, value: Value) -> Result<Arc<Object>, Refusal> {
         let kind = &crate::api::kinds::CSR;
-        self.server.update(&self.user, kind, key, Part::Approval, value, false)
+        self.server
+            .update(&self.user, kind, key, Part::Approval, value, false)
     }
 
     /// Deletes an object; that it is gone already is as good.

@@ -42,7 +42,11 @@ impl Reconcile for Collector {
     }
 
     fn keys(&self, _: &'static Kind, event: &Event) -> Vec<Key> {
-        if event.deleted { vec![Key::of(&event.object.value)] } else { Vec::new() }
+        if event.deleted {
+            vec![Key::of(&event.object.value)]
+        } else {
+            Vec::new()
+        }
     }
 
     fn reconcile(&self, key: Key) -> BoxFuture<'_, Result<Option<Duration>, Refusal>> {
@@ -57,7 +61,9 @@ impl Reconcile for Collector {
                 });
                 if orphan && !child.value.deleting() {
                     let child = Key::of(&child.value);
-                    self.client.delete(self.owned, &child, &DeleteOptions::default()).await?;
+                    self.client
+                        .delete(self.owned, &child, &DeleteOptions::default())
+                        .await?;
                 }
             }
             Ok(None)
@@ -78,7 +84,11 @@ impl Reconcile for Namespaces {
 
     fn keys(&self, _: &'static Kind, event: &Event) -> Vec<Key> {
         let going = !event.deleted && event.object.value.deleting();
-        if going { vec![Key::of(&event.object.value)] } else { Vec::new() }
+        if going {
+            vec![Key::of(&event.object.value)]
+        } else {
+            Vec::new()
+        }
     }
 
     fn reconcile(&self, key: Key) -> BoxFuture<'_, Result<Option<Duration>, Refusal>> {
@@ -88,7 +98,9 @@ impl Reconcile for Namespaces {
                 for object in self.client.within(kind, &key.name) {
                     left += 1;
                     let object = Key::of(&object.value);
-                    self.client.delete(kind, &object, &DeleteOptions::default()).await?;
+                    self.client
+                        .delete(kind, &object, &DeleteOptions::default())
+                        .await?;
                 }
             }
             if left > 0 {

@@ -13,8 +13,11 @@ use crate::{
 };
 
 const SERVING: &str = "kubernetes.io/kubelet-serving";
-const SIGNERS: [&str; 3] =
-    [SERVING, "kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kube-apiserver-client"];
+const SIGNERS: [&str; 3] = [
+    SERVING,
+    "kubernetes.io/kube-apiserver-client-kubelet",
+    "kubernetes.io/kube-apiserver-client",
+];
 
 /// The signer.
 pub struct Signer {
@@ -30,12 +33,18 @@ impl Reconcile for Signer {
     }
 
     fn keys(&self, _: &'static Kind, event: &Event) -> Vec<Key> {
-        if event.deleted { Vec::new() } else { vec![Key::of(&event.object.value)] }
+        if event.deleted {
+            Vec::new()
+        } else {
+            vec![Key::of(&event.object.value)]
+        }
     }
 
     fn reconcile(&self, key: Key) -> BoxFuture<'_, Result<Option<Duration>, Refusal>> {
         Box::pin(async move {
-            let Some(csr) = self.client.get(&kinds::CSR, &key) else { return Ok(None) };
+            let Some(csr) = self.client.get(&kinds::CSR, &key) else {
+                return Ok(None);
+            };
             let csr = &csr.value;
             if csr["status"]["certificate"].is_string() || csr.is("Denied") {
                 return Ok(None);
@@ -57,7 +66,10 @@ impl Reconcile for Signer {
             if status["certificate"].is_null() && csr.condition("Failed").is_some() {
                 return Ok(None);
             }
-            self.client.status(&kinds::CSR, &key, status).await.map(|_| None)
+            self.client
+                .status(&kinds::CSR, &key, status)
+                .await
+                .map(|_| None)
         })
     }
 }
@@ -74,7 +86,9 @@ impl Signer {
         }
         let request = csr["spec"]["request"].as_str().unwrap_or_default();
         let request = BASE64_STANDARD.decode(request).unwrap_or_default();
-        let Ok(request) = ca::read_request(&request) else { return Ok(None) };
+        let Ok(request) = ca::read_request(&request) else {
+            return Ok(None);
+        };
         let node = request.common_name.trim_start_matches("system:node:");
         if !self.faults.strike(Fault::CsrApprovedBefore, node) {
             return Ok(None);

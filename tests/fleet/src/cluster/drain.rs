@@ -16,7 +16,9 @@ pub async fn pass(client: &Client, node: &Value) -> Result<bool, Refusal> {
         let cordon = json!({"spec": {"unschedulable": true}});
         client.merge(&kinds::NODE, &Key::of(node), &cordon).await?;
     }
-    let silent = node.condition("Ready").is_some_and(|c| c["status"] == "Unknown");
+    let silent = node
+        .condition("Ready")
+        .is_some_and(|c| c["status"] == "Unknown");
     let mut left = 0;
     for pod in client.pods_on(node.name()) {
         let pod = &pod.value;
@@ -28,8 +30,13 @@ pub async fn pass(client: &Client, node: &Value) -> Result<bool, Refusal> {
             continue;
         }
         let key = Key::of(pod);
-        if matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
-            client.delete(&kinds::POD, &key, &DeleteOptions::default()).await?;
+        if matches!(
+            pod["status"]["phase"].as_str(),
+            Some("Succeeded" | "Failed")
+        ) {
+            client
+                .delete(&kinds::POD, &key, &DeleteOptions::default())
+                .await?;
         } else {
             // A refusal leaves the pod where it is; the next pass asks again.
             let _ = client.evict(&key).await;
@@ -39,6 +46,8 @@ pub async fn pass(client: &Client, node: &Value) -> Result<bool, Refusal> {
 }
 
 fn stays(pod: &Value) -> bool {
-    let daemon = pod.controller().is_some_and(|(kind, _)| kind == "DaemonSet");
+    let daemon = pod
+        .controller()
+        .is_some_and(|(kind, _)| kind == "DaemonSet");
     daemon || pod.annotation("kubernetes.io/config.mirror").is_some()
 }

@@ -28,7 +28,11 @@ pub struct HealthChecks {
 impl HealthChecks {
     /// A controller with this view of the cluster.
     pub fn new(client: Client, pace: Pace) -> Self {
-        Self { client, pace, since: Mutex::default() }
+        Self {
+            client,
+            pace,
+            since: Mutex::default(),
+        }
     }
 }
 
@@ -38,7 +42,11 @@ impl Reconcile for HealthChecks {
     }
 
     fn keys(&self, _: &'static Kind, event: &Event) -> Vec<Key> {
-        if event.deleted { Vec::new() } else { vec![Key::of(&event.object.value)] }
+        if event.deleted {
+            Vec::new()
+        } else {
+            vec![Key::of(&event.object.value)]
+        }
     }
 
     fn reconcile(&self, key: Key) -> BoxFuture<'_, Result<Option<Duration>, Refusal>> {
@@ -54,19 +62,25 @@ impl Reconcile for HealthChecks {
                 ..ListQuery::default()
             };
             let machines = self.client.list(&kinds::MACHINE, &query);
-            let unhealthy: Vec<_> =
-                machines.iter().filter(|m| self.unhealthy(check, &m.value)).collect();
+            let unhealthy: Vec<_> = machines
+                .iter()
+                .filter(|m| self.unhealthy(check, &m.value))
+                .collect();
             let paused = check.annotation("cluster.x-k8s.io/paused").is_some();
             if unhealthy.len() <= most(check, machines.len()) && !paused {
                 let owned = unhealthy.iter().filter(|m| m.value.controller().is_some());
                 for machine in owned.filter(|m| !m.value.deleting()) {
                     let key = Key::of(&machine.value);
-                    self.client.delete(&kinds::MACHINE, &key, &DeleteOptions::default()).await?;
+                    self.client
+                        .delete(&kinds::MACHINE, &key, &DeleteOptions::default())
+                        .await?;
                 }
             }
             let status = json!({"expectedMachines": machines.len(),
                 "currentHealthy": machines.len() - unhealthy.len()});
-            self.client.status(&kinds::MACHINE_HEALTH_CHECK, &key, status).await?;
+            self.client
+                .status(&kinds::MACHINE_HEALTH_CHECK, &key, status)
+                .await?;
             Ok(Some(LOOK_EVERY))
         })
     }
@@ -78,16 +92,23 @@ impl HealthChecks {
             return true;
         }
         let Some(name) = machine["status"]["nodeRef"]["name"].as_str() else {
-            let startup = check["spec"]["nodeStartupTimeout"].as_str().unwrap_or("10m");
+            let startup = check["spec"]["nodeStartupTimeout"]
+                .as_str()
+                .unwrap_or("10m");
             return startup != "0" && self.lasts(machine, "startup", true, seconds(startup));
         };
-        let Some(node) = self.client.get(&kinds::NODE, &Key::new("", name)) else { return true };
+        let Some(node) = self.client.get(&kinds::NODE, &Key::new("", name)) else {
+            return true;
+        };
         let conditions = check["spec"]["unhealthyConditions"].as_array();
         let mut any = false;
         for condition in conditions.into_iter().flatten() {
             let kind = condition["type"].as_str().unwrap_or_default();
             let status = condition["status"].as_str().unwrap_or_default();
-            let holds = node.value.condition(kind).is_some_and(|c| c["status"] == status);
+            let holds = node
+                .value
+                .condition(kind)
+                .is_some_and(|c| c["status"] == status);
             let limit = seconds(condition["timeout"].as_str().unwrap_or("300s"));
             any |= self.lasts(machine, &format!("{kind}={status}"), holds, limit);
         }
@@ -110,7 +131,10 @@ impl HealthChecks {
 /// `maxUnhealthy`: a number or a percentage, all by default.
 fn most(check: &Value, machines: usize) -> usize {
     match &check["spec"]["maxUnhealthy"] {
-        Value::Number(n) => n.as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
+        Value::Number(n) => n
+            .as_u64()
+            .and_then(|n| usize::try_from(n).ok())
+            .unwrap_or(0),
         Value::String(text) => match text.strip_suffix('%') {
             Some(percent) => machines * percent.parse::<usize>().unwrap_or(100) / 100,
             None => text.parse().unwrap_or(machines),

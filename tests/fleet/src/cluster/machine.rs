@@ -52,12 +52,18 @@ impl Reconcile for Machines {
     }
 
     fn keys(&self, _: &'static Kind, event: &Event) -> Vec<Key> {
-        if event.deleted { Vec::new() } else { vec![Key::of(&event.object.value)] }
+        if event.deleted {
+            Vec::new()
+        } else {
+            vec![Key::of(&event.object.value)]
+        }
     }
 
     fn reconcile(&self, key: Key) -> BoxFuture<'_, Result<Option<Duration>, Refusal>> {
         Box::pin(async move {
-            let Some(machine) = self.client.get(&kinds::MACHINE, &key) else { return Ok(None) };
+            let Some(machine) = self.client.get(&kinds::MACHINE, &key) else {
+                return Ok(None);
+            };
             let machine = &machine.value;
             if machine.deleting() {
                 return self.take_away(&key, machine).await;
@@ -72,7 +78,11 @@ impl Reconcile for Machines {
             if machine["status"]["phase"] == "Failed" {
                 return Ok(None);
             }
-            if machine["spec"]["providerID"].as_str().unwrap_or_default().is_empty() {
+            if machine["spec"]["providerID"]
+                .as_str()
+                .unwrap_or_default()
+                .is_empty()
+            {
                 return self.provision(&key, machine).await;
             }
             self.keep(&key, machine).await
@@ -143,7 +153,8 @@ impl Machines {
     async fn late_address(&self, key: &Key, uid: &str) -> Result<Option<Duration>, Refusal> {
         self.pace.sleep(LATE_ADDRESS).await;
         if let Some(first) = self.instance(uid) {
-            self.status(key, json!({"addresses": addresses(&first)})).await?;
+            self.status(key, json!({"addresses": addresses(&first)}))
+                .await?;
         }
         self.pace.sleep(LATE_ADDRESS / 5).await;
         if let Some(second) = self.cloud.act(uid, CloudAct::ChangeAddress).await {
@@ -206,9 +217,13 @@ impl Machines {
             self.status(key, json!({"phase": "Deleting"})).await?;
         }
         let hooks = |stage: &str| {
-            machine["spec"]["lifecycleHooks"][stage].as_array().is_some_and(|h| !h.is_empty())
+            machine["spec"]["lifecycleHooks"][stage]
+                .as_array()
+                .is_some_and(|h| !h.is_empty())
         };
-        let node = machine["status"]["nodeRef"]["name"].as_str().unwrap_or_default();
+        let node = machine["status"]["nodeRef"]["name"]
+            .as_str()
+            .unwrap_or_default();
         let node = Key::new("", node);
         if !machine.is("Drained") {
             if hooks("preDrain") {
@@ -222,7 +237,11 @@ impl Machines {
                 return Ok(Some(DRAIN_AGAIN));
             }
             let mut drained = self.condition("Drained", "True");
-            drained["message"] = json!(if skip { "Node drain skipped" } else { "Drained" });
+            drained["message"] = json!(if skip {
+                "Node drain skipped"
+            } else {
+                "Drained"
+            });
             self.status(key, json!({ "conditions": [drained] })).await?;
             return Ok(None);
         }
@@ -231,9 +250,16 @@ impl Machines {
         }
         self.pace.sleep(CLOUD_LATENCY).await;
         self.cloud.delete(machine.uid()).await;
-        self.client.delete(&kinds::NODE, &node, &DeleteOptions::default()).await?;
-        self.instances.lock().unwrap_or_else(PoisonError::into_inner).remove(machine.uid());
-        let Some(now) = self.client.get(&kinds::MACHINE, key) else { return Ok(None) };
+        self.client
+            .delete(&kinds::NODE, &node, &DeleteOptions::default())
+            .await?;
+        self.instances
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(machine.uid());
+        let Some(now) = self.client.get(&kinds::MACHINE, key) else {
+            return Ok(None);
+        };
         let finalizers = now.value["metadata"]["finalizers"].as_array().cloned();
         let mut finalizers = finalizers.unwrap_or_default();
         finalizers.retain(|f| f != FINALIZER);
@@ -251,7 +277,9 @@ impl Machines {
             _ => Platform::Other,
         };
         let secret = text("/userDataSecret/name").unwrap_or_default();
-        let secret = self.client.get(&kinds::SECRET, &Key::new(&key.namespace, secret));
+        let secret = self
+            .client
+            .get(&kinds::SECRET, &Key::new(&key.namespace, secret));
         let user_data = secret.and_then(|s| auth::secret_text(&s.value, "userData"));
         HostOrder {
             uid: machine.uid().to_owned(),
@@ -260,7 +288,10 @@ impl Machines {
             platform,
             windows: is_windows(machine),
             user_data: user_data.unwrap_or_default().into_bytes(),
-            image: text("/ami/id").or(text("/image/sku")).unwrap_or_default().to_owned(),
+            image: text("/ami/id")
+                .or(text("/image/sku"))
+                .unwrap_or_default()
+                .to_owned(),
         }
     }
 
@@ -294,16 +325,26 @@ impl Machines {
 
     async fn status(&self, key: &Key, mut status: Value) -> Result<(), Refusal> {
         status["lastUpdated"] = json!(self.client.stamp());
-        self.client.status(&kinds::MACHINE, key, status).await.map(drop)
+        self.client
+            .status(&kinds::MACHINE, key, status)
+            .await
+            .map(drop)
     }
 
     fn remember(&self, uid: &str, instance: &Instance) {
-        let mut known = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self
+            .instances
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         known.insert(uid.to_owned(), instance.clone());
     }
 
     fn instance(&self, uid: &str) -> Option<Instance> {
-        self.instances.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
+        self.instances
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(uid)
+            .cloned()
     }
 }
 

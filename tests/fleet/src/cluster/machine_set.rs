@@ -36,10 +36,15 @@ impl Reconcile for MachineSets {
         if event.before.as_ref().map(ready) == Some(ready(&event.object)) {
             return Vec::new();
         }
-        let machine = value.annotation(super::nodelink::MACHINE).and_then(|m| m.split_once('/'));
+        let machine = value
+            .annotation(super::nodelink::MACHINE)
+            .and_then(|m| m.split_once('/'));
         let machine =
             machine.and_then(|(ns, n)| self.client.get(&kinds::MACHINE, &Key::new(ns, n)));
-        machine.and_then(|m| owner_set(&m.value)).into_iter().collect()
+        machine
+            .and_then(|m| owner_set(&m.value))
+            .into_iter()
+            .collect()
     }
 
     fn gather(&self) -> Duration {
@@ -59,22 +64,34 @@ fn owner_set(machine: &Value) -> Option<Key> {
 
 impl MachineSets {
     async fn one(&self, key: Key) -> Result<Option<Duration>, Refusal> {
-        let Some(set) = self.client.get(&kinds::MACHINE_SET, &key) else { return Ok(None) };
+        let Some(set) = self.client.get(&kinds::MACHINE_SET, &key) else {
+            return Ok(None);
+        };
         let set = &set.value;
         if set.deleting() {
             return Ok(None);
         }
         let mut machines = self.client.within(&kinds::MACHINE, &key.namespace);
-        machines.retain(|m| m.value.controller().is_some_and(|(_, uid)| uid == set.uid()));
+        machines.retain(|m| {
+            m.value
+                .controller()
+                .is_some_and(|(_, uid)| uid == set.uid())
+        });
         machines.retain(|m| !m.value.deleting());
         let want = usize::try_from(set["spec"]["replicas"].as_u64().unwrap_or(1)).unwrap_or(0);
         for _ in machines.len()..want {
-            let made = self.client.create(&kinds::MACHINE, &key.namespace, machine_of(set)).await?;
+            let made = self
+                .client
+                .create(&kinds::MACHINE, &key.namespace, machine_of(set))
+                .await?;
             machines.push(made);
         }
         let surplus = machines.len().saturating_sub(want);
         if surplus > 0 {
-            let policy = set["spec"]["deletePolicy"].as_str().unwrap_or("Random").to_owned();
+            let policy = set["spec"]["deletePolicy"]
+                .as_str()
+                .unwrap_or("Random")
+                .to_owned();
             machines
                 .sort_by_cached_key(|m| (std::cmp::Reverse(priority(&m.value)), created(&m.value)));
             if policy == "Newest" {
@@ -84,7 +101,9 @@ impl MachineSets {
             }
             for machine in machines.drain(..surplus) {
                 let key = Key::of(&machine.value);
-                self.client.delete(&kinds::MACHINE, &key, &DeleteOptions::default()).await?;
+                self.client
+                    .delete(&kinds::MACHINE, &key, &DeleteOptions::default())
+                    .await?;
             }
         }
         self.write_status(&key, set, &machines).await?;
@@ -101,19 +120,28 @@ impl MachineSets {
             let name = m.value["status"]["nodeRef"]["name"].as_str()?;
             self.client.get(&kinds::NODE, &Key::new("", name))
         };
-        let ready = machines.iter().filter_map(node).filter(|n| n.value.is("Ready")).count();
+        let ready = machines
+            .iter()
+            .filter_map(node)
+            .filter(|n| n.value.is("Ready"))
+            .count();
         let status = json!({
             "replicas": machines.len(), "fullyLabeledReplicas": machines.len(),
             "readyReplicas": ready, "availableReplicas": ready,
             "observedGeneration": set["metadata"]["generation"],
         });
-        self.client.status(&kinds::MACHINE_SET, key, status).await.map(drop)
+        self.client
+            .status(&kinds::MACHINE_SET, key, status)
+            .await
+            .map(drop)
     }
 }
 
 /// The age's order: by the time of making, then by name.
 fn created(machine: &Value) -> (String, String) {
-    let made = machine["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
+    let made = machine["metadata"]["creationTimestamp"]
+        .as_str()
+        .unwrap_or_default();
     (made.to_owned(), machine.name().to_owned())
 }
 

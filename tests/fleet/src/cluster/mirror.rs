@@ -28,8 +28,13 @@ const SOMEBODY: &str = "somebody";
 const COLLECTOR: &str = "system:serviceaccount:kube-system:pod-garbage-collector";
 
 /// The kinds that the Machine API's controllers look at.
-const KINDS: [&Kind; 5] =
-    [&kinds::MACHINE_SET, &kinds::MACHINE, &kinds::SECRET, &kinds::NODE, &kinds::POD];
+const KINDS: [&Kind; 5] = [
+    &kinds::MACHINE_SET,
+    &kinds::MACHINE,
+    &kinds::SECRET,
+    &kinds::NODE,
+    &kinds::POD,
+];
 
 /// How the real API server is reached, and which part of it is this world's.
 #[derive(Clone)]
@@ -76,7 +81,14 @@ impl Mirror {
         let identity = Identity::Certificate { cert_pem, key_pem };
         let api = Api::new(dialer, &outside.url, &outside.ca_pem, &identity)?;
         let machines = outside.machines.clone();
-        Ok(Self { api, cache, record, machines, ours, newest: Mutex::default() })
+        Ok(Self {
+            api,
+            cache,
+            record,
+            machines,
+            ours,
+            newest: Mutex::default(),
+        })
     }
 
     /// Keeps the cache, for ever.
@@ -107,27 +119,40 @@ impl Mirror {
         if code != 200 {
             return Err(format!("{path}: {code} {}", list["message"]));
         }
-        let from = list["metadata"]["resourceVersion"].as_str().unwrap_or("0").to_owned();
-        let items = list["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        let from = list["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or("0")
+            .to_owned();
+        let items = list["items"]
+            .as_array_mut()
+            .map(std::mem::take)
+            .unwrap_or_default();
         let there: Vec<Key> = items.iter().map(Key::of).collect();
         for item in items {
             self.seen(kind, item, false);
         }
-        for known in self.cache.list(kind, &crate::api::ListQuery::default()).items {
+        for known in self
+            .cache
+            .list(kind, &crate::api::ListQuery::default())
+            .items
+        {
             if !there.contains(&Key::of(&known.value)) {
                 let mut gone = known.value.clone();
                 gone["metadata"]["resourceVersion"] = json!(from);
                 self.seen(kind, gone, true);
             }
         }
-        self.watch(kind, &format!("{path}?watch=1&resourceVersion={from}")).await
+        self.watch(kind, &format!("{path}?watch=1&resourceVersion={from}"))
+            .await
     }
 
     async fn watch(&self, kind: &'static Kind, path: &str) -> Result<(), String> {
         let (mut body, mut line) = (self.api.stream(path).await?.into_body(), Vec::new());
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|e| e.to_string())?;
-            let Some(data) = frame.data_ref() else { continue };
+            let Some(data) = frame.data_ref() else {
+                continue;
+            };
             for byte in data {
                 if *byte != b'\n' {
                     line.push(*byte);
@@ -166,7 +191,12 @@ impl Mirror {
             self.record.push(Happened::PodEvicted { pod, by });
         }
         let orphan = kind == &kinds::POD && !self.on_our_node(&value);
-        self.take(kind, value, deleted, if orphan { COLLECTOR } else { SOMEBODY });
+        self.take(
+            kind,
+            value,
+            deleted,
+            if orphan { COLLECTOR } else { SOMEBODY },
+        );
     }
 
     fn on_our_node(&self, pod: &Value) -> bool {
@@ -189,7 +219,8 @@ impl Mirror {
             if !deleted {
                 return tx.put(kind.store, value);
             }
-            tx.delete(kind.store, &key).unwrap_or_else(|| Arc::new(Object::new(value, revision)))
+            tx.delete(kind.store, &key)
+                .unwrap_or_else(|| Arc::new(Object::new(value, revision)))
         })
     }
 
@@ -306,7 +337,8 @@ fn path_of(kind: &Kind, key: &Key) -> String {
 
 /// Whether a pod's eviction was granted.
 fn evicted(pod: &Value) -> bool {
-    pod.condition("DisruptionTarget").is_some_and(|c| c["reason"] == "EvictionByEvictionAPI")
+    pod.condition("DisruptionTarget")
+        .is_some_and(|c| c["reason"] == "EvictionByEvictionAPI")
 }
 
 fn answered(answer: Result<(u16, Value), String>) -> Result<Value, Refusal> {

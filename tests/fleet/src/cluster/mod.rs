@@ -91,21 +91,34 @@ impl Controllers {
             first_machines: self.first_machines,
             instances: Mutex::default(),
         };
-        let sets = machine_set::MachineSets { client: view("machineset-controller") };
+        let sets = machine_set::MachineSets {
+            client: view("machineset-controller"),
+        };
         let health = health::HealthChecks::new(view("machinehealthcheck-controller"), self.pace);
         vec![
             ("machine-controller", Arc::new(machines)),
             ("machineset-controller", Arc::new(sets)),
-            ("nodelink-controller", Arc::new(nodelink::NodeLink::new(view("nodelink-controller")))),
+            (
+                "nodelink-controller",
+                Arc::new(nodelink::NodeLink::new(view("nodelink-controller"))),
+            ),
             ("machinehealthcheck-controller", Arc::new(health)),
         ]
     }
 
     fn cluster(&self, view: &impl Fn(&str) -> Client) -> Vec<(&'static str, Arc<dyn Reconcile>)> {
-        let rs = |kind| workload::ReplicaSets { client: view("replicaset-controller"), kind };
-        let signer =
-            csr::Signer { client: view("certificate-controller"), faults: self.faults.clone() };
-        let pods = scheduler::Pods { client: view("kube-scheduler"), pace: self.pace };
+        let rs = |kind| workload::ReplicaSets {
+            client: view("replicaset-controller"),
+            kind,
+        };
+        let signer = csr::Signer {
+            client: view("certificate-controller"),
+            faults: self.faults.clone(),
+        };
+        let pods = scheduler::Pods {
+            client: view("kube-scheduler"),
+            pace: self.pace,
+        };
         let mut all: Vec<(&'static str, Arc<dyn Reconcile>)> = vec![
             (
                 "node-controller",
@@ -115,21 +128,29 @@ impl Controllers {
             ("kube-scheduler", Arc::new(pods)),
             (
                 "deployment-controller",
-                Arc::new(workload::Deployments { client: view("deployment-controller") }),
+                Arc::new(workload::Deployments {
+                    client: view("deployment-controller"),
+                }),
             ),
             ("replicaset-controller", Arc::new(rs(&kinds::REPLICA_SET))),
             ("statefulset-controller", Arc::new(rs(&kinds::STATEFUL_SET))),
             (
                 "daemon-set-controller",
-                Arc::new(workload::DaemonSets { client: view("daemon-set-controller") }),
+                Arc::new(workload::DaemonSets {
+                    client: view("daemon-set-controller"),
+                }),
             ),
             (
                 "disruption-controller",
-                Arc::new(workload::Budgets { client: view("disruption-controller") }),
+                Arc::new(workload::Budgets {
+                    client: view("disruption-controller"),
+                }),
             ),
             (
                 "namespace-controller",
-                Arc::new(collect::Namespaces { client: view("namespace-controller") }),
+                Arc::new(collect::Namespaces {
+                    client: view("namespace-controller"),
+                }),
             ),
         ];
         for collector in collect::Collector::all(&view("generic-garbage-collector")) {

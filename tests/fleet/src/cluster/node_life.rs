@@ -33,7 +33,11 @@ pub struct NodeLife {
 impl NodeLife {
     /// A controller with this view of the cluster.
     pub fn new(client: Client, pace: Pace) -> Self {
-        Self { client, pace, heard: Mutex::default() }
+        Self {
+            client,
+            pace,
+            heard: Mutex::default(),
+        }
     }
 }
 
@@ -59,18 +63,28 @@ impl Reconcile for NodeLife {
             let was = event.before.as_ref().and_then(|b| ready(&b.value));
             let is = ready(value);
             if was == is || is.is_some_and(|c| c["status"] == "Unknown") {
-                return if event.before.is_none() { vec![Key::new("", name)] } else { Vec::new() };
+                return if event.before.is_none() {
+                    vec![Key::new("", name)]
+                } else {
+                    Vec::new()
+                };
             }
         }
         let first = heard.insert(name.clone(), Instant::now()).is_none();
         let node = kind == &kinds::NODE;
         // Otherwise the node is looked at when its present grace ends.
-        if first || node { vec![Key::new("", name)] } else { Vec::new() }
+        if first || node {
+            vec![Key::new("", name)]
+        } else {
+            Vec::new()
+        }
     }
 
     fn reconcile(&self, key: Key) -> BoxFuture<'_, Result<Option<Duration>, Refusal>> {
         Box::pin(async move {
-            let Some(node) = self.client.get(&kinds::NODE, &key) else { return Ok(None) };
+            let Some(node) = self.client.get(&kinds::NODE, &key) else {
+                return Ok(None);
+            };
             let node = &node.value;
             if node.annotation(STATIC_NODE).is_some() {
                 return Ok(None);
@@ -85,7 +99,10 @@ impl Reconcile for NodeLife {
                 self.untaint(&key, node).await?;
                 return Ok(Some(grace - silent + Duration::from_millis(10)));
             }
-            if node.condition("Ready").is_none_or(|c| c["status"] != "Unknown") {
+            if node
+                .condition("Ready")
+                .is_none_or(|c| c["status"] != "Unknown")
+            {
                 self.lost(&key, node).await?;
             }
             // Silence is looked at again, so that its end is seen even without a new status.
@@ -99,7 +116,9 @@ impl NodeLife {
         let stamp = self.client.stamp();
         let ready = json!({"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown",
             "message": "Kubelet stopped posting node status.", "lastTransitionTime": stamp});
-        self.client.status(&kinds::NODE, key, json!({ "conditions": [ready] })).await?;
+        self.client
+            .status(&kinds::NODE, key, json!({ "conditions": [ready] }))
+            .await?;
         let mut taints = taints(node);
         if !taints.iter().any(|t| t["key"] == UNREACHABLE) {
             for effect in ["NoSchedule", "NoExecute"] {
@@ -123,5 +142,8 @@ impl NodeLife {
 }
 
 fn taints(node: &Value) -> Vec<Value> {
-    node["spec"]["taints"].as_array().cloned().unwrap_or_default()
+    node["spec"]["taints"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default()
 }

@@ -32,17 +32,29 @@ struct Known {
 impl NodeLink {
     /// A controller with this view of the cluster.
     pub fn new(client: Client) -> Self {
-        Self { client, known: Mutex::default() }
+        Self {
+            client,
+            known: Mutex::default(),
+        }
     }
 }
 
 /// By what a Machine and its Node are matched: the providerID first, then the InternalIP.
 fn marks(value: &Value) -> Vec<String> {
-    let provider = value["spec"]["providerID"].as_str().filter(|id| !id.is_empty());
-    let addresses = value["status"]["addresses"].as_array().into_iter().flatten();
+    let provider = value["spec"]["providerID"]
+        .as_str()
+        .filter(|id| !id.is_empty());
+    let addresses = value["status"]["addresses"]
+        .as_array()
+        .into_iter()
+        .flatten();
     let internal = addresses.filter(|a| a["type"] == "InternalIP");
     let internal = internal.filter_map(|a| a["address"].as_str());
-    provider.into_iter().chain(internal).map(str::to_owned).collect()
+    provider
+        .into_iter()
+        .chain(internal)
+        .map(str::to_owned)
+        .collect()
 }
 
 impl Reconcile for NodeLink {
@@ -56,7 +68,11 @@ impl Reconcile for NodeLink {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let of_machine = kind == &kinds::MACHINE;
         for mark in marks(value) {
-            let index = if of_machine { &mut known.machines } else { &mut known.nodes };
+            let index = if of_machine {
+                &mut known.machines
+            } else {
+                &mut known.nodes
+            };
             if event.deleted {
                 if index.get(&mark) == Some(&key) {
                     index.remove(&mark);
@@ -67,12 +83,21 @@ impl Reconcile for NodeLink {
         }
         if !of_machine {
             let seen = event.before.is_some() && value.annotation(MACHINE).is_some();
-            return if seen && !event.deleted { Vec::new() } else { vec![key] };
+            return if seen && !event.deleted {
+                Vec::new()
+            } else {
+                vec![key]
+            };
         }
         if event.deleted {
             return Vec::new();
         }
-        marks(value).iter().filter_map(|mark| known.nodes.get(mark)).take(1).cloned().collect()
+        marks(value)
+            .iter()
+            .filter_map(|mark| known.nodes.get(mark))
+            .take(1)
+            .cloned()
+            .collect()
     }
 
     fn reconcile(&self, key: Key) -> BoxFuture<'_, Result<Option<Duration>, Refusal>> {
@@ -82,22 +107,34 @@ impl Reconcile for NodeLink {
 
 impl NodeLink {
     async fn one(&self, key: Key) -> Result<Option<Duration>, Refusal> {
-        let Some(node) = self.client.get(&kinds::NODE, &key) else { return Ok(None) };
+        let Some(node) = self.client.get(&kinds::NODE, &key) else {
+            return Ok(None);
+        };
         let machine = {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            marks(&node.value).iter().find_map(|mark| known.machines.get(mark).cloned())
+            marks(&node.value)
+                .iter()
+                .find_map(|mark| known.machines.get(mark).cloned())
         };
         let machine = machine.and_then(|key| self.client.get(&kinds::MACHINE, &key));
-        let Some(machine) = machine.filter(|m| !m.value.deleting()) else { return Ok(None) };
+        let Some(machine) = machine.filter(|m| !m.value.deleting()) else {
+            return Ok(None);
+        };
         let (machine, node) = (&machine.value, &node.value);
         let wanted = &machine["spec"]["metadata"];
-        let mut annotations = wanted["annotations"].as_object().cloned().unwrap_or_default();
+        let mut annotations = wanted["annotations"]
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
         let name = Key::of(machine).to_string();
         annotations.insert(MACHINE.to_owned(), json!(name));
         let labels = wanted["labels"].as_object().cloned().unwrap_or_default();
         let mut patch = json!({"metadata": {"annotations": annotations, "labels": labels}});
         if let Some(more) = machine["spec"]["taints"].as_array() {
-            let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+            let mut taints = node["spec"]["taints"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
             let same = |a: &Value, b: &Value| a["key"] == b["key"] && a["effect"] == b["effect"];
             for taint in more {
                 if !taints.iter().any(|t| same(t, taint)) {
@@ -111,7 +148,9 @@ impl NodeLink {
             "uid": node.uid()});
         if machine["status"]["nodeRef"]["uid"] != node.uid() {
             let status = json!({"nodeRef": node_ref, "lastUpdated": self.client.stamp()});
-            self.client.status(&kinds::MACHINE, &Key::of(machine), status).await?;
+            self.client
+                .status(&kinds::MACHINE, &Key::of(machine), status)
+                .await?;
         }
         Ok(None)
     }

@@ -31,7 +31,11 @@ fn node(record: &Record, tx: &Tx<'_>, event: &Event) {
     }
     let before = event.before.as_ref().map(|b| &b.value);
     let says = |n: &Value| {
-        (n.is("Ready"), n["spec"]["unschedulable"] == true, n.annotation(MACHINE).is_some())
+        (
+            n.is("Ready"),
+            n["spec"]["unschedulable"] == true,
+            n.annotation(MACHINE).is_some(),
+        )
     };
     if before.map(says) == Some(says(node)) {
         return;
@@ -67,7 +71,9 @@ fn machine(record: &Record, tx: &Tx<'_>, event: &Event) {
 
 fn machine_set(record: &Record, event: &Event) {
     let set = &event.object.value;
-    let replicas = set["spec"]["replicas"].as_u64().and_then(|n| usize::try_from(n).ok());
+    let replicas = set["spec"]["replicas"]
+        .as_u64()
+        .and_then(|n| usize::try_from(n).ok());
     let replicas = if event.deleted { None } else { replicas };
     record.set_size(set.uid(), replicas);
 }
@@ -79,6 +85,9 @@ fn pod(record: &Record, tx: &Tx<'_>, event: &Event) {
     let cluster = tx.by.starts_with("system:serviceaccount:kube-system:");
     if event.deleted && !was_going && !cluster {
         let by = tx.by.to_owned();
-        record.push(Happened::PodDeleted { pod: Key::of(pod).to_string(), by });
+        record.push(Happened::PodDeleted {
+            pod: Key::of(pod).to_string(),
+            by,
+        });
     }
 }

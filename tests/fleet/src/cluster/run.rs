@@ -57,7 +57,9 @@ async fn until_a_watch_ends(client: &Client, pace: Pace, what: &Arc<dyn Reconcil
     let mut changes = SelectAll::new();
     let mut queue = Queue::default();
     for kind in what.sources() {
-        let Some(watch) = client.watch(kind) else { return };
+        let Some(watch) = client.watch(kind) else {
+            return;
+        };
         for event in watch.backlog {
             queue.add(what.keys(kind, &event), Instant::now());
         }

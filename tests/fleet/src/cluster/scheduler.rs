@@ -32,7 +32,11 @@ impl Reconcile for Pods {
     fn keys(&self, kind: &'static Kind, event: &Event) -> Vec<Key> {
         let value = &event.object.value;
         if kind == &kinds::POD {
-            return if event.deleted { Vec::new() } else { vec![Key::of(value)] };
+            return if event.deleted {
+                Vec::new()
+            } else {
+                vec![Key::of(value)]
+            };
         }
         let serves = |v: &Value| v.is("Ready") && v["spec"]["unschedulable"] != true;
         let was = event.before.as_ref().is_some_and(|b| serves(&b.value));
@@ -49,7 +53,9 @@ impl Reconcile for Pods {
 
     fn reconcile(&self, key: Key) -> BoxFuture<'_, Result<Option<Duration>, Refusal>> {
         Box::pin(async move {
-            let Some(pod) = self.client.get(&kinds::POD, &key) else { return Ok(None) };
+            let Some(pod) = self.client.get(&kinds::POD, &key) else {
+                return Ok(None);
+            };
             let pod = &pod.value;
             let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
             if node.is_empty() {
@@ -58,7 +64,9 @@ impl Reconcile for Pods {
             let Some(node) = self.client.get(&kinds::NODE, &Key::new("", node)) else {
                 // The pods of a node that is no more are collected.
                 self.pace.sleep(STOPS_IN).await;
-                self.client.delete(&kinds::POD, &key, &DeleteOptions::now()).await?;
+                self.client
+                    .delete(&kinds::POD, &key, &DeleteOptions::now())
+                    .await?;
                 return Ok(None);
             };
             if !node.value.is("Ready") {
@@ -67,8 +75,15 @@ impl Reconcile for Pods {
             if pod.deleting() {
                 self.pace.sleep(STOPS_IN).await;
                 let uid = Some(pod.uid().to_owned());
-                let options = DeleteOptions { uid, ..DeleteOptions::now() };
-                return self.client.delete(&kinds::POD, &key, &options).await.map(|()| None);
+                let options = DeleteOptions {
+                    uid,
+                    ..DeleteOptions::now()
+                };
+                return self
+                    .client
+                    .delete(&kinds::POD, &key, &options)
+                    .await
+                    .map(|()| None);
             }
             if !pod.is("Ready") {
                 self.pace.sleep(STARTS_IN).await;
@@ -84,7 +99,9 @@ impl Pods {
         if pod.deleting() {
             return Ok(None);
         }
-        let Some(pod) = self.of_its_class(pod) else { return Ok(Some(LOOK_AGAIN * 12)) };
+        let Some(pod) = self.of_its_class(pod) else {
+            return Ok(Some(LOOK_AGAIN * 12));
+        };
         let pod = &pod;
         let nodes = self.client.all(&kinds::NODE);
         let mut least = None;
@@ -98,7 +115,9 @@ impl Pods {
                 break;
             }
         }
-        let Some((_, node)) = least else { return Ok(Some(LOOK_AGAIN * 12)) };
+        let Some((_, node)) = least else {
+            return Ok(Some(LOOK_AGAIN * 12));
+        };
         let bind = json!({"spec": {"nodeName": node.value.name()}});
         self.client.merge(&kinds::POD, key, &bind).await?;
         Ok(None)
@@ -108,14 +127,26 @@ impl Pods {
     /// API server does that when a pod is made, and refuses it without the class.)
     fn of_its_class(&self, pod: &Value) -> Option<Value> {
         let mut pod = pod.clone();
-        let Some(name) = pod["spec"]["runtimeClassName"].as_str() else { return Some(pod) };
-        let class = self.client.get(&kinds::RUNTIME_CLASS, &Key::new("", name))?;
+        let Some(name) = pod["spec"]["runtimeClassName"].as_str() else {
+            return Some(pod);
+        };
+        let class = self
+            .client
+            .get(&kinds::RUNTIME_CLASS, &Key::new("", name))?;
         let scheduling = &class.value["scheduling"];
         for (key, value) in scheduling["nodeSelector"].as_object().into_iter().flatten() {
             pod["spec"]["nodeSelector"][key] = value.clone();
         }
-        let mut tolerations = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
-        tolerations.extend(scheduling["tolerations"].as_array().cloned().unwrap_or_default());
+        let mut tolerations = pod["spec"]["tolerations"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        tolerations.extend(
+            scheduling["tolerations"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default(),
+        );
         pod["spec"]["tolerations"] = json!(tolerations);
         Some(pod)
     }
@@ -126,7 +157,9 @@ impl Pods {
             json!({"type": kind, "status": "True",
             "lastTransitionTime": stamp})
         };
-        let host = node["status"]["addresses"].as_array().and_then(|a| a.first().cloned());
+        let host = node["status"]["addresses"]
+            .as_array()
+            .and_then(|a| a.first().cloned());
         let status = json!({"phase": "Running", "startTime": stamp,
             "hostIP": host.map(|h| h["address"].clone()),
             "conditions": [condition("PodScheduled"), condition("Initialized"),
@@ -147,17 +180,23 @@ impl Pods {
                 "lastTransitionTime": self.client.stamp()}]});
             self.client.status(&kinds::POD, key, not).await?;
         }
-        let daemon = pod.controller().is_some_and(|(kind, _)| kind == "DaemonSet");
+        let daemon = pod
+            .controller()
+            .is_some_and(|(kind, _)| kind == "DaemonSet");
         if pod.deleting() || daemon {
             return Ok(None);
         }
-        let since = node.condition("Ready").and_then(|c| c["lastTransitionTime"].as_str());
+        let since = node
+            .condition("Ready")
+            .and_then(|c| c["lastTransitionTime"].as_str());
         let since = since.and_then(|s| s.parse::<jiff::Timestamp>().ok());
         let silent = since.map(|s| self.client.server().clock().now().duration_since(s));
         let silent = silent.and_then(|s| s.try_into().ok()).unwrap_or_default();
         let left = TOLERATED.saturating_sub(self.pace.simulated(silent));
         if left.is_zero() {
-            self.client.delete(&kinds::POD, key, &DeleteOptions::default()).await?;
+            self.client
+                .delete(&kinds::POD, key, &DeleteOptions::default())
+                .await?;
             return Ok(None);
         }
         Ok(Some(left))
@@ -168,7 +207,10 @@ impl Pods {
 /// DaemonSet's, that the node is Ready and not cordoned.
 pub fn fits(pod: &Value, node: &Value, daemon: bool) -> bool {
     let serves = node.is("Ready") && node["spec"]["unschedulable"] != true && !node.deleting();
-    let selector = pod["spec"]["nodeSelector"].as_object().into_iter().flatten();
+    let selector = pod["spec"]["nodeSelector"]
+        .as_object()
+        .into_iter()
+        .flatten();
     let os = |key: &str| match key {
         "beta.kubernetes.io/os" => "kubernetes.io/os".to_owned(),
         other => other.to_owned(),
@@ -178,10 +220,15 @@ pub fn fits(pod: &Value, node: &Value, daemon: bool) -> bool {
     });
     let taints = node["spec"]["taints"].as_array().into_iter().flatten();
     let mut hard = taints.filter(|t| t["effect"] != "PreferNoSchedule");
-    let tolerations: Vec<&Value> =
-        pod["spec"]["tolerations"].as_array().into_iter().flatten().collect();
+    let tolerations: Vec<&Value> = pod["spec"]["tolerations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
     let tolerated = hard.all(|taint| {
-        let own = taint["key"].as_str().is_some_and(|k| k.starts_with("node.kubernetes.io/"));
+        let own = taint["key"]
+            .as_str()
+            .is_some_and(|k| k.starts_with("node.kubernetes.io/"));
         (daemon && own) || tolerations.iter().any(|t| tolerates(t, taint))
     });
     (daemon || serves) && selected && tolerated

@@ -64,7 +64,11 @@ async fn machine(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event
     let phase = value["status"]["phase"].as_str().unwrap_or_default();
     if phase == "Provisioned" && value["status"]["nodeRef"].is_null() {
         if faults.strike(Fault::MachineDeletedWhileConfiguring, &key.name) {
-            later(pace, Duration::from_secs(90), delete_machine(client.clone(), key.clone()));
+            later(
+                pace,
+                Duration::from_secs(90),
+                delete_machine(client.clone(), key.clone()),
+            );
         }
         if faults.strike(Fault::SameNameNewUid, &key.name) {
             let again = same_name(client.clone(), pace, key.clone(), value.clone());
@@ -99,8 +103,12 @@ async fn machine(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event
 
 async fn node(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event>) {
     let value = &event.object.value;
-    let machine = value.annotation(super::nodelink::MACHINE).and_then(|m| m.split_once('/'));
-    let Some((_, machine)) = machine.filter(|_| !event.deleted) else { return };
+    let machine = value
+        .annotation(super::nodelink::MACHINE)
+        .and_then(|m| m.split_once('/'));
+    let Some((_, machine)) = machine.filter(|_| !event.deleted) else {
+        return;
+    };
     let cordoned = |v: &Value| v["spec"]["unschedulable"] == true;
     let newly = cordoned(value) && !event.before.as_ref().is_some_and(|b| cordoned(&b.value));
     let key = Key::of(value);
@@ -151,11 +159,15 @@ fn later(
 }
 
 async fn delete_machine(client: Client, key: Key) -> Result<(), Refusal> {
-    client.delete(&kinds::MACHINE, &key, &DeleteOptions::default()).await
+    client
+        .delete(&kinds::MACHINE, &key, &DeleteOptions::default())
+        .await
 }
 
 async fn same_name(client: Client, pace: Pace, key: Key, old: Value) -> Result<(), Refusal> {
-    client.delete(&kinds::MACHINE, &key, &DeleteOptions::default()).await?;
+    client
+        .delete(&kinds::MACHINE, &key, &DeleteOptions::default())
+        .await?;
     while client.get(&kinds::MACHINE, &key).is_some() {
         pace.sleep(Duration::from_secs(1)).await;
     }
@@ -165,14 +177,19 @@ async fn same_name(client: Client, pace: Pace, key: Key, old: Value) -> Result<(
     }
     let again = json!({"metadata": {"name": key.name, "labels": old["metadata"]["labels"],
         "ownerReferences": old["metadata"]["ownerReferences"]}, "spec": spec});
-    client.create(&kinds::MACHINE, &key.namespace, again).await.map(drop)
+    client
+        .create(&kinds::MACHINE, &key.namespace, again)
+        .await
+        .map(drop)
 }
 
 /// The Machine goes at once, and nobody who watches is told: the log is compacted.
 async fn watch_gone(client: Client, key: Key) -> Result<(), Refusal> {
     let store = client.server().store();
     store.end_watches();
-    client.delete(&kinds::MACHINE, &key, &DeleteOptions::default()).await?;
+    client
+        .delete(&kinds::MACHINE, &key, &DeleteOptions::default())
+        .await?;
     store.compact(kinds::MACHINE.store);
     Ok(())
 }
@@ -189,8 +206,13 @@ async fn attached_volume(client: Client, pace: Pace, node: String) -> Result<(),
     let held = json!([{"name": "fleet.dormer.io/held", "devicePath": ""}]);
     client.status(&kinds::NODE, &on_node, volumes(held)).await?;
     pace.sleep(Duration::from_secs(360)).await;
-    client.delete(&kinds::VOLUME_ATTACHMENT, &key, &DeleteOptions::default()).await?;
-    client.status(&kinds::NODE, &on_node, volumes(json!([]))).await.map(drop)
+    client
+        .delete(&kinds::VOLUME_ATTACHMENT, &key, &DeleteOptions::default())
+        .await?;
+    client
+        .status(&kinds::NODE, &on_node, volumes(json!([])))
+        .await
+        .map(drop)
 }
 
 async fn guarded_pod(

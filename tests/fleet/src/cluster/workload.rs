@@ -25,7 +25,11 @@ impl Reconcile for Deployments {
 
     fn keys(&self, kind: &'static Kind, event: &Event) -> Vec<Key> {
         let value = &event.object.value;
-        if kind == &kinds::DEPLOYMENT { vec![Key::of(value)] } else { owner(value, "Deployment") }
+        if kind == &kinds::DEPLOYMENT {
+            vec![Key::of(value)]
+        } else {
+            owner(value, "Deployment")
+        }
     }
 
     fn reconcile(&self, key: Key) -> BoxFuture<'_, Result<Option<Duration>, Refusal>> {
@@ -37,17 +41,29 @@ impl Reconcile for Deployments {
             let name = format!("{}-{}", key.name, template_hash(deployment));
             let replicas = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
             let mut sets = self.client.within(&kinds::REPLICA_SET, &key.namespace);
-            sets.retain(|s| s.value.controller().is_some_and(|(_, uid)| uid == deployment.uid()));
+            sets.retain(|s| {
+                s.value
+                    .controller()
+                    .is_some_and(|(_, uid)| uid == deployment.uid())
+            });
             for set in &sets {
-                let want = if set.value.name() == name { replicas } else { 0 };
+                let want = if set.value.name() == name {
+                    replicas
+                } else {
+                    0
+                };
                 if set.value["spec"]["replicas"] != want {
                     let scale = json!({"spec": {"replicas": want}});
-                    self.client.merge(&kinds::REPLICA_SET, &Key::of(&set.value), &scale).await?;
+                    self.client
+                        .merge(&kinds::REPLICA_SET, &Key::of(&set.value), &scale)
+                        .await?;
                 }
             }
             let Some(set) = sets.iter().find(|s| s.value.name() == name) else {
                 let set = replica_set(deployment, &name, replicas);
-                self.client.create(&kinds::REPLICA_SET, &key.namespace, set).await?;
+                self.client
+                    .create(&kinds::REPLICA_SET, &key.namespace, set)
+                    .await?;
                 return Ok(None);
             };
             let number = |field: &str| set.value["status"][field].as_u64().unwrap_or(0);
@@ -76,7 +92,11 @@ impl Reconcile for ReplicaSets {
 
     fn keys(&self, kind: &'static Kind, event: &Event) -> Vec<Key> {
         let value = &event.object.value;
-        if kind == self.kind { vec![Key::of(value)] } else { owner(value, self.kind.kind) }
+        if kind == self.kind {
+            vec![Key::of(value)]
+        } else {
+            owner(value, self.kind.kind)
+        }
     }
 
     fn gather(&self) -> Duration {
@@ -85,10 +105,16 @@ impl Reconcile for ReplicaSets {
 
     fn reconcile(&self, key: Key) -> BoxFuture<'_, Result<Option<Duration>, Refusal>> {
         Box::pin(async move {
-            let Some(set) = self.client.get(self.kind, &key) else { return Ok(None) };
+            let Some(set) = self.client.get(self.kind, &key) else {
+                return Ok(None);
+            };
             let set = &set.value;
             let mut pods = self.client.within(&kinds::POD, &key.namespace);
-            pods.retain(|p| p.value.controller().is_some_and(|(_, uid)| uid == set.uid()));
+            pods.retain(|p| {
+                p.value
+                    .controller()
+                    .is_some_and(|(_, uid)| uid == set.uid())
+            });
             let want = usize::try_from(set["spec"]["replicas"].as_u64().unwrap_or(1)).unwrap_or(0);
             if self.kind == &kinds::STATEFUL_SET {
                 self.stateful(&key, set, want, &pods).await?;
@@ -102,10 +128,14 @@ impl Reconcile for ReplicaSets {
                 active.sort_by_key(|p| p.value.is("Ready"));
                 for pod in active.iter().take(active.len().saturating_sub(want)) {
                     let options = DeleteOptions::default();
-                    self.client.delete(&kinds::POD, &Key::of(&pod.value), &options).await?;
+                    self.client
+                        .delete(&kinds::POD, &Key::of(&pod.value), &options)
+                        .await?;
                 }
             }
-            let alive = pods.iter().filter(|p| !p.value.deleting() && !finished(&p.value));
+            let alive = pods
+                .iter()
+                .filter(|p| !p.value.deleting() && !finished(&p.value));
             let ready = alive.clone().filter(|p| p.value.is("Ready")).count();
             let status = json!({"replicas": alive.count().max(want), "readyReplicas": ready,
                 "availableReplicas": ready,
@@ -153,12 +183,20 @@ impl Reconcile for DaemonSets {
             return vec![Key::of(value)];
         }
         if kind == &kinds::POD {
-            return if event.deleted { owner(value, "DaemonSet") } else { Vec::new() };
+            return if event.deleted {
+                owner(value, "DaemonSet")
+            } else {
+                Vec::new()
+            };
         }
         if event.before.is_some() && !event.deleted {
             return Vec::new();
         }
-        self.client.all(&kinds::DAEMON_SET).iter().map(|d| Key::of(&d.value)).collect()
+        self.client
+            .all(&kinds::DAEMON_SET)
+            .iter()
+            .map(|d| Key::of(&d.value))
+            .collect()
     }
 
     fn gather(&self) -> Duration {
@@ -167,11 +205,22 @@ impl Reconcile for DaemonSets {
 
     fn reconcile(&self, key: Key) -> BoxFuture<'_, Result<Option<Duration>, Refusal>> {
         Box::pin(async move {
-            let Some(set) = self.client.get(&kinds::DAEMON_SET, &key) else { return Ok(None) };
+            let Some(set) = self.client.get(&kinds::DAEMON_SET, &key) else {
+                return Ok(None);
+            };
             let set = &set.value;
             let mut pods = self.client.within(&kinds::POD, &key.namespace);
-            pods.retain(|p| p.value.controller().is_some_and(|(_, uid)| uid == set.uid()));
-            let on = |p: &Value| p["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+            pods.retain(|p| {
+                p.value
+                    .controller()
+                    .is_some_and(|(_, uid)| uid == set.uid())
+            });
+            let on = |p: &Value| {
+                p["spec"]["nodeName"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned()
+            };
             let have: std::collections::HashSet<String> =
                 pods.iter().map(|p| on(&p.value)).collect();
             let mut wanted = 0;
@@ -196,14 +245,19 @@ impl Reconcile for DaemonSets {
 }
 
 fn finished(pod: &Value) -> bool {
-    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+    matches!(
+        pod["status"]["phase"].as_str(),
+        Some("Succeeded" | "Failed")
+    )
 }
 
 fn owner(value: &Value, kind: &str) -> Vec<Key> {
     let owners = value["metadata"]["ownerReferences"].as_array();
     let owner = owners.into_iter().flatten().find(|o| o["kind"] == kind);
     let name = owner.and_then(|o| o["name"].as_str());
-    name.map(|name| Key::new(value.namespace(), name)).into_iter().collect()
+    name.map(|name| Key::new(value.namespace(), name))
+        .into_iter()
+        .collect()
 }
 
 fn template_hash(deployment: &Value) -> String {
@@ -256,7 +310,11 @@ impl Reconcile for Budgets {
             return vec![Key::of(value)];
         }
         let budgets = self.client.within(&kinds::PDB, value.namespace());
-        budgets.iter().filter(|b| selects(&b.value, value)).map(|b| Key::of(&b.value)).collect()
+        budgets
+            .iter()
+            .filter(|b| selects(&b.value, value))
+            .map(|b| Key::of(&b.value))
+            .collect()
     }
 
     fn gather(&self) -> Duration {
@@ -265,7 +323,9 @@ impl Reconcile for Budgets {
 
     fn reconcile(&self, key: Key) -> BoxFuture<'_, Result<Option<Duration>, Refusal>> {
         Box::pin(async move {
-            let Some(budget) = self.client.get(&kinds::PDB, &key) else { return Ok(None) };
+            let Some(budget) = self.client.get(&kinds::PDB, &key) else {
+                return Ok(None);
+            };
             let budget = &budget.value;
             let labels = crate::api::selector::Labels::of(&budget["spec"]["selector"]);
             let query = ListQuery {
@@ -282,7 +342,8 @@ impl Reconcile for Budgets {
             let desired = desired(budget, expected);
             let mut disrupted = gone.as_object().cloned().unwrap_or_default();
             disrupted.retain(|name, _| {
-                pods.iter().any(|p| p.value.name() == name && !p.value.deleting())
+                pods.iter()
+                    .any(|p| p.value.name() == name && !p.value.deleting())
             });
             let mut patch = json!({"currentHealthy": current, "desiredHealthy": desired,
                 "expectedPods": expected, "disruptionsAllowed": current.saturating_sub(desired),
@@ -313,10 +374,13 @@ impl Budgets {
             }
         }
         let wants = |(kind, key): &(String, Option<Key>)| {
-            let kind =
-                [&kinds::REPLICA_SET, &kinds::STATEFUL_SET].into_iter().find(|k| k.kind == kind)?;
+            let kind = [&kinds::REPLICA_SET, &kinds::STATEFUL_SET]
+                .into_iter()
+                .find(|k| k.kind == kind)?;
             let set = self.client.get(kind, key.as_ref()?)?;
-            set.value["spec"]["replicas"].as_u64().and_then(|n| usize::try_from(n).ok())
+            set.value["spec"]["replicas"]
+                .as_u64()
+                .and_then(|n| usize::try_from(n).ok())
         };
         bare + owners.values().filter_map(wants).sum::<usize>()
     }
@@ -340,7 +404,10 @@ fn desired(budget: &Value, expected: usize) -> usize {
         }
     };
     let spec = &budget["spec"];
-    match (number(&spec["minAvailable"]), number(&spec["maxUnavailable"])) {
+    match (
+        number(&spec["minAvailable"]),
+        number(&spec["maxUnavailable"]),
+    ) {
         (Some(min), _) => min,
         (None, Some(max)) => expected.saturating_sub(max),
         (None, None) => expected.saturating_sub(1),

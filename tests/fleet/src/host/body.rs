@@ -118,7 +118,8 @@ impl BodyWriter {
     /// Forgets what came after `bytes`; the hash is one that no whole content has.
     pub fn tear(&mut self, bytes: u64) {
         self.size = bytes.min(self.size);
-        self.head.truncate(usize::try_from(self.size).unwrap_or(usize::MAX));
+        self.head
+            .truncate(usize::try_from(self.size).unwrap_or(usize::MAX));
         self.unpack = None;
         self.torn = true;
     }
@@ -146,7 +147,11 @@ impl BodyWriter {
             }
             if let Some((at, piece)) = self.waiting.pop_first() {
                 self.waiting_bytes -= piece.len();
-                if at == self.hashed { self.append(&piece) } else { self.overwrite(at, &piece) }
+                if at == self.hashed {
+                    self.append(&piece)
+                } else {
+                    self.overwrite(at, &piece)
+                }
             }
         }
     }
@@ -168,7 +173,9 @@ impl BodyWriter {
     }
 
     fn overwrite(&mut self, offset: u64, data: &[u8]) {
-        let Ok(start) = usize::try_from(offset) else { return };
+        let Ok(start) = usize::try_from(offset) else {
+            return;
+        };
         for (index, byte) in data.iter().enumerate() {
             let room = self.head.len() < HEAD_BYTES_MAX;
             match self.head.get_mut(start + index) {
@@ -213,7 +220,11 @@ impl BodyWriter {
 
     /// The finished content.
     pub fn finish(mut self) -> Arc<Body> {
-        if self.unpack.as_mut().is_some_and(|unpack| unpack.try_finish().is_err()) {
+        if self
+            .unpack
+            .as_mut()
+            .is_some_and(|unpack| unpack.try_finish().is_err())
+        {
             self.unpack = None;
         }
         self.snapshot()
@@ -278,7 +289,10 @@ mod tests {
         writer.write(0, &bytes[..100_000]);
         writer.write(100_000, &bytes[100_000..200_000]);
         let body = writer.finish();
-        assert_eq!((body.size, body.sha256.clone()), (300_000, sha256_hex(&bytes)));
+        assert_eq!(
+            (body.size, body.sha256.clone()),
+            (300_000, sha256_hex(&bytes))
+        );
         assert!(Arc::ptr_eq(&body, &Body::of(&bytes)));
     }
 
@@ -319,8 +333,10 @@ mod tests {
     fn a_gzip_stream_is_known_by_what_it_unpacks_to() {
         use std::io::Write as _;
         let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        let packed =
-            packer.write_all(b"the content").and_then(|()| packer.finish()).unwrap_or_default();
+        let packed = packer
+            .write_all(b"the content")
+            .and_then(|()| packer.finish())
+            .unwrap_or_default();
         let body = Body::of(&packed);
         assert_eq!(body.unpacked, Some((sha256_hex(b"the content"), 11)));
         assert_eq!(body.gunzip().as_deref(), Some(b"the content".as_slice()));

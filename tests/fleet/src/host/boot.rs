@@ -21,8 +21,10 @@ const AUTH_FAILING: Duration = Duration::from_secs(240);
 /// How long a host that lost its power leaves connections hanging before they are forgotten here.
 const HANGING: Duration = Duration::from_secs(600);
 /// Where [`Fault::OldBom`] leaves a containerd configuration: the places of the built-in profiles.
-const OLD_CONFIGS: [&str; 2] =
-    [r"C:\k\containerd\containerd_conf.toml", r"C:\Program Files\containerd\config.toml"];
+const OLD_CONFIGS: [&str; 2] = [
+    r"C:\k\containerd\containerd_conf.toml",
+    r"C:\Program Files\containerd\config.toml",
+];
 
 impl Host {
     /// Gives the host power; it boots. Nothing happens if it has power.
@@ -34,7 +36,9 @@ impl Host {
             }
             *power = CancellationToken::new();
         }
-        let Some(host) = self.me.upgrade() else { return };
+        let Some(host) = self.me.upgrade() else {
+            return;
+        };
         self.spawn_powered(async move { host.boot().await });
     }
 
@@ -43,8 +47,10 @@ impl Host {
         lock(&self.power).cancel();
         self.phase.send_replace(Phase::Off);
         self.state().lose_volatile();
-        let links: Vec<_> =
-            lock(&self.sessions).drain(..).map(|(_, session)| session.link).collect();
+        let links: Vec<_> = lock(&self.sessions)
+            .drain(..)
+            .map(|(_, session)| session.link)
+            .collect();
         for link in &links {
             link.silence();
         }
@@ -60,7 +66,9 @@ impl Host {
         if std::mem::replace(&mut self.state().shutting_down, true) {
             return false;
         }
-        let Some(host) = self.me.upgrade() else { return false };
+        let Some(host) = self.me.upgrade() else {
+            return false;
+        };
         let token = self.power_token();
         tokio::spawn(async move {
             host.sleep(delay).await;
@@ -99,16 +107,28 @@ impl Host {
         self.sleep(total.mul_f64(0.25)).await;
         self.phase.send_replace(Phase::Resetting);
         let long = self.strike(Fault::SshResetInKex);
-        self.sleep(if long { RESETTING_LONG } else { RESETTING.min(total) }).await;
+        self.sleep(if long {
+            RESETTING_LONG
+        } else {
+            RESETTING.min(total)
+        })
+        .await;
         if first && self.strike(Fault::AuthRefusedAWhile) {
             self.phase.send_replace(Phase::AuthFailing);
             self.sleep(AUTH_FAILING).await;
         }
         self.state().boots += 1;
         let refused = first && self.strike(Fault::AuthRefused);
-        self.phase.send_replace(if refused { Phase::AuthFailing } else { Phase::Up });
+        self.phase.send_replace(if refused {
+            Phase::AuthFailing
+        } else {
+            Phase::Up
+        });
         let boot = self.state().boots;
-        self.context.record.push(Happened::Booted { machine: self.uid().to_owned(), boot });
+        self.context.record.push(Happened::Booted {
+            machine: self.uid().to_owned(),
+            boot,
+        });
         self.at("sshd runs").await;
         self.troubles_after_boot();
         self.start_boot_services().await;
@@ -143,7 +163,9 @@ impl Host {
 
     /// Things that go wrong by themselves some time after a boot.
     fn troubles_after_boot(&self) {
-        let Some(host) = self.me.upgrade() else { return };
+        let Some(host) = self.me.upgrade() else {
+            return;
+        };
         if self.state().clock_offset_ms != 0 {
             let host = host.clone();
             self.spawn_powered(async move {

@@ -53,13 +53,22 @@ impl Network {
     /// last address.
     fn of(reach: Reach) -> Self {
         let Reach::Loopback { port } = reach else {
-            return Self { front: "10.0".into(), _claim: None };
+            return Self {
+                front: "10.0".into(),
+                _claim: None,
+            };
         };
         let claimed = (80..=250).find_map(|n| {
             let claim = TcpListener::bind((Ipv4Addr::new(127, n, 255, 254), port)).ok()?;
-            Some(Self { front: format!("127.{n}"), _claim: Some(claim) })
+            Some(Self {
+                front: format!("127.{n}"),
+                _claim: Some(claim),
+            })
         });
-        claimed.unwrap_or_else(|| Self { front: "127.80".into(), _claim: None })
+        claimed.unwrap_or_else(|| Self {
+            front: "127.80".into(),
+            _claim: None,
+        })
     }
 }
 
@@ -76,7 +85,13 @@ impl Hosts {
     /// A cloud without hosts; they are made from `image`.
     pub fn new(context: HostContext, reach: Reach, image: Image) -> Self {
         let network = Arc::new(Network::of(reach));
-        Self { context, reach, image, network, inner: Arc::default() }
+        Self {
+            context,
+            reach,
+            image,
+            network,
+            inner: Arc::default(),
+        }
     }
 
     /// The host of a Machine.
@@ -93,7 +108,12 @@ impl Hosts {
     pub fn counts(&self) -> Vec<(String, HostCounts)> {
         let inner = lock(&self.inner);
         let mut counts = inner.gone.clone();
-        counts.extend(inner.hosts.values().map(|host| (host.name().to_owned(), host.counts())));
+        counts.extend(
+            inner
+                .hosts
+                .values()
+                .map(|host| (host.name().to_owned(), host.counts())),
+        );
         counts
     }
 
@@ -103,7 +123,11 @@ impl Hosts {
     }
 
     fn by_address(&self, address: &str) -> Option<Arc<Host>> {
-        lock(&self.inner).hosts.values().find(|host| host.internal_ip() == address).cloned()
+        lock(&self.inner)
+            .hosts
+            .values()
+            .find(|host| host.internal_ip() == address)
+            .cloned()
     }
 
     fn next_address(&self, inner: &mut Inner) -> String {
@@ -149,7 +173,10 @@ impl Hosts {
         if let Reach::Loopback { port } = self.reach
             && let Ok(ip) = host.internal_ip().parse::<IpAddr>()
         {
-            tokio::spawn(super::listener::listen(host.clone(), SocketAddr::new(ip, port)));
+            tokio::spawn(super::listener::listen(
+                host.clone(),
+                SocketAddr::new(ip, port),
+            ));
         }
     }
 
@@ -203,7 +230,9 @@ impl HostCloud for Hosts {
 
 impl Dial for Hosts {
     fn dial(&self, authority: &str) -> BoxFuture<'static, io::Result<BoxIo>> {
-        let address = authority.rsplit_once(':').map_or(authority, |(address, _)| address);
+        let address = authority
+            .rsplit_once(':')
+            .map_or(authority, |(address, _)| address);
         let host = self.by_address(address);
         let (reach, target) = (self.reach, address.to_owned());
         Box::pin(async move {
@@ -232,7 +261,11 @@ async fn dial_pipe(host: &Arc<Host>) -> io::Result<BoxIo> {
 
 /// The account that user data prepares: `capi` on Azure (field.md §1.7).
 fn user_of(platform: Platform, default: &str) -> String {
-    if platform == Platform::Azure { "capi".into() } else { default.to_owned() }
+    if platform == Platform::Azure {
+        "capi".into()
+    } else {
+        default.to_owned()
+    }
 }
 
 fn instance(order: &HostOrder, address: &str) -> Instance {
@@ -250,5 +283,8 @@ fn instance(order: &HostOrder, address: &str) -> Instance {
         let name = format!("ip-{}.ec2.internal", address.replace('.', "-"));
         addresses.push(("InternalDNS".into(), name));
     }
-    Instance { provider_id, addresses }
+    Instance {
+        provider_id,
+        addresses,
+    }
 }

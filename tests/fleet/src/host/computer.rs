@@ -132,8 +132,14 @@ impl Host {
     /// Its first InternalIP.
     pub fn internal_ip(&self) -> String {
         let instance = lock(&self.instance);
-        let mut found = instance.addresses.iter().filter(|(kind, _)| kind == "InternalIP");
-        found.next().map(|(_, address)| address.clone()).unwrap_or_default()
+        let mut found = instance
+            .addresses
+            .iter()
+            .filter(|(kind, _)| kind == "InternalIP");
+        found
+            .next()
+            .map(|(_, address)| address.clone())
+            .unwrap_or_default()
     }
 
     /// What can be seen of it from outside.
@@ -166,13 +172,19 @@ impl Host {
     }
 
     fn now_ms_with(&self, offset_ms: i64) -> i64 {
-        self.context.clock.now().as_millisecond().saturating_add(offset_ms)
+        self.context
+            .clock
+            .now()
+            .as_millisecond()
+            .saturating_add(offset_ms)
     }
 
     /// Public parts of its host keys in OpenSSH's form.
     pub fn host_keys(&self) -> Vec<String> {
         let keys = lock(&self.keys);
-        keys.iter().filter_map(|key| key.public_key().to_openssh().ok()).collect()
+        keys.iter()
+            .filter_map(|key| key.public_key().to_openssh().ok())
+            .collect()
     }
 
     /// Replaces the host keys under the same Machine (field.md §5, 6).
@@ -211,7 +223,10 @@ impl Host {
         let struck = self.context.faults.strike(fault, &self.order.name);
         if struck {
             let machine = self.order.name.clone();
-            self.context.record.push(Happened::FaultStruck { fault: fault.name(), machine });
+            self.context.record.push(Happened::FaultStruck {
+                fault: fault.name(),
+                machine,
+            });
         }
         struck
     }
@@ -258,21 +273,32 @@ fn cancelled() -> CancellationToken {
 
 /// Mixes a text into a seed.
 pub(super) fn fold(seed: u64, text: &str) -> u64 {
-    text.bytes().fold(splitmix(seed), |state, byte| splitmix(state ^ u64::from(byte)))
+    text.bytes().fold(splitmix(seed), |state, byte| {
+        splitmix(state ^ u64::from(byte))
+    })
 }
 
 /// Ed25519 and ECDSA keys. A real host has an RSA key too; making one costs seconds, so it is left out.
 fn host_keys(seed: u64) -> Vec<PrivateKey> {
     let mut chance = rand::rngs::StdRng::seed_from_u64(seed);
-    let kinds = [Algorithm::Ed25519, Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 }];
-    kinds.into_iter().filter_map(|kind| PrivateKey::random(&mut chance, kind).ok()).collect()
+    let kinds = [
+        Algorithm::Ed25519,
+        Algorithm::Ecdsa {
+            curve: EcdsaCurve::NistP256,
+        },
+    ];
+    kinds
+        .into_iter()
+        .filter_map(|kind| PrivateKey::random(&mut chance, kind).ok())
+        .collect()
 }
 
 /// Public keys in user data, wherever they stand in its script.
 fn public_keys(user_data: &[u8]) -> Vec<PublicKey> {
     let text = String::from_utf8_lossy(user_data);
-    let words: Vec<&str> =
-        text.split(|c: char| c.is_whitespace() || "\"'`,;".contains(c)).collect();
+    let words: Vec<&str> = text
+        .split(|c: char| c.is_whitespace() || "\"'`,;".contains(c))
+        .collect();
     let is_kind = |word: &str| word.starts_with("ssh-") || word.starts_with("ecdsa-sha2-");
     let pairs = words.windows(2).filter(|pair| is_kind(pair[0]));
     pairs
@@ -285,12 +311,19 @@ fn shape_image(image: &mut Image, order: &HostOrder, context: &HostContext, seed
         let struck = context.faults.strike(fault, &order.name);
         if struck {
             let machine = order.name.clone();
-            context.record.push(Happened::FaultStruck { fault: fault.name(), machine });
+            context.record.push(Happened::FaultStruck {
+                fault: fault.name(),
+                machine,
+            });
         }
         struck
     };
     if strike(Fault::ShellVaries) {
-        image.shell = if seed.is_multiple_of(2) { Shell::PowerShell } else { Shell::Pwsh };
+        image.shell = if seed.is_multiple_of(2) {
+            Shell::PowerShell
+        } else {
+            Shell::Pwsh
+        };
     }
     if strike(Fault::ProfileNoise) {
         image.profile_noise = true;
@@ -305,26 +338,37 @@ fn shape_image(image: &mut Image, order: &HostOrder, context: &HostContext, seed
 }
 
 fn first_state(order: &HostOrder, image: &Image, seed: u64) -> State {
-    let mut state =
-        State { hostname: computer_name(order, seed), boot_id: 1 + seed % 5, ..State::default() };
-    let containers = if image.containers { FeatureState::Enabled } else { FeatureState::Disabled };
+    let mut state = State {
+        hostname: computer_name(order, seed),
+        boot_id: 1 + seed % 5,
+        ..State::default()
+    };
+    let containers = if image.containers {
+        FeatureState::Enabled
+    } else {
+        FeatureState::Disabled
+    };
     state.features.insert("Containers".into(), containers);
     state.routes.insert("169.254.169.254/32".into());
-    state.disk.make_folders(&format!(r"C:\Users\{}", image.user));
+    state
+        .disk
+        .make_folders(&format!(r"C:\Users\{}", image.user));
     state
 }
 
 /// The name that the image gives itself: at most 15 characters (field.md §2.6).
 fn computer_name(order: &HostOrder, seed: u64) -> String {
     let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-    let tail: String =
-        (0..7).map(|n| char::from(letters[(splitmix(seed ^ n) % 36) as usize])).collect();
+    let tail: String = (0..7)
+        .map(|n| char::from(letters[(splitmix(seed ^ n) % 36) as usize]))
+        .collect();
     match order.platform {
         crate::world::Platform::Aws => format!("EC2AMAZ-{tail}"),
         crate::world::Platform::Azure | crate::world::Platform::Other => {
             let name: String = order.name.chars().rev().take(15).collect();
             let name: String = name.chars().rev().collect();
-            name.trim_start_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
+            name.trim_start_matches(|c: char| !c.is_ascii_alphanumeric())
+                .to_owned()
         }
     }
 }

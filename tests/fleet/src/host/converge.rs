@@ -119,7 +119,9 @@ impl Host {
                 path,
                 "a script that the simulated host does not know"
             );
-            return Err(format!("The simulated host does not know the script {path}.\r\n"));
+            return Err(format!(
+                "The simulated host does not know the script {path}.\r\n"
+            ));
         }
         Ok(())
     }
@@ -132,8 +134,13 @@ impl Host {
         changed: Vec<String>,
         failure: Option<String>,
     ) {
-        let execution =
-            Execution { task: task.to_owned(), attempt, mode: mode.as_str(), changed, failure };
+        let execution = Execution {
+            task: task.to_owned(),
+            attempt,
+            mode: mode.as_str(),
+            changed,
+            failure,
+        };
         lock(&self.counts).executed(execution);
     }
 
@@ -154,7 +161,9 @@ impl Run<'_> {
         self.check_boot()?;
         if self.call.mode.changes() {
             self.take_fence()?;
-            self.host.at(&format!("{} fence", self.call.mode.as_str())).await;
+            self.host
+                .at(&format!("{} fence", self.call.mode.as_str()))
+                .await;
         }
         match self.call.mode {
             Mode::Probe | Mode::Adopt => Ok(()),
@@ -186,9 +195,10 @@ impl Run<'_> {
     fn check_boot(&self) -> Result<(), (FailureCode, String)> {
         let now = self.host.state().boot_id.to_string();
         match &self.call.expected_boot_id {
-            Some(expected) if *expected != now => {
-                Err((FailureCode::BootChanged, format!("boot {now}, expected {expected}")))
-            }
+            Some(expected) if *expected != now => Err((
+                FailureCode::BootChanged,
+                format!("boot {now}, expected {expected}"),
+            )),
             Some(_) | None => Ok(()),
         }
     }
@@ -231,9 +241,13 @@ impl Run<'_> {
             self.assert_files_stay(&document);
         }
         if self.call.mode == Mode::Apply && self.clean() {
-            self.host.clear_parts(self.call.fence.seq, self.call.attempt);
-            self.host.note_installed(document.section, &document.version, &self.call.task);
-            self.host.at(&format!("{} answer", document.section.as_str())).await;
+            self.host
+                .clear_parts(self.call.fence.seq, self.call.attempt);
+            self.host
+                .note_installed(document.section, &document.version, &self.call.task);
+            self.host
+                .at(&format!("{} answer", document.section.as_str()))
+                .await;
         }
         Ok(())
     }
@@ -287,7 +301,9 @@ impl Run<'_> {
         self.host.state().doing = None;
         if let What::File(what) = &item.what {
             let mut state = self.host.state();
-            state.asked_for.insert(what.path.clone(), what.sha256.clone());
+            state
+                .asked_for
+                .insert(what.path.clone(), what.sha256.clone());
         }
         if matches!(step, Step::Changed(_) | Step::Reboot(_)) {
             if !matches!(item.what, What::Service(_)) {
@@ -349,7 +365,11 @@ impl Run<'_> {
     }
 
     fn outcome(&mut self, item: &Item, state: ItemState, detail: String) {
-        self.outcomes.push(ItemOutcome { id: item.id.clone(), state, detail });
+        self.outcomes.push(ItemOutcome {
+            id: item.id.clone(),
+            state,
+            detail,
+        });
     }
 
     fn fail(&mut self, code: FailureCode, item: Option<String>, message: String) {
@@ -364,7 +384,13 @@ impl Run<'_> {
         } else {
             String::new()
         };
-        self.failure = Some(Failure { code, item, message, log_tail, retry: code.retry() });
+        self.failure = Some(Failure {
+            code,
+            item,
+            message,
+            log_tail,
+            retry: code.retry(),
+        });
     }
 
     fn answer(self) -> Answer {
@@ -377,7 +403,13 @@ impl Run<'_> {
         let failure = self.failure.as_ref().map(|failure| failure.code.as_str());
         let facts = self.host.facts(); // before this call counts as the last that ended
         self.remember(!changed.is_empty());
-        self.host.note(&self.call.task, self.call.attempt, self.call.mode, changed, failure);
+        self.host.note(
+            &self.call.task,
+            self.call.attempt,
+            self.call.mode,
+            changed,
+            failure,
+        );
         let reboot = if self.reboot_asked || self.host.state().shutting_down {
             Reboot::Pending
         } else if self.reboot.is_empty() {
@@ -405,17 +437,33 @@ impl Run<'_> {
     fn remember(&self, changed: bool) {
         let machine = self.host.uid().to_owned();
         let (task, attempt, mode) = (self.call.task.clone(), self.call.attempt, self.call.mode);
-        let busy = self.failure.as_ref().is_some_and(|f| f.code == FailureCode::HostBusy);
+        let busy = self
+            .failure
+            .as_ref()
+            .is_some_and(|f| f.code == FailureCode::HostBusy);
         if mode != Mode::Probe && !busy {
             let ok = self.failure.is_none();
-            self.host.state().last_call = Some(LastCall { task: task.clone(), attempt, mode, ok });
+            self.host.state().last_call = Some(LastCall {
+                task: task.clone(),
+                attempt,
+                mode,
+                ok,
+            });
         }
         match mode {
             Mode::Apply => {
                 let task = format!("{task}/{attempt}");
-                self.host.context.record.push(Happened::Converged { machine, task, changed });
+                self.host.context.record.push(Happened::Converged {
+                    machine,
+                    task,
+                    changed,
+                });
             }
-            Mode::Remove => self.host.context.record.push(Happened::TornDown { machine }),
+            Mode::Remove => self
+                .host
+                .context
+                .record
+                .push(Happened::TornDown { machine }),
             Mode::Probe | Mode::Plan | Mode::Reboot | Mode::Adopt => {}
         }
     }

@@ -70,6 +70,8 @@ impl HostCounts {
             }
         }
         let twice = by.into_iter().filter(|(_, times)| *times > 1);
-        twice.map(|((task, item), _)| (task.to_owned(), item.to_owned())).collect()
+        twice
+            .map(|((task, item), _)| (task.to_owned(), item.to_owned()))
+            .collect()
     }
 }

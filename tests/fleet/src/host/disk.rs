@@ -123,9 +123,12 @@ impl Default for Disk {
             running: BTreeSet::new(),
             now_s: 0,
         };
-        for folder in
-            ["C:\\", r"C:\Windows\System32", r"C:\ProgramData\ssh", r"C:\Users\Administrator"]
-        {
+        for folder in [
+            "C:\\",
+            r"C:\Windows\System32",
+            r"C:\ProgramData\ssh",
+            r"C:\Users\Administrator",
+        ] {
             disk.make_folders(folder);
         }
         disk
@@ -169,11 +172,13 @@ impl Disk {
         if let Some(parent) = path.parent() {
             self.make_folders_at(&parent);
         }
-        self.nodes.entry(path.key().to_owned()).or_insert_with(|| Node {
-            shown: path.shown().to_owned(),
-            entry: Entry::Directory,
-            modified_s: self.now_s,
-        });
+        self.nodes
+            .entry(path.key().to_owned())
+            .or_insert_with(|| Node {
+                shown: path.shown().to_owned(),
+                entry: Entry::Directory,
+                modified_s: self.now_s,
+            });
     }
 
     /// What is at `path`.
@@ -184,7 +189,11 @@ impl Disk {
             Entry::File { body, .. } => body.size,
         };
         let directory = matches!(node.entry, Entry::Directory);
-        Ok(Stat { directory, size, modified_s: node.modified_s })
+        Ok(Stat {
+            directory,
+            size,
+            modified_s: node.modified_s,
+        })
     }
 
     /// Whether anything is at `path`.
@@ -194,7 +203,11 @@ impl Disk {
 
     /// The content of the file at `path`; refused while somebody writes it.
     pub fn read(&self, path: &WinPath) -> Result<Arc<Body>, DiskError> {
-        if self.open.values().any(|open| open.writer.is_some() && open.path == *path) {
+        if self
+            .open
+            .values()
+            .any(|open| open.writer.is_some() && open.path == *path)
+        {
             return Err(DiskError::Sharing);
         }
         match self.nodes.get(path.key()).map(|node| &node.entry) {
@@ -242,17 +255,26 @@ impl Disk {
             Some(Entry::File { .. }) | None => return Err(DiskError::NotFound),
         }
         let (before, shown) = match self.nodes.get(path.key()) {
-            Some(Node { entry: Entry::Directory, .. }) => return Err(DiskError::AccessDenied),
-            Some(Node { entry: Entry::File { body, .. }, shown, .. }) => {
-                (body.modelled, shown.clone())
-            }
+            Some(Node {
+                entry: Entry::Directory,
+                ..
+            }) => return Err(DiskError::AccessDenied),
+            Some(Node {
+                entry: Entry::File { body, .. },
+                shown,
+                ..
+            }) => (body.modelled, shown.clone()),
             None => (0, path.shown().to_owned()),
         };
         if body.modelled > before + self.free() {
             return Err(DiskError::Full);
         }
         self.used = (self.used + body.modelled).saturating_sub(before);
-        let node = Node { shown, entry: Entry::File { body, private }, modified_s: self.now_s };
+        let node = Node {
+            shown,
+            entry: Entry::File { body, private },
+            modified_s: self.now_s,
+        };
         self.nodes.insert(path.key().to_owned(), node);
         Ok(())
     }
@@ -274,7 +296,10 @@ impl Disk {
         if there.is_none() && !(access.create && access.write) {
             return Err(DiskError::NotFound);
         }
-        let writer_open = self.open.values().any(|o| o.path == *path && o.writer.is_some());
+        let writer_open = self
+            .open
+            .values()
+            .any(|o| o.path == *path && o.writer.is_some());
         if access.read && writer_open {
             return Err(DiskError::Sharing);
         }
@@ -290,25 +315,41 @@ impl Disk {
         }
         let id = HandleId(self.next_handle);
         self.next_handle += 1;
-        self.open.insert(id, Open { path: path.clone(), read: access.read, writer });
+        self.open.insert(
+            id,
+            Open {
+                path: path.clone(),
+                read: access.read,
+                writer,
+            },
+        );
         Ok(id)
     }
 
     /// The path of an open file.
     pub fn path_of(&self, id: HandleId) -> Result<WinPath, DiskError> {
-        self.open.get(&id).map(|open| open.path.clone()).ok_or(DiskError::BadHandle)
+        self.open
+            .get(&id)
+            .map(|open| open.path.clone())
+            .ok_or(DiskError::BadHandle)
     }
 
     /// Up to `length` bytes at `offset`; empty at the end. Content that is not kept reads as zeros.
     pub fn read_at(&self, id: HandleId, offset: u64, length: u32) -> Result<Vec<u8>, DiskError> {
-        let open = self.open.get(&id).filter(|open| open.read).ok_or(DiskError::BadHandle)?;
+        let open = self
+            .open
+            .get(&id)
+            .filter(|open| open.read)
+            .ok_or(DiskError::BadHandle)?;
         let Some(Entry::File { body, .. }) = self.nodes.get(open.path.key()).map(|n| &n.entry)
         else {
             return Err(DiskError::BadHandle);
         };
         let end = (offset + u64::from(length)).min(body.size);
         let wanted = usize::try_from(end.saturating_sub(offset)).unwrap_or(0);
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(body.head.len());
+        let start = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(body.head.len());
         let mut bytes = body.head[start..(start + wanted).min(body.head.len())].to_vec();
         bytes.resize(wanted, 0);
         Ok(bytes)
@@ -330,7 +371,11 @@ impl Disk {
     /// Bytes that open files have grown by.
     fn being_written(&self) -> u64 {
         let there = |path: &WinPath| self.stat(path).map_or(0, |stat| stat.size);
-        let grown = |o: &Open| o.writer.as_ref().map(|w| w.size().saturating_sub(there(&o.path)));
+        let grown = |o: &Open| {
+            o.writer
+                .as_ref()
+                .map(|w| w.size().saturating_sub(there(&o.path)))
+        };
         self.open.values().filter_map(grown).sum()
     }
 
@@ -350,7 +395,9 @@ impl Disk {
     /// Closes a file; what was written is its content from now on.
     pub fn close(&mut self, id: HandleId) -> Result<(), DiskError> {
         let open = self.open.remove(&id).ok_or(DiskError::BadHandle)?;
-        let Some(writer) = open.writer else { return Ok(()) };
+        let Some(writer) = open.writer else {
+            return Ok(());
+        };
         if !self.nodes.contains_key(open.path.key()) {
             return Ok(());
         }
@@ -377,7 +424,11 @@ impl Disk {
     }
 
     fn may_replace(&self, path: &WinPath) -> Result<(), DiskError> {
-        if self.in_use(path) { Err(DiskError::Sharing) } else { Ok(()) }
+        if self.in_use(path) {
+            Err(DiskError::Sharing)
+        } else {
+            Ok(())
+        }
     }
 
     /// SFTP's plain RENAME: a hard link and an unlink, so it fails if the target exists.
@@ -390,7 +441,11 @@ impl Disk {
 
     /// `posix-rename@openssh.com`: replaces the target unless it is open or running.
     pub fn replace(&mut self, from: &WinPath, to: &WinPath) -> Result<(), DiskError> {
-        let node = self.nodes.get(from.key()).cloned().ok_or(DiskError::NotFound)?;
+        let node = self
+            .nodes
+            .get(from.key())
+            .cloned()
+            .ok_or(DiskError::NotFound)?;
         if self.open.values().any(|open| open.path == *from) {
             return Err(DiskError::Sharing);
         }
@@ -414,7 +469,10 @@ impl Disk {
             return Err(DiskError::AccessDenied);
         }
         let inside = format!("{}\\", from.key());
-        if self.open.values().any(|o| o.path.key().starts_with(&inside))
+        if self
+            .open
+            .values()
+            .any(|o| o.path.key().starts_with(&inside))
             || self.running.iter().any(|path| path.starts_with(&inside))
         {
             return Err(DiskError::AccessDenied);
@@ -427,7 +485,11 @@ impl Disk {
             .collect();
         for key in moved {
             if let Some(mut node) = self.nodes.remove(&key) {
-                let rest = node.shown.get(from.shown().len()..).unwrap_or_default().to_owned();
+                let rest = node
+                    .shown
+                    .get(from.shown().len()..)
+                    .unwrap_or_default()
+                    .to_owned();
                 node.shown = format!("{}{rest}", to.shown());
                 self.nodes.insert(node.shown.to_lowercase(), node);
             }
@@ -468,7 +530,10 @@ impl Disk {
 
     /// Removes an empty folder.
     pub fn remove_folder(&mut self, path: &WinPath) -> Result<(), DiskError> {
-        if !matches!(self.nodes.get(path.key()).map(|n| &n.entry), Some(Entry::Directory)) {
+        if !matches!(
+            self.nodes.get(path.key()).map(|n| &n.entry),
+            Some(Entry::Directory)
+        ) {
             return Err(DiskError::NotFound);
         }
         if self.children(path).next().is_some() {
@@ -481,11 +546,17 @@ impl Disk {
     /// Removes a folder and all in it, as far as nothing of it is in use; the first thing in use is answered.
     pub fn remove_tree(&mut self, path: &WinPath) -> Result<(), DiskError> {
         let inside = format!("{}\\", path.key());
-        let keys: Vec<String> =
-            self.nodes.keys().filter(|k| k.starts_with(&inside)).cloned().collect();
+        let keys: Vec<String> = self
+            .nodes
+            .keys()
+            .filter(|k| k.starts_with(&inside))
+            .cloned()
+            .collect();
         let mut refused = None;
         for key in keys.iter().rev() {
-            let Ok(child) = WinPath::absolute(key) else { continue };
+            let Ok(child) = WinPath::absolute(key) else {
+                continue;
+            };
             let removed = match self.nodes.get(key).map(|node| &node.entry) {
                 Some(Entry::Directory) => self.remove_folder(&child),
                 Some(Entry::File { .. }) => self.remove(&child),
@@ -516,7 +587,10 @@ impl Disk {
     /// Paths of all files, in their order.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         let file = |node: &&Node| matches!(node.entry, Entry::File { .. });
-        self.nodes.values().filter(file).map(|node| node.shown.as_str())
+        self.nodes
+            .values()
+            .filter(file)
+            .map(|node| node.shown.as_str())
     }
 
     /// Names of what is directly in `path`.
@@ -556,19 +630,33 @@ mod tests {
         (disk, path(name))
     }
 
-    const WRITE: Access =
-        Access { read: false, write: true, create: true, exclusive: false, truncate: true };
-    const READ: Access =
-        Access { read: true, write: false, create: false, exclusive: false, truncate: false };
+    const WRITE: Access = Access {
+        read: false,
+        write: true,
+        create: true,
+        exclusive: false,
+        truncate: true,
+    };
+    const READ: Access = Access {
+        read: true,
+        write: false,
+        create: false,
+        exclusive: false,
+        truncate: false,
+    };
 
     #[test]
     fn a_plain_rename_fails_on_an_existing_target_and_a_posix_one_replaces_it() {
         let (mut disk, old) = with_file(r"C:\k\kubelet.exe");
-        disk.put(r"C:\k\.tmp-1", b"new").unwrap_or_else(|e| panic!("{e}"));
+        disk.put(r"C:\k\.tmp-1", b"new")
+            .unwrap_or_else(|e| panic!("{e}"));
         let new = path(r"C:\k\.tmp-1");
         assert_eq!(disk.rename(&new, &old), Err(DiskError::Exists));
         assert_eq!(disk.replace(&new, &old), Ok(()));
-        assert_eq!(disk.read(&old).map(|b| b.head.to_vec()), Ok(b"new".to_vec()));
+        assert_eq!(
+            disk.read(&old).map(|b| b.head.to_vec()),
+            Ok(b"new".to_vec())
+        );
         assert!(!disk.exists(&new));
     }
 
@@ -579,7 +667,10 @@ mod tests {
         assert!(handle.is_ok());
         assert_eq!(disk.open(&file, READ), Err(DiskError::Sharing));
         assert!(disk.open(&file, WRITE).is_ok(), "two writers are let in");
-        assert_eq!(disk.replace(&file, &path(r"C:\k\y")), Err(DiskError::Sharing));
+        assert_eq!(
+            disk.replace(&file, &path(r"C:\k\y")),
+            Err(DiskError::Sharing)
+        );
         assert_eq!(disk.read(&file).err(), Some(DiskError::Sharing));
         assert_eq!(disk.remove(&file), Err(DiskError::Sharing));
     }
@@ -588,8 +679,12 @@ mod tests {
     fn a_running_executable_is_not_overwritten() {
         let (mut disk, exe) = with_file(r"C:\k\containerd.exe");
         disk.set_running([exe.key().to_owned()].into());
-        disk.put(r"C:\k\.tmp", b"new").unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(disk.replace(&path(r"C:\k\.tmp"), &exe), Err(DiskError::Sharing));
+        disk.put(r"C:\k\.tmp", b"new")
+            .unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(
+            disk.replace(&path(r"C:\k\.tmp"), &exe),
+            Err(DiskError::Sharing)
+        );
         assert_eq!(disk.open(&exe, WRITE), Err(DiskError::Sharing));
         assert_eq!(disk.remove(&exe), Err(DiskError::AccessDenied));
         assert!(disk.open(&exe, READ).is_ok());
@@ -613,12 +708,19 @@ mod tests {
         for file in [r"C:\k\a", r"C:\k\sub\b", r"C:\kk\c"] {
             disk.put(file, b"x").unwrap_or_else(|e| panic!("{e}"));
         }
-        let names: Vec<String> =
-            disk.list(&path(r"C:\k")).into_iter().map(|(name, _)| name).collect();
+        let names: Vec<String> = disk
+            .list(&path(r"C:\k"))
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
         assert_eq!(names, ["a", "sub"]);
         assert_eq!(disk.remove_folder(&path(r"C:\k")), Err(DiskError::NotEmpty));
         assert_eq!(disk.remove_tree(&path(r"C:\k")), Ok(()));
         assert!(disk.exists(&path(r"C:\kk\c")) && !disk.exists(&path(r"C:\k")));
-        assert!(disk.list(&path("C:\\")).iter().any(|(name, _)| name == "kk"));
+        assert!(
+            disk.list(&path("C:\\"))
+                .iter()
+                .any(|(name, _)| name == "kk")
+        );
     }
 }

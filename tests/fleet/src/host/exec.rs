@@ -39,7 +39,11 @@ struct Ended {
 
 impl Ended {
     fn saying(text: &str, code: u32) -> Self {
-        Self { stdout: text.as_bytes().to_vec(), stderr: Vec::new(), code }
+        Self {
+            stdout: text.as_bytes().to_vec(),
+            stderr: Vec::new(),
+            code,
+        }
     }
 }
 
@@ -57,7 +61,9 @@ impl Host {
         if seen == Seen::NoProcess {
             return false;
         }
-        let Some(host) = self.me.upgrade() else { return false };
+        let Some(host) = self.me.upgrade() else {
+            return false;
+        };
         self.spawn_powered(async move {
             let pid = host.begin_process(&command);
             let mut running = pin!(host.run_command(&command, seen, &link, pid));
@@ -84,7 +90,10 @@ impl Host {
     fn begin_process(&self, command: &str) -> u32 {
         let starts = u32::from(self.image.shell.is_powershell()) + powershells_in(command);
         let machine = self.uid().to_owned();
-        self.context.record.push(Happened::RemoteCommand { machine, powershell_starts: starts });
+        self.context.record.push(Happened::RemoteCommand {
+            machine,
+            powershell_starts: starts,
+        });
         let mut counts = lock(&self.counts);
         counts.remote_commands += 1;
         counts.powershell_starts += u64::from(starts);
@@ -157,7 +166,11 @@ impl Host {
     ) -> Ended {
         let changes = matches!(&invocation, Invocation::Script(call) if call.mode == Mode::Apply);
         if changes && self.strike(Fault::NoFrame) {
-            return Ended { stdout: Vec::new(), stderr: CLIXML.into(), code: 0 };
+            return Ended {
+                stdout: Vec::new(),
+                stderr: CLIXML.into(),
+                code: 0,
+            };
         }
         if changes && self.strike(Fault::HalfOpen) {
             link.silence();
@@ -179,14 +192,22 @@ impl Host {
             Invocation::Script(call) => match self.run_script(&call, pid, dropped).await {
                 Ok(answer) => answer,
                 Err(said) => {
-                    return Ended { stdout: Vec::new(), stderr: said.into_bytes(), code: 1 };
+                    return Ended {
+                        stdout: Vec::new(),
+                        stderr: said.into_bytes(),
+                        code: 1,
+                    };
                 }
             },
         };
         let code = u32::from(answer.failure.is_some());
         let mut stdout = self.noise();
         stdout.extend(frame::write(&answer));
-        Ended { stdout, stderr: CLIXML.into(), code }
+        Ended {
+            stdout,
+            stderr: CLIXML.into(),
+            code,
+        }
     }
 
     /// How long a script that lost its connection goes on at least.
@@ -229,7 +250,10 @@ impl Host {
             "hostname" => Ended::saying(&format!("{}\r\n", self.state().hostname), 0),
             "ver" => {
                 let build = self.image.release.build();
-                Ended::saying(&format!("\r\nMicrosoft Windows [Version {build}.2849]\r\n"), 0)
+                Ended::saying(
+                    &format!("\r\nMicrosoft Windows [Version {build}.2849]\r\n"),
+                    0,
+                )
             }
             _ => {
                 lock(&self.counts).unknown_commands += 1;
@@ -241,7 +265,11 @@ impl Host {
                 let said = format!(
                     "'{word}' is unknown to the simulated host; it runs dormer's scripts only.\r\n"
                 );
-                Ended { stdout: Vec::new(), stderr: said.into_bytes(), code: 9_009 }
+                Ended {
+                    stdout: Vec::new(),
+                    stderr: said.into_bytes(),
+                    code: 9_009,
+                }
             }
         }
     }
@@ -249,6 +277,10 @@ impl Host {
 
 /// PowerShell processes that a command line starts by itself.
 fn powershells_in(command: &str) -> u32 {
-    let first = command.split_whitespace().next().unwrap_or_default().to_lowercase();
+    let first = command
+        .split_whitespace()
+        .next()
+        .unwrap_or_default()
+        .to_lowercase();
     u32::from(first.ends_with("powershell.exe") || first.ends_with("pwsh.exe"))
 }

@@ -33,7 +33,9 @@ impl Host {
     pub(super) async fn run_kubelet(self: Arc<Self>, command: String) {
         let again = std::mem::replace(&mut self.state().had_kubelet, true);
         let machine = self.uid().to_owned();
-        self.context.record.push(Happened::KubeletStarted { machine, again });
+        self.context
+            .record
+            .push(Happened::KubeletStarted { machine, again });
         self.at("kubelet started").await;
         while self.state().clock_offset_ms.abs() > SKEW_MAX_MS {
             self.sleep(AGAIN).await; // "certificate is not yet valid", again and again
@@ -151,7 +153,9 @@ impl Host {
 
     async fn allocate_subnet(&self, api: &Api, node: &str) -> Option<String> {
         let path = format!("/api/v1/nodes/{node}");
-        let (200, found) = api.get(&path).await.ok()? else { return None };
+        let (200, found) = api.get(&path).await.ok()? else {
+            return None;
+        };
         if let Some(subnet) = found["metadata"]["annotations"][HYBRID_SUBNET].as_str() {
             return Some(subnet.to_owned());
         }

@@ -117,7 +117,10 @@ mod tests {
         let reading = tokio::spawn(async move { wire.read_u8().await.map_err(|e| e.kind()) });
         tokio::task::yield_now().await;
         link.cut();
-        assert_eq!(reading.await.ok(), Some(Err(io::ErrorKind::ConnectionReset)));
+        assert_eq!(
+            reading.await.ok(),
+            Some(Err(io::ErrorKind::ConnectionReset))
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -92,8 +92,13 @@ mod tests {
         let before = bind(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), 1).expect("a listener");
         let address = before.local_addr().expect("an address");
         let mut listening = std::pin::pin!(bound(address, 1));
-        assert!(timeout(AGAIN_AFTER * 2, listening.as_mut()).await.is_err(), "it is in use");
+        assert!(
+            timeout(AGAIN_AFTER * 2, listening.as_mut()).await.is_err(),
+            "it is in use"
+        );
         drop(before);
-        timeout(Duration::from_secs(10), listening).await.expect("it listens");
+        timeout(Duration::from_secs(10), listening)
+            .await
+            .expect("it listens");
     }
 }

@@ -90,8 +90,11 @@ impl WinPath {
             return None;
         }
         let end = self.shown.rfind('\\')?;
-        let shown =
-            if end == 2 { self.shown[..=2].to_owned() } else { self.shown[..end].to_owned() };
+        let shown = if end == 2 {
+            self.shown[..=2].to_owned()
+        } else {
+            self.shown[..end].to_owned()
+        };
         let key = shown.to_lowercase();
         Some(Self { shown, key })
     }
@@ -134,7 +137,11 @@ fn make_absolute(text: &str, home: &str) -> Result<String, PathError> {
     }
     if let Some(rest) = text.strip_prefix('\\') {
         let with_drive = drive_of(rest).is_some();
-        return Ok(if with_drive { rest.to_owned() } else { format!("C:{text}") });
+        return Ok(if with_drive {
+            rest.to_owned()
+        } else {
+            format!("C:{text}")
+        });
     }
     Ok(format!("{home}\\{text}"))
 }
@@ -154,16 +161,27 @@ mod tests {
         for raw in [r"C:\k\x", "C:/k/x", "/C:/k/x", "/k/x", "/C:/k/./y/../x"] {
             assert_eq!(shown(raw).as_deref(), Ok(r"C:\k\x"), "{raw}");
         }
-        assert_eq!(shown("x.txt").as_deref(), Ok(r"C:\Users\Administrator\x.txt"));
-        assert_eq!(shown("__PROGRAMDATA__/ssh").as_deref(), Ok(r"C:\ProgramData\ssh"));
+        assert_eq!(
+            shown("x.txt").as_deref(),
+            Ok(r"C:\Users\Administrator\x.txt")
+        );
+        assert_eq!(
+            shown("__PROGRAMDATA__/ssh").as_deref(),
+            Ok(r"C:\ProgramData\ssh")
+        );
     }
 
     #[test]
     fn case_is_kept_and_not_compared() {
-        let (one, other) =
-            (WinPath::absolute(r"C:\K\Kubelet.EXE"), WinPath::absolute("c:/k/kubelet.exe"));
+        let (one, other) = (
+            WinPath::absolute(r"C:\K\Kubelet.EXE"),
+            WinPath::absolute("c:/k/kubelet.exe"),
+        );
         assert_eq!(one, other);
-        assert_eq!(one.map(|path| path.sftp()).as_deref(), Ok("/C:/K/Kubelet.EXE"));
+        assert_eq!(
+            one.map(|path| path.sftp()).as_deref(),
+            Ok("/C:/K/Kubelet.EXE")
+        );
     }
 
     #[test]

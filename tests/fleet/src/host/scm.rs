@@ -126,7 +126,8 @@ impl Scm {
 
     /// Whether the service runs.
     pub fn running(&self, name: &str) -> bool {
-        self.get(name).is_some_and(|entry| entry.state == ServiceState::Running)
+        self.get(name)
+            .is_some_and(|entry| entry.state == ServiceState::Running)
     }
 
     /// Makes a service.
@@ -155,7 +156,10 @@ impl Scm {
 
     /// Deletes a service that is stopped; one that runs is deleted when it stops, which nothing here waits for.
     pub fn delete(&mut self, name: &str) -> Result<(), ScmError> {
-        self.services.remove(&name.to_lowercase()).map(|_| ()).ok_or(ScmError::Missing)
+        self.services
+            .remove(&name.to_lowercase())
+            .map(|_| ())
+            .ok_or(ScmError::Missing)
     }
 
     /// Makes creating this service fail with 1072 until `until`.
@@ -172,8 +176,15 @@ impl Scm {
 
     fn collect_dependents(&self, name: &str, found: &mut Vec<String>) {
         for entry in self.services.values() {
-            let needs = entry.config.depends.iter().any(|d| d.eq_ignore_ascii_case(name));
-            let up = matches!(entry.state, ServiceState::Running | ServiceState::StartPending);
+            let needs = entry
+                .config
+                .depends
+                .iter()
+                .any(|d| d.eq_ignore_ascii_case(name));
+            let up = matches!(
+                entry.state,
+                ServiceState::Running | ServiceState::StartPending
+            );
             if needs && up && !found.contains(&entry.config.name) {
                 self.collect_dependents(&entry.config.name, found);
                 if !found.contains(&entry.config.name) {
@@ -194,7 +205,10 @@ impl Scm {
     }
 
     fn collect_boot(&self, name: &str, order: &mut Vec<String>) {
-        if order.iter().any(|known: &String| known.eq_ignore_ascii_case(name)) || order.len() > 256
+        if order
+            .iter()
+            .any(|known: &String| known.eq_ignore_ascii_case(name))
+            || order.len() > 256
         {
             return;
         }
@@ -222,7 +236,9 @@ impl Scm {
     /// Files that processes of services were started from, as disk keys.
     pub fn running_files(&self) -> impl Iterator<Item = String> {
         let alive = self.services.values().filter(|entry| entry.pid.is_some());
-        alive.flat_map(|entry| executables(&entry.config.command)).map(|path| path.key().to_owned())
+        alive
+            .flat_map(|entry| executables(&entry.config.command))
+            .map(|path| path.key().to_owned())
     }
 }
 
@@ -261,11 +277,14 @@ pub fn split_command(command: &str) -> Vec<String> {
 pub fn flag(command: &str, name: &str) -> Option<String> {
     let words = split_command(command);
     let is_flag = |word: &str| word.trim_start_matches('-') == name && word.starts_with('-');
-    words.iter().enumerate().find_map(|(at, word)| match word.split_once('=') {
-        Some((left, value)) if is_flag(left) => Some(value.to_owned()),
-        _ if is_flag(word) => words.get(at + 1).cloned(),
-        _ => None,
-    })
+    words
+        .iter()
+        .enumerate()
+        .find_map(|(at, word)| match word.split_once('=') {
+            Some((left, value)) if is_flag(left) => Some(value.to_owned()),
+            _ if is_flag(word) => words.get(at + 1).cloned(),
+            _ => None,
+        })
 }
 
 #[cfg(test)]
@@ -281,7 +300,10 @@ mod tests {
             command: format!(r"C:\k\{name}.exe"),
             depends: depends.iter().map(|d| (*d).into()).collect(),
             start: StartType::Auto,
-            failure: FailureActions { reset_seconds: 300, restart_delays_ms: Vec::new() },
+            failure: FailureActions {
+                reset_seconds: 300,
+                restart_delays_ms: Vec::new(),
+            },
             environment: BTreeMap::new(),
             priority: None,
             running: true,
@@ -305,17 +327,32 @@ mod tests {
                 entry.state = ServiceState::Running;
             }
         }
-        assert_eq!(scm.dependents("Containerd"), ["kube-proxy", "overlay", "kubelet"]);
-        assert_eq!(scm.boot_order(), ["containerd", "kubelet", "overlay", "kube-proxy"]);
-        assert_eq!(scm.create(service("Kubelet", &[]), now), Err(ScmError::Exists));
+        assert_eq!(
+            scm.dependents("Containerd"),
+            ["kube-proxy", "overlay", "kubelet"]
+        );
+        assert_eq!(
+            scm.boot_order(),
+            ["containerd", "kubelet", "overlay", "kube-proxy"]
+        );
+        assert_eq!(
+            scm.create(service("Kubelet", &[]), now),
+            Err(ScmError::Exists)
+        );
     }
 
     #[test]
     fn a_log_runner_counts_with_the_program_it_runs() {
         let command = r#""C:\k\kube-log-runner.exe" -log-file=C:\var\x.log C:\k\kubelet.exe --config=C:\k\kubelet.conf --node-ip 10.0.0.4"#;
-        let names: Vec<String> = executables(command).iter().map(|p| p.name().to_owned()).collect();
+        let names: Vec<String> = executables(command)
+            .iter()
+            .map(|p| p.name().to_owned())
+            .collect();
         assert_eq!(names, ["kube-log-runner.exe", "kubelet.exe"]);
-        assert_eq!(flag(command, "config").as_deref(), Some(r"C:\k\kubelet.conf"));
+        assert_eq!(
+            flag(command, "config").as_deref(),
+            Some(r"C:\k\kubelet.conf")
+        );
         assert_eq!(flag(command, "node-ip").as_deref(), Some("10.0.0.4"));
         assert_eq!(flag(command, "kubeconfig"), None);
     }

@@ -26,8 +26,10 @@ pub(super) enum Role {
 
 impl Role {
     pub(super) fn of(command: &str) -> Self {
-        let names: Vec<String> =
-            executables(command).iter().map(|path| path.name().to_lowercase()).collect();
+        let names: Vec<String> = executables(command)
+            .iter()
+            .map(|path| path.name().to_lowercase())
+            .collect();
         match names.last().map(String::as_str) {
             Some("containerd.exe") => Self::Containerd,
             Some("kubelet.exe") => Self::Kubelet,
@@ -54,7 +56,12 @@ impl Host {
     /// As `sc.exe start` and the state after it would tell.
     pub async fn start_service(&self, name: &str) -> Result<(), ScmError> {
         // Who else starts it is waited for (1056): there is one process of a service.
-        while self.state().scm.get(name).is_some_and(|e| e.state == ServiceState::StartPending) {
+        while self
+            .state()
+            .scm
+            .get(name)
+            .is_some_and(|e| e.state == ServiceState::StartPending)
+        {
             self.sleep(Duration::from_millis(250)).await;
         }
         let (command, depends) = {
@@ -90,7 +97,11 @@ impl Host {
         let ours = executables(command);
         let windows = |path: &WinPath| path.key().starts_with(r"c:\windows\");
         let missing = ours.iter().any(|path| !windows(path) && !there(path));
-        if ours.is_empty() || missing { Err(ScmError::FileNotFound) } else { Ok(()) }
+        if ours.is_empty() || missing {
+            Err(ScmError::FileNotFound)
+        } else {
+            Ok(())
+        }
     }
 
     async fn start_process(&self, name: &str, command: &str) -> Result<(), ScmError> {
@@ -142,7 +153,9 @@ impl Host {
     }
 
     fn begin_role(&self, role: Role, command: String, life: CancellationToken) {
-        let Some(host) = self.me.upgrade() else { return };
+        let Some(host) = self.me.upgrade() else {
+            return;
+        };
         let work = async move {
             match role {
                 Role::Kubelet => host.run_kubelet(command).await,
@@ -190,14 +203,20 @@ impl Host {
         self.pause(500, 2_000).await;
         let until = Instant::now() + self.context.pace.real(self.between(HELD_MS.0, HELD_MS.1));
         let mut state = self.state();
-        let Some(entry) = state.scm.get_mut(name) else { return };
+        let Some(entry) = state.scm.get_mut(name) else {
+            return;
+        };
         entry.life.cancel();
         entry.state = ServiceState::Stopped;
         entry.pid = None;
         entry.healthy = false;
-        let files: Vec<String> =
-            executables(&entry.config.command).iter().map(|p| p.key().to_owned()).collect();
-        state.held.extend(files.into_iter().map(|file| (file, until)));
+        let files: Vec<String> = executables(&entry.config.command)
+            .iter()
+            .map(|p| p.key().to_owned())
+            .collect();
+        state
+            .held
+            .extend(files.into_iter().map(|file| (file, until)));
         state.refresh_running(Instant::now());
     }
 
@@ -224,7 +243,11 @@ impl Host {
     /// Whether a service answers on its health address.
     pub(super) fn healthy(&self, url: &str) -> bool {
         let state = self.state();
-        let wanted = if url.contains(":10248") { Some(Role::Kubelet) } else { None };
+        let wanted = if url.contains(":10248") {
+            Some(Role::Kubelet)
+        } else {
+            None
+        };
         let serves = |entry: &super::scm::Entry| match wanted {
             Some(role) => Role::of(&entry.config.command) == role && entry.healthy,
             None => entry.healthy,
@@ -235,11 +258,16 @@ impl Host {
     /// The hybrid overlay: makes its HNS networks once the Node has a subnet; that cuts SSH for a while.
     async fn run_hybrid_overlay(&self) {
         let subnet = self.hybrid_overlay_subnet().await;
-        const NETWORKS: [&str; 2] =
-            ["BaseOVNKubernetesHybridOverlayNetwork", "OVNKubernetesHybridOverlayNetwork"];
+        const NETWORKS: [&str; 2] = [
+            "BaseOVNKubernetesHybridOverlayNetwork",
+            "OVNKubernetesHybridOverlayNetwork",
+        ];
         let missing: Vec<&str> = {
             let state = self.state();
-            NETWORKS.into_iter().filter(|name| !state.hns.networks.contains_key(*name)).collect()
+            NETWORKS
+                .into_iter()
+                .filter(|name| !state.hns.networks.contains_key(*name))
+                .collect()
         };
         if !missing.is_empty() {
             self.make_hns_networks(&missing, &subnet).await;
@@ -255,9 +283,15 @@ impl Host {
         };
         self.pause(1_000, 3_000).await;
         let management_ip = self.internal_ip();
-        let network = super::state::HnsNetwork { subnet: subnet.to_owned(), management_ip };
+        let network = super::state::HnsNetwork {
+            subnet: subnet.to_owned(),
+            management_ip,
+        };
         for name in names {
-            self.state().hns.networks.insert((*name).to_owned(), network.clone());
+            self.state()
+                .hns
+                .networks
+                .insert((*name).to_owned(), network.clone());
             self.effect(&format!("network {name}"));
             self.at(&format!("network {name} made")).await;
         }
@@ -267,12 +301,16 @@ impl Host {
         self.cut_connections();
         let before = self.phase.send_replace(super::computer::Phase::Dropping);
         self.sleep(deaf).await;
-        self.phase.send_replace(before.max(super::computer::Phase::AuthFailing));
+        self.phase
+            .send_replace(before.max(super::computer::Phase::AuthFailing));
     }
 }
 
 /// The last lines of a service's log: what a person would look for.
 pub(super) fn log_tail(host: &Host, what: &str) -> String {
     let counts = lock(&host.counts).remote_commands;
-    format!("{} E1121 {what} ({counts} commands so far)", host.context.clock.stamp())
+    format!(
+        "{} E1121 {what} ({counts} commands so far)",
+        host.context.clock.stamp()
+    )
 }

@@ -43,15 +43,26 @@ where
     }
     host.sleep(host.image.shell.start_up(host.draw())).await;
     if host.image.profile_noise
-        && stream.write_all(b"Loading personal profile...\r\n").await.is_err()
+        && stream
+            .write_all(b"Loading personal profile...\r\n")
+            .await
+            .is_err()
     {
         return;
     }
     let slow = host.strike(Fault::SlowUpload);
-    let mut server = Server { host, link, handles: HashMap::new(), next: 0, slow };
+    let mut server = Server {
+        host,
+        link,
+        handles: HashMap::new(),
+        next: 0,
+        slow,
+    };
     while let Some(packet) = read_packet(&mut stream).await {
         let answer = server.answer(packet).await;
-        let Ok(bytes) = Bytes::try_from(answer) else { break };
+        let Ok(bytes) = Bytes::try_from(answer) else {
+            break;
+        };
         if stream.write_all(&bytes).await.is_err() || stream.flush().await.is_err() {
             break;
         }
@@ -157,8 +168,18 @@ impl Server {
             state.refresh_running(Instant::now());
             state.disk.open(&path, access).map_err(code)?
         };
-        let nth = if access.write { self.host.next_upload() } else { 0 };
-        let upload = Upload { id: opened, stretch: 1.0, expected: None, written: false, nth };
+        let nth = if access.write {
+            self.host.next_upload()
+        } else {
+            0
+        };
+        let upload = Upload {
+            id: opened,
+            stretch: 1.0,
+            expected: None,
+            written: false,
+            nth,
+        };
         let handle = self.keep(Held::File(upload));
         Ok(Packet::Handle(russh_sftp::protocol::Handle { id, handle }))
     }
@@ -169,7 +190,11 @@ impl Server {
             Held::File(upload) => {
                 let full = self.trouble_at_close(&upload);
                 self.host.state().disk.close(upload.id).map_err(code)?;
-                if full { Err(StatusCode::Failure) } else { Ok(ok(id)) }
+                if full {
+                    Err(StatusCode::Failure)
+                } else {
+                    Ok(ok(id))
+                }
             }
         }
     }
@@ -180,7 +205,12 @@ impl Server {
         if !upload.written || upload.expected.is_some() {
             return false;
         }
-        let size = self.host.state().disk.written(upload.id).map_or(0, |(size, _)| size);
+        let size = self
+            .host
+            .state()
+            .disk
+            .written(upload.id)
+            .map_or(0, |(size, _)| size);
         if size < TARGET_BYTES_MIN {
             return false;
         }
@@ -204,7 +234,12 @@ impl Server {
         length: u32,
     ) -> Result<Packet, StatusCode> {
         let file = self.file(handle)?.id;
-        let data = self.host.state().disk.read_at(file, at, length).map_err(code)?;
+        let data = self
+            .host
+            .state()
+            .disk
+            .read_at(file, at, length)
+            .map_err(code)?;
         if data.is_empty() && length > 0 {
             return Err(StatusCode::Eof);
         }
@@ -232,7 +267,11 @@ impl Server {
         self.take_line(data.len() as f64 * stretch).await;
         lock(&self.host.counts).bytes_uploaded += data.len() as u64;
         self.trouble_at_write(at + data.len() as u64, expected)?;
-        self.host.state().disk.write_at(file, at, data).map_err(code)?;
+        self.host
+            .state()
+            .disk
+            .write_at(file, at, data)
+            .map_err(code)?;
         if (at + data.len() as u64) * 2 >= expected.unwrap_or(0) {
             self.host.at(&format!("upload {nth} half sent")).await;
         }
@@ -241,7 +280,9 @@ impl Server {
 
     /// Trouble that comes at a share of an upload whose length is known from its content.
     fn trouble_at_write(&self, so_far: u64, expected: Option<u64>) -> Result<(), StatusCode> {
-        let Some(expected) = expected.filter(|e| *e >= TARGET_BYTES_MIN) else { return Ok(()) };
+        let Some(expected) = expected.filter(|e| *e >= TARGET_BYTES_MIN) else {
+            return Ok(());
+        };
         let share = so_far as f64 / expected as f64;
         if share >= CUT_AT && self.host.strike(Fault::UploadCut) {
             self.link.cut();
@@ -256,8 +297,16 @@ impl Server {
     /// Waits until the host's line has taken `bytes`. Debts below a millisecond are carried on, so a fast pace costs
     /// no timer per packet.
     async fn take_line(&self, bytes: f64) {
-        let rate = if self.slow { SLOW_BYTES_PER_S } else { LINE_BYTES_PER_S };
-        let cost = self.host.context.pace.real(Duration::from_secs_f64(bytes / rate));
+        let rate = if self.slow {
+            SLOW_BYTES_PER_S
+        } else {
+            LINE_BYTES_PER_S
+        };
+        let cost = self
+            .host
+            .context
+            .pace
+            .real(Duration::from_secs_f64(bytes / rate));
         let now = Instant::now();
         let free = {
             let mut line = lock(&self.host.line_free);
@@ -338,8 +387,11 @@ impl Server {
         }
         let mut state = self.host.state();
         state.refresh_running(Instant::now());
-        let done =
-            if posix { state.disk.replace(&from, &to) } else { state.disk.rename(&from, &to) };
+        let done = if posix {
+            state.disk.replace(&from, &to)
+        } else {
+            state.disk.rename(&from, &to)
+        };
         done.map_err(code)?;
         drop(state);
         self.host.effect(&format!("upload {}", to.shown()));

@@ -82,7 +82,10 @@ impl Shell {
     /// The exit status that the client sees when the command inside ended with `code`: PowerShell's `-Command` knows
     /// only 0 and 1, unless the text ends with `exit $LASTEXITCODE`.
     pub fn exit_status(self, command: &str, code: u32) -> u32 {
-        let passes = command.trim_end().to_lowercase().ends_with("exit $lastexitcode");
+        let passes = command
+            .trim_end()
+            .to_lowercase()
+            .ends_with("exit $lastexitcode");
         match self {
             Self::Cmd => code,
             Self::PowerShell | Self::Pwsh if passes => code,
@@ -187,7 +190,10 @@ mod tests {
     #[test]
     fn a_trailing_backslash_breaks_the_quote_under_powershell_alone() {
         assert_eq!(Shell::PowerShell.sees(r"dir C:\k\"), Seen::BrokenQuote);
-        assert_eq!(text(Shell::Cmd, r"dir C:\k\").as_deref(), Some(r"dir C:\k\"));
+        assert_eq!(
+            text(Shell::Cmd, r"dir C:\k\").as_deref(),
+            Some(r"dir C:\k\")
+        );
         assert_eq!(
             Shell::PowerShell.command_line(r"dir C:\k\"),
             r#""c:\windows\system32\windowspowershell\v1.0\powershell.exe" -c "dir C:\k\""#
@@ -197,7 +203,10 @@ mod tests {
     #[test]
     fn lines_have_their_limits() {
         assert_eq!(Shell::Cmd.sees(&"x".repeat(9_000)), Seen::TooLongForCmd);
-        assert!(matches!(Shell::PowerShell.sees(&"x".repeat(9_000)), Seen::Text(_)));
+        assert!(matches!(
+            Shell::PowerShell.sees(&"x".repeat(9_000)),
+            Seen::Text(_)
+        ));
         assert_eq!(Shell::PowerShell.sees(&"x".repeat(40_000)), Seen::NoProcess);
     }
 

@@ -29,7 +29,9 @@ impl Host {
     /// Takes a connection to port 22 as the host's present phase demands. A host that drops packets holds it and
     /// never answers; one that refuses closes it.
     pub fn serve(&self, io: impl Io) {
-        let Some(host) = self.me.upgrade() else { return };
+        let Some(host) = self.me.upgrade() else {
+            return;
+        };
         match self.phase() {
             Phase::Off | Phase::Dropping => hold(&host, io),
             Phase::Refusing => drop(io),
@@ -45,16 +47,27 @@ impl Host {
     fn accept(&self, io: impl Io) {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let mut sessions = lock(&self.sessions);
-        let waiting = sessions.iter().filter(|(_, session)| !session.authenticated).count();
+        let waiting = sessions
+            .iter()
+            .filter(|(_, session)| !session.authenticated)
+            .count();
         if waiting >= STARTUPS_MAX || self.strike(Fault::MaxStartups) {
             return;
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let link = Link::default();
-        sessions.push((number, Session { link: link.clone(), authenticated: false }));
+        sessions.push((
+            number,
+            Session {
+                link: link.clone(),
+                authenticated: false,
+            },
+        ));
         drop(sessions);
         lock(&self.counts).connections += 1;
-        let Some(host) = self.me.upgrade() else { return };
+        let Some(host) = self.me.upgrade() else {
+            return;
+        };
         tokio::spawn(async move {
             host.run_session(number, link, io).await;
             lock(&host.sessions).retain(|(other, _)| *other != number);
@@ -66,8 +79,12 @@ impl Host {
         {
             self.change_host_keys();
         }
-        let door =
-            Door { host: self.clone(), number, link: link.clone(), channels: HashMap::new() };
+        let door = Door {
+            host: self.clone(),
+            number,
+            link: link.clone(),
+            channels: HashMap::new(),
+        };
         let config = Arc::new(self.ssh_config());
         let wire = Wire::new(io, link.clone());
         let grace = {
@@ -75,7 +92,10 @@ impl Host {
             async move {
                 host.sleep(LOGIN_GRACE).await;
                 let sessions = lock(&host.sessions);
-                if sessions.iter().any(|(n, session)| *n == number && !session.authenticated) {
+                if sessions
+                    .iter()
+                    .any(|(n, session)| *n == number && !session.authenticated)
+                {
                     link.cut();
                 }
             }
@@ -153,7 +173,11 @@ struct Door {
 
 impl Door {
     fn admits(&self, user: &str, key: &russh::keys::PublicKey) -> bool {
-        let known = self.host.admin_keys.iter().any(|k| k.key_data() == key.key_data());
+        let known = self
+            .host
+            .admin_keys
+            .iter()
+            .any(|k| k.key_data() == key.key_data());
         let user_known = user.eq_ignore_ascii_case(&self.host.image.user);
         known && user_known && self.host.phase() == Phase::Up
     }
@@ -167,7 +191,11 @@ impl server::Handler for Door {
         user: &str,
         offer: PublicKeyOffer<'_>,
     ) -> Result<Auth, Self::Error> {
-        Ok(if self.admits(user, offer.public_key) { Auth::Accept } else { Auth::reject() })
+        Ok(if self.admits(user, offer.public_key) {
+            Auth::Accept
+        } else {
+            Auth::reject()
+        })
     }
 
     async fn auth_publickey(
@@ -216,8 +244,14 @@ impl server::Handler for Door {
         session: &mut server::Session,
     ) -> Result<(), Self::Error> {
         let command = String::from_utf8_lossy(data).into_owned();
-        let started = self.host.exec(command, session.handle(), channel, self.link.clone());
-        if started { session.channel_success(channel) } else { session.channel_failure(channel) }
+        let started = self
+            .host
+            .exec(command, session.handle(), channel, self.link.clone());
+        if started {
+            session.channel_success(channel)
+        } else {
+            session.channel_failure(channel)
+        }
     }
 
     async fn subsystem_request(

@@ -101,7 +101,10 @@ impl State {
     /// Whether Windows waits for a reboot.
     pub fn reboot_pending(&self) -> bool {
         self.hostname_pending.is_some()
-            || self.features.values().any(|state| *state == FeatureState::Pending)
+            || self
+                .features
+                .values()
+                .any(|state| *state == FeatureState::Pending)
     }
 
     /// What the end of the power leaves: everything on the disk and in the registry, no processes.
@@ -140,22 +143,39 @@ mod tests {
 
     #[test]
     fn a_reboot_makes_pending_changes_real_and_loses_processes() {
-        let mut state = State { hostname: "WIN-ABC".into(), ..State::default() };
-        state.features.insert("Containers".into(), FeatureState::Pending);
+        let mut state = State {
+            hostname: "WIN-ABC".into(),
+            ..State::default()
+        };
+        state
+            .features
+            .insert("Containers".into(), FeatureState::Pending);
         state.hostname_pending = Some("win-1".into());
         state.hns.networks.insert(
             "overlay".into(),
-            HnsNetwork { subnet: "10.132.0.0/24".into(), management_ip: "10.0.0.4".into() },
+            HnsNetwork {
+                subnet: "10.132.0.0/24".into(),
+                management_ip: "10.0.0.4".into(),
+            },
         );
-        state.hns.endpoints.insert("VIPEndpoint".into(), "10.132.0.2".into());
+        state
+            .hns
+            .endpoints
+            .insert("VIPEndpoint".into(), "10.132.0.2".into());
         state.mutex = Some(4);
         assert!(state.reboot_pending());
         let (boot, pid) = (state.boot_id, state.hns.pid);
         state.lose_volatile();
         state.boot(1_000);
-        assert_eq!(state.features.get("Containers"), Some(&FeatureState::Enabled));
+        assert_eq!(
+            state.features.get("Containers"),
+            Some(&FeatureState::Enabled)
+        );
         assert_eq!((state.hostname.as_str(), state.mutex), ("win-1", None));
-        assert_eq!((state.hns.networks.len(), state.hns.endpoints.len()), (1, 0));
+        assert_eq!(
+            (state.hns.networks.len(), state.hns.endpoints.len()),
+            (1, 0)
+        );
         assert!(!state.reboot_pending() && state.boot_id == boot + 1 && state.hns.pid != pid);
     }
 }

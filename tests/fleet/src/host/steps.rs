@@ -38,11 +38,18 @@ impl Host {
                 counts.steps.push(step.clone());
             }
         }
-        if !self.context.faults.strike_at(Fault::PowerOff, &step, &self.order.name) {
+        if !self
+            .context
+            .faults
+            .strike_at(Fault::PowerOff, &step, &self.order.name)
+        {
             return false;
         }
         let machine = self.order.name.clone();
-        self.context.record.push(Happened::FaultStruck { fault: Fault::PowerOff.name(), machine });
+        self.context.record.push(Happened::FaultStruck {
+            fault: Fault::PowerOff.name(),
+            machine,
+        });
         self.power_off();
         let (me, pace) = (self.me.clone(), self.context.pace);
         tokio::spawn(async move {
@@ -59,7 +66,11 @@ impl Host {
 fn shown(step: &str) -> String {
     let part = |part: &str| {
         let version = part.starts_with(|c: char| c.is_ascii_digit()) && part.contains('-');
-        if version { "VERSION".to_owned() } else { part.to_owned() }
+        if version {
+            "VERSION".to_owned()
+        } else {
+            part.to_owned()
+        }
     };
     step.split('\\').map(part).collect::<Vec<_>>().join("\\")
 }

@@ -16,8 +16,14 @@ pub const OPERATOR: &str = "openshift-windows-machine-config-operator";
 pub const MACHINE_CONFIG: &str = "openshift-machine-config-operator";
 
 /// Namespaces of the default world beside those that every cluster has.
-pub const NAMESPACES: [&str; 6] =
-    [MACHINE_API, OPERATOR, MACHINE_CONFIG, "openshift-config", "openshift-cluster-api", "dormer"];
+pub const NAMESPACES: [&str; 6] = [
+    MACHINE_API,
+    OPERATOR,
+    MACHINE_CONFIG,
+    "openshift-config",
+    "openshift-cluster-api",
+    "dormer",
+];
 
 /// The pair of keys that opens the Windows hosts.
 #[derive(Clone)]
@@ -50,12 +56,32 @@ pub fn secrets(key: &SshKey, ca_pem: &str, bootstrap_token: &str) -> Vec<Value> 
     );
     let token = [("ca.crt", ca_pem), ("token", bootstrap_token)];
     vec![
-        secret(OPERATOR, "cloud-private-key", &[("private-key.pem", &key.private_pem)]),
-        secret(MACHINE_API, "windows-user-data", &[("userData", &user_data)]),
-        secret(MACHINE_API, "worker-user-data", &[("userData", "{\"ignition\":{}}")]),
-        secret(MACHINE_API, "master-user-data", &[("userData", "{\"ignition\":{}}")]),
+        secret(
+            OPERATOR,
+            "cloud-private-key",
+            &[("private-key.pem", &key.private_pem)],
+        ),
+        secret(
+            MACHINE_API,
+            "windows-user-data",
+            &[("userData", &user_data)],
+        ),
+        secret(
+            MACHINE_API,
+            "worker-user-data",
+            &[("userData", "{\"ignition\":{}}")],
+        ),
+        secret(
+            MACHINE_API,
+            "master-user-data",
+            &[("userData", "{\"ignition\":{}}")],
+        ),
         secret(MACHINE_CONFIG, "node-bootstrapper-token", &token),
-        secret("openshift-config", "pull-secret", &[(".dockerconfigjson", "{\"auths\":{}}")]),
+        secret(
+            "openshift-config",
+            "pull-secret",
+            &[(".dockerconfigjson", "{\"auths\":{}}")],
+        ),
     ]
 }
 
@@ -135,5 +161,8 @@ pub fn spread(objects: &mut [Value], machines: u32) {
 /// # Errors
 /// Never, as the manifest is ours.
 pub fn webserver(replicas: u32) -> Result<Vec<Value>, ManifestError> {
-    parse(WEBSERVER, &Sets::from([("replicas".to_owned(), replicas.to_string())]))
+    parse(
+        WEBSERVER,
+        &Sets::from([("replicas".to_owned(), replicas.to_string())]),
+    )
 }

@@ -62,7 +62,9 @@ pub enum ManifestError {
 /// The first that has no `=`.
 pub fn sets(arguments: &[String]) -> Result<Sets, ManifestError> {
     let one = |a: &String| {
-        let (key, value) = a.split_once('=').ok_or_else(|| ManifestError::Set(a.clone()))?;
+        let (key, value) = a
+            .split_once('=')
+            .ok_or_else(|| ManifestError::Set(a.clone()))?;
         Ok((key.trim().to_owned(), value.to_owned()))
     };
     arguments.iter().map(one).collect()
@@ -73,10 +75,15 @@ pub fn sets(arguments: &[String]) -> Result<Sets, ManifestError> {
 /// # Errors
 /// When it cannot be read, has a placeholder without a value, or is no YAML.
 pub fn load(path: &Path, sets: &Sets) -> Result<Vec<Value>, ManifestError> {
-    let failed = |error| ManifestError::Read { path: path.display().to_string(), error };
+    let failed = |error| ManifestError::Read {
+        path: path.display().to_string(),
+        error,
+    };
     let size = std::fs::metadata(path).map_err(failed)?.len();
     if size > MANIFEST_MAX {
-        return Err(failed(std::io::Error::other(format!("larger than {MANIFEST_MAX} bytes"))));
+        return Err(failed(std::io::Error::other(format!(
+            "larger than {MANIFEST_MAX} bytes"
+        ))));
     }
     parse(&std::fs::read_to_string(path).map_err(failed)?, sets)
 }
@@ -104,14 +111,22 @@ fn fill(text: &str, sets: &Sets) -> Result<String, ManifestError> {
     let value = |name: &str| -> Option<String> {
         let default = || match (name, azure) {
             ("zone", true) => Some("1"),
-            _ => DEFAULTS.iter().find(|(key, _)| *key == name).map(|(_, value)| *value),
+            _ => DEFAULTS
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| *value),
         };
-        sets.get(name).cloned().or_else(|| default().map(str::to_owned))
+        sets.get(name)
+            .cloned()
+            .or_else(|| default().map(str::to_owned))
     };
     let (mut filled, mut rest) = (String::with_capacity(text.len()), text);
     while let Some((before, after)) = rest.split_once('<') {
         filled.push_str(before);
-        let name = after.split_once('>').map(|(name, _)| name).filter(|n| is_name(n));
+        let name = after
+            .split_once('>')
+            .map(|(name, _)| name)
+            .filter(|n| is_name(n));
         let Some(name) = name else {
             filled.push('<');
             rest = after;
@@ -139,7 +154,10 @@ mod tests {
         assert_eq!(aws[0].name(), "demo-x7k2p-windows-worker-us-east-1a");
         let azure = parse(AZURE_WINDOWS, &Sets::new()).expect("it parses");
         assert_eq!(azure[0].name(), "winworker");
-        assert_eq!(azure[0]["spec"]["template"]["spec"]["providerSpec"]["value"]["zone"], "1");
+        assert_eq!(
+            azure[0]["spec"]["template"]["spec"]["providerSpec"]["value"]["zone"],
+            "1"
+        );
         let set = sets(&["zone=us-west-2b".to_owned()]).expect("they read");
         let aws = parse(AWS_WINDOWS, &set).expect("it parses");
         assert_eq!(aws[0].name(), "demo-x7k2p-windows-worker-us-west-2b");

@@ -32,13 +32,19 @@ impl BareCloud {
     /// A cloud whose Nodes appear in this server.
     pub fn new(server: &ApiServer, pace: Pace) -> Arc<Self> {
         let client = Client::new(server, User::controller("bare-cloud"));
-        Arc::new(Self { client, pace, instances: Mutex::default() })
+        Arc::new(Self {
+            client,
+            pace,
+            instances: Mutex::default(),
+        })
     }
 
     fn instances(
         &self,
     ) -> std::sync::MutexGuard<'_, HashMap<String, (Instance, CancellationToken)>> {
-        self.instances.lock().unwrap_or_else(PoisonError::into_inner)
+        self.instances
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn make(&self, order: &HostOrder) -> Instance {
@@ -58,7 +64,12 @@ impl BareCloud {
         let power = CancellationToken::new();
         all.insert(order.uid.clone(), (instance.clone(), power.clone()));
         if order.windows {
-            let life = live(self.client.clone(), self.pace, order.name.clone(), instance.clone());
+            let life = live(
+                self.client.clone(),
+                self.pace,
+                order.name.clone(),
+                instance.clone(),
+            );
             tokio::spawn(async move {
                 tokio::select! {
                     () = life => {}
@@ -109,7 +120,9 @@ async fn live(client: Client, pace: Pace, name: String, instance: Instance) {
     // A Node that is there already is this one's from before.
     let _ = client.create(&kinds::NODE, "", node.clone()).await;
     let key = Key::new("", name.clone());
-    let _ = client.status(&kinds::NODE, &key, node["status"].clone()).await;
+    let _ = client
+        .status(&kinds::NODE, &key, node["status"].clone())
+        .await;
     let lease = json!({"metadata": {"name": name}, "spec": {"holderIdentity": name}});
     let _ = client.create(&kinds::LEASE, "kube-node-lease", lease).await;
     let key = Key::new("kube-node-lease", name);

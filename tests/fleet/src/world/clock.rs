@@ -16,7 +16,10 @@ pub struct WorldClock {
 impl WorldClock {
     /// A clock that says `base` now.
     pub fn starting_at(base: Timestamp) -> Self {
-        Self { base, start: Instant::now() }
+        Self {
+            base,
+            start: Instant::now(),
+        }
     }
 
     /// A clock that agrees with the system's now.
@@ -67,7 +70,11 @@ impl Pace {
     /// A pace at which one second of the world takes `scale` seconds. Not positive, or not a
     /// number, counts as life-size.
     pub fn of(scale: f64) -> Self {
-        if scale.is_finite() && scale > 0.0 { Self { scale } } else { Self::LIFE }
+        if scale.is_finite() && scale > 0.0 {
+            Self { scale }
+        } else {
+            Self::LIFE
+        }
     }
 
     /// A pace `factor` times as fast as life.
@@ -103,7 +110,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pace_keeps_proportions() {
         let start = Instant::now();
-        Pace::times_faster(100.0).sleep(Duration::from_secs(100)).await;
+        Pace::times_faster(100.0)
+            .sleep(Duration::from_secs(100))
+            .await;
         assert_eq!(start.elapsed(), Duration::from_secs(1));
         assert_eq!(Pace::of(f64::NAN), Pace::LIFE);
     }

@@ -87,16 +87,26 @@ impl OutsideWorld {
             ca_pem: config.outside.ca_pem.as_str().into(),
             seed,
         };
-        let reach = Reach::Loopback { port: config.ssh_port };
+        let reach = Reach::Loopback {
+            port: config.ssh_port,
+        };
         let hosts = Hosts::new(context, reach, Image::default());
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         let cloud = hosts.clone();
         let ours = move |node: &Value| {
             let id = node["spec"]["providerID"].as_str().unwrap_or_default();
-            cloud.all().iter().any(|host| host.instance().provider_id == id)
+            cloud
+                .all()
+                .iter()
+                .any(|host| host.instance().provider_id == id)
         };
-        let mirror =
-            Mirror::new(&config.outside, dialer, cache.clone(), record.clone(), Box::new(ours));
+        let mirror = Mirror::new(
+            &config.outside,
+            dialer,
+            cache.clone(),
+            record.clone(),
+            Box::new(ours),
+        );
         let mirror = Arc::new(mirror.map_err(WorldError::Outside)?);
         let controllers = Controllers {
             server: cache.clone(),
@@ -110,7 +120,16 @@ impl OutsideWorld {
         tasks.spawn(async move { while running.join_next().await.is_some() {} });
         tasks.spawn(mirror.keep());
         let ssh_key = start::ssh_key(seed)?;
-        Ok(Self { record, faults, hosts, ssh_key, cache, config, stop, _tasks: tasks })
+        Ok(Self {
+            record,
+            faults,
+            hosts,
+            ssh_key,
+            cache,
+            config,
+            stop,
+            _tasks: tasks,
+        })
     }
 
     /// What the cluster needs for this world: the hosts' user data, a MachineSet, and a web server with a budget that
@@ -148,6 +167,8 @@ impl OutsideWorld {
 
     /// All objects of a kind that are this world's, as far as they are known.
     pub fn all(&self, kind: &kinds::Kind) -> Vec<Arc<Object>> {
-        self.cache.list(kind, &crate::api::ListQuery::default()).items
+        self.cache
+            .list(kind, &crate::api::ListQuery::default())
+            .items
     }
 }

@@ -196,7 +196,9 @@ struct SetLedger {
 
 impl SetLedger {
     fn unavailable(&self) -> usize {
-        let missing = self.replicas.map_or(usize::MAX, |want| want.saturating_sub(self.up));
+        let missing = self
+            .replicas
+            .map_or(usize::MAX, |want| want.saturating_sub(self.up));
         (self.down + self.gaps).min(missing)
     }
 }
@@ -204,7 +206,11 @@ impl SetLedger {
 impl Record {
     /// An empty record.
     pub fn new(clock: WorldClock, pace: Pace) -> Self {
-        Self { clock, pace, inner: Arc::default() }
+        Self {
+            clock,
+            pace,
+            inner: Arc::default(),
+        }
     }
 
     /// Writes down what happened.
@@ -240,8 +246,13 @@ impl Record {
         let deleted = BTreeSet::from([Unavailable::Deleted]);
         let mut inner = self.lock();
         inner.node_changed(at, node, by, |ledger| ledger.reasons = deleted);
-        let Some(ledger) = inner.nodes.remove(node).filter(|l| l.served) else { return };
-        if let Some(set) = inner.sets.get_mut(ledger.set.as_deref().unwrap_or_default()) {
+        let Some(ledger) = inner.nodes.remove(node).filter(|l| l.served) else {
+            return;
+        };
+        if let Some(set) = inner
+            .sets
+            .get_mut(ledger.set.as_deref().unwrap_or_default())
+        {
             set.down = set.down.saturating_sub(1);
             set.gaps += usize::from(ledger.set.is_some());
         }
@@ -283,7 +294,11 @@ impl Record {
 
     /// How many nodes serve now.
     pub fn serving_now(&self) -> usize {
-        self.lock().nodes.values().filter(|n| n.served && n.up()).count()
+        self.lock()
+            .nodes
+            .values()
+            .filter(|n| n.served && n.up())
+            .count()
     }
 
     /// Starts the count of the most unavailable nodes anew (not the record).
@@ -382,7 +397,9 @@ impl Inner {
     }
 
     fn set_mut(&mut self, set: Option<&str>) -> &mut SetLedger {
-        self.sets.entry(set.unwrap_or_default().to_owned()).or_default()
+        self.sets
+            .entry(set.unwrap_or_default().to_owned())
+            .or_default()
     }
 
     fn count(&mut self) {
@@ -419,7 +436,9 @@ impl SetLedger {
 impl Tally {
     fn count(&mut self, happened: &Happened) {
         match happened {
-            Happened::RemoteCommand { powershell_starts, .. } => {
+            Happened::RemoteCommand {
+                powershell_starts, ..
+            } => {
                 self.remote_commands += 1;
                 self.powershell_starts += u64::from(*powershell_starts);
             }
@@ -462,9 +481,15 @@ mod tests {
         record.node_state("a", None, because(&[]), None);
         record.node_state("a", None, because(&[Unavailable::Cordoned]), Some("dormer"));
         record.node_state("a", None, because(&cordoned), None);
-        assert_eq!((record.max_unavailable_observed(), record.unavailable_now()), (1, 1));
+        assert_eq!(
+            (record.max_unavailable_observed(), record.unavailable_now()),
+            (1, 1)
+        );
         record.node_state("a", None, because(&[]), None);
-        assert_eq!((record.max_unavailable_observed(), record.unavailable_now()), (1, 0));
+        assert_eq!(
+            (record.max_unavailable_observed(), record.unavailable_now()),
+            (1, 0)
+        );
     }
 
     #[tokio::test]
@@ -479,10 +504,16 @@ mod tests {
         assert_eq!(record.unavailable_now(), 1);
         record.node_state("c", Some("s"), because(&[]), None);
         record.node_state("b", None, because(&[Unavailable::Cordoned]), Some("dormer"));
-        assert_eq!((record.unavailable_now(), record.max_unavailable_observed()), (1, 1));
+        assert_eq!(
+            (record.unavailable_now(), record.max_unavailable_observed()),
+            (1, 1)
+        );
         record.node_deleted("b", None);
         record.set_size("s", Some(1));
-        assert_eq!((record.unavailable_now(), record.max_unavailable_observed()), (0, 1));
+        assert_eq!(
+            (record.unavailable_now(), record.max_unavailable_observed()),
+            (0, 1)
+        );
     }
 
     #[tokio::test]
@@ -493,10 +524,15 @@ mod tests {
         }
         record.node_of("m", "b");
         record.node_state("a", None, because(&[Unavailable::NotReady]), None);
-        record.push(Happened::TornDown { machine: "m".into() });
+        record.push(Happened::TornDown {
+            machine: "m".into(),
+        });
         assert_eq!(record.max_unavailable_observed(), 2);
         assert_eq!(record.max_unavailable_nodes(), ["a", "b"]);
-        record.push(Happened::KubeletStarted { machine: "m".into(), again: true });
+        record.push(Happened::KubeletStarted {
+            machine: "m".into(),
+            again: true,
+        });
         assert_eq!(record.unavailable_now(), 1);
     }
 }

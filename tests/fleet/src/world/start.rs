@@ -88,12 +88,20 @@ impl WorldConfig {
     /// A world of so many Windows machines on real sockets on the loopback address.
     pub fn on_loopback(machines: u32, pace: Pace) -> Self {
         let listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        Self { machines: Some(machines), pace, listen, ..Self::default() }
+        Self {
+            machines: Some(machines),
+            pace,
+            listen,
+            ..Self::default()
+        }
     }
 
     /// A world of so many Windows machines without any socket.
     pub fn in_memory(machines: u32) -> Self {
-        Self { machines: Some(machines), ..Self::default() }
+        Self {
+            machines: Some(machines),
+            ..Self::default()
+        }
     }
 }
 
@@ -165,7 +173,9 @@ impl World {
     /// When the configuration cannot be used, or no socket can be bound.
     pub async fn start(config: WorldConfig) -> Result<Self, WorldError> {
         let port = config.ssh_port;
-        let reach = config.listen.map_or(Reach::Memory, |_| Reach::Loopback { port });
+        let reach = config
+            .listen
+            .map_or(Reach::Memory, |_| Reach::Loopback { port });
         let (image, mut made) = (config.image.clone(), None);
         let mut world = Self::start_with(config, |context, _| {
             let hosts = Hosts::new(context, reach, image);
@@ -202,8 +212,13 @@ impl World {
         let machines = count(&objects);
         let faults = Faults::parse(&config.faults, config.seed, machines)?;
         let names = ["localhost", "kubernetes", "kubernetes.default.svc", "fleet"];
-        let ip = config.listen.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |a| a.ip());
-        let tls = Arc::new(api.ca().server_config(&names, &[ip, Ipv4Addr::LOCALHOST.into()])?);
+        let ip = config
+            .listen
+            .map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |a| a.ip());
+        let tls = Arc::new(
+            api.ca()
+                .server_config(&names, &[ip, Ipv4Addr::LOCALHOST.into()])?,
+        );
         let mut tasks = JoinSet::new();
         let (api_url, api_dialer): (Arc<str>, Dialer) = match config.listen {
             Some(address) => {
@@ -211,7 +226,10 @@ impl World {
                 tasks.spawn(api.clone().serve_https(listener, tls.clone()));
                 (format!("https://{bound}").into(), Arc::new(TcpDial))
             }
-            None => ("https://localhost:6443".into(), api.connector(Some(tls.clone()))),
+            None => (
+                "https://localhost:6443".into(),
+                api.connector(Some(tls.clone())),
+            ),
         };
         let (ssh_key, admin_token) = (ssh_key(config.seed)?, format!("admin-{}", api.uid()));
         let context = HostContext {
@@ -256,7 +274,8 @@ impl World {
             first_machines,
         };
         let mut tasks = controllers.start(Which::All, &self.stop);
-        self.tasks.spawn(async move { while tasks.join_next().await.is_some() {} });
+        self.tasks
+            .spawn(async move { while tasks.join_next().await.is_some() {} });
         self
     }
 
@@ -276,7 +295,11 @@ impl World {
             "metadata": {"name": name}})
         };
         let mut objects: Vec<Value> = demo::NAMESPACES.iter().map(named).collect();
-        objects.extend(demo::secrets(&self.ssh_key, &self.api.ca().pem(), &bootstrap));
+        objects.extend(demo::secrets(
+            &self.ssh_key,
+            &self.api.ca().pem(),
+            &bootstrap,
+        ));
         objects.extend(demo::cluster_objects(&self.api_url));
         if config.linux {
             objects.extend(demo::linux(&config.sets)?);
@@ -285,7 +308,9 @@ impl World {
         if config.workload && machines > 0 {
             objects.extend(demo::webserver(machines)?);
         }
-        objects.into_iter().try_for_each(|object| self.create(object).map(drop))
+        objects
+            .into_iter()
+            .try_for_each(|object| self.create(object).map(drop))
     }
 
     /// Makes an object of whatever kind, as the administrator; its status is kept.
@@ -295,7 +320,10 @@ impl World {
     pub fn create(&self, object: Value) -> Result<Arc<Object>, WorldError> {
         let (version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
         let named = format!("{} {}", kind.unwrap_or_default(), object.name());
-        let failed = |refusal| WorldError::Object { object: named.clone(), refusal };
+        let failed = |refusal| WorldError::Object {
+            object: named.clone(),
+            refusal,
+        };
         let kind = kinds::of(version.unwrap_or_default(), kind.unwrap_or_default());
         let kind = kind.ok_or_else(|| failed(Refusal::no_such_path()))?;
         let namespace = match (kind.namespaced, object.namespace()) {
@@ -303,12 +331,17 @@ impl World {
             (_, namespace) => namespace.to_owned(),
         };
         let (user, status) = (User::admin(), object["status"].clone());
-        let mut made = self.api.create(&user, kind, &namespace, object, false).map_err(failed)?;
+        let mut made = self
+            .api
+            .create(&user, kind, &namespace, object, false)
+            .map_err(failed)?;
         if !status.is_null() && kind.has("status") {
             let mut value = made.value.clone();
             value["status"] = status;
             let key = Key::of(&value);
-            let updated = self.api.update(&user, kind, &key, Part::Status, value, false);
+            let updated = self
+                .api
+                .update(&user, kind, &key, Part::Status, value, false);
             made = updated.map_err(failed)?;
         }
         Ok(made)
@@ -327,7 +360,12 @@ impl World {
     pub fn write_kubeconfig(&self, path: &std::path::Path) -> io::Result<()> {
         use std::{io::Write, os::unix::fs::OpenOptionsExt};
         let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let mut file = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)?;
         let text = serde_yaml_ng::to_string(&self.kubeconfig()).map_err(io::Error::other)?;
         file.write_all(text.as_bytes())
     }
@@ -337,7 +375,12 @@ impl World {
     pub fn kubeconfig_for(&self, user: User) -> Value {
         let token = format!("user-{}", self.api.uid());
         self.api.tokens().add(&token, user.clone());
-        kubeconfig(&self.api_url, &self.api.ca().pem(), &user.name, &Credential::Token(token))
+        kubeconfig(
+            &self.api_url,
+            &self.api.ca().pem(),
+            &user.name,
+            &Credential::Token(token),
+        )
     }
 
     /// A bearer token for a user.
@@ -377,8 +420,16 @@ fn count(objects: &[Value]) -> u32 {
         let os = "machine.openshift.io/os-id";
         o["spec"]["template"].label(os) == Some("Windows")
     };
-    let replicas = |o: &Value| o["spec"]["replicas"].as_u64().and_then(|n| u32::try_from(n).ok());
-    objects.iter().filter(windows).map(|o| replicas(o).unwrap_or(1)).sum()
+    let replicas = |o: &Value| {
+        o["spec"]["replicas"]
+            .as_u64()
+            .and_then(|n| u32::try_from(n).ok())
+    };
+    objects
+        .iter()
+        .filter(windows)
+        .map(|o| replicas(o).unwrap_or(1))
+        .sum()
 }
 
 pub(super) fn ssh_key(seed: u64) -> Result<SshKey, WorldError> {
@@ -386,6 +437,12 @@ pub(super) fn ssh_key(seed: u64) -> Result<SshKey, WorldError> {
     let mut chance = rand::rngs::StdRng::seed_from_u64(seed ^ 0x5353_4821);
     let key = PrivateKey::random(&mut chance, Algorithm::Ed25519).map_err(|e| failed(&e))?;
     let public_line = key.public_key().to_openssh().map_err(|e| failed(&e))?;
-    let private_pem = key.to_openssh(LineEnding::LF).map_err(|e| failed(&e))?.to_string();
-    Ok(SshKey { private_pem, public_line })
+    let private_pem = key
+        .to_openssh(LineEnding::LF)
+        .map_err(|e| failed(&e))?
+        .to_string();
+    Ok(SshKey {
+        private_pem,
+        public_line,
+    })
 }

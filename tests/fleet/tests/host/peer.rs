@@ -48,7 +48,10 @@ impl client::Handler for TrustAll {
 impl Bench {
     pub(crate) async fn start(faults: &[&str]) -> Self {
         let faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
-        let config = WorldConfig { faults, ..WorldConfig::in_memory(1) };
+        let config = WorldConfig {
+            faults,
+            ..WorldConfig::in_memory(1)
+        };
         Self::with(config).await
     }
 
@@ -65,13 +68,24 @@ impl Bench {
     /// A world whose host is not waited for.
     pub(crate) async fn unborn(faults: &[&str]) -> Self {
         let faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
-        Self::made(WorldConfig { faults, ..WorldConfig::in_memory(1) }).await
+        Self::made(WorldConfig {
+            faults,
+            ..WorldConfig::in_memory(1)
+        })
+        .await
     }
 
     async fn made(config: WorldConfig) -> Self {
-        let config = WorldConfig { linux: false, workload: false, ..config };
+        let config = WorldConfig {
+            linux: false,
+            workload: false,
+            ..config
+        };
         let world = World::start(config).await.expect("a world");
-        let bench = Self { world, waited: Duration::ZERO };
+        let bench = Self {
+            world,
+            waited: Duration::ZERO,
+        };
         bench.until("a host", || !bench.hosts().is_empty()).await;
         bench
     }
@@ -121,9 +135,16 @@ impl Bench {
 
     async fn session(&self, key: PrivateKey) -> Option<Peer> {
         let authority = format!("{}:22", self.host().internal_ip());
-        let io = self.world.host_dialer().dial(&authority).await.expect("a connection");
+        let io = self
+            .world
+            .host_dialer()
+            .dial(&authority)
+            .await
+            .expect("a connection");
         let config = Arc::new(client::Config::default());
-        let mut handle = client::connect_stream(config, io, TrustAll).await.expect("a session");
+        let mut handle = client::connect_stream(config, io, TrustAll)
+            .await
+            .expect("a session");
         let key = PrivateKeyWithHashAlg::new(Arc::new(key), None);
         let user = self.host().image().user.clone();
         match handle.authenticate_publickey(user, key).await {
@@ -153,7 +174,12 @@ impl Bench {
         let peer = self.connect().await;
         peer.probe("machine/a@1.0", 1).await;
         let sftp = peer.sftp().await;
-        upload(&sftp, &script_path(script::hash()), script::CONVERGE.as_bytes()).await;
+        upload(
+            &sftp,
+            &script_path(script::hash()),
+            script::CONVERGE.as_bytes(),
+        )
+        .await;
         peer
     }
 
@@ -184,10 +210,16 @@ impl Bench {
             let ready = |node: &Value| {
                 let conditions = node["status"]["conditions"].as_array();
                 conditions.is_some_and(|all| {
-                    all.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+                    all.iter()
+                        .any(|c| c["type"] == "Ready" && c["status"] == "True")
                 })
             };
-            if let Some(node) = self.world.all(&kinds::NODE).iter().find(|n| ready(&n.value)) {
+            if let Some(node) = self
+                .world
+                .all(&kinds::NODE)
+                .iter()
+                .find(|n| ready(&n.value))
+            {
                 return node.value.clone();
             }
         }
@@ -204,7 +236,12 @@ impl Bench {
 
     pub(crate) fn pod_phase(&self, key: &Key) -> Option<String> {
         let pod = self.cluster().get(&kinds::POD, key)?;
-        Some(pod.value["status"]["phase"].as_str().unwrap_or("Pending").to_owned())
+        Some(
+            pod.value["status"]["phase"]
+                .as_str()
+                .unwrap_or("Pending")
+                .to_owned(),
+        )
     }
 
     pub(crate) async fn delete_pod(&self, key: &Key) {
@@ -215,8 +252,11 @@ impl Bench {
 
     pub(crate) fn lease(&self) -> Vec<Value> {
         let leases = self.world.all(&kinds::LEASE);
-        let node = leases.iter().filter(|l| l.value["metadata"]["namespace"] == "kube-node-lease");
-        node.map(|lease| lease.value["spec"]["renewTime"].clone()).collect()
+        let node = leases
+            .iter()
+            .filter(|l| l.value["metadata"]["namespace"] == "kube-node-lease");
+        node.map(|lease| lease.value["spec"]["renewTime"].clone())
+            .collect()
     }
 }
 
@@ -245,7 +285,10 @@ impl Peer {
 
     pub(crate) async fn sftp(&self) -> RawSftpSession {
         let channel = self.0.channel_open_session().await.expect("a channel");
-        channel.request_subsystem(true, "sftp").await.expect("it is sent");
+        channel
+            .request_subsystem(true, "sftp")
+            .await
+            .expect("it is sent");
         let sftp = RawSftpSession::new(channel.into_stream());
         sftp.init().await.expect("SFTP answers");
         sftp
@@ -293,18 +336,27 @@ pub(crate) async fn upload(sftp: &RawSftpSession, path: &str, bytes: &[u8]) {
     let handle = opened.expect("it opens").handle;
     for (n, piece) in bytes.chunks(200_000).enumerate() {
         let at = n as u64 * 200_000;
-        sftp.write(handle.clone(), at, piece.to_vec()).await.expect("it is written");
+        sftp.write(handle.clone(), at, piece.to_vec())
+            .await
+            .expect("it is written");
     }
     sftp.close(handle).await.expect("it closes");
 }
 
 pub(crate) fn ssh_string(text: &str) -> Vec<u8> {
-    let length = u32::try_from(text.len()).expect("a short text").to_be_bytes();
+    let length = u32::try_from(text.len())
+        .expect("a short text")
+        .to_be_bytes();
     [&length[..], text.as_bytes()].concat()
 }
 
 pub(crate) fn document(items: Vec<Item>) -> Document {
-    Document { schema: DOCUMENT_SCHEMA, section: Section::Host, version: "v1".into(), items }
+    Document {
+        schema: DOCUMENT_SCHEMA,
+        section: Section::Host,
+        version: "v1".into(),
+        items,
+    }
 }
 
 /// Items of documents.
@@ -313,7 +365,11 @@ pub(crate) mod items {
 
     fn item(id: &str, what: Value) -> Item {
         let what: What = serde_json::from_value(what).expect("an item");
-        Item { id: id.into(), change: ChangeClass::Live, what }
+        Item {
+            id: id.into(),
+            change: ChangeClass::Live,
+            what,
+        }
     }
 
     fn file(path: &str, content: &[u8]) -> Item {
@@ -332,14 +388,23 @@ pub(crate) mod items {
     }
 
     pub(crate) fn feature() -> Item {
-        item("feature:Containers", json!({"kind": "feature", "name": "Containers"}))
+        item(
+            "feature:Containers",
+            json!({"kind": "feature", "name": "Containers"}),
+        )
     }
 
     pub(crate) fn files() -> Vec<Item> {
         vec![
-            item("directory:C:\\k", json!({"kind": "directory", "path": "C:\\k"})),
+            item(
+                "directory:C:\\k",
+                json!({"kind": "directory", "path": "C:\\k"}),
+            ),
             file("C:\\k\\a.conf", b"a = 1"),
-            item("env:K", json!({"kind": "environment", "name": "K", "value": "1"})),
+            item(
+                "env:K",
+                json!({"kind": "environment", "name": "K", "value": "1"}),
+            ),
         ]
     }
 
@@ -353,8 +418,15 @@ pub(crate) mod items {
             file("C:\\k\\containerd.toml", b"version = 2"),
             file("C:\\k\\kubelet.exe", b"MZ kubelet v1.33.4 "),
             file("C:\\k\\kubelet.conf", config.to_string().as_bytes()),
-            file("C:\\k\\bootstrap-kubeconfig", bootstrap(world).to_string().as_bytes()),
-            service("containerd", r"C:\k\containerd.exe --config C:\k\containerd.toml", &[]),
+            file(
+                "C:\\k\\bootstrap-kubeconfig",
+                bootstrap(world).to_string().as_bytes(),
+            ),
+            service(
+                "containerd",
+                r"C:\k\containerd.exe --config C:\k\containerd.toml",
+                &[],
+            ),
             service("kubelet", kubelet, &["containerd"]),
             item(
                 "http:kubelet",
@@ -370,8 +442,15 @@ pub(crate) mod items {
         let exe = r"C:\k\hybrid-overlay-node.exe";
         vec![
             file(exe, b"MZ overlay"),
-            service("hybrid-overlay-node", &format!("{exe} --windows-service"), &["kubelet"]),
-            item("hns", json!({"kind": "hns_network", "name": network, "wait_ms": 60000})),
+            service(
+                "hybrid-overlay-node",
+                &format!("{exe} --windows-service"),
+                &["kubelet"],
+            ),
+            item(
+                "hns",
+                json!({"kind": "hns_network", "name": network, "wait_ms": 60000}),
+            ),
             item(
                 "cni",
                 json!({"kind": "network_file", "path": r"C:\k\cni\config\cni.conf",
@@ -385,7 +464,10 @@ pub(crate) mod items {
         let named = |s: &&Arc<dormer_fleet::api::Object>| {
             s.value["metadata"]["name"] == "node-bootstrapper-token"
         };
-        let secret = secrets.iter().find(named).expect("the bootstrap token's secret");
+        let secret = secrets
+            .iter()
+            .find(named)
+            .expect("the bootstrap token's secret");
         let token = secret.value["data"]["token"].as_str().expect("a token");
         let token = String::from_utf8(STANDARD.decode(token).expect("base64")).expect("text");
         json!({"apiVersion": "v1", "kind": "Config",

@@ -37,9 +37,13 @@ fn content(name: &str) -> String {
 fn token(bench: &Bench) -> String {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     let secrets = bench.world.all(&kinds::SECRET);
-    let found = secrets.iter().find(|s| s.value["metadata"]["name"] == "node-bootstrapper-token");
+    let found = secrets
+        .iter()
+        .find(|s| s.value["metadata"]["name"] == "node-bootstrapper-token");
     let data = &found.expect("the secret").value["data"]["token"];
-    let bytes = STANDARD.decode(data.as_str().expect("a token")).expect("base64");
+    let bytes = STANDARD
+        .decode(data.as_str().expect("a token"))
+        .expect("base64");
     String::from_utf8(bytes).expect("text")
 }
 
@@ -62,11 +66,18 @@ impl Site {
             windows_build: "10.0.20348".into(),
             ..Values::default()
         };
-        Self { profile: stack(&[layer]).expect("a profile"), payload: payload(), values }
+        Self {
+            profile: stack(&[layer]).expect("a profile"),
+            payload: payload(),
+            values,
+        }
     }
 
     fn render(&self, bench: &Bench, section: Section, node: &str) -> Rendered {
-        let values = Values { node_name: node.into(), ..self.values.clone() };
+        let values = Values {
+            node_name: node.into(),
+            ..self.values.clone()
+        };
         let ca = bench.world.api.ca().pem().to_string();
         let inputs = Inputs {
             profile: &self.profile,
@@ -86,16 +97,25 @@ async fn upload_missing(peer: &Peer, rendered: &Rendered, answer: &Answer) {
     for path in &answer.missing_files {
         let file = rendered.staged(path).expect("a file of the payload");
         let bytes = content(&file.name);
-        peer::upload(&sftp, &format!("{STAGING}\\{}", file.sha256), bytes.as_bytes()).await;
+        peer::upload(
+            &sftp,
+            &format!("{STAGING}\\{}", file.sha256),
+            bytes.as_bytes(),
+        )
+        .await;
     }
 }
 
 /// `plan`, upload, `apply`: the host section.
 async fn converge_host(peer: &Peer, host: &Rendered) {
-    let plan = peer.call(Mode::Plan, "machine/a@3.0", 3, Some(&host.document)).await;
+    let plan = peer
+        .call(Mode::Plan, "machine/a@3.0", 3, Some(&host.document))
+        .await;
     assert_eq!(plan.missing_files.len(), host.payload.len(), "{plan:?}");
     upload_missing(peer, host, &plan).await;
-    let done = peer.call(Mode::Apply, "machine/a@4.0", 4, Some(&host.document)).await;
+    let done = peer
+        .call(Mode::Apply, "machine/a@4.0", 4, Some(&host.document))
+        .await;
     assert!(done.converged(), "{done:?}");
 }
 
@@ -113,12 +133,24 @@ async fn an_openshift_node_joins_with_both_sections_and_stays_right() {
     assert_eq!(done.facts.installed.len(), 2, "{:?}", done.facts.installed);
     let joined = bench.joined().await;
     assert_eq!(joined["spec"]["taints"][0]["key"], "os");
-    assert_eq!(joined["metadata"]["labels"]["node.openshift.io/os_id"], "Windows");
+    assert_eq!(
+        joined["metadata"]["labels"]["node.openshift.io/os_id"],
+        "Windows"
+    );
     for (rendered, seq) in [(&host, 20), (&rest, 21)] {
         let task = format!("machine/a@{seq}.0");
-        let again = peer.call(Mode::Plan, &task, seq, Some(&rendered.document)).await;
-        let states: Vec<_> = again.items.iter().filter(|i| i.state != ItemState::Ok).collect();
-        assert!(states.is_empty() && again.missing_files.is_empty(), "{states:?}");
+        let again = peer
+            .call(Mode::Plan, &task, seq, Some(&rendered.document))
+            .await;
+        let states: Vec<_> = again
+            .items
+            .iter()
+            .filter(|i| i.state != ItemState::Ok)
+            .collect();
+        assert!(
+            states.is_empty() && again.missing_files.is_empty(),
+            "{states:?}"
+        );
     }
 }
 
@@ -129,7 +161,10 @@ async fn appeared(bench: &Bench) -> String {
         look_again.tick().await;
         bench.approve().await;
         if let Some(node) = bench.world.all(&kinds::NODE).first() {
-            return node.value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            return node.value["metadata"]["name"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
         }
     }
     panic!("the Node never appeared");
@@ -143,10 +178,14 @@ async fn apply_through_the_cut(bench: &Bench, peer: Peer, rest: &Rendered) -> (P
         &dormer_profile::sha256_hex(&bytes),
     );
     peer::upload(&peer.sftp().await, &path, &bytes).await;
-    let _ = peer.exec(&peer::apply("machine/a@10.0", 1, 10, &rest.document)).await;
+    let _ = peer
+        .exec(&peer::apply("machine/a@10.0", 1, 10, &rest.document))
+        .await;
     bench.phase(dormer_fleet::host::Phase::Up).await;
     let peer = bench.connect().await;
-    let done = peer.call(Mode::Apply, "machine/a@11.0", 11, Some(&rest.document)).await;
+    let done = peer
+        .call(Mode::Apply, "machine/a@11.0", 11, Some(&rest.document))
+        .await;
     (peer, done)
 }
 
@@ -157,16 +196,25 @@ async fn a_teardown_leaves_nothing_but_logs_and_the_next_apply_starts_anew() {
     let site = Site::new(&bench, "openshift");
     let host = site.render(&bench, Section::Host, "");
     converge_host(&peer, &host).await;
-    let gone = peer.call(Mode::Remove, "machine/a@30.0", 30, Some(&host.document)).await;
-    assert!(gone.failure.is_none() && gone.facts.installed.is_empty(), "{gone:?}");
+    let gone = peer
+        .call(Mode::Remove, "machine/a@30.0", 30, Some(&host.document))
+        .await;
+    assert!(
+        gone.failure.is_none() && gone.facts.installed.is_empty(),
+        "{gone:?}"
+    );
     let there = |path: &str| bench.host().state().disk.read_text_path(path).is_ok();
     for path in [r"C:\k\bootstrap-kubeconfig", r"C:\k\kubelet.conf"] {
         assert!(!there(path), "{path}");
     }
-    let plan = peer.call(Mode::Plan, "machine/a@31.0", 31, Some(&host.document)).await;
+    let plan = peer
+        .call(Mode::Plan, "machine/a@31.0", 31, Some(&host.document))
+        .await;
     assert_eq!(plan.missing_files.len(), host.payload.len());
     upload_missing(&peer, &host, &plan).await;
-    let again = peer.call(Mode::Apply, "machine/a@32.0", 32, Some(&host.document)).await;
+    let again = peer
+        .call(Mode::Apply, "machine/a@32.0", 32, Some(&host.document))
+        .await;
     assert!(again.converged(), "{again:?}");
 }
 

@@ -18,12 +18,17 @@ impl Items<'_> {
                 continue;
             }
             let Some(file) = self.manifest.file(name) else {
-                self.wrong(format!("payload.{name}"), "the payload has no such file".into());
+                self.wrong(
+                    format!("payload.{name}"),
+                    "the payload has no such file".into(),
+                );
                 continue;
             };
             let path = format!("${{PAYLOAD_DIR}}\\{}", file.destination);
             let path = self.path(&format!("payload.{name}"), &path);
-            let source = FileSource::Staged { name: file.sha256.clone() };
+            let source = FileSource::Staged {
+                name: file.sha256.clone(),
+            };
             self.payload.push(Staged {
                 name: name.clone(),
                 destination: path.clone(),
@@ -92,7 +97,9 @@ impl Items<'_> {
             path: path.clone(),
             sha256: crate::sha256_hex(content.as_bytes()),
             size: content.len() as u64,
-            source: FileSource::Inline { base64: STANDARD.encode(content) },
+            source: FileSource::Inline {
+                base64: STANDARD.encode(content),
+            },
             users,
             private,
         };
@@ -112,8 +119,15 @@ impl Items<'_> {
             self.text_file(path, content, ChangeClass::Live, Vec::new(), true);
         }
         // A registry that is mirrored no more.
-        let keep = spec.mirrors.keys().map(|host| mirror_folder(host)).collect();
-        let what = What::OnlyFolders(OnlyFolders { under: folder.clone(), keep });
+        let keep = spec
+            .mirrors
+            .keys()
+            .map(|host| mirror_folder(host))
+            .collect();
+        let what = What::OnlyFolders(OnlyFolders {
+            under: folder.clone(),
+            keep,
+        });
         self.push(format!("only:{folder}"), ChangeClass::Live, what);
     }
 
@@ -135,7 +149,12 @@ impl Items<'_> {
         for mirror in &spec.mirrors {
             let url = toml_string(&self.fill(place, &mirror.url));
             let _ = writeln!(text, "\n[host.{url}]");
-            self.mirror(place, mirror, ("  ", &format!("host.{url}.header")), &mut text);
+            self.mirror(
+                place,
+                mirror,
+                ("  ", &format!("host.{url}.header")),
+                &mut text,
+            );
         }
         text
     }
@@ -148,7 +167,11 @@ impl Items<'_> {
         (indent, header): (&str, &str),
         text: &mut String,
     ) {
-        let can = if mirror.resolve_tags { r#""pull", "resolve""# } else { r#""pull""# };
+        let can = if mirror.resolve_tags {
+            r#""pull", "resolve""#
+        } else {
+            r#""pull""#
+        };
         let _ = writeln!(text, "{indent}capabilities = [{can}]");
         if self.fill(place, &mirror.url).contains("/v2/") {
             // Else containerd puts `/v2` behind the path.
@@ -157,7 +180,10 @@ impl Items<'_> {
         let authorization = self.fill(place, &mirror.authorization);
         if !authorization.is_empty() {
             let value = toml_string(&authorization);
-            let _ = writeln!(text, "{indent}[{header}]\n{indent}  Authorization = {value}");
+            let _ = writeln!(
+                text,
+                "{indent}[{header}]\n{indent}  Authorization = {value}"
+            );
         }
     }
 }

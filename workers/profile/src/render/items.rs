@@ -28,7 +28,11 @@ pub(super) struct Items<'a> {
 
 /// Content that may be a secret is left out of a digest; its SHA-256 stays.
 pub(super) fn blank(item: &mut Item) {
-    if let What::File(File { source: FileSource::Inline { base64 }, .. }) = &mut item.what {
+    if let What::File(File {
+        source: FileSource::Inline { base64 },
+        ..
+    }) = &mut item.what
+    {
         base64.clear();
     }
 }
@@ -73,7 +77,10 @@ impl<'a> Items<'a> {
         let path = self.fill(place, text);
         let absolute = path.as_bytes().get(1..3) == Some(b":\\");
         if !absolute && !path.is_empty() {
-            self.wrong(place, format!("`{path}` is not an absolute path with a drive"));
+            self.wrong(
+                place,
+                format!("`{path}` is not an absolute path with a drive"),
+            );
         }
         path
     }
@@ -81,7 +88,10 @@ impl<'a> Items<'a> {
     pub(super) fn directories(&mut self, spec: &SectionSpec) {
         for (path, directory) in &spec.directories {
             let path = self.path(&format!("directories.{path}"), path);
-            let what = What::Directory(Directory { path: path.clone(), keep: directory.keep });
+            let what = What::Directory(Directory {
+                path: path.clone(),
+                keep: directory.keep,
+            });
             self.push(format!("directory:{path}"), ChangeClass::Live, what);
         }
     }
@@ -98,7 +108,11 @@ impl<'a> Items<'a> {
     pub(super) fn hostname(&mut self, spec: &SectionSpec) {
         let name = self.fill("hostname", &spec.hostname);
         if !name.is_empty() {
-            self.push("hostname".into(), ChangeClass::Replace, What::Hostname(Hostname { name }));
+            self.push(
+                "hostname".into(),
+                ChangeClass::Replace,
+                What::Hostname(Hostname { name }),
+            );
         }
     }
 
@@ -106,9 +120,17 @@ impl<'a> Items<'a> {
         for (name, variable) in &spec.environment {
             let value = self.fill(&format!("environment.{name}"), &variable.value);
             let value = (!value.is_empty()).then_some(value);
-            let change = if variable.reboot { ChangeClass::Drain } else { ChangeClass::Live };
+            let change = if variable.reboot {
+                ChangeClass::Drain
+            } else {
+                ChangeClass::Live
+            };
             let reboot = variable.reboot;
-            let what = What::Environment(Environment { name: name.clone(), value, reboot });
+            let what = What::Environment(Environment {
+                name: name.clone(),
+                value,
+                reboot,
+            });
             self.push(format!("environment:{name}"), change, what);
         }
     }
@@ -151,7 +173,11 @@ impl<'a> Items<'a> {
             }
             let (name, protocol, port) = (name.clone(), rule.protocol, rule.port);
             let id = format!("firewall:{name}");
-            let what = What::Firewall(Firewall { name, protocol, port });
+            let what = What::Firewall(Firewall {
+                name,
+                protocol,
+                port,
+            });
             self.push(id, ChangeClass::Live, what);
         }
     }
@@ -169,7 +195,9 @@ impl<'a> Items<'a> {
     pub(super) fn routes(&mut self, spec: &SectionSpec) {
         for (prefix, condition) in &spec.routes {
             if self.values.holds(&condition.when) {
-                let what = What::Route(Route { prefix: prefix.clone() });
+                let what = What::Route(Route {
+                    prefix: prefix.clone(),
+                });
                 self.push(format!("route:{prefix}"), ChangeClass::Live, what);
             }
         }
@@ -178,7 +206,9 @@ impl<'a> Items<'a> {
     pub(super) fn lingering(&mut self, spec: &SectionSpec) {
         for (process, condition) in &spec.lingering {
             if self.values.holds(&condition.when) {
-                let what = What::Lingering(Lingering { process: process.clone() });
+                let what = What::Lingering(Lingering {
+                    process: process.clone(),
+                });
                 self.push(format!("lingering:{process}"), ChangeClass::Live, what);
             }
         }
@@ -187,10 +217,15 @@ impl<'a> Items<'a> {
     /// Folders of older payloads go, once this one serves.
     pub(super) fn sweep(&mut self, inputs: &Inputs<'_>) {
         let folder = self.fill("payload_folder", &inputs.profile.payload_folder);
-        let Some((under, this)) = folder.rsplit_once('\\') else { return };
+        let Some((under, this)) = folder.rsplit_once('\\') else {
+            return;
+        };
         let mut keep = vec![this.to_owned()];
         keep.extend(inputs.keep.iter().filter(|kept| *kept != this).cloned());
-        let what = What::Sweep(Sweep { under: under.to_owned(), keep });
+        let what = What::Sweep(Sweep {
+            under: under.to_owned(),
+            keep,
+        });
         self.push("sweep".into(), ChangeClass::Live, what);
     }
 }
@@ -205,8 +240,16 @@ fn der(pem: &str) -> Result<Vec<Vec<u8>>, String> {
         let body = &rest[at + BEGIN.len()..];
         let end = body.find(END).ok_or("a certificate without its end")?;
         let text: String = body[..end].split_whitespace().collect();
-        found.push(STANDARD.decode(text).map_err(|e| format!("not base64: {e}"))?);
+        found.push(
+            STANDARD
+                .decode(text)
+                .map_err(|e| format!("not base64: {e}"))?,
+        );
         rest = &body[end + END.len()..];
     }
-    if found.is_empty() { Err("no certificate in it".into()) } else { Ok(found) }
+    if found.is_empty() {
+        Err("no certificate in it".into())
+    } else {
+        Ok(found)
+    }
 }

@@ -14,8 +14,16 @@ impl Items<'_> {
         let Some(network) = &spec.network else { return };
         for other in &network.also {
             let name = self.fill("network.also", other);
-            let what = HnsNetwork { name: name.clone(), wait_ms: network.wait_ms, create: None };
-            self.push(format!("network:{name}"), ChangeClass::Drain, What::HnsNetwork(what));
+            let what = HnsNetwork {
+                name: name.clone(),
+                wait_ms: network.wait_ms,
+                create: None,
+            };
+            self.push(
+                format!("network:{name}"),
+                ChangeClass::Drain,
+                What::HnsNetwork(what),
+            );
         }
         let name = self.fill("network.name", &network.name);
         let what = HnsNetwork {
@@ -23,11 +31,19 @@ impl Items<'_> {
             wait_ms: network.wait_ms,
             create: network.create.clone(),
         };
-        self.push(format!("network:{name}"), ChangeClass::Drain, What::HnsNetwork(what));
+        self.push(
+            format!("network:{name}"),
+            ChangeClass::Drain,
+            What::HnsNetwork(what),
+        );
         let endpoint = (!network.endpoint.is_empty()).then(|| network.endpoint.clone());
         if let Some(endpoint) = &endpoint {
             let users = self.endpoint_users(network);
-            let what = HnsEndpoint { network: name.clone(), name: endpoint.clone(), users };
+            let what = HnsEndpoint {
+                network: name.clone(),
+                name: endpoint.clone(),
+                users,
+            };
             self.push(
                 format!("endpoint:{endpoint}"),
                 ChangeClass::Restart,
@@ -57,7 +73,11 @@ impl Items<'_> {
             let text = serde_json::to_string(file).unwrap_or_default();
             self.values.holds(&file.when) && text.contains("@{HNS_ENDPOINT_IP}")
         };
-        let users = network.files.values().filter(reads).flat_map(|file| file.users.clone());
+        let users = network
+            .files
+            .values()
+            .filter(reads)
+            .flat_map(|file| file.users.clone());
         users.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
@@ -102,7 +122,11 @@ impl Items<'_> {
             name: name.to_owned(),
             display: name.to_owned(),
             description: spec.description.clone(),
-            command: words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+            command: words
+                .iter()
+                .map(|word| quoted(word))
+                .collect::<Vec<_>>()
+                .join(" "),
             depends: spec.depends.clone(),
             start: spec.start,
             failure: spec.failure.clone(),
@@ -131,7 +155,11 @@ impl Items<'_> {
                 }),
                 (true, false) => {
                     let url = self.fill(&place, &evidence.http);
-                    What::Http(Http { url, wait_ms: evidence.wait_ms, log })
+                    What::Http(Http {
+                        url,
+                        wait_ms: evidence.wait_ms,
+                        log,
+                    })
                 }
                 _ => {
                     self.wrong(place, "has to have either `service` or `http`".into());
@@ -158,7 +186,9 @@ fn in_order(spec: &SectionSpec) -> Result<Vec<String>, String> {
             return Err(format!("{} → {name} is a circle", path.join(" → ")));
         }
         // A service of the other section, or of Windows itself, is there already.
-        let Some(service) = spec.services.get(name) else { return Ok(()) };
+        let Some(service) = spec.services.get(name) else {
+            return Ok(());
+        };
         path.push(name.to_owned());
         for needed in &service.depends {
             visit(needed, spec, path, order)?;

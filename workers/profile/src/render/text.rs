@@ -23,9 +23,16 @@ impl<'a> Values<'a> {
     pub(super) fn new(inputs: &'a Inputs<'a>, section: Section) -> Self {
         let mut own = Variables::default();
         own.set("PAYLOAD", inputs.payload.folder());
-        let mut values = Self { profile: inputs.profile, inputs, section, own };
+        let mut values = Self {
+            profile: inputs.profile,
+            inputs,
+            section,
+            own,
+        };
         // A payload folder that cannot be filled in is told where it is used.
-        let folder = values.fill(&inputs.profile.payload_folder).unwrap_or_default();
+        let folder = values
+            .fill(&inputs.profile.payload_folder)
+            .unwrap_or_default();
         values.own.set("PAYLOAD_DIR", folder);
         values
     }
@@ -71,7 +78,11 @@ impl<'a> Values<'a> {
         if depth > DEPTH_MAX {
             return Err(format!("`${{{name}}}` uses itself, or others too deep"));
         }
-        if let Some(value) = self.own.get(name).or_else(|| self.inputs.variables.get(name)) {
+        if let Some(value) = self
+            .own
+            .get(name)
+            .or_else(|| self.inputs.variables.get(name))
+        {
             return Ok(value.to_owned());
         }
         if let Some(text) = self.profile.variables.get(name) {
@@ -92,9 +103,11 @@ impl<'a> Values<'a> {
         Ok(match value {
             Value::String(text) if text == TAINTS => self.taints(),
             Value::String(text) => Value::String(self.fill(text)?),
-            Value::Array(all) => {
-                Value::Array(all.iter().map(|one| self.fill_json(one)).collect::<Result<_, _>>()?)
-            }
+            Value::Array(all) => Value::Array(
+                all.iter()
+                    .map(|one| self.fill_json(one))
+                    .collect::<Result<_, _>>()?,
+            ),
             Value::Object(all) => {
                 let mut filled = serde_json::Map::new();
                 for (key, one) in all {

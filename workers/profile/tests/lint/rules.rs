@@ -74,26 +74,52 @@ const PARAMETERS: [&str; 8] = [
 ];
 
 /// Commands whose silence about errors is meant: what they look for may be gone.
-const SILENT: [&str; 5] =
-    ["Get-Command", "Get-NetRoute", "Get-Process", "Remove-TypeData", "Stop-Process"];
+const SILENT: [&str; 5] = [
+    "Get-Command",
+    "Get-NetRoute",
+    "Get-Process",
+    "Remove-TypeData",
+    "Stop-Process",
+];
 
 /// Commands that would read `[` in a path as a pattern.
 const PATHS: [&str; 3] = ["Get-ChildItem", "Get-Item", "Test-Path"];
 
 /// Variables that PowerShell sets.
-const AUTOMATIC: [&str; 8] =
-    ["_", "true", "false", "null", "psversiontable", "pscommandpath", "lastexitcode", "this"];
+const AUTOMATIC: [&str; 8] = [
+    "_",
+    "true",
+    "false",
+    "null",
+    "psversiontable",
+    "pscommandpath",
+    "lastexitcode",
+    "this",
+];
 
 fn syntax(script: &Script<'_>) -> Vec<Finding> {
-    let wrong = script.nodes().into_iter().filter(|node| node.is_error() || node.is_missing());
-    wrong.map(|node| script.finding(node, "syntax", script.says(node))).collect()
+    let wrong = script
+        .nodes()
+        .into_iter()
+        .filter(|node| node.is_error() || node.is_missing());
+    wrong
+        .map(|node| script.finding(node, "syntax", script.says(node)))
+        .collect()
 }
 
 /// Windows PowerShell reads a file without a byte-order mark in the host's code page.
 fn ascii(script: &Script<'_>) -> Vec<Finding> {
-    let lines = script.text.lines().enumerate().filter(|(_, line)| !line.is_ascii());
+    let lines = script
+        .text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.is_ascii());
     lines
-        .map(|(n, line)| Finding { line: n + 1, rule: "ascii", what: line.trim().to_owned() })
+        .map(|(n, line)| Finding {
+            line: n + 1,
+            rule: "ascii",
+            what: line.trim().to_owned(),
+        })
         .collect()
 }
 
@@ -106,7 +132,11 @@ fn prelude(script: &Script<'_>) -> Vec<Finding> {
         "$ProgressPreference='Silently",
     ];
     let missing = WANTED.into_iter().filter(|wanted| !code.contains(wanted));
-    let told = |wanted| Finding { line: 1, rule: "prelude", what: format!("no {wanted}") };
+    let told = |wanted| Finding {
+        line: 1,
+        rule: "prelude",
+        what: format!("no {wanted}"),
+    };
     missing.map(told).collect()
 }
 
@@ -174,9 +204,18 @@ fn parameters(script: &Script<'_>) -> Vec<Finding> {
 
 /// `>` writes UTF-16; `2>&1` makes an error of a harmless line.
 fn redirections(script: &Script<'_>) -> Vec<Finding> {
-    let kinds = ["redirection", "file_redirection_operator", "merging_redirection_operator"];
-    let nodes = script.nodes().into_iter().filter(|node| kinds.contains(&node.kind()));
-    nodes.map(|node| script.finding(node, "redirections", script.says(node))).collect()
+    let kinds = [
+        "redirection",
+        "file_redirection_operator",
+        "merging_redirection_operator",
+    ];
+    let nodes = script
+        .nodes()
+        .into_iter()
+        .filter(|node| kinds.contains(&node.kind()));
+    nodes
+        .map(|node| script.finding(node, "redirections", script.says(node)))
+        .collect()
 }
 
 /// A program is called by `&` with its path in quotes, and its exit code is read in the next statement.
@@ -198,22 +237,33 @@ fn native_calls(script: &Script<'_>) -> Vec<Finding> {
 /// A bare word with a variable in it falls apart at spaces and quotes.
 fn bare_words(script: &Script<'_>) -> Vec<Finding> {
     let bare = |says: &str| says.contains('$') && !says.starts_with('$');
-    let words = script.of("generic_token").into_iter().filter(|node| bare(script.says(*node)));
-    let glued = script.of("command_elements").into_iter().flat_map(|elements| {
-        let mut cursor = elements.walk();
-        let children: Vec<_> = elements.children(&mut cursor).collect();
-        let pairs: Vec<_> = children
-            .windows(2)
-            .filter(|pair| {
-                let kinds = (pair[0].kind(), pair[1].kind());
-                let touching = pair[0].end_byte() == pair[1].start_byte();
-                touching && kinds.0 != "command_argument_sep" && kinds.1 != "command_argument_sep"
-            })
-            .map(|pair| pair[1])
-            .collect();
-        pairs
-    });
-    words.chain(glued).map(|node| script.finding(node, "bare words", script.says(node))).collect()
+    let words = script
+        .of("generic_token")
+        .into_iter()
+        .filter(|node| bare(script.says(*node)));
+    let glued = script
+        .of("command_elements")
+        .into_iter()
+        .flat_map(|elements| {
+            let mut cursor = elements.walk();
+            let children: Vec<_> = elements.children(&mut cursor).collect();
+            let pairs: Vec<_> = children
+                .windows(2)
+                .filter(|pair| {
+                    let kinds = (pair[0].kind(), pair[1].kind());
+                    let touching = pair[0].end_byte() == pair[1].start_byte();
+                    touching
+                        && kinds.0 != "command_argument_sep"
+                        && kinds.1 != "command_argument_sep"
+                })
+                .map(|pair| pair[1])
+                .collect();
+            pairs
+        });
+    words
+        .chain(glued)
+        .map(|node| script.finding(node, "bare words", script.says(node)))
+        .collect()
 }
 
 /// Every variable that is read is set somewhere: strict mode would find it only on the host.
@@ -226,9 +276,17 @@ fn variables(script: &Script<'_>) -> Vec<Finding> {
         let end = says[at + 1..].find(|c: char| !c.is_alphanumeric() && c != '_');
         Some(name(&says[at..end.map_or(says.len(), |end| at + 1 + end)]))
     };
-    for kind in ["assignment_expression", "script_parameter", "foreach_statement"] {
+    for kind in [
+        "assignment_expression",
+        "script_parameter",
+        "foreach_statement",
+    ] {
         for node in script.of(kind) {
-            let shown = if kind == "script_parameter" { parameter(script, node) } else { node };
+            let shown = if kind == "script_parameter" {
+                parameter(script, node)
+            } else {
+                node
+            };
             set.extend(first(shown));
         }
     }
@@ -237,32 +295,50 @@ fn variables(script: &Script<'_>) -> Vec<Finding> {
         let name = name(says);
         !name.starts_with("env:") && !AUTOMATIC.contains(&name.as_str()) && !set.contains(&name)
     });
-    read.map(|node| script.finding(node, "variables", script.says(node))).collect()
+    read.map(|node| script.finding(node, "variables", script.says(node)))
+        .collect()
 }
 
 /// The variable of a parameter, without its type and attributes.
 fn parameter<'t>(script: &Script<'_>, node: tree_sitter::Node<'t>) -> tree_sitter::Node<'t> {
     let mut cursor = node.walk();
     let mut children = node.children(&mut cursor);
-    children.find(|child| script.says(*child).starts_with('$')).unwrap_or(node)
+    children
+        .find(|child| script.says(*child).starts_with('$'))
+        .unwrap_or(node)
 }
 
 /// In Windows PowerShell `@($list)` fails on a generic list that `New-Object` made.
 fn lists(script: &Script<'_>) -> Vec<Finding> {
-    let made = script.of("assignment_expression").into_iter().filter_map(|node| {
-        let says = script.says(node);
-        let (left, right) = says.split_once('=')?;
-        right.contains("Generic.List").then(|| format!("@({})", left.trim()))
-    });
+    let made = script
+        .of("assignment_expression")
+        .into_iter()
+        .filter_map(|node| {
+            let says = script.says(node);
+            let (left, right) = says.split_once('=')?;
+            right
+                .contains("Generic.List")
+                .then(|| format!("@({})", left.trim()))
+        });
     let bad: Vec<String> = made.filter(|name| name.starts_with("@($")).collect();
     let wrong =
         |node: &tree_sitter::Node<'_>| bad.iter().any(|bad| script.says(*node).starts_with(bad));
     let nodes = script.of("array_expression").into_iter().filter(wrong);
-    nodes.map(|node| script.finding(node, "lists", script.says(node))).collect()
+    nodes
+        .map(|node| script.finding(node, "lists", script.says(node)))
+        .collect()
 }
 
 fn empty_catches(script: &Script<'_>) -> Vec<Finding> {
-    let empty = |says: &str| says.split_once('{').is_some_and(|(_, rest)| rest.trim() == "}");
-    let nodes = script.of("catch_clause").into_iter().filter(|node| empty(script.says(*node)));
-    nodes.map(|node| script.finding(node, "empty catches", "an error is swallowed")).collect()
+    let empty = |says: &str| {
+        says.split_once('{')
+            .is_some_and(|(_, rest)| rest.trim() == "}")
+    };
+    let nodes = script
+        .of("catch_clause")
+        .into_iter()
+        .filter(|node| empty(script.says(*node)));
+    nodes
+        .map(|node| script.finding(node, "empty catches", "an error is swallowed"))
+        .collect()
 }

@@ -26,7 +26,9 @@ impl<'a> Script<'a> {
     pub(crate) fn parse(text: &'a str, given: &'a [&'a str]) -> Self {
         let mut parser = Parser::new();
         let language = tree_sitter_powershell::LANGUAGE.into();
-        parser.set_language(&language).expect("the grammar fits the parser");
+        parser
+            .set_language(&language)
+            .expect("the grammar fits the parser");
         let tree = parser.parse(text, None).expect("a tree");
         Self { text, given, tree }
     }
@@ -46,7 +48,10 @@ impl<'a> Script<'a> {
 
     /// Every node of that kind.
     pub(crate) fn of(&self, kind: &str) -> Vec<Node<'_>> {
-        self.nodes().into_iter().filter(|node| node.kind() == kind).collect()
+        self.nodes()
+            .into_iter()
+            .filter(|node| node.kind() == kind)
+            .collect()
     }
 
     /// The text of a node.
@@ -57,12 +62,19 @@ impl<'a> Script<'a> {
     /// The text with comments and the insides of plain strings blanked out, so that what is left is code.
     pub(crate) fn code(&self) -> String {
         let mut bytes = self.text.as_bytes().to_vec();
-        let quiet = ["comment", "verbatim_string_characters", "verbatim_here_string_characters"];
+        let quiet = [
+            "comment",
+            "verbatim_string_characters",
+            "verbatim_here_string_characters",
+        ];
         for node in self.nodes() {
             let expandable = node.kind().starts_with("expandable");
             if expandable || quiet.contains(&node.kind()) {
                 let range = node.byte_range();
-                bytes[range].iter_mut().filter(|b| **b != b'\n').for_each(|b| *b = b' ');
+                bytes[range]
+                    .iter_mut()
+                    .filter(|b| **b != b'\n')
+                    .for_each(|b| *b = b' ');
             }
         }
         String::from_utf8_lossy(&bytes).into_owned()
@@ -74,11 +86,18 @@ impl<'a> Script<'a> {
         rule: &'static str,
         what: impl Into<String>,
     ) -> Finding {
-        Finding { line: node.start_position().row + 1, rule, what: what.into() }
+        Finding {
+            line: node.start_position().row + 1,
+            rule,
+            what: what.into(),
+        }
     }
 
     /// Names of the functions that it defines.
     pub(crate) fn functions(&self) -> Vec<&'a str> {
-        self.of("function_name").into_iter().map(|node| self.says(node)).collect()
+        self.of("function_name")
+            .into_iter()
+            .map(|node| self.says(node))
+            .collect()
     }
 }

@@ -14,8 +14,16 @@ use dormer_proto::{
 };
 
 fn machine(uid: &str, resource: u64, expected: Option<&str>, node: Option<&str>) -> MachineSeen {
-    let machine = MachineRef { uid: uid.into(), name: format!("m-{uid}"), ..Default::default() };
-    let owner = Owner { kind: "MachineSet".into(), name: "s".into(), uid: "set".into() };
+    let machine = MachineRef {
+        uid: uid.into(),
+        name: format!("m-{uid}"),
+        ..Default::default()
+    };
+    let owner = Owner {
+        kind: "MachineSet".into(),
+        name: "s".into(),
+        uid: "set".into(),
+    };
     let fact = MachineFact {
         machine,
         node: node.map(str::to_owned),
@@ -23,18 +31,42 @@ fn machine(uid: &str, resource: u64, expected: Option<&str>, node: Option<&str>)
         ..Default::default()
     };
     let expected = expected.map(str::to_owned);
-    MachineSeen { fact, windows: true, expected, node_uid: None, elsewhere: None, resource }
+    MachineSeen {
+        fact,
+        windows: true,
+        expected,
+        node_uid: None,
+        elsewhere: None,
+        resource,
+    }
 }
 
 fn node(uid: &str, name: &str, resource: u64) -> Seen {
-    let fact = NodeFact { name: name.into(), uid: uid.into(), ..Default::default() };
-    Seen::Node(NodeSeen { fact, build: None, resource })
+    let fact = NodeFact {
+        name: name.into(),
+        uid: uid.into(),
+        ..Default::default()
+    };
+    Seen::Node(NodeSeen {
+        fact,
+        build: None,
+        resource,
+    })
 }
 
 fn csr(uid: &str, node: &str, pending: bool, resource: u64) -> Seen {
-    let fact = CsrFact { name: uid.into(), signer: "s".into(), pending };
+    let fact = CsrFact {
+        name: uid.into(),
+        signer: "s".into(),
+        pending,
+    };
     let node = pending.then(|| node.to_owned());
-    Seen::Csr(CsrSeen { uid: uid.into(), fact, node, resource })
+    Seen::Csr(CsrSeen {
+        uid: uid.into(),
+        fact,
+        node,
+        resource,
+    })
 }
 
 fn set(uid: &str, windows: bool, resource: u64) -> Seen {
@@ -58,12 +90,20 @@ struct Desk {
 impl Desk {
     fn new(live: &[&str]) -> Self {
         let writer = Self::writer(1, live);
-        Self { view: View::default(), writer, told: Told::default() }
+        Self {
+            view: View::default(),
+            writer,
+            told: Told::default(),
+        }
     }
 
     fn writer(epoch: u64, live: &[&str]) -> Writer {
         let live = live.iter().map(|uid| (*uid).to_owned()).collect();
-        let beginning = Beginning { incarnation: Incarnation(7), epoch: Epoch(epoch), live };
+        let beginning = Beginning {
+            incarnation: Incarnation(7),
+            epoch: Epoch(epoch),
+            live,
+        };
         Writer::new(beginning, "windows", rollout_of("windows").expect("a run"))
     }
 
@@ -84,18 +124,27 @@ impl Desk {
     }
 
     fn news(&mut self) -> Vec<String> {
-        self.writer.news(&mut self.view, &mut self.told).iter().map(line).collect()
+        self.writer
+            .news(&mut self.view, &mut self.told)
+            .iter()
+            .map(line)
+            .collect()
     }
 }
 
 /// `a: Node n1 @9` is a fact, with `!` one that may begin a run, with `gone` the end of one.
 fn line(letter: &FactLetter) -> String {
-    let Inbound::Observed(seen) = &letter.body else { panic!("the watcher only observes") };
+    let Inbound::Observed(seen) = &letter.body else {
+        panic!("the watcher only observes")
+    };
     let to = letter.run.key();
     let gone = if seen.fact.is_none() { " gone" } else { "" };
     let start = if seen.may_start { "!" } else { "" };
     let kind = seen.object.kind.replace("CertificateSigningRequest", "Csr");
-    format!("{to}: {kind} {} @{}{gone}{start}", seen.object.uid, seen.version.resource)
+    format!(
+        "{to}: {kind} {} @{}{gone}{start}",
+        seen.object.uid, seen.version.resource
+    )
 }
 
 #[test]
@@ -110,7 +159,10 @@ fn a_node_goes_to_the_machine_that_expects_it_and_then_to_the_one_that_has_it() 
     desk.view.lose(Kind::Node, "n2", 4);
     assert_eq!(desk.news(), [""; 0], "nobody's");
     desk.see(Seen::of(machine("b", 5, None, Some("win-1"))));
-    assert_eq!(desk.news(), ["a: Node n1 @5 gone", "b: Machine b @5!", "b: Node n1 @2"]);
+    assert_eq!(
+        desk.news(),
+        ["a: Node n1 @5 gone", "b: Machine b @5!", "b: Node n1 @2"]
+    );
     desk.see(Seen::of(machine("b", 6, None, None)));
     let back = ["a: Node n1 @6", "b: Node n1 @6 gone", "b: Machine b @6!"];
     assert_eq!(desk.news(), back, "it comes back above its own absence");
@@ -132,9 +184,16 @@ fn a_list_shrinks_with_the_machines_that_go() {
     };
     assert_eq!(listed(&mut desk), []);
     desk.view.lose(Kind::Machine, "a", 5);
-    let [Inbound::Observed(seen)] = &listed(&mut desk)[..] else { panic!("one fact") };
-    let rest = rollout::Fact::Listed { with_node: vec!["b".into()] };
-    assert_eq!((seen.fact.clone(), seen.version.resource), (Some(Fact::Rollout(rest)), 5));
+    let [Inbound::Observed(seen)] = &listed(&mut desk)[..] else {
+        panic!("one fact")
+    };
+    let rest = rollout::Fact::Listed {
+        with_node: vec!["b".into()],
+    };
+    assert_eq!(
+        (seen.fact.clone(), seen.version.resource),
+        (Some(Fact::Rollout(rest)), 5)
+    );
 }
 
 #[test]
@@ -145,10 +204,19 @@ fn a_request_goes_to_the_one_machine_that_is_named_exactly() {
     }
     desk.see(Seen::of(machine("d", 1, None, Some("win-4"))));
     desk.everything();
-    for (uid, name) in [("r1", "win-10"), ("r2", "win-"), ("r3", "win-2"), ("r4", "WIN-1")] {
+    for (uid, name) in [
+        ("r1", "win-10"),
+        ("r2", "win-"),
+        ("r3", "win-2"),
+        ("r4", "WIN-1"),
+    ] {
         desk.see(csr(uid, name, true, 2));
     }
-    assert_eq!(desk.news(), [""; 0], "no prefix, no case, no choice between two");
+    assert_eq!(
+        desk.news(),
+        [""; 0],
+        "no prefix, no case, no choice between two"
+    );
     assert_eq!(desk.view.foreign_csrs(), 4);
     desk.see(csr("r5", "win-1", true, 3));
     desk.see(csr("r6", "win-4", true, 3));
@@ -158,7 +226,11 @@ fn a_request_goes_to_the_one_machine_that_is_named_exactly() {
     desk.view.lose(Kind::Csr, "r5", 5);
     assert_eq!(desk.news(), ["a: Csr r5 @5 gone"]);
     desk.view.lose(Kind::Machine, "c", 6);
-    assert_eq!(desk.news(), ["b: Csr r3 @2", "c: Machine c @6 gone"], "now there is only one");
+    assert_eq!(
+        desk.news(),
+        ["b: Csr r3 @2", "c: Machine c @6 gone"],
+        "now there is only one"
+    );
 }
 
 #[test]
@@ -173,9 +245,16 @@ fn what_the_list_lacks_is_gone_and_what_cannot_be_read_is_not() {
     desk.view.veil("y");
     desk.view.latest = 9;
     let said = desk.everything();
-    let expected =
-        ["a: Machine a @1!", "a: Node n1 @9 gone", "b: Machine b @9 gone", "x: Machine x @9 gone"];
-    let mut said: Vec<_> = said.iter().filter(|line| !line.starts_with("windows")).collect();
+    let expected = [
+        "a: Machine a @1!",
+        "a: Node n1 @9 gone",
+        "b: Machine b @9 gone",
+        "x: Machine x @9 gone",
+    ];
+    let mut said: Vec<_> = said
+        .iter()
+        .filter(|line| !line.starts_with("windows"))
+        .collect();
     said.sort();
     assert_eq!(said, expected);
 }
@@ -199,7 +278,11 @@ fn hands_off_starts_nothing_but_an_open_run_hears_of_it() {
     }
     assert_eq!(desk.everything()[1..], ["b: Machine b @1"]);
     assert!(
-        desk.writer.again(&desk.view, &desk.told, "b").iter().map(line).eq(["b: Machine b @1"])
+        desk.writer
+            .again(&desk.view, &desk.told, "b")
+            .iter()
+            .map(line)
+            .eq(["b: Machine b @1"])
     );
     desk.see(Seen::of(machine("a", 2, None, None)));
     assert_eq!(desk.news(), ["a: Machine a @2!"]);
@@ -226,7 +309,10 @@ fn owners_grow_with_their_machines_and_linux_has_none() {
     desk.see(set("set", true, 1));
     desk.see(set("linux", false, 2));
     let said = desk.everything();
-    assert_eq!(said, ["windows: List windows @2!", "windows: MachineSet set @2!"]);
+    assert_eq!(
+        said,
+        ["windows: List windows @2!", "windows: MachineSet set @2!"]
+    );
     let next = |desk: &mut Desk| -> Vec<_> {
         let letters = desk.writer.write_rollout(&desk.view, &mut desk.told, false);
         letters.iter().map(line).collect()
@@ -237,7 +323,11 @@ fn owners_grow_with_their_machines_and_linux_has_none() {
     assert_eq!(next(&mut desk), ["windows: MachineSet set @8!"]);
     desk.see(Seen::of(machine("b", 6, None, None)));
     let grown = next(&mut desk);
-    assert_eq!(grown, ["windows: MachineSet set @9!"], "though no resourceVersion is larger");
+    assert_eq!(
+        grown,
+        ["windows: MachineSet set @9!"],
+        "though no resourceVersion is larger"
+    );
     desk.view.lose(Kind::Set, "set", 9);
     assert_eq!(next(&mut desk), ["windows: MachineSet set @10 gone"]);
 }
@@ -249,11 +339,23 @@ fn settings_go_to_runs_and_rollout_once() {
     assert!(desk.writer.set_pool(PoolSettings::default(), 3));
     assert_eq!(
         desk.everything()[1..],
-        ["windows: Pool windows @3!", "a: Machine a @3!", "a: Pool windows @3"]
+        [
+            "windows: Pool windows @3!",
+            "a: Machine a @3!",
+            "a: Pool windows @3"
+        ]
     );
     assert!(!desk.writer.set_pool(PoolSettings::default(), 9));
-    let paused = PoolSettings { paused: true, ..PoolSettings::default() };
+    let paused = PoolSettings {
+        paused: true,
+        ..PoolSettings::default()
+    };
     assert!(desk.writer.set_pool(paused, 3));
-    let news: Vec<_> = desk.writer.pool_news(&desk.view, &mut desk.told).iter().map(line).collect();
+    let news: Vec<_> = desk
+        .writer
+        .pool_news(&desk.view, &mut desk.told)
+        .iter()
+        .map(line)
+        .collect();
     assert_eq!(news, ["windows: Pool windows @4!", "a: Pool windows @4"]);
 }

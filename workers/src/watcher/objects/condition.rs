@@ -17,14 +17,22 @@ const REQUEST_IDS: [&str; 3] = ["request id: ", "RequestID: ", "Request ID: "];
 /// What is not a condition is left out.
 pub(super) fn amiss(own: Option<&Value>, provider: Option<&Value>) -> Vec<ConditionFact> {
     let provider = provider.map(|status| &status["conditions"]);
-    let listed = own.into_iter().chain(provider).filter_map(Value::as_array).flatten();
+    let listed = own
+        .into_iter()
+        .chain(provider)
+        .filter_map(Value::as_array)
+        .flatten();
     listed.filter_map(condition).take(CONDITIONS_MAX).collect()
 }
 
 fn condition(listed: &Value) -> Option<ConditionFact> {
     let text = |key: &str| listed[key].as_str().unwrap_or_default();
     let (kind, status) = (text("type"), text("status"));
-    let well = if WELL_WHEN_FALSE.contains(&kind) { "False" } else { "True" };
+    let well = if WELL_WHEN_FALSE.contains(&kind) {
+        "False"
+    } else {
+        "True"
+    };
     let amiss = !kind.is_empty() && !status.is_empty() && status != well;
     amiss.then(|| ConditionFact {
         kind: word(kind),
@@ -46,7 +54,9 @@ pub(super) fn without_ids(text: &str) -> String {
         while let Some(at) = left[from..].find(before) {
             let start = from + at + before.len();
             let is_of_id = |c: char| c.is_ascii_alphanumeric() || c == '-';
-            let end = left[start..].find(|c| !is_of_id(c)).map_or(left.len(), |len| start + len);
+            let end = left[start..]
+                .find(|c| !is_of_id(c))
+                .map_or(left.len(), |len| start + len);
             left.replace_range(start..end, "…");
             from = start;
         }
@@ -72,18 +82,31 @@ mod tests {
         let provider = json!({"conditions": [{"type": "MachineCreation", "status": "False",
             "reason": "MachineCreationFailed", "message": quota}]});
         let seen = amiss(Some(&own), Some(&provider));
-        let told: Vec<_> = seen.iter().map(|it| (&*it.kind, &*it.reason, &*it.message)).collect();
+        let told: Vec<_> = seen
+            .iter()
+            .map(|it| (&*it.kind, &*it.reason, &*it.message))
+            .collect();
         let quota = "VcpuLimitExceeded: 32 vCPU, request id: …, status code: 400";
         assert_eq!(
             told,
             [
-                ("InstanceExists", "InstanceNotCreated", "Instance has not been created"),
+                (
+                    "InstanceExists",
+                    "InstanceNotCreated",
+                    "Instance has not been created"
+                ),
                 ("MachineCreation", "MachineCreationFailed", quota)
             ]
         );
         assert!(amiss(Some(&json!("odd")), Some(&json!([]))).is_empty());
-        let many = json!(vec![json!({"type": "x".repeat(300), "status": "Unknown"}); 20]);
+        let many = json!(vec![
+            json!({"type": "x".repeat(300), "status": "Unknown"});
+            20
+        ]);
         let seen = amiss(Some(&many), None);
-        assert_eq!((seen.len(), seen[0].kind.len()), (CONDITIONS_MAX, WORD_BYTES_MAX));
+        assert_eq!(
+            (seen.len(), seen[0].kind.len()),
+            (CONDITIONS_MAX, WORD_BYTES_MAX)
+        );
     }
 }

@@ -93,13 +93,21 @@ struct MachineBody {
 
 /// Reads a Machine of `machine.openshift.io/v1beta1`.
 pub(in crate::watcher) fn machine(object: DynamicObject) -> Result<MachineSeen, Odd> {
-    let DynamicObject { metadata: meta, data, .. } = object;
+    let DynamicObject {
+        metadata: meta,
+        data,
+        ..
+    } = object;
     let body: MachineBody = body(data)?;
-    let (spec, status) = (body.spec.unwrap_or_default(), body.status.unwrap_or_default());
+    let (spec, status) = (
+        body.spec.unwrap_or_default(),
+        body.status.unwrap_or_default(),
+    );
     let node = status.node_ref.unwrap_or_default();
     let (addresses, names) = addresses(status.addresses.unwrap_or_default())?;
-    let elsewhere =
-        status.authoritative_api.filter(|api| !api.is_empty() && api.as_str() != "MachineAPI");
+    let elsewhere = status
+        .authoritative_api
+        .filter(|api| !api.is_empty() && api.as_str() != "MachineAPI");
     let elsewhere = short("status.authoritativeAPI", elsewhere)?;
     let ignored = label(&meta, keys::IGNORE) == Some("true")
         || annotation(&meta, keys::IGNORE).is_some_and(|value| value == "true");
@@ -155,7 +163,9 @@ fn error(reason: Option<String>, message: Option<String>) -> Option<String> {
 fn addresses(listed: Vec<Address>) -> Result<(Vec<String>, Vec<String>), Odd> {
     let (mut addresses, mut names) = (Vec::new(), Vec::new());
     for Address { r#type, address } in listed {
-        let Some(address) = short("status.addresses", Some(address))? else { continue };
+        let Some(address) = short("status.addresses", Some(address))? else {
+            continue;
+        };
         match r#type.as_str() {
             "InternalIP" if address.parse::<Ipv4Addr>().is_ok() => addresses.push(address),
             "Hostname" | "InternalDNS" => names.push(address),
@@ -169,7 +179,14 @@ fn addresses(listed: Vec<Address>) -> Result<(Vec<String>, Vec<String>), Odd> {
 
 /// `AWS` of `AWSMachineProviderConfig`, `Azure` of `AzureMachineProviderSpec` (field.md §6.1).
 fn platform(spec: Option<ProviderSpec>) -> String {
-    let kind = spec.and_then(|spec| spec.value).and_then(|value| value.kind).unwrap_or_default();
+    let kind = spec
+        .and_then(|spec| spec.value)
+        .and_then(|value| value.kind)
+        .unwrap_or_default();
     let platform = kind.split("MachineProvider").next().unwrap_or_default();
-    if platform.len() > TEXT_BYTES_MAX { String::new() } else { platform.to_owned() }
+    if platform.len() > TEXT_BYTES_MAX {
+        String::new()
+    } else {
+        platform.to_owned()
+    }
 }

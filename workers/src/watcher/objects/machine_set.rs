@@ -48,13 +48,20 @@ struct SetBody {
 
 /// Reads a MachineSet of `machine.openshift.io/v1beta1`.
 pub(in crate::watcher) fn machine_set(object: DynamicObject) -> Result<SetSeen, Odd> {
-    let DynamicObject { metadata: meta, data, .. } = object;
+    let DynamicObject {
+        metadata: meta,
+        data,
+        ..
+    } = object;
     let body: SetBody = body(data)?;
     let spec = body.spec.unwrap_or_default();
     let replicas = u32::try_from(spec.replicas.unwrap_or(1)); // 1 is the API's default
     let status = body.status.unwrap_or_default();
     let count = |number: Option<i64>| u32::try_from(number.unwrap_or(0)).unwrap_or(0);
-    let template = spec.template.and_then(|template| template.metadata).unwrap_or_default();
+    let template = spec
+        .template
+        .and_then(|template| template.metadata)
+        .unwrap_or_default();
     let labels = template.labels.unwrap_or_default();
     Ok(SetSeen {
         uid: uid(&meta)?,

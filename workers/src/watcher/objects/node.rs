@@ -53,27 +53,46 @@ struct NodeBody {
 
 /// Reads a Node.
 pub(in crate::watcher) fn node(object: DynamicObject) -> Result<NodeSeen, Odd> {
-    let DynamicObject { metadata: meta, data, .. } = object;
+    let DynamicObject {
+        metadata: meta,
+        data,
+        ..
+    } = object;
     let body: NodeBody = body(data)?;
-    let (spec, status) = (body.spec.unwrap_or_default(), body.status.unwrap_or_default());
+    let (spec, status) = (
+        body.spec.unwrap_or_default(),
+        body.status.unwrap_or_default(),
+    );
     let info = status.node_info.unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
     let fact = NodeFact {
-        name: meta.name.clone().ok_or_else(|| odd("metadata.name", "is absent"))?,
+        name: meta
+            .name
+            .clone()
+            .ok_or_else(|| odd("metadata.name", "is absent"))?,
         uid: uid(&meta)?,
-        ready: conditions.iter().any(|c| c.r#type == "Ready" && c.status == "True"),
+        ready: conditions
+            .iter()
+            .any(|c| c.r#type == "Ready" && c.status == "True"),
         cordoned: spec.unschedulable.unwrap_or_default(),
         provider_id: short("spec.providerID", spec.provider_id)?,
         boot_id: short("status.nodeInfo.bootID", Some(info.boot_id))?.unwrap_or_default(),
         kubelet_version: short("status.nodeInfo.kubeletVersion", Some(info.kubelet_version))?
             .unwrap_or_default(),
         version: short("metadata.annotations", annotation(&meta, keys::VERSION))?,
-        wmco_version: short("metadata.annotations", annotation(&meta, keys::WMCO_VERSION))?,
+        wmco_version: short(
+            "metadata.annotations",
+            annotation(&meta, keys::WMCO_VERSION),
+        )?,
         token: token(&meta),
         subnet: short("metadata.annotations", annotation(&meta, keys::SUBNET))?,
     };
     let windows = label(&meta, "kubernetes.io/os") == Some("windows");
     let build = label(&meta, "node.kubernetes.io/windows-build").filter(|_| windows);
     let build = short("metadata.labels", build.map(str::to_owned))?;
-    Ok(NodeSeen { fact, build, resource: resource(&meta)? })
+    Ok(NodeSeen {
+        fact,
+        build,
+        resource: resource(&meta)?,
+    })
 }

@@ -37,14 +37,29 @@ fn a_machine() -> Value {
 fn a_machine_becomes_its_fact() {
     let seen = machine(object(a_machine())).expect("readable");
     let fact = &seen.fact;
-    assert_eq!((fact.machine.name.as_str(), fact.machine.uid.as_str()), ("win-1", "u-1"));
+    assert_eq!(
+        (fact.machine.name.as_str(), fact.machine.uid.as_str()),
+        ("win-1", "u-1")
+    );
     assert_eq!(fact.created, Timestamp(1_795_240_800_000));
     assert_eq!(fact.addresses, ["10.0.0.1"]);
     assert_eq!(fact.names, ["win-1.local", "win-1"]);
-    assert_eq!(fact.owner.as_ref().map(|owner| owner.uid.as_str()), Some("s-1"));
+    assert_eq!(
+        fact.owner.as_ref().map(|owner| owner.uid.as_str()),
+        Some("s-1")
+    );
     assert_eq!(fact.platform, "AWS");
-    assert_eq!(fact.token, Some(TokenMark { token: LeaseToken(7), open: true }));
-    assert_eq!((seen.expected.as_deref(), seen.node_uid.as_deref()), (Some("win-1"), Some("n-1")));
+    assert_eq!(
+        fact.token,
+        Some(TokenMark {
+            token: LeaseToken(7),
+            open: true
+        })
+    );
+    assert_eq!(
+        (seen.expected.as_deref(), seen.node_uid.as_deref()),
+        (Some("win-1"), Some("n-1"))
+    );
     assert!(seen.may_start() && !fact.deleting && !fact.exclude_drain);
     assert_eq!(seen.resource, 41);
 }
@@ -60,7 +75,10 @@ fn a_machine_that_the_cloud_refuses_is_told_with_its_words() {
             "reason": "MachineCreationFailed", "message": "limit"}]},
     });
     let fact = machine(object(refused)).expect("readable").fact;
-    assert_eq!(fact.error.as_deref(), Some("InsufficientResources: limit, request id: …"));
+    assert_eq!(
+        fact.error.as_deref(),
+        Some("InsufficientResources: limit, request id: …")
+    );
     let told: Vec<_> = fact.conditions.iter().map(|it| it.kind.as_str()).collect();
     assert_eq!(told, ["InstanceExists", "MachineCreation"]);
 }
@@ -70,7 +88,10 @@ fn a_new_machine_has_hardly_anything() {
     let meta = json!({"name": "w", "namespace": "n", "uid": "u", "resourceVersion": "1"});
     let bare = json!({"metadata": meta, "spec": {}, "status": null});
     let seen = machine(object(bare)).expect("readable");
-    assert_eq!((seen.fact.phase, seen.fact.node, seen.fact.error), (None, None, None));
+    assert_eq!(
+        (seen.fact.phase, seen.fact.node, seen.fact.error),
+        (None, None, None)
+    );
 }
 
 #[test]
@@ -85,13 +106,19 @@ fn hands_off_by_label_by_annotation_or_by_another_api() {
     let ignore = json!({"windowsmachineconfig.openshift.io/ignore": "true", windows: "Windows"});
     assert!(!with("/metadata/labels", ignore.clone()).may_start());
     let linux = with("/metadata/labels", json!({windows: "Linux"}));
-    assert_eq!((linux.windows, linux.may_start(), linux.fact.ignored), (false, false, true));
+    assert_eq!(
+        (linux.windows, linux.may_start(), linux.fact.ignored),
+        (false, false, true)
+    );
     assert!(with("/metadata/annotations", ignore).fact.ignored);
     let not = json!({"windowsmachineconfig.openshift.io/ignore": "false", windows: "Windows"});
     assert!(with("/metadata/labels", not).may_start());
     for api in ["ClusterAPI", "Migrating"] {
         let seen = with("/status/authoritativeAPI", json!(api));
-        assert_eq!((seen.elsewhere.as_deref(), seen.fact.ignored), (Some(api), true));
+        assert_eq!(
+            (seen.elsewhere.as_deref(), seen.fact.ignored),
+            (Some(api), true)
+        );
         assert!(!seen.may_start());
     }
     assert!(with("/status/authoritativeAPI", json!("MachineAPI")).may_start());
@@ -106,10 +133,19 @@ fn odd_objects_name_their_field() {
         machine(object(changed)).expect_err(path).field
     };
     assert_eq!(with("/metadata/uid", json!("")), "metadata.uid");
-    assert_eq!(with("/metadata/resourceVersion", json!("x")), "metadata.resourceVersion");
+    assert_eq!(
+        with("/metadata/resourceVersion", json!("x")),
+        "metadata.resourceVersion"
+    );
     assert_eq!(with("/status/phase", json!({"a": 1})), "spec or status");
-    assert_eq!(with("/status/addresses", json!("10.0.0.1")), "spec or status");
-    assert_eq!(with("/spec/providerID", json!("x".repeat(2_000))), "spec.providerID");
+    assert_eq!(
+        with("/status/addresses", json!("10.0.0.1")),
+        "spec or status"
+    );
+    assert_eq!(
+        with("/spec/providerID", json!("x".repeat(2_000))),
+        "spec.providerID"
+    );
 }
 
 #[test]
@@ -135,11 +171,21 @@ fn a_node_becomes_its_fact() {
         kubelet_version: "v1.33.1".into(),
         version: Some("v1".into()),
         wmco_version: Some("10.17".into()),
-        token: Some(TokenMark { token: LeaseToken(3), open: false }),
+        token: Some(TokenMark {
+            token: LeaseToken(3),
+            open: false,
+        }),
         subnet: Some("10.132.0.0/24".into()),
     };
     let build = Some("10.0.20348".to_owned());
-    assert_eq!(seen, NodeSeen { fact: expected, build, resource: 9 });
+    assert_eq!(
+        seen,
+        NodeSeen {
+            fact: expected,
+            build,
+            resource: 9
+        }
+    );
 }
 
 #[test]
@@ -156,5 +202,8 @@ fn a_set_is_windows_by_its_template() {
     assert_eq!((windows.windows, windows.replicas), (true, 3));
     assert_eq!((windows.ready, windows.available), (2, 0));
     assert!(!set(json!(null), json!(null)).expect("readable").windows);
-    assert_eq!(set(json!({}), json!(-1)).expect_err("odd").field, "spec.replicas");
+    assert_eq!(
+        set(json!({}), json!(-1)).expect_err("odd").field,
+        "spec.replicas"
+    );
 }

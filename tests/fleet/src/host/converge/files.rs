@@ -27,7 +27,9 @@ type Source = (Arc<Body>, Option<WinPath>);
 
 impl Host {
     pub(super) fn ensure_directory(&self, what: &Directory, apply: bool) -> Step {
-        let Ok(path) = WinPath::absolute(&what.path) else { return bad_path(&what.path) };
+        let Ok(path) = WinPath::absolute(&what.path) else {
+            return bad_path(&what.path);
+        };
         let mut state = self.state();
         if state.disk.exists(&path) {
             return Step::Ok;
@@ -40,7 +42,9 @@ impl Host {
     }
 
     pub(super) async fn ensure_file(&self, what: &File, apply: bool) -> Step {
-        let Ok(path) = WinPath::absolute(&what.path) else { return bad_path(&what.path) };
+        let Ok(path) = WinPath::absolute(&what.path) else {
+            return bad_path(&what.path);
+        };
         let present = self.state().disk.read(&path).ok();
         if let Some(body) = &present {
             self.hashing(body.modelled).await;
@@ -59,7 +63,9 @@ impl Host {
                 None => Step::Missing(what.path.clone()),
             };
         }
-        let Some((body, staged)) = source else { return Step::Missing(what.path.clone()) };
+        let Some((body, staged)) = source else {
+            return Step::Missing(what.path.clone());
+        };
         self.place_file(what, &path, body, staged).await
     }
 
@@ -68,7 +74,9 @@ impl Host {
         let mismatch = |why: String| Step::Failed(FailureCode::HashMismatch, why);
         match &what.source {
             FileSource::Inline { base64 } => {
-                let bytes = STANDARD.decode(base64).map_err(|e| mismatch(e.to_string()))?;
+                let bytes = STANDARD
+                    .decode(base64)
+                    .map_err(|e| mismatch(e.to_string()))?;
                 let body = Body::of(&bytes);
                 if body.sha256 != what.sha256 {
                     return Err(mismatch(format!("{} in the document", what.path)));
@@ -81,9 +89,16 @@ impl Host {
 
     fn staged(&self, name: &str, sha256: &str, apply: bool) -> Result<Option<Source>, Step> {
         let mut state = self.state();
-        for file in [format!("{STAGING}\\{name}"), format!("{STAGING}\\{name}.gz")] {
-            let Ok(path) = WinPath::absolute(&file) else { continue };
-            let Ok(body) = state.disk.read(&path) else { continue };
+        for file in [
+            format!("{STAGING}\\{name}"),
+            format!("{STAGING}\\{name}.gz"),
+        ] {
+            let Ok(path) = WinPath::absolute(&file) else {
+                continue;
+            };
+            let Ok(body) = state.disk.read(&path) else {
+                continue;
+            };
             let packed = file.ends_with(".gz");
             let hash = match &body.unpacked {
                 Some((hash, _)) if packed => hash.clone(),
@@ -139,9 +154,10 @@ impl Host {
                 self.maybe_quarantine(path);
                 Step::Changed("written".into())
             }
-            Err(DiskError::Full) => {
-                Step::Failed(FailureCode::DiskFull, format!("{path}: there is not enough space"))
-            }
+            Err(DiskError::Full) => Step::Failed(
+                FailureCode::DiskFull,
+                format!("{path}: there is not enough space"),
+            ),
             Err(error) => Step::Failed(FailureCode::Other, format!("{path}: {error}")),
         }
     }
@@ -173,7 +189,9 @@ impl Host {
 
     /// [`Fault::Quarantine`]: Defender takes the file away 3 s later.
     fn maybe_quarantine(&self, path: &WinPath) {
-        let Some(host) = self.me.upgrade() else { return };
+        let Some(host) = self.me.upgrade() else {
+            return;
+        };
         if path.name().ends_with(".exe") && self.strike(Fault::Quarantine) {
             let path = path.clone();
             self.spawn_powered(async move {
@@ -194,7 +212,12 @@ impl Host {
     }
 
     pub(super) async fn ensure_feature(&self, name: &str, apply: bool) -> Step {
-        let now = self.state().features.get(name).copied().unwrap_or(FeatureState::Disabled);
+        let now = self
+            .state()
+            .features
+            .get(name)
+            .copied()
+            .unwrap_or(FeatureState::Disabled);
         match now {
             FeatureState::Enabled => Step::Ok,
             FeatureState::Pending => Step::Reboot("waits for a reboot".into()),
@@ -204,7 +227,9 @@ impl Host {
             FeatureState::Disabled | FeatureState::Unknown => {
                 self.midway("half installed").await;
                 self.pause(FEATURE_INSTALL_MS.0, FEATURE_INSTALL_MS.1).await;
-                self.state().features.insert(name.to_owned(), FeatureState::Pending);
+                self.state()
+                    .features
+                    .insert(name.to_owned(), FeatureState::Pending);
                 Step::Reboot("SuccessRestartRequired".into())
             }
         }
@@ -215,7 +240,11 @@ impl Host {
         if state.hostname.eq_ignore_ascii_case(name) {
             return Step::Ok;
         }
-        if state.hostname_pending.as_ref().is_some_and(|p| p.eq_ignore_ascii_case(name)) {
+        if state
+            .hostname_pending
+            .as_ref()
+            .is_some_and(|p| p.eq_ignore_ascii_case(name))
+        {
             return Step::Reboot("waits for a reboot".into());
         }
         if name.chars().count() > 15 {
@@ -240,7 +269,11 @@ impl Host {
             Some(value) => state.environment.insert(what.name.clone(), value.clone()),
             None => state.environment.remove(&what.name),
         };
-        if what.reboot { Step::Reboot("set".into()) } else { Step::Changed("set".into()) }
+        if what.reboot {
+            Step::Reboot("set".into())
+        } else {
+            Step::Changed("set".into())
+        }
     }
 
     pub(super) async fn ensure_firewall(&self, what: &Firewall, apply: bool) -> Step {
@@ -281,7 +314,11 @@ impl Host {
     /// Every certificate of the simulated store that a document ever named is one of ours.
     pub(super) fn only_certificates(&self, keep: &[String], apply: bool) -> Step {
         let mut state = self.state();
-        let old = state.certificates.iter().filter(|sha256| !keep.contains(sha256)).count();
+        let old = state
+            .certificates
+            .iter()
+            .filter(|sha256| !keep.contains(sha256))
+            .count();
         if old == 0 {
             return Step::Ok;
         }
@@ -293,7 +330,9 @@ impl Host {
     }
 
     pub(super) fn only_folders(&self, what: &OnlyFolders, apply: bool) -> Step {
-        let Ok(under) = WinPath::absolute(&what.under) else { return bad_path(&what.under) };
+        let Ok(under) = WinPath::absolute(&what.under) else {
+            return bad_path(&what.under);
+        };
         let mut state = self.state();
         let listed = state.disk.list(&under).into_iter();
         let kept = |name: &str| what.keep.iter().any(|keep| keep.eq_ignore_ascii_case(name));
@@ -316,13 +355,18 @@ impl Host {
     }
 
     pub(super) fn sweep(&self, what: &Sweep, apply: bool) -> Step {
-        let Ok(under) = WinPath::absolute(&what.under) else { return bad_path(&what.under) };
+        let Ok(under) = WinPath::absolute(&what.under) else {
+            return bad_path(&what.under);
+        };
         let mut state = self.state();
         state.refresh_running(Instant::now());
         let mut gone = Vec::new();
         for (name, stat) in state.disk.list(&under) {
             let folder = format!("{}\\{name}", what.under);
-            let kept = what.keep.iter().any(|keep| keep.eq_ignore_ascii_case(&name));
+            let kept = what
+                .keep
+                .iter()
+                .any(|keep| keep.eq_ignore_ascii_case(&name));
             let marked = WinPath::absolute(&format!("{folder}\\{VERSION_MARK}"));
             let ours = marked.is_ok_and(|mark| state.disk.exists(&mark));
             if stat.directory && !kept && ours {
@@ -371,5 +415,8 @@ fn unpack(body: &Arc<Body>, sha256: &str) -> Arc<Body> {
 }
 
 fn bad_path(path: &str) -> Step {
-    Step::Failed(FailureCode::DocumentRejected, format!("{path} is no absolute path"))
+    Step::Failed(
+        FailureCode::DocumentRejected,
+        format!("{path} is no absolute path"),
+    )
 }

@@ -32,7 +32,10 @@ impl Host {
                 return Step::Ok;
             }
         }
-        Step::Failed(FailureCode::HnsMissing, format!("no HNS network {}", what.name))
+        Step::Failed(
+            FailureCode::HnsMissing,
+            format!("no HNS network {}", what.name),
+        )
     }
 
     pub(super) async fn ensure_endpoint(&self, what: &HnsEndpoint, apply: bool) -> Step {
@@ -77,7 +80,12 @@ impl Host {
             None => return Step::Differs("its network is not there".into()),
         };
         let body = Body::of(content.as_bytes());
-        if self.state().disk.read(&path).is_ok_and(|there| there.sha256 == body.sha256) {
+        if self
+            .state()
+            .disk
+            .read(&path)
+            .is_ok_and(|there| there.sha256 == body.sha256)
+        {
             return Step::Ok;
         }
         if !apply {

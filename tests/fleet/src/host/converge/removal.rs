@@ -62,7 +62,9 @@ impl Host {
     }
 
     async fn take_file(&self, path: &str) -> Step {
-        let Ok(path) = WinPath::absolute(path) else { return Step::Ok };
+        let Ok(path) = WinPath::absolute(path) else {
+            return Step::Ok;
+        };
         if !self.file_released(&path, FILE_WAIT).await {
             return Step::Failed(FailureCode::FileLocked, format!("{path} is in use"));
         }
@@ -70,7 +72,9 @@ impl Host {
     }
 
     fn take_folder(&self, path: &str) -> Step {
-        let Ok(path) = WinPath::absolute(path) else { return Step::Ok };
+        let Ok(path) = WinPath::absolute(path) else {
+            return Step::Ok;
+        };
         let mut state = self.state();
         state.refresh_running(Instant::now());
         match state.disk.remove_tree(&path) {
@@ -91,5 +95,9 @@ impl Host {
 }
 
 fn gone(was_there: bool) -> Step {
-    if was_there { Step::Changed("gone".into()) } else { Step::Ok }
+    if was_there {
+        Step::Changed("gone".into())
+    } else {
+        Step::Ok
+    }
 }

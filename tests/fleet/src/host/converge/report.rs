@@ -28,14 +28,27 @@ impl Host {
             boot_id: state.boot_id.to_string(),
             booted_ms: state.booted_ms,
             now_ms,
-            shell: if self.image.shell == Shell::Pwsh { "7.4.6" } else { "5.1.20348.2849" }.into(),
+            shell: if self.image.shell == Shell::Pwsh {
+                "7.4.6"
+            } else {
+                "5.1.20348.2849"
+            }
+            .into(),
             code_page: self.image.code_page,
             default_shell: self.image.shell.registry_value().map(str::to_owned),
             installed: installed(&state),
             fence,
-            containers: state.features.get("Containers").copied().unwrap_or(FeatureState::Unknown),
+            containers: state
+                .features
+                .get("Containers")
+                .copied()
+                .unwrap_or(FeatureState::Unknown),
             reboot_pending: state.reboot_pending(),
-            addresses: vec![Address { interface: 6, ipv4: node_ip.clone(), default_route: true }],
+            addresses: vec![Address {
+                interface: 6,
+                ipv4: node_ip.clone(),
+                default_route: true,
+            }],
             node_ip: Some(node_ip),
             free_bytes: state.disk.free(),
             defender: self.image.defender,
@@ -47,7 +60,10 @@ impl Host {
 
     fn internal_dns(&self) -> Option<String> {
         let addresses = self.instance().addresses;
-        addresses.into_iter().find(|(kind, _)| kind == "InternalDNS").map(|(_, name)| name)
+        addresses
+            .into_iter()
+            .find(|(kind, _)| kind == "InternalDNS")
+            .map(|(_, name)| name)
     }
 
     pub(super) fn reboot_state(&self) -> Reboot {
@@ -55,17 +71,33 @@ impl Host {
         if state.shutting_down {
             return Reboot::Pending;
         }
-        let pending = state.features.iter().filter(|(_, s)| **s == FeatureState::Pending);
+        let pending = state
+            .features
+            .iter()
+            .filter(|(_, s)| **s == FeatureState::Pending);
         let mut why: Vec<String> = pending.map(|(name, _)| format!("feature:{name}")).collect();
-        why.extend(state.hostname_pending.iter().map(|name| format!("hostname:{name}")));
-        if why.is_empty() { Reboot::None } else { Reboot::Needed { why } }
+        why.extend(
+            state
+                .hostname_pending
+                .iter()
+                .map(|name| format!("hostname:{name}")),
+        );
+        if why.is_empty() {
+            Reboot::None
+        } else {
+            Reboot::Needed { why }
+        }
     }
 
     pub(super) fn note_installed(&self, section: Section, version: &str, task: &str) {
         let mut state = self.state();
         let mut all = installed(&state);
         all.retain(|one| one.section != section);
-        all.push(Installed { section, version: version.to_owned(), task: task.to_owned() });
+        all.push(Installed {
+            section,
+            version: version.to_owned(),
+            task: task.to_owned(),
+        });
         let json = serde_json::to_vec(&all).unwrap_or_default();
         let _ = state.disk.put(INSTALLED_FILE, &json);
     }
@@ -82,13 +114,20 @@ impl Host {
 fn installed(state: &crate::host::state::State) -> Vec<Installed> {
     let body = state.disk.read_text_path(INSTALLED_FILE).ok();
     let json = body.and_then(|body| body.bytes().cloned());
-    json.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default()
+    json.and_then(|json| serde_json::from_slice(&json).ok())
+        .unwrap_or_default()
 }
 
 /// Hashes of the scripts in our folder.
 fn scripts(state: &crate::host::state::State) -> Vec<String> {
-    let Ok(folder) = WinPath::absolute(BIN) else { return Vec::new() };
-    let names = state.disk.list(&folder).into_iter().map(|(name, _)| format!("{BIN}\\{name}"));
+    let Ok(folder) = WinPath::absolute(BIN) else {
+        return Vec::new();
+    };
+    let names = state
+        .disk
+        .list(&folder)
+        .into_iter()
+        .map(|(name, _)| format!("{BIN}\\{name}"));
     names
         .filter(|path| path.ends_with(".ps1"))
         .filter_map(|path| Some(state.disk.read_text_path(&path).ok()?.sha256.clone()))

@@ -19,8 +19,14 @@ const MARKED_WAIT: Duration = Duration::from_secs(90);
 
 impl Host {
     pub(super) async fn ensure_service(&self, what: &Service, apply: bool) -> Step {
-        let found = self.state().scm.get(&what.name).map(|e| (e.config.clone(), e.state));
-        let same = found.as_ref().is_some_and(|(config, _)| same_config(config, what));
+        let found = self
+            .state()
+            .scm
+            .get(&what.name)
+            .map(|e| (e.config.clone(), e.state));
+        let same = found
+            .as_ref()
+            .is_some_and(|(config, _)| same_config(config, what));
         let up = matches!(found, Some((_, ServiceState::Running)));
         if same && (up || !what.running) {
             return Step::Ok;
@@ -39,7 +45,11 @@ impl Host {
             return step;
         }
         if !same {
-            let how = if found.is_some() { "configured" } else { "made" };
+            let how = if found.is_some() {
+                "configured"
+            } else {
+                "made"
+            };
             self.effect(&format!("service {} {how}", what.name));
             self.midway(how).await;
         }
@@ -92,7 +102,12 @@ impl Host {
     }
 
     pub(super) async fn check_steady(&self, what: &SteadyService, apply: bool) -> Step {
-        let pid = || self.state().scm.get(&what.service).and_then(|entry| entry.pid);
+        let pid = || {
+            self.state()
+                .scm
+                .get(&what.service)
+                .and_then(|entry| entry.pid)
+        };
         let Some(before) = pid().filter(|_| self.state().scm.running(&what.service)) else {
             return evidence(
                 apply,
@@ -115,7 +130,11 @@ impl Host {
     }
 
     pub(super) async fn check_http(&self, what: &Http, apply: bool) -> Step {
-        let limit = if apply { Duration::from_millis(what.wait_ms) } else { Duration::ZERO };
+        let limit = if apply {
+            Duration::from_millis(what.wait_ms)
+        } else {
+            Duration::ZERO
+        };
         let mut waited = Duration::ZERO;
         if apply {
             self.midway("waited for").await;
@@ -137,9 +156,14 @@ impl Host {
     async fn restart_the_sick(&self, apply: bool) {
         let sick: Vec<String> = {
             let state = self.state();
-            let kubelets =
-                state.scm.iter().filter(|e| Role::of(&e.config.command) == Role::Kubelet);
-            kubelets.filter(|e| !e.healthy).map(|e| e.config.name.clone()).collect()
+            let kubelets = state
+                .scm
+                .iter()
+                .filter(|e| Role::of(&e.config.command) == Role::Kubelet);
+            kubelets
+                .filter(|e| !e.healthy)
+                .map(|e| e.config.name.clone())
+                .collect()
         };
         for name in sick {
             if apply {
@@ -150,7 +174,11 @@ impl Host {
 }
 
 fn evidence(apply: bool, code: FailureCode, said: String) -> Step {
-    if apply { Step::Failed(code, said) } else { Step::Differs(said) }
+    if apply {
+        Step::Failed(code, said)
+    } else {
+        Step::Differs(said)
+    }
 }
 
 fn same_config(one: &Service, other: &Service) -> bool {

@@ -53,27 +53,49 @@ impl Api {
         ca_pem: &str,
         identity: &Identity,
     ) -> Result<Self, String> {
-        let rest = url.strip_prefix("https://").ok_or_else(|| format!("{url} is not https"))?;
+        let rest = url
+            .strip_prefix("https://")
+            .ok_or_else(|| format!("{url} is not https"))?;
         let host = rest.split('/').next().unwrap_or_default();
-        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let authority = if has_port { host.to_owned() } else { format!("{host}:443") };
+        let has_port = host
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let authority = if has_port {
+            host.to_owned()
+        } else {
+            format!("{host}:443")
+        };
         let tls = Arc::new(tls_config(ca_pem, identity)?);
         let token = match identity {
             Identity::Token(token) => Some(token.clone()),
             Identity::Certificate { .. } => None,
         };
-        Ok(Self { dialer, authority, tls, token, kept: Mutex::default() })
+        Ok(Self {
+            dialer,
+            authority,
+            tls,
+            token,
+            kept: Mutex::default(),
+        })
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, String> {
-        let io = self.dialer.dial(&self.authority).await.map_err(|e| e.to_string())?;
-        let host = self.authority.rsplit_once(':').map_or(self.authority.as_str(), |(h, _)| h);
+        let io = self
+            .dialer
+            .dial(&self.authority)
+            .await
+            .map_err(|e| e.to_string())?;
+        let host = self
+            .authority
+            .rsplit_once(':')
+            .map_or(self.authority.as_str(), |(h, _)| h);
         let host = host.trim_matches(['[', ']']).to_owned();
         let name = ServerName::try_from(host).map_err(|e| e.to_string())?;
         let tls = TlsConnector::from(self.tls.clone());
         let stream = tls.connect(name, io).await.map_err(|e| e.to_string())?;
-        let (sender, connection) =
-            handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
+        let (sender, connection) = handshake(TokioIo::new(stream))
+            .await
+            .map_err(|e| e.to_string())?;
         tokio::spawn(connection);
         Ok(sender)
     }
@@ -85,7 +107,9 @@ impl Api {
         kind: &str,
         body: Option<&Value>,
     ) -> Result<Request<Full<Bytes>>, String> {
-        let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let bytes = body
+            .map(|body| body.to_string().into_bytes())
+            .unwrap_or_default();
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -96,7 +120,9 @@ impl Api {
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        request.body(Full::new(bytes.into())).map_err(|e| e.to_string())
+        request
+            .body(Full::new(bytes.into()))
+            .map_err(|e| e.to_string())
     }
 
     async fn call(
@@ -113,10 +139,17 @@ impl Api {
         };
         sender.ready().await.map_err(|e| e.to_string())?;
         let request = self.request(method, path, kind, body)?;
-        let response = sender.send_request(request).await.map_err(|e| e.to_string())?;
+        let response = sender
+            .send_request(request)
+            .await
+            .map_err(|e| e.to_string())?;
         let code = response.status().as_u16();
         let limited = http_body_util::Limited::new(response.into_body(), ANSWER_BYTES_MAX);
-        let bytes = limited.collect().await.map_err(|e| e.to_string())?.to_bytes();
+        let bytes = limited
+            .collect()
+            .await
+            .map_err(|e| e.to_string())?
+            .to_bytes();
         *kept = Some(sender);
         Ok((code, serde_json::from_slice(&bytes).unwrap_or(Value::Null)))
     }
@@ -128,7 +161,8 @@ impl Api {
 
     /// POST.
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<(u16, Value), String> {
-        self.call("POST", path, "application/json", Some(body)).await
+        self.call("POST", path, "application/json", Some(body))
+            .await
     }
 
     /// PUT.
@@ -138,19 +172,24 @@ impl Api {
 
     /// PATCH as a JSON merge patch.
     pub(crate) async fn merge(&self, path: &str, body: &Value) -> Result<(u16, Value), String> {
-        self.call("PATCH", path, "application/merge-patch+json", Some(body)).await
+        self.call("PATCH", path, "application/merge-patch+json", Some(body))
+            .await
     }
 
     /// DELETE with options.
     pub(crate) async fn delete(&self, path: &str, body: &Value) -> Result<(u16, Value), String> {
-        self.call("DELETE", path, "application/json", Some(body)).await
+        self.call("DELETE", path, "application/json", Some(body))
+            .await
     }
 
     /// GET on a connection of its own, to be read as it comes: a watch.
     pub(crate) async fn stream(&self, path: &str) -> Result<Response<Incoming>, String> {
         let mut sender = self.connect().await?;
         let request = self.request("GET", path, "application/json", None)?;
-        let response = sender.send_request(request).await.map_err(|e| e.to_string())?;
+        let response = sender
+            .send_request(request)
+            .await
+            .map_err(|e| e.to_string())?;
         match response.status().as_u16() {
             200 => Ok(response),
             code => Err(format!("watch: {code}")),
@@ -161,7 +200,9 @@ impl Api {
 fn tls_config(ca_pem: &str, identity: &Identity) -> Result<ClientConfig, String> {
     let mut roots = rustls::RootCertStore::empty();
     for cert in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {
-        roots.add(cert.map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
+        roots
+            .add(cert.map_err(|e| e.to_string())?)
+            .map_err(|e| e.to_string())?;
     }
     if roots.is_empty() {
         return Err("the kubeconfig names no certificate authority".into());
@@ -179,7 +220,9 @@ fn tls_config(ca_pem: &str, identity: &Identity) -> Result<ClientConfig, String>
             let key =
                 PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|e| e.to_string())?;
             let chain = chain.map_err(|e| e.to_string())?;
-            builder.with_client_auth_cert(chain, key).map_err(|e| e.to_string())
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|e| e.to_string())
         }
     }
 }

@@ -35,12 +35,17 @@ impl Host {
         if let Ok(pem) = text(self, &settings.client_pem())
             && let Ok(known) = kubeconfig(self, &settings.kubeconfig)
         {
-            let identity = Identity::Certificate { cert_pem: pem.clone(), key_pem: pem };
+            let identity = Identity::Certificate {
+                cert_pem: pem.clone(),
+                key_pem: pem,
+            };
             let dialer = self.context.api_dialer.clone();
             return Api::new(dialer, &known.server, &known.ca_pem, &identity);
         }
         let bootstrap = bootstrap?;
-        let token = bootstrap.identity.ok_or("the bootstrap kubeconfig has no token")?;
+        let token = bootstrap
+            .identity
+            .ok_or("the bootstrap kubeconfig has no token")?;
         let dialer = self.context.api_dialer.clone();
         let api = Api::new(dialer.clone(), &bootstrap.server, &bootstrap.ca_pem, &token)?;
         if self.strike(Fault::CsrWrongUser) {
@@ -52,7 +57,13 @@ impl Host {
         }
         let (cert_pem, key_pem) = self.obtain(&api, &wanted_client(&settings.node)).await?;
         self.at("kubelet client certificate signed").await;
-        self.keep_client(settings, &bootstrap.server, &bootstrap.ca_pem, &cert_pem, &key_pem);
+        self.keep_client(
+            settings,
+            &bootstrap.server,
+            &bootstrap.ca_pem,
+            &cert_pem,
+            &key_pem,
+        );
         self.at("kubelet client certificate kept").await;
         let identity = Identity::Certificate { cert_pem, key_pem };
         Api::new(dialer, &bootstrap.server, &bootstrap.ca_pem, &identity)
@@ -71,13 +82,16 @@ impl Host {
         });
         let mut state = self.state();
         let _ = state.disk.put(&pem, format!("{cert}{key}").as_bytes());
-        let _ = state.disk.put(&settings.kubeconfig, config.to_string().as_bytes());
+        let _ = state
+            .disk
+            .put(&settings.kubeconfig, config.to_string().as_bytes());
     }
 
     /// Asks for a certificate and waits until it is there.
     async fn obtain(&self, api: &Api, wanted: &Wanted<'_>) -> Result<(String, String), String> {
         let (name, key_pem) = self.ask(api, wanted).await?;
-        self.at(&format!("kubelet {} asked for", wanted.usage)).await;
+        self.at(&format!("kubelet {} asked for", wanted.usage))
+            .await;
         let path = format!("{CSRS}/{name}");
         let mut waited = Duration::ZERO;
         while waited < PATIENCE {
@@ -111,9 +125,10 @@ impl Host {
         let name = made["metadata"]["name"].as_str();
         match name.filter(|_| code == 201) {
             Some(name) => Ok((name.to_owned(), key_pem)),
-            None => {
-                Err(format!("a certificate request was answered with {code}: {}", made["message"]))
-            }
+            None => Err(format!(
+                "a certificate request was answered with {code}: {}",
+                made["message"]
+            )),
         }
     }
 
@@ -139,7 +154,10 @@ impl Host {
             match self.obtain(api, &wanted).await {
                 Ok((cert, key)) => {
                     self.at("kubelet serving certificate signed").await;
-                    let _ = self.state().disk.put(&path, format!("{cert}{key}").as_bytes());
+                    let _ = self
+                        .state()
+                        .disk
+                        .put(&path, format!("{cert}{key}").as_bytes());
                     return;
                 }
                 Err(_) => self.sleep(super::AGAIN).await,
@@ -149,11 +167,21 @@ impl Host {
 }
 
 fn wanted_client(node: &str) -> Wanted<'_> {
-    Wanted { signer: CLIENT, node, usage: "client auth", names: Vec::new() }
+    Wanted {
+        signer: CLIENT,
+        node,
+        usage: "client auth",
+        names: Vec::new(),
+    }
 }
 
 fn wanted_serving(node: &str, names: Vec<String>) -> Wanted<'_> {
-    Wanted { signer: SERVING, node, usage: "server auth", names }
+    Wanted {
+        signer: SERVING,
+        node,
+        usage: "server auth",
+        names,
+    }
 }
 
 fn request(wanted: &Wanted<'_>) -> Result<(String, String), rcgen::Error> {

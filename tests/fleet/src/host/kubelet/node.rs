@@ -18,7 +18,10 @@ impl Host {
             let (code, made) = api.post("/api/v1/nodes", &self.node(settings)).await?;
             return match code {
                 201 => Ok(()),
-                code => Err(format!("the Node was answered with {code}: {}", made["message"])),
+                code => Err(format!(
+                    "the Node was answered with {code}: {}",
+                    made["message"]
+                )),
             };
         }
         if code != 200 {
@@ -31,7 +34,11 @@ impl Host {
         }
         let labels = json!({"metadata": {"labels": self.labels(settings)}});
         let (code, _) = api.merge(&path, &labels).await?;
-        if code == 200 { Ok(()) } else { Err(format!("labels were answered with {code}")) }
+        if code == 200 {
+            Ok(())
+        } else {
+            Err(format!("labels were answered with {code}"))
+        }
     }
 
     fn node(&self, settings: &Settings) -> Value {
@@ -68,8 +75,10 @@ impl Host {
     /// Whether the node may call itself Ready, and if not why.
     pub(super) fn node_ready(&self) -> Result<(), String> {
         let state = self.state();
-        let mut runtimes =
-            state.scm.iter().filter(|e| Role::of(&e.config.command) == Role::Containerd);
+        let mut runtimes = state
+            .scm
+            .iter()
+            .filter(|e| Role::of(&e.config.command) == Role::Containerd);
         let Some(runtime) = runtimes.find(|e| e.state == ServiceState::Running) else {
             return Err("container runtime is down".into());
         };
@@ -81,9 +90,19 @@ impl Host {
         if !openshift {
             return Ok(());
         }
-        let Ok(folder) = WinPath::absolute(r"C:\k\cni\config") else { return Ok(()) };
-        let configured = state.disk.list(&folder).iter().any(|(name, _)| name.contains(".conf"));
-        if configured { Ok(()) } else { Err("cni plugin not initialized".into()) }
+        let Ok(folder) = WinPath::absolute(r"C:\k\cni\config") else {
+            return Ok(());
+        };
+        let configured = state
+            .disk
+            .list(&folder)
+            .iter()
+            .any(|(name, _)| name.contains(".conf"));
+        if configured {
+            Ok(())
+        } else {
+            Err("cni plugin not initialized".into())
+        }
     }
 
     /// Posts the whole status.
@@ -99,7 +118,10 @@ impl Host {
         match code {
             200 => Ok(()),
             404 => Err("the Node is gone; a kubelet makes it only when it starts".into()),
-            code => Err(format!("the status was answered with {code}: {}", said["message"])),
+            code => Err(format!(
+                "the status was answered with {code}: {}",
+                said["message"]
+            )),
         }
     }
 
@@ -110,7 +132,12 @@ impl Host {
                 "lastHeartbeatTime": stamp, "lastTransitionTime": stamp})
         };
         let ready = match ready {
-            Ok(()) => condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+            Ok(()) => condition(
+                "Ready",
+                "True",
+                "KubeletReady",
+                "kubelet is posting ready status",
+            ),
             Err(why) => condition("Ready", "False", "KubeletNotReady", why),
         };
         let version = self.kubelet_version();
@@ -146,12 +173,17 @@ impl Host {
     /// The version that the kubelet's executable carries in its first bytes, such as `v1.33.4`.
     fn kubelet_version(&self) -> String {
         let state = self.state();
-        let mut kubelets =
-            state.scm.iter().filter(|e| Role::of(&e.config.command) == Role::Kubelet);
-        let exe = kubelets.next().and_then(|e| executables(&e.config.command).pop());
+        let mut kubelets = state
+            .scm
+            .iter()
+            .filter(|e| Role::of(&e.config.command) == Role::Kubelet);
+        let exe = kubelets
+            .next()
+            .and_then(|e| executables(&e.config.command).pop());
         let body = exe.and_then(|path| state.disk.read(&path).ok());
         let head = body.map(|body| body.head.slice(..body.head.len().min(4_096)));
-        head.and_then(|head| version_in(&head)).unwrap_or_else(|| "v1.33.0".into())
+        head.and_then(|head| version_in(&head))
+            .unwrap_or_else(|| "v1.33.0".into())
     }
 }
 
@@ -159,12 +191,16 @@ fn version_in(head: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(head);
     let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && !".-+".contains(c));
     let is_version = |word: &&str| {
-        let numbers = word.strip_prefix('v').map(|rest| rest.split('.').collect::<Vec<_>>());
+        let numbers = word
+            .strip_prefix('v')
+            .map(|rest| rest.split('.').collect::<Vec<_>>());
         numbers.is_some_and(|n| {
             n.len() == 3 && n.iter().take(2).all(|p| p.parse::<u32>().is_ok()) && !n[2].is_empty()
         })
     };
-    words.find(is_version).map(|word| word.trim_end_matches(['.', '-']).to_owned())
+    words
+        .find(is_version)
+        .map(|word| word.trim_end_matches(['.', '-']).to_owned())
 }
 
 #[cfg(test)]
@@ -173,7 +209,10 @@ mod tests {
 
     #[test]
     fn a_version_is_found_in_an_executable() {
-        assert_eq!(version_in(b"MZ\x00 kubelet.exe v1.33.4\n\x01").as_deref(), Some("v1.33.4"));
+        assert_eq!(
+            version_in(b"MZ\x00 kubelet.exe v1.33.4\n\x01").as_deref(),
+            Some("v1.33.4")
+        );
         assert_eq!(version_in(b"MZ nothing"), None);
     }
 }

@@ -37,7 +37,10 @@ impl Host {
         settings: &Settings,
         busy: &Busy,
     ) -> Result<(), String> {
-        let query = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{}", settings.node);
+        let query = format!(
+            "/api/v1/pods?fieldSelector=spec.nodeName%3D{}",
+            settings.node
+        );
         let (code, list) = api.get(&query).await?;
         if code != 200 {
             return Err(format!("pods: {code}"));
@@ -46,11 +49,15 @@ impl Host {
             self.tend(api, settings, busy, pod);
         }
         let from = list["metadata"]["resourceVersion"].as_str().unwrap_or("0");
-        let response = api.stream(&format!("{query}&watch=1&resourceVersion={from}")).await?;
+        let response = api
+            .stream(&format!("{query}&watch=1&resourceVersion={from}"))
+            .await?;
         let (mut body, mut line) = (response.into_body(), Vec::new());
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|e| e.to_string())?;
-            let Some(data) = frame.data_ref() else { continue };
+            let Some(data) = frame.data_ref() else {
+                continue;
+            };
             for byte in data {
                 if *byte != b'\n' {
                     line.push(*byte);
@@ -78,11 +85,16 @@ impl Host {
         if !ending && phase != "Pending" {
             return;
         }
-        let uid = pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        let uid = pod["metadata"]["uid"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         if !lock(busy).insert((uid.clone(), ending)) {
             return;
         }
-        let Some(host) = self.me.upgrade() else { return };
+        let Some(host) = self.me.upgrade() else {
+            return;
+        };
         let (api, pod, ip, busy) = (api.clone(), pod.clone(), settings.ip.clone(), busy.clone());
         let life = self.kubelet_life();
         tokio::spawn(async move {
@@ -105,9 +117,13 @@ impl Host {
     fn kubelet_life(&self) -> tokio_util::sync::CancellationToken {
         use crate::host::services::Role;
         let state = self.state();
-        let mut kubelets =
-            state.scm.iter().filter(|e| Role::of(&e.config.command) == Role::Kubelet);
-        kubelets.next().map_or_else(|| self.power_token(), |entry| entry.life.clone())
+        let mut kubelets = state
+            .scm
+            .iter()
+            .filter(|e| Role::of(&e.config.command) == Role::Kubelet);
+        kubelets
+            .next()
+            .map_or_else(|| self.power_token(), |entry| entry.life.clone())
     }
 
     async fn start_pod(&self, api: &Api, pod: &Value, ip: &str) {
@@ -120,7 +136,10 @@ impl Host {
                 "ready": true, "started": true, "restartCount": 0,
                 "state": {"running": {"startedAt": stamp}}})
         };
-        let containers = pod["spec"]["containers"].as_array().cloned().unwrap_or_default();
+        let containers = pod["spec"]["containers"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         let kinds = ["Initialized", "Ready", "ContainersReady", "PodScheduled"];
         let pod_ip = format!("10.244.{}.{}", self.draw() % 255, self.draw() % 254 + 1);
         let status = json!({"status": {
@@ -128,12 +147,16 @@ impl Host {
             "conditions": kinds.map(is_true),
             "containerStatuses": containers.iter().map(running).collect::<Vec<_>>(),
         }});
-        let _ = api.merge(&format!("{}/status", path_of(pod)), &status).await;
+        let _ = api
+            .merge(&format!("{}/status", path_of(pod)), &status)
+            .await;
     }
 
     /// Ends a pod within its grace period, then removes the object for good.
     async fn end_pod(&self, api: &Api, pod: &Value) {
-        let grace = pod["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(30);
+        let grace = pod["metadata"]["deletionGracePeriodSeconds"]
+            .as_u64()
+            .unwrap_or(30);
         let ending = self.between(ENDING_MS.0, ENDING_MS.1);
         self.sleep(ending.min(Duration::from_secs(grace))).await;
         let options = json!({
@@ -150,6 +173,15 @@ impl Host {
 }
 
 fn path_of(pod: &Value) -> String {
-    let word = |name: &str| pod["metadata"][name].as_str().unwrap_or_default().to_owned();
-    format!("/api/v1/namespaces/{}/pods/{}", word("namespace"), word("name"))
+    let word = |name: &str| {
+        pod["metadata"][name]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    format!(
+        "/api/v1/namespaces/{}/pods/{}",
+        word("namespace"),
+        word("name")
+    )
 }

@@ -62,7 +62,10 @@ impl Settings {
             taints: config["registerWithTaints"].clone(),
             bootstrap: needed("bootstrap-kubeconfig")?,
             kubeconfig: needed("kubeconfig")?,
-            cert_dir: cert_dir.replace('/', "\\").trim_end_matches('\\').to_owned(),
+            cert_dir: cert_dir
+                .replace('/', "\\")
+                .trim_end_matches('\\')
+                .to_owned(),
             serving: config["serverTLSBootstrap"].as_bool() == Some(true),
             pods_max: config["maxPods"].as_u64().unwrap_or(110),
         })
@@ -76,7 +79,11 @@ impl Settings {
 
 /// A text file of the host; refused with a byte-order mark.
 pub(super) fn text(host: &Host, path: &str) -> Result<String, String> {
-    let body = host.state().disk.read_text_path(path).map_err(|e| format!("{path}: {e}"))?;
+    let body = host
+        .state()
+        .disk
+        .read_text_path(path)
+        .map_err(|e| format!("{path}: {e}"))?;
     let bytes = body.bytes().ok_or_else(|| format!("{path} is too long"))?;
     if bytes.starts_with(&[0xef, 0xbb, 0xbf]) {
         return Err(format!("{path} begins with a byte-order mark"));
@@ -89,7 +96,9 @@ pub(super) fn kubeconfig(host: &Host, path: &str) -> Result<Kubeconfig, String> 
     let config: Value = serde_yaml_ng::from_str(&text(host, path)?).map_err(|e| e.to_string())?;
     let cluster = &config["clusters"][0]["cluster"];
     let user = &config["users"][0]["user"];
-    let server = cluster["server"].as_str().ok_or_else(|| format!("{path} names no server"))?;
+    let server = cluster["server"]
+        .as_str()
+        .ok_or_else(|| format!("{path} names no server"))?;
     let ca_pem = inline_or_file(host, cluster, "certificate-authority")?;
     let token = match (user["token"].as_str(), user["tokenFile"].as_str()) {
         (Some(token), _) => Some(token.to_owned()),
@@ -108,5 +117,8 @@ fn inline_or_file(host: &Host, object: &Value, name: &str) -> Result<Option<Stri
         let bytes = STANDARD.decode(data).map_err(|e| e.to_string())?;
         return Ok(Some(String::from_utf8_lossy(&bytes).into_owned()));
     }
-    object[name].as_str().map(|path| text(host, path)).transpose()
+    object[name]
+        .as_str()
+        .map(|path| text(host, path))
+        .transpose()
 }

@@ -24,7 +24,10 @@ pub(super) fn version(release: Release) -> Packet {
         extensions.insert("limits@openssh.com".into(), "1".into());
         extensions.insert("expand-path@openssh.com".into(), "1".into());
     }
-    Packet::Version(Version { version: 3, extensions })
+    Packet::Version(Version {
+        version: 3,
+        extensions,
+    })
 }
 
 /// STATUS ok.
@@ -44,12 +47,18 @@ pub(super) fn attrs(id: u32, attrs: FileAttributes) -> Packet {
 
 /// NAME with one path, as REALPATH answers.
 pub(super) fn name(id: u32, path: String) -> Packet {
-    Packet::Name(Name { id, files: vec![File::dummy(path)] })
+    Packet::Name(Name {
+        id,
+        files: vec![File::dummy(path)],
+    })
 }
 
 /// NAME with the entries of a folder.
 pub(super) fn listing(id: u32, entries: Vec<(String, Stat)>) -> Packet {
-    let files = entries.into_iter().map(|(name, stat)| File::new(name, attributes(stat))).collect();
+    let files = entries
+        .into_iter()
+        .map(|(name, stat)| File::new(name, attributes(stat)))
+        .collect();
     Packet::Name(Name { id, files })
 }
 

@@ -48,7 +48,9 @@ impl Server {
     fn volume(&self, id: u32) -> Packet {
         let state = self.host.state();
         let (all, free) = (state.disk.capacity() / CLUSTER, state.disk.free() / CLUSTER);
-        let words = [CLUSTER, CLUSTER, all, free, free, all, free, free, 0, 0, 255];
+        let words = [
+            CLUSTER, CLUSTER, all, free, free, all, free, free, 0, 0, 255,
+        ];
         reply(id, &words)
     }
 }
@@ -69,8 +71,12 @@ struct Fields<'a>(&'a [u8]);
 impl Fields<'_> {
     fn text(&mut self) -> Result<String, StatusCode> {
         let (length, rest) = self.0.split_at_checked(4).ok_or(StatusCode::BadMessage)?;
-        let length = length.iter().fold(0, |n, byte| (n << 8) | usize::from(*byte));
-        let (text, rest) = rest.split_at_checked(length).ok_or(StatusCode::BadMessage)?;
+        let length = length
+            .iter()
+            .fold(0, |n, byte| (n << 8) | usize::from(*byte));
+        let (text, rest) = rest
+            .split_at_checked(length)
+            .ok_or(StatusCode::BadMessage)?;
         self.0 = rest;
         String::from_utf8(text.to_vec()).map_err(|_| StatusCode::BadMessage)
     }
