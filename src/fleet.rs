@@ -149,7 +149,8 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &options.payload {
         write_payload(&folder.join("11.0.0"), 0).await?;
         write_payload(&folder.join("later").join("11.1.0"), 1).await?;
-        let (kubeconfig, folder) = (options.kubeconfig.display(), folder.display());
+        let kubeconfig = options.kubeconfig.display();
+        let folder = folder.display();
         println!(
             "dormer makes nodes of them, and upgrades them once the second payload is there:\n"
         );

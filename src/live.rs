@@ -255,7 +255,10 @@ mod tests {
             } else {
                 "exit 0".to_owned()
             };
-            let (head, at, took_ms, left_out) = ("x".repeat(said), Timestamp(0), 0, 0);
+            let head = "x".repeat(said);
+            let at = Timestamp(0);
+            let took_ms = 0;
+            let left_out = 0;
             live.ran(RemoteCommand {
                 task,
                 attempt,

@@ -24,7 +24,9 @@ struct Site {
 
 impl Site {
     async fn new() -> Self {
-        let (folder, ssh_port, port) = (test_dir("api"), free_port(), free_port());
+        let folder = test_dir("api");
+        let ssh_port = free_port();
+        let port = free_port();
         let config = WorldConfig {
             ssh_port,
             faults: vec!["configure-fails=1".into()],

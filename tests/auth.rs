@@ -82,7 +82,8 @@ impl Near {
             .nth(1)
             .and_then(|status| status.parse().ok());
         let status = status.unwrap_or_else(|| panic!("{request}: {text}"));
-        let (head, headers) = (head.to_owned(), head.to_ascii_lowercase());
+        let headers = head.to_ascii_lowercase();
+        let head = head.to_owned();
         Answer {
             status,
             head,
@@ -108,7 +109,8 @@ impl Near {
 
 impl Site {
     async fn new(flags: &[(&str, &str)]) -> Self {
-        let (folder, ssh_port) = (test_dir("auth"), free_port());
+        let folder = test_dir("auth");
+        let ssh_port = free_port();
         let pace = Pace::times_faster(20.0);
         let config = WorldConfig {
             ssh_port,
@@ -416,7 +418,8 @@ async fn looking_is_a_right_of_its_own_and_nobody_unknown_looks() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_that_was_taken_back_works_no_longer_and_without_the_api_server_nobody_comes_in() {
     let site = Site::in_cluster("2").await;
-    let (ann, bob) = (site.token("ann", viewer()), site.token("bob", viewer()));
+    let ann = site.token("ann", viewer());
+    let bob = site.token("bob", viewer());
     site.machine(&ann).await;
     assert_eq!(site.get("/api/v1/machines", &ann).status, 200);
     site.world.api.tokens().revoke(&ann);
@@ -498,10 +501,8 @@ async fn a_browser_logs_in_by_a_token_or_a_link_and_acts_from_our_pages_alone() 
     let cookie = ("Cookie", cookie.as_str());
     assert_eq!(site.ask("GET /", &[cookie], "").status, 200);
 
-    let (path, json) = (
-        format!("POST /api/v1/machines/{name}/actions/pause"),
-        ("Content-Type", "application/json"),
-    );
+    let path = format!("POST /api/v1/machines/{name}/actions/pause");
+    let json = ("Content-Type", "application/json");
     assert_eq!(
         site.ask(&path, &[cookie, json], "{}").status,
         403,
@@ -540,7 +541,8 @@ async fn a_browser_logs_in_by_a_token_or_a_link_and_acts_from_our_pages_alone() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_outlives_its_process_and_holds_in_every_console_of_the_same_key() {
-    let (old, new) = ("o".repeat(40), "n".repeat(40));
+    let old = "o".repeat(40);
+    let new = "n".repeat(40);
     let flags = [("--authentication", "cluster"), ("--review-seconds", "0")];
     let keyed = |key| [&flags[..], &[("--session-key", key)]].concat();
     let mut site = Site::new(&keyed(&*old)).await;
@@ -666,10 +668,8 @@ async fn over_tls_a_token_goes_to_the_server_that_its_authority_names() {
         std::fs::write(&path, text).expect("written");
         path.display().to_string()
     };
-    let (certificate, key) = (
-        write("tls.crt", &identity.certificate),
-        write("tls.key", &identity.key),
-    );
+    let certificate = write("tls.crt", &identity.certificate);
+    let key = write("tls.key", &identity.key);
     let trusted = write("ca.crt", &ca.certificate());
     let site = Site::new(&[
         ("--authentication", "cluster"),
@@ -788,7 +788,8 @@ async fn as_a_plugin_it_finds_dormer_in_the_cluster_and_asks_under_the_callers_n
         .ca()
         .client("carl", &["system:masters"])
         .expect("a certificate");
-    let (url, pem) = (site.world.api_url.as_ref(), site.world.api.ca().pem());
+    let url = site.world.api_url.as_ref();
+    let pem = site.world.api.ca().pem();
     let config = kubeconfig(url, &pem, "carl", &Credential::Certificate(pair));
     let unseen = plugin(&site, &config, &["get", "machines"]);
     assert!(text(&unseen.stderr).contains("--as-account"), "{unseen:?}");

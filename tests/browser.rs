@@ -34,7 +34,8 @@ struct Site {
 
 impl Site {
     fn new(machines: u32, failing: u32) -> Self {
-        let (folder, port) = (test_dir("console"), free_port());
+        let folder = test_dir("console");
+        let port = free_port();
         let arguments = [
             format!("--machines={machines}"),
             format!("--faults=configure-fails={failing}"),

@@ -77,7 +77,8 @@ type Rebuilt = BTreeMap<String, Value>;
 
 impl Site {
     async fn on(server: NatsServer) -> Self {
-        let (folder, ssh_port) = (test_dir("changes"), free_port());
+        let folder = test_dir("changes");
+        let ssh_port = free_port();
         let config = WorldConfig {
             ssh_port,
             ..WorldConfig::on_loopback(2, Pace::times_faster(20.0))
@@ -135,7 +136,8 @@ impl Site {
 
     /// Deletes a Machine, and then everything that dormer has of it, as time does with runs that ended.
     async fn remove(&self, machine: &Value, admin: &jetstream::Context, dormer: &Dormer) {
-        let (namespace, name) = (&machine["namespace"], &machine["name"]);
+        let namespace = &machine["namespace"];
+        let name = &machine["name"];
         let key = Key::new(
             namespace.as_str().expect("a namespace"),
             name.as_str().expect("a name"),
@@ -155,7 +157,8 @@ impl Site {
                 .is_some_and(|(_, shown)| !shown["closed"].is_null())
         })
         .await;
-        let (names, run) = (Names::default(), machine_run(uid).expect("a run"));
+        let names = Names::default();
+        let run = machine_run(uid).expect("a run");
         let history = admin.get_stream(names.history_stream(shard(&run))).await;
         let purge = history
             .expect("a stream")
@@ -280,7 +283,8 @@ async fn rebuild(reader: &jetstream::Context) -> Option<Rebuilt> {
 async fn agree(what: &str, reader: &jetstream::Context, dormer: &Dormer) -> Rebuilt {
     let deadline = Instant::now() + IN_TIME;
     await_some(what, IN_TIME + IN_TIME, || async {
-        let (rebuilt, answered) = (rebuild(reader).await, dormer.answers());
+        let rebuilt = rebuild(reader).await;
+        let answered = dormer.answers();
         let agree = rebuilt == answered && rebuilt.as_ref().is_some_and(|all| !all.is_empty());
         let late = || {
             format!(
@@ -482,13 +486,11 @@ async fn two_consoles_tell_each_change_once_and_nothing_goes_back_over_restarts(
     let ordered: jetstream::consumer::Consumer<pull::OrderedConfig> =
         stream.create_consumer(config).await.expect("a consumer");
     let mut messages = ordered.messages().await.expect("messages");
-    let (mut told, mut before) = (
-        Told {
-            seen: BTreeMap::new(),
-            count: 0,
-        },
-        None,
-    );
+    let mut told = Told {
+        seen: BTreeMap::new(),
+        count: 0,
+    };
+    let mut before = None;
     for round in 0..6 {
         // Between two, one of the consoles dies, or both, and comes back.
         if round == 2 || round == 4 {

@@ -36,7 +36,9 @@ struct Site {
 impl Site {
     /// dormer against a simulated cluster without the Secret.
     async fn without_key() -> Self {
-        let (folder, ssh_port, port) = (test_dir("key"), free_port(), free_port());
+        let folder = test_dir("key");
+        let ssh_port = free_port();
+        let port = free_port();
         let config = WorldConfig {
             ssh_port,
             ..WorldConfig::on_loopback(3, Pace::times_faster(20.0))

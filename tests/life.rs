@@ -47,7 +47,8 @@ impl Site {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_life_is_watched_drawn_told_exported_replayed_and_sent_back() {
-    let (folder, port) = (test_dir("life"), free_port());
+    let folder = test_dir("life");
+    let port = free_port();
     let listen = format!("127.0.0.1:{port}");
     // In place: the machine's run goes on after its upgrade.
     let arguments = [

@@ -80,7 +80,8 @@ impl Page {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_scrape_counts_what_happened_and_names_no_machine() {
-    let (folder, port) = (test_dir("metrics"), free_port());
+    let folder = test_dir("metrics");
+    let port = free_port();
     let flags = ["demo", "--machines", "3", "--json", "--hold", "--listen"];
     let mut args: Vec<String> = flags.map(str::to_owned).to_vec();
     args.push(format!("127.0.0.1:{port}"));

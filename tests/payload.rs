@@ -36,7 +36,8 @@ fn write(folder: &Path, version: &str, may_follow: &[&str]) {
     for file in &mut manifest.files {
         let bytes = format!("MZ {} {version}", file.name).into_bytes();
         std::fs::write(folder.join(&file.name), &bytes).expect("written");
-        let (sha256, size) = (sha256_hex(&bytes), bytes.len() as u64);
+        let sha256 = sha256_hex(&bytes);
+        let size = bytes.len() as u64;
         *file = PayloadFile {
             sha256,
             size,

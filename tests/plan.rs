@@ -25,7 +25,8 @@ struct Held {
 
 impl Held {
     async fn new() -> Self {
-        let (folder, port) = (test_dir("plan"), free_port());
+        let folder = test_dir("plan");
+        let port = free_port();
         let flags = [
             "demo",
             "--machines",
@@ -162,7 +163,8 @@ async fn what_would_change_is_said_before_anything_is_changed() {
             .expect("a folder")
             .to_owned()
     };
-    let (skips, next) = (payload("skips", "10.9.0"), payload("next", "11.1.0"));
+    let skips = payload("skips", "10.9.0");
+    let next = payload("next", "11.1.0");
     let plan = held.plan(&["--payload", &next]);
     let items = alike(&plan, "drain");
     assert!(items.contains(&"service:containerd"), "{items:?}");

@@ -80,7 +80,8 @@ struct Site {
 
 impl Site {
     async fn new(faults: &[&str]) -> Self {
-        let (folder, ssh_port) = (test_dir("preflight"), free_port());
+        let folder = test_dir("preflight");
+        let ssh_port = free_port();
         let faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
         let config = WorldConfig {
             ssh_port,
@@ -125,7 +126,8 @@ impl Site {
 async fn a_host_is_looked_at_through_every_shell_and_nothing_stays_there() {
     for faults in [&[][..], &["shell-varies"], &["code-page-850"]] {
         let site = Site::new(faults).await;
-        let (files, user) = (site.files(), site.host.image().user.clone());
+        let files = site.files();
+        let user = site.host.image().user.clone();
         let first = site.run(&["--user", &user]).await;
         assert_eq!(
             first.failed(),
@@ -178,7 +180,8 @@ async fn a_host_is_looked_at_through_every_shell_and_nothing_stays_there() {
         );
         assert_eq!(site.host.counts().unknown_commands, 0);
         // Whom it is about is nobody's business.
-        let (name, address) = (site.host.state().hostname.clone(), site.host.internal_ip());
+        let name = site.host.state().hostname.clone();
+        let address = site.host.internal_ip();
         for text in [ran.said, ran.report.to_string()] {
             assert!(!text.contains(&address) && !text.contains(&name), "{text}");
         }
@@ -188,7 +191,8 @@ async fn a_host_is_looked_at_through_every_shell_and_nothing_stays_there() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_key_and_another_host_key_end_it_before_anything_is_written() {
     let site = Site::new(&[]).await;
-    let (user, files) = (site.host.image().user.clone(), site.files());
+    let user = site.host.image().user.clone();
+    let files = site.files();
     let print = fingerprint(&site.run(&["--user", &user]).await);
     let other = format!("SHA256:{}", "A".repeat(43));
     let ran = site.run(&["--user", &user, "--host-key", &other]).await;
@@ -239,7 +243,8 @@ fn elsewhere(told: &str) -> (TempDir, Ran) {
     let dormer_testkit::Start::Started(server) = server else {
         panic!("there was an sshd")
     };
-    let (user, key) = (Sshd::user(), server.key().path.clone());
+    let user = Sshd::user();
+    let key = server.key().path.clone();
     let run = |more: &[&str]| preflight(&folder, "127.0.0.1", server.port(), &key, more);
     let print = fingerprint(&run(&["--user", &user]));
     let ran = run(&["--user", &user, "--host-key", &print]);

@@ -135,7 +135,8 @@ fn a_record_that_says_otherwise_is_reported_with_both_decisions() {
     let (_folder, name) = file(&lines);
     let said = replay(&[&name]);
     assert_eq!(said.code, Some(1), "{}", said.out);
-    let (run, seq) = (altered.run.id.to_string(), altered.run.seq.0);
+    let run = altered.run.id.to_string();
+    let seq = altered.run.seq.0;
     for part in [
         &format!("{run} (") as &str,
         &format!(" record {seq}, "),
@@ -171,7 +172,8 @@ fn what_is_damaged_or_newer_is_told_apart_from_what_differs() {
         assert_eq!(said.code, Some(code), "{part}: {}{}", said.out, said.error);
         assert!(said.out.contains(part), "{part}: {}", said.out);
     };
-    let (last, first) = (lines.len() - 1, &lines[..1]);
+    let last = lines.len() - 1;
+    let first = &lines[..1];
     let mut cut = lines.clone();
     cut[last].truncate(200);
     told(&cut, 1, "is no line of a history (EOF while parsing");
@@ -212,7 +214,8 @@ fn a_store_is_replayed_whole_unless_it_is_in_use() {
         let history = history(name);
         for (at, line) in history.iter().enumerate().skip(1) {
             let line: Value = serde_json::from_str(line).unwrap();
-            let (run, seq) = (&line["record"]["run"], &line["record"]["seq"]);
+            let run = &line["record"]["run"];
+            let seq = &line["record"]["seq"];
             let mut record = json!({"run": run, "seq": seq, "record": null,
                 "envelope": line["record"]["envelope"]});
             if at + 1 == history.len() {

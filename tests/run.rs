@@ -28,7 +28,8 @@ struct Site {
 
 impl Site {
     async fn new(machines: u32) -> Self {
-        let (folder, ssh_port) = (test_dir("run"), free_port());
+        let folder = test_dir("run");
+        let ssh_port = free_port();
         let pace = Pace::times_faster(20.0);
         let config = WorldConfig {
             ssh_port,
@@ -61,7 +62,8 @@ impl Site {
 
     /// Starts `dormer run`; by default on a store in the site's folder.
     fn dormer(&self, more: &[(&str, &str)]) -> Dormer {
-        let (port, path) = (free_port(), |name: &str| self.folder.path().join(name));
+        let port = free_port();
+        let path = |name: &str| self.folder.path().join(name);
         // An engine has no way to the cluster, and needs none.
         let alone = more.contains(&("--role", "engine"));
         let kubeconfig = if alone { "not-there" } else { "kubeconfig" };
@@ -204,7 +206,8 @@ async fn machines_become_nodes_and_a_second_start_changes_nothing() {
     .await;
     dormer.process.terminate().expect("it ends");
 
-    let (nodes, converges) = (site.served(""), site.world.record.converges());
+    let nodes = site.served("");
+    let converges = site.world.record.converges();
     let mut dormer = site.dormer(&[]);
     dormer.ready().await;
     assert_eq!(uids(&site.served("")), uids(&nodes), "the same nodes serve");
@@ -242,7 +245,8 @@ async fn killed_in_the_middle_it_goes_on_and_an_upgrade_passes_one_at_a_time() {
     for kill_after in [2, 4] {
         let mut dormer = site.dormer(&[]);
         dormer.ready().await;
-        let (record, before) = (&site.world.record, Instant::now());
+        let record = &site.world.record;
+        let before = Instant::now();
         await_condition("some work", IN_TIME, || async {
             before.elapsed() > Duration::from_secs(kill_after) || !record.converges().is_empty()
         })
@@ -265,7 +269,9 @@ async fn killed_in_the_middle_it_goes_on_and_an_upgrade_passes_one_at_a_time() {
 /// What engine and worker did is told where it was done; how things stand, where the store is read.
 fn each_role_shows_its_own_metrics(engine: &Dormer, watcher: &Dormer, worker: &Dormer) {
     let shown = |of: &Dormer| get(of.port, "/metrics").expect("metrics").1;
-    let (engine, watcher, worker) = (shown(engine), shown(watcher), shown(worker));
+    let engine = shown(engine);
+    let watcher = shown(watcher);
+    let worker = shown(worker);
     for (name, of_engine, of_watcher, of_worker) in [
         ("dormer_transitions_total{", true, false, false),
         ("dormer_machines{", true, false, false),
@@ -288,7 +294,8 @@ async fn roles_split_over_processes_meet_on_nats_and_a_worker_that_is_killed_is_
         ..NatsOptions::default()
     }));
     let site = Site::new(2).await;
-    let (url, monitor) = (server.url(), server.monitor_url().expect("a page"));
+    let url = server.url();
+    let monitor = server.monitor_url().expect("a page");
     let role = |role| {
         [
             ("--store", &*url),

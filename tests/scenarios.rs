@@ -64,7 +64,8 @@ fn page() -> String {
         },
     );
     for (number, what, plays) in SCENARIOS {
-        let (fault, tests) = (fault_cell(*number), test_cell(plays));
+        let fault = fault_cell(*number);
+        let tests = test_cell(plays);
         let _ = writeln!(page, "| {number} | {what} | {fault} | {tests} |");
     }
     page.push_str("\nFaults of the fleet beyond the list:\n\n");
@@ -101,7 +102,8 @@ fn every_scenario_has_its_row_and_every_test_named_is_there() {
 
 #[test]
 fn the_page_is_as_committed() {
-    let (path, page) = (root().join("tests/SCENARIOS.md"), page());
+    let path = root().join("tests/SCENARIOS.md");
+    let page = page();
     if std::env::var("UPDATE_EXPECT").is_ok_and(|value| value == "1") {
         fs::write(&path, &page).expect("the page can be written");
     }
@@ -165,10 +167,8 @@ fn outlives(script: &str) -> Option<String> {
     let alone = |line: &str, word: &str| {
         line.match_indices(word).any(|(at, _)| {
             let letter = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-            let (before, after) = (
-                line[..at].chars().next_back(),
-                line[at + word.len()..].chars().next(),
-            );
+            let before = line[..at].chars().next_back();
+            let after = line[at + word.len()..].chars().next();
             // A class may go on (`Diagnostics.ProcessStartInfo`), a command may not.
             let ends = word.contains('.') || !letter(after);
             !letter(before) && ends

@@ -99,7 +99,8 @@ struct Site {
 
 impl Site {
     async fn new(name: &str, machines: u32) -> Self {
-        let (folder, ssh_port) = (test_dir(name), free_port());
+        let folder = test_dir(name);
+        let ssh_port = free_port();
         let pace = Pace::times_faster(20.0);
         let config = WorldConfig {
             ssh_port,
@@ -348,7 +349,8 @@ fn hold_log(site: &Site, collector: &Collector) {
     let lines = site.log("log-1") + &site.log("log-2");
     let mut records = BTreeSet::new();
     let traces = collector.spans();
-    let (mut tasks, mut known) = (0, 0);
+    let mut tasks = 0;
+    let mut known = 0;
     for line in lines.lines().filter(|line| line.starts_with('{')) {
         let Ok(line) = serde_json::from_str::<Value>(line) else {
             continue; // The one that a kill cut off.
@@ -356,10 +358,8 @@ fn hold_log(site: &Site, collector: &Collector) {
         if line["message"] != "transition" {
             continue;
         }
-        let (run, seq) = (
-            text(&line, "run").to_owned(),
-            line["seq"].as_u64().expect("a seq"),
-        );
+        let run = text(&line, "run").to_owned();
+        let seq = line["seq"].as_u64().expect("a seq");
         assert!(records.insert((run.clone(), seq)), "{run} {seq} twice");
         assert!(
             line["state"].is_string() && line["events"].as_u64().is_some(),
@@ -575,7 +575,8 @@ async fn remote_commands_of_a_worker_elsewhere_reach_the_console_and_carry_no_se
         ..NatsOptions::default()
     };
     let server = started!(NatsServer::start(options));
-    let (url, monitor) = (server.url(), server.monitor_url().expect("a page"));
+    let url = server.url();
+    let monitor = server.monitor_url().expect("a page");
     let port = url
         .rsplit(':')
         .next()

@@ -101,7 +101,8 @@ impl Site {
             .await
             .expect("a world");
         prepare(&world, plan).await;
-        let (kubeconfig, port) = (folder.path().join("kubeconfig"), free_port());
+        let kubeconfig = folder.path().join("kubeconfig");
+        let port = free_port();
         world.write_kubeconfig(&kubeconfig).expect("written");
         let args = [
             ("--kubeconfig", kubeconfig.display().to_string()),
@@ -150,7 +151,8 @@ impl Site {
 
     /// Follows the machine until it serves, and prints each of its steps.
     async fn joined(&self, within: Duration) {
-        let (began, mut told) = (Instant::now(), String::new());
+        let began = Instant::now();
+        let mut told = String::new();
         loop {
             let machine = self.machine();
             let word = |key: &str| machine[key].as_str().unwrap_or_default().to_owned();

@@ -81,7 +81,8 @@ pub async fn run_seen<W: Workflow, P: Ports, E: Witness<W>>(
     let mut mouths = Vec::with_capacity(lanes);
     for _ in 0..lanes {
         let (mouth, letters) = mpsc::channel(options.batch_max * 2);
-        let (build, cached_max) = (options.build.clone(), options.cached_max / lanes);
+        let build = options.build.clone();
+        let cached_max = options.cached_max / lanes;
         let lane =
             Lane::<W, P, E>::seen_by(Arc::clone(&ports), build, cached_max, Arc::clone(&witness));
         tasks.spawn(lane_loop(lane, letters, options.batch_max));
@@ -177,7 +178,8 @@ async fn intake<W: Workflow, P: Ports>(
                 wait = Duration::from_millis(100);
                 for delivery in deliveries {
                     let letter = Arrived::<W>::open(delivery);
-                    let (token, lane) = (letter.token(), lane_of(letter.run(), mouths.len()));
+                    let token = letter.token();
+                    let lane = lane_of(letter.run(), mouths.len());
                     if mouths[lane].send(letter).await.is_err() {
                         ports.inbox().settle(vec![(token, Settle::Again(0))]).await;
                         return Ok(());

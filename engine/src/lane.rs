@@ -95,8 +95,11 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
         cached_max: usize,
         witness: Arc<E>,
     ) -> Self {
-        let (build, cache) = (build.into(), Cache::new(cached_max));
-        let (left, refused, tally) = (Left::default(), Refused::default(), Tally::default());
+        let build = build.into();
+        let cache = Cache::new(cached_max);
+        let left = Left::default();
+        let refused = Refused::default();
+        let tally = Tally::default();
         Self {
             ports,
             build,

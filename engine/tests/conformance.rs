@@ -37,10 +37,8 @@ async fn the_inbox_of_one_process_keeps_the_contract() {
 
 #[tokio::test]
 async fn the_alarms_of_one_process_keep_the_contract() {
-    let (alarms, inbox) = (
-        Arc::new(LocalAlarms::default()),
-        Arc::new(LocalInbox::default()),
-    );
+    let alarms = Arc::new(LocalAlarms::default());
+    let inbox = Arc::new(LocalInbox::default());
     let ring = ring_for_ever(
         Arc::clone(&alarms),
         Arc::clone(&inbox),

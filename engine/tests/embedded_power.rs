@@ -117,7 +117,8 @@ impl Disk {
                 },
             }
         }
-        let (synced, lies) = (bytes.clone(), platter.lies);
+        let synced = bytes.clone();
+        let lies = platter.lies;
         let fresh = Platter {
             synced,
             seen: bytes,
@@ -293,7 +294,8 @@ const STEPS_A_SEGMENT: u64 = SEGMENT / 4_096 - 1;
 
 /// Steps so far; answers where the run stands then.
 async fn steps(store: &EmbeddedStore, count: u64) -> At {
-    let (name, mut at) = (run("a"), At::default());
+    let name = run("a");
+    let mut at = At::default();
     for seq in 1..=count {
         let stepped = tokio::time::timeout(Duration::from_secs(20), step(store, &name, at));
         at = stepped

@@ -14,7 +14,8 @@ async fn filled(folder: &Path) -> Vec<At> {
     let store = reopen(folder).await;
     let mut stands = Vec::new();
     for i in 0..20 {
-        let (run, mut at) = (run(&i.to_string()), At::default());
+        let run = run(&i.to_string());
+        let mut at = At::default();
         for _ in 0..10 {
             at = step(&store, &run, at).await.expect("stored");
         }
@@ -36,10 +37,8 @@ async fn filled(folder: &Path) -> Vec<At> {
 
 #[tokio::test]
 async fn a_dump_restores_to_the_same_histories_under_a_new_incarnation() {
-    let (old, new) = (
-        tempfile::tempdir().expect("a folder"),
-        tempfile::tempdir().expect("one"),
-    );
+    let old = tempfile::tempdir().expect("a folder");
+    let new = tempfile::tempdir().expect("one");
     let stands = filled(old.path()).await;
     let mut lines = Vec::new();
     assert_eq!(dump(old.path(), &mut lines).expect("dumped"), 200);
@@ -58,7 +57,8 @@ async fn a_dump_restores_to_the_same_histories_under_a_new_incarnation() {
     let again = restore(&mut lines.as_slice(), new.path());
     assert!(matches!(again, Err(DumpError::Exists(_))));
     assert!(check(new.path()).expect("checks").is_clean());
-    let (before, after) = (reopen(old.path()).await, reopen(new.path()).await);
+    let before = reopen(old.path()).await;
+    let after = reopen(new.path()).await;
     assert_ne!(before.incarnation(), after.incarnation());
     for (i, at) in stands.iter().enumerate() {
         let run = run(&i.to_string());
@@ -82,10 +82,8 @@ async fn a_dump_restores_to_the_same_histories_under_a_new_incarnation() {
 
 #[tokio::test]
 async fn a_damaged_dump_makes_no_store() {
-    let (old, new) = (
-        tempfile::tempdir().expect("a folder"),
-        tempfile::tempdir().expect("one"),
-    );
+    let old = tempfile::tempdir().expect("a folder");
+    let new = tempfile::tempdir().expect("one");
     filled(old.path()).await;
     let mut lines = Vec::new();
     dump(old.path(), &mut lines).expect("dumped");

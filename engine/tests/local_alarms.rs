@@ -13,12 +13,11 @@ const IN_TIME: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn of_two_times_the_earlier_rings_in_whatever_order_they_were_set() {
-    let (alarms, inbox) = (
-        Arc::new(LocalAlarms::default()),
-        Arc::new(LocalInbox::default()),
-    );
+    let alarms = Arc::new(LocalAlarms::default());
+    let inbox = Arc::new(LocalInbox::default());
     let now = SystemClock.now();
-    let (soon, late) = (now.plus_ms(20), now.plus_ms(3_600_000));
+    let soon = now.plus_ms(20);
+    let late = now.plus_ms(3_600_000);
     for (key, order) in [("a", [soon, late]), ("b", [late, soon])] {
         let run = RunId::new("toy", key).expect("a run id");
         for at in order {

@@ -120,7 +120,8 @@ async fn lawful(store: &NatsStore, run: &RunId) {
         .records(run, Seq(0), 1_000)
         .await
         .expect("records");
-    let (mut before, mut steps) = (Sum(0), Vec::new());
+    let mut before = Sum(0);
+    let mut steps = Vec::new();
     for (at, bytes) in records.iter().enumerate() {
         let (record, sum) =
             envelope::decode::<Record<Walk>>(bytes, Walk::SCHEMA).expect("a record");

@@ -22,7 +22,8 @@ fn named(n: usize) -> RunId {
 /// Runs of different length: of those that rest some have ended, some wait for a deadline.
 async fn fill<S: History + DeadLetters>(store: &S) {
     for n in 0..RUNS {
-        let (run, mut at) = (named(n), At::default());
+        let run = named(n);
+        let mut at = At::default();
         for _ in 0..n {
             at = step(store, &run, at).await.expect("stored");
         }
@@ -96,16 +97,15 @@ fn kinds(dump: &[u8]) -> Vec<String> {
 #[tokio::test]
 async fn a_store_moves_to_nats_and_back_and_on_again() {
     let server = started!(NatsServer::start(NatsOptions::default()));
-    let (home, back) = (
-        tempfile::tempdir().expect("a folder"),
-        tempfile::tempdir().expect("one"),
-    );
+    let home = tempfile::tempdir().expect("a folder");
+    let back = tempfile::tempdir().expect("one");
     let store = reopen(home.path()).await;
     fill(&store).await;
     for _ in 0..5 {
         store.next_epoch().await.expect("an epoch");
     }
-    let (was, incarnation) = (told(&store, &store).await, store.incarnation());
+    let was = told(&store, &store).await;
+    let incarnation = store.incarnation();
     closed(store, home.path()).await;
 
     let mut first = Vec::new();
@@ -161,10 +161,8 @@ fn old_dump(histories: &[Vec<Vec<u8>>], heads: &[Head]) -> Vec<u8> {
 #[tokio::test]
 async fn an_old_dump_of_nats_is_still_read_by_either_kind() {
     let server = started!(NatsServer::start(NatsOptions::default()));
-    let (home, new) = (
-        tempfile::tempdir().expect("a folder"),
-        tempfile::tempdir().expect("one"),
-    );
+    let home = tempfile::tempdir().expect("a folder");
+    let new = tempfile::tempdir().expect("one");
     let store = reopen(home.path()).await;
     fill(&store).await;
     let (mut heads, histories, _) = told(&store, &store).await;

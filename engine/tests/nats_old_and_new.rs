@@ -46,7 +46,8 @@ impl Life {
         };
         let running = engine::run::<B, _>(Arc::clone(&store), settings, halted);
         let working = worker::<B>(server.url(), name, answer);
-        let (running, working) = (tokio::spawn(running), tokio::spawn(working));
+        let running = tokio::spawn(running);
+        let working = tokio::spawn(working);
         Self {
             store,
             halt,
@@ -131,7 +132,8 @@ fn seen<F>(run: &RunId, resource: u64, fact: F) -> Observation<F> {
 }
 
 fn wish<S>(id: &str, signal: S) -> Request<S> {
-    let (who, why) = ("someone".to_owned(), "because".to_owned());
+    let who = "someone".to_owned();
+    let why = "because".to_owned();
     Request {
         id: id.to_owned(),
         who,
@@ -160,7 +162,8 @@ async fn begin_all<B: Workflow>(life: &Life, runs: &[RunId], fact: B::Fact) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn builds_share_a_store_on_nats() {
     let server = started!(NatsServer::start(NatsOptions::default()));
-    let (theirs, own) = (named("a"), named("b"));
+    let theirs = named("a");
+    let own = named("b");
     let newer = Life::begin::<New>(&server, "new", fetches).await;
     begin_all::<New>(
         &newer,

@@ -27,7 +27,8 @@ async fn one_writer_wins_and_the_history_is_read_back() {
             ..NatsOptions::default()
         }));
         let store = NatsStore::open(&options(&server)).await.expect("a store");
-        let (a, b) = (run("a.b/c"), run("b"));
+        let a = run("a.b/c");
+        let b = run("b");
         let first = store
             .history()
             .append(vec![
@@ -108,7 +109,8 @@ async fn heads_of_thousands_of_runs_are_each_seen_once() {
         (0..12_000).map(|i| append(&run(&format!("{i:05}")), Expected::Nothing, 1, Some(i)));
     let answers = store.history().append(batch.collect()).await;
     assert!(answers.iter().all(Result::is_ok));
-    let (mut seen, mut after) = (0_u64, None);
+    let mut seen = 0_u64;
+    let mut after = None;
     loop {
         let page = store
             .reader()
@@ -274,10 +276,8 @@ async fn dead_letters_stay_until_removed() {
 async fn the_identity_stays_and_epochs_only_grow() {
     let mut server = started!(NatsServer::start(NatsOptions::default()));
     let store = NatsStore::open(&options(&server)).await.expect("a store");
-    let (who, first) = (
-        store.incarnation(),
-        store.next_epoch().await.expect("an epoch"),
-    );
+    let who = store.incarnation();
+    let first = store.next_epoch().await.expect("an epoch");
     server.restart();
     let again = NatsStore::open(&options(&server)).await.expect("a store");
     assert_eq!(again.incarnation(), who);

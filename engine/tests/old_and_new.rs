@@ -124,7 +124,8 @@ fn seen<F>(run: &RunId, resource: u64, fact: F) -> Observation<F> {
 }
 
 fn wish<S>(id: &str, signal: S) -> Request<S> {
-    let (who, why) = ("someone".to_owned(), "because".to_owned());
+    let who = "someone".to_owned();
+    let why = "because".to_owned();
     Request {
         id: id.to_owned(),
         who,
@@ -141,7 +142,8 @@ where
 {
     let ours = ports.store.incarnation();
     let (halt, halted) = watch::channel(false);
-    let (alarms, inbox) = (Arc::clone(&ports.alarms), Arc::clone(&ports.inbox));
+    let alarms = Arc::clone(&ports.alarms);
+    let inbox = Arc::clone(&ports.inbox);
     let ringing = tokio::spawn(ring_for_ever(alarms, inbox, ports.clock, ours));
     let working = tokio::spawn(worker::<B, S>(
         Arc::clone(ports),
@@ -207,7 +209,8 @@ where
 {
     let ports: Ports<S> = Arc::new(Local::new(store, Skipping(Instant::now())));
     let store = Arc::clone(&ports.store);
-    let (first, second) = (named("a"), named("b"));
+    let first = named("a");
+    let second = named("b");
     begin::<Old, _>(&ports, &first, old::Fact { size: 1 }).await;
     let begun = async || revisions(store.as_ref()).await.len() == RUNS;
     life::<Old, _>(&ports, true, begun).await;

@@ -157,7 +157,8 @@ async fn a_refused_record_is_told_of_once_and_counted_each_time() {
     let ports = Arc::new(Local::new(Arc::clone(&store), Still));
     let told = Arc::new(Told::default());
     let mut lane = Lane::<Old, _, Told>::seen_by(ports, "test", 8, Arc::clone(&told));
-    let (big, small) = (run("big"), run("small"));
+    let big = run("big");
+    let small = run("small");
     for token in 0..3 {
         lane.turn(vec![fact(&big, 2 * token), fact(&small, 2 * token + 1)])
             .await

@@ -314,7 +314,8 @@ fn kill_engine_after(folder: &Path, lines: u64) -> u64 {
         .spawn()
         .expect("starts");
     let out = BufReader::new(child.stdout.take().expect("its output"));
-    let (mut most, mut seen) = (0, 0);
+    let mut most = 0;
+    let mut seen = 0;
     for line in out.lines().map_while(Result::ok) {
         if let Some(count) = line
             .strip_prefix("records ")

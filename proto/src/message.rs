@@ -55,7 +55,8 @@ pub struct Failure {
 impl Failure {
     /// A failure that another attempt may mend.
     pub fn transient(code: impl Into<String>, message: impl Into<String>) -> Self {
-        let (code, message) = (code.into(), cut(message.into()));
+        let code = code.into();
+        let message = cut(message.into());
         Self {
             code,
             message,

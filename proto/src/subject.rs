@@ -391,7 +391,8 @@ impl Names {
     #[must_use]
     pub fn run_of(subject: &str) -> Option<RunId> {
         let mut tokens = subject.rsplit('.');
-        let (key, workflow) = (tokens.next()?, tokens.next()?);
+        let key = tokens.next()?;
+        let workflow = tokens.next()?;
         RunId::new(&text(workflow)?, &text(key)?).ok()
     }
 }

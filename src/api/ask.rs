@@ -231,7 +231,8 @@ pub(crate) async fn ask<P: Ports>(
             "dormer why says what it waits for",
         ));
     }
-    let (id, to) = (request.id.clone(), run.id.clone());
+    let id = request.id.clone();
+    let to = run.id.clone();
     let letter: RequestLetter = Letter {
         run: to.clone(),
         incarnation: None,
@@ -291,7 +292,8 @@ mod tests {
     #[test]
     fn a_request_is_json_from_nowhere_or_from_our_own_pages() {
         let json = ("content-type", "application/json; charset=utf-8");
-        let (host, own) = (("host", "h:1"), ("origin", "http://h:1"));
+        let host = ("host", "h:1");
+        let own = ("origin", "http://h:1");
         assert!(Body::read(&headers(&[json]), b"{}", None).is_ok());
         assert!(Body::read(&headers(&[json, host, own]), b"{\"why\":\"x\"}", None).is_ok());
         for refused in [

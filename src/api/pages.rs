@@ -104,7 +104,9 @@ fn turned(turns: &mut BTreeMap<u64, Turn>, record: &Record<Dormer>) {
         }
     }
     for slot in slots {
-        let (token, from, holder) = (slot.token.0, slot.since.0, slot.holder);
+        let token = slot.token.0;
+        let from = slot.since.0;
+        let holder = slot.holder;
         turns.entry(token).or_insert(Turn {
             token,
             holder,

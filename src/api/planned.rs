@@ -41,7 +41,8 @@ pub(super) async fn desired<P: Ports>(
     Of(api): Of<Arc<Api<P>>>,
     Path(called): Path<String>,
 ) -> Answer {
-    let (run, desk) = (api.shelf.machine(&called).await?, api.desk()?);
+    let run = api.shelf.machine(&called).await?;
+    let desk = api.desk()?;
     let unsaid = || {
         ApiError::conflict(
             "the pool does not say what it should be",
@@ -144,7 +145,8 @@ async fn last_times<P: Ports>(
     for some in runs.chunks(READ_AT_ONCE) {
         let mut reads = Vec::new();
         for run in some {
-            let (id, name) = (run.id.clone(), machine(run).map(|it| it.machine_ref().name));
+            let id = run.id.clone();
+            let name = machine(run).map(|it| it.machine_ref().name);
             reads.push(async move {
                 let (episodes, _) = api.timeline_of(&id).await?;
                 let times = times(&episodes, &name.unwrap_or_default());

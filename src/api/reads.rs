@@ -86,7 +86,8 @@ pub(crate) struct Which {
 }
 
 pub(crate) async fn machines<P: Ports>(Of(api): Asked<P>, Query(which): Query<Which>) -> Answer {
-    let (runs, now) = (api.shelf.all().await?, api.now());
+    let runs = api.shelf.all().await?;
+    let now = api.now();
     let listed = runs.iter().filter(|run| which.all || run.closed.is_none());
     let items: Vec<Value> = listed
         .filter_map(|run| shown::machine(run, &api.live, now))
@@ -104,7 +105,8 @@ pub(crate) async fn machine<P: Ports>(Of(api): Asked<P>, Path(called): Path<Stri
 }
 
 pub(super) async fn runs<P: Ports>(Of(api): Asked<P>) -> Answer {
-    let (runs, now) = (api.shelf.all().await?, api.now());
+    let runs = api.shelf.all().await?;
+    let now = api.now();
     items(runs.iter().map(|run| shown::run(run, now)).collect())
 }
 
@@ -117,7 +119,8 @@ pub(super) async fn run<P: Ports>(
 }
 
 pub(crate) async fn rollouts<P: Ports>(Of(api): Asked<P>) -> Answer {
-    let (runs, now) = (api.shelf.all().await?, api.now());
+    let runs = api.shelf.all().await?;
+    let now = api.now();
     let names = names(&runs);
     items(
         runs.iter()
@@ -143,7 +146,8 @@ pub(super) async fn pool<P: Ports>(Of(api): Asked<P>, Path(pool): Path<String>) 
 }
 
 pub(super) async fn tasks<P: Ports>(Of(api): Asked<P>) -> Answer {
-    let (runs, now) = (api.shelf.all().await?, api.now());
+    let runs = api.shelf.all().await?;
+    let now = api.now();
     items(
         runs.iter()
             .flat_map(|run| shown::tasks(run, &api.live, now))
@@ -218,7 +222,9 @@ async fn history<P: Ports>(api: &Api<P>, run: &RunId, part: &Part) -> Answer {
         .reader()
         .records(run, Seq(from - 1), limit + 2)
         .await?;
-    let (mut story, mut told, mut next) = (Story::default(), Vec::new(), None);
+    let mut story = Story::default();
+    let mut told = Vec::new();
+    let mut next = None;
     for bytes in stored {
         let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA)?;
         let seq = record.run.seq.0;
@@ -249,7 +255,8 @@ pub(super) async fn run_timeline<P: Ports>(
     Path((workflow, key)): Path<(String, String)>,
 ) -> Answer {
     let run = api.found(&run_id(&workflow, &key)?).await?.id.clone();
-    let (mut fold, mut from) = (timeline::Fold::default(), Seq(1));
+    let mut fold = timeline::Fold::default();
+    let mut from = Seq(1);
     loop {
         let stored = api.ports.reader().records(&run, from, RECORDS_MAX).await?;
         let whole = stored.len() < RECORDS_MAX;

@@ -168,7 +168,9 @@ fn observed(object: &ObjectRef, fact: Option<&Fact>) -> String {
             )
         }
         Some(Fact::Rollout(rollout::Fact::Owner(owner))) => {
-            let (name, has, wants) = (&owner.name, owner.machines.len(), owner.replicas);
+            let name = &owner.name;
+            let has = owner.machines.len();
+            let wants = owner.replicas;
             format!("the MachineSet {name} is seen: {has} of {wants} Machines")
         }
         Some(Fact::Rollout(rollout::Fact::Listed { with_node })) => {

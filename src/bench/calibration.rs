@@ -31,7 +31,8 @@ pub(super) fn calibrate(folder: &Path) -> std::io::Result<Calibration> {
 fn syncs(folder: &Path) -> std::io::Result<f64> {
     let path = folder.join("calibration");
     let mut file = File::create(&path)?;
-    let (start, mut count) = (Instant::now(), 0u32);
+    let start = Instant::now();
+    let mut count = 0u32;
     while start.elapsed() < LOOP {
         file.write_all(&[7; 4096])?;
         file.sync_data()?;
@@ -44,7 +45,9 @@ fn syncs(folder: &Path) -> std::io::Result<f64> {
 
 fn loops() -> f64 {
     let block = [3u8; 4096];
-    let (start, mut count, mut sink) = (Instant::now(), 0u32, 0u64);
+    let start = Instant::now();
+    let mut count = 0u32;
+    let mut sink = 0u64;
     while start.elapsed() < LOOP {
         for _ in 0..100 {
             sink ^= dormer_proto::id::hash64(std::hint::black_box(&block));

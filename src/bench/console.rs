@@ -179,7 +179,8 @@ impl Server {
 
     /// Processors that it takes meanwhile, and when that began.
     async fn cores(&self, during: Duration) -> (f64, Instant) {
-        let (before, begun) = (cpu_seconds_of(self.child.id()), Instant::now());
+        let before = cpu_seconds_of(self.child.id());
+        let begun = Instant::now();
         tokio::time::sleep(during).await;
         (
             (cpu_seconds_of(self.child.id()) - before) / begun.elapsed().as_secs_f64(),
@@ -209,7 +210,9 @@ impl Server {
             .into_iter()
             .filter(|(_, at)| (begun..ended).contains(at))
             .collect();
-        let (mut lags, mut lost, mut bytes) = (Vec::new(), 0, 0);
+        let mut lags = Vec::new();
+        let mut lost = 0;
+        let mut bytes = 0;
         for reader in readers {
             let seen = reader.await??;
             bytes += seen.bytes;

@@ -198,7 +198,9 @@ async fn under_load<P: Ports>(
     load.begin(in_flight).await?;
     load.until(Instant::now() + Duration::from_secs(1)).await?;
     load.forget_figures();
-    let (start, cpu, disk) = (Instant::now(), cpu_seconds(), bytes_in(&folder));
+    let start = Instant::now();
+    let cpu = cpu_seconds();
+    let disk = bytes_in(&folder);
     load.until(start + span).await?;
     let spent = Spent {
         seconds: start.elapsed().as_secs_f64(),
@@ -222,7 +224,8 @@ struct Load<P> {
 
 impl<P: Ports> Load<P> {
     fn new(ports: Arc<P>, desk: Desk) -> Self {
-        let (reported, latencies_us) = (HashMap::new(), Vec::new());
+        let reported = HashMap::new();
+        let latencies_us = Vec::new();
         let incarnation = ports.history().incarnation();
         Self {
             ports,
@@ -320,7 +323,8 @@ impl<P: Ports> Load<P> {
             issued,
             ..
         } = order;
-        let (run, worker) = (task.run.clone(), "bench".to_owned());
+        let run = task.run.clone();
+        let worker = "bench".to_owned();
         let report = TaskReport {
             task,
             attempt,

@@ -102,7 +102,8 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let over_nats = match &options.nats_server {
         None => Vec::new(),
         Some(server) => {
-            let (machines, slots) = (options.machines, options.worker_slots);
+            let machines = options.machines;
+            let slots = options.worker_slots;
             let server = over_nats::server(server)?;
             over_nats::play(&over_nats::Plan {
                 server,

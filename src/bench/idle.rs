@@ -131,7 +131,8 @@ impl Engine {
         let own = Arc::clone(&ports);
         let running = tokio::spawn(async move {
             let incarnation = own.store.incarnation();
-            let (alarms, inbox) = (Arc::clone(&own.alarms), Arc::clone(&own.inbox));
+            let alarms = Arc::clone(&own.alarms);
+            let inbox = Arc::clone(&own.inbox);
             let ringing = tokio::spawn(ring_for_ever(alarms, inbox, SystemClock, incarnation));
             let result = engine::run::<Idle, _>(own, engine::Options::default(), stopped).await;
             ringing.abort();

@@ -100,7 +100,8 @@ async fn measure(options: &Options, folder: &Path) -> anyhow::Result<Figures> {
         sources,
         folder: folder.to_path_buf(),
     };
-    let (mut openssh_s, mut dormer_s) = (Vec::new(), Vec::new());
+    let mut openssh_s = Vec::new();
+    let mut dormer_s = Vec::new();
     for round in 0..options.rounds {
         // Whoever begins may find the disk busier, or quieter.
         for turn in [round % 2, (round + 1) % 2] {
@@ -119,7 +120,8 @@ async fn measure(options: &Options, folder: &Path) -> anyhow::Result<Figures> {
         }
     }
     let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len() as f64;
-    let (theirs, ours) = (mean(&openssh_s), mean(&dormer_s));
+    let theirs = mean(&openssh_s);
+    let ours = mean(&dormer_s);
     Ok(Figures {
         mib: options.mib,
         files: options.files,
@@ -143,7 +145,8 @@ fn sources(options: &Options, folder: &Path) -> anyhow::Result<Vec<Source>> {
     (0..options.files)
         .map(|at| {
             let name = format!("file-{at:04}");
-            let (path, bytes) = (from.join(&name), noise(at, length));
+            let path = from.join(&name);
+            let bytes = noise(at, length);
             std::fs::write(&path, &bytes)?;
             Ok(Source {
                 path,
@@ -215,18 +218,21 @@ async fn dormer(stage: &Stage, into: &Path) -> anyhow::Result<()> {
     let dialer: Dialer = Arc::new(TcpDial {
         port: stage.relay.port,
     });
-    let (pin, user) = (stage.server.host_key.as_str(), stage.server.user.as_str());
+    let pin = stage.server.host_key.as_str();
+    let user = stage.server.user.as_str();
     let opened = Session::open(&dialer, HERE, user, Some(pin), &key, Limits::default());
     let session = opened.await?;
     let sftp = session.sftp().await?;
     let mut works = Vec::with_capacity(stage.sources.len());
     for source in &stage.sources {
-        let (sftp, path) = (&sftp, into.join(&source.name).display().to_string());
+        let sftp = &sftp;
+        let path = into.join(&source.name).display().to_string();
         works.push(async move {
             ensure!(sftp.size(&path).await?.is_none(), "{path} is there already");
             let from = tokio::fs::File::open(&source.path).await?;
             let part = format!("{path}.1.part");
-            let (size, sha256) = (source.size, source.sha256.as_str());
+            let size = source.size;
+            let sha256 = source.sha256.as_str();
             let what = Upload {
                 path: &path,
                 part: &part,

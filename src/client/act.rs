@@ -134,7 +134,8 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) async fn run(self, action: &Action) -> Result<String, Failure> {
-        let (risk, action) = (Risk::of(action), action.name);
+        let risk = Risk::of(action);
+        let action = action.name;
         self.wish
             .confirm(&format!("{action} {}", self.machine), risk)?;
         let server = self.wish.to.server()?;

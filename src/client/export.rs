@@ -43,7 +43,8 @@ pub(super) async fn export(server: &Server, run: &str, file: &Path) -> Result<us
 }
 
 async fn lines(server: &Server, run: &str, out: &mut dyn Write) -> Result<usize, Failure> {
-    let (mut next, mut records) = (Some(1), 0);
+    let mut next = Some(1);
+    let mut records = 0;
     while let Some(from) = next {
         let path = format!("{run}/history?from={from}&limit={PAGE}&envelopes=true");
         let page = server.get(&path).await?;
@@ -63,7 +64,8 @@ async fn lines(server: &Server, run: &str, out: &mut dyn Write) -> Result<usize,
 }
 
 fn head(page: &Value) -> Result<Value, Failure> {
-    let (schema, incarnation) = (&page["schema"], &page["incarnation"]);
+    let schema = &page["schema"];
+    let incarnation = &page["incarnation"];
     if schema.is_null() || incarnation.is_null() {
         return Err(Failure::Refused {
             error: "the server is older than this command, and exports no histories".into(),

@@ -195,7 +195,9 @@ fn is_of(command: &Value, id: &str, attempt: u64) -> bool {
 /// A command for people: what, how long, how it ended, its line, and what was said to it.
 fn told(command: &Value) -> String {
     let text = |field: &str| printable(command[field].as_str().unwrap_or_default());
-    let (at, name, ended) = (text("at"), text("name"), text("ended"));
+    let at = text("at");
+    let name = text("name");
+    let ended = text("ended");
     let took = lasted(0, command["tookMs"].as_u64().unwrap_or_default());
     let ended = if ended.is_empty() {
         "is running".into()
@@ -206,7 +208,8 @@ fn told(command: &Value) -> String {
         format!("    {at}  command {name}: {ended}"),
         format!("      $ {}", text("line")),
     ];
-    let (head, tail) = (text("head"), text("tail"));
+    let head = text("head");
+    let tail = text("tail");
     lines.extend(head.lines().map(|line| format!("      | {line}")));
     if let Some(left_out) = command["leftOutBytes"].as_u64().filter(|bytes| *bytes > 0) {
         lines.push(format!("      | … {left_out} bytes are left out …"));
@@ -252,7 +255,10 @@ fn line(task: &Task, it: &Attempt, now: u64, beats: &[Value]) -> Line {
     let next = next.map_or_else(String::new, |due| {
         format!("; the next is due in {}", span((due - now) / 1_000 + 1))
     });
-    let (at_time, name, id, attempt) = (moment(it.from), &task.name, &task.id, it.attempt);
+    let at_time = moment(it.from);
+    let name = &task.name;
+    let id = &task.id;
+    let attempt = it.attempt;
     Line {
         text: format!("{at_time}  {name} {id} attempt {attempt} {how}{at}{told}{next}"),
         value: json!({
@@ -267,10 +273,8 @@ fn line(task: &Task, it: &Attempt, now: u64, beats: &[Value]) -> Line {
 
 fn progress(beat: &Value) -> String {
     let step = beat["step"].as_str().unwrap_or("at it");
-    let (done, of) = (
-        beat["done"].as_u64().unwrap_or(0),
-        beat["of"].as_u64().unwrap_or(0),
-    );
+    let done = beat["done"].as_u64().unwrap_or(0);
+    let of = beat["of"].as_u64().unwrap_or(0);
     let unit = beat["unit"].as_str().unwrap_or_default();
     if of > 0 {
         format!("{step}, {done} of {of} {unit}")

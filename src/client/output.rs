@@ -91,7 +91,9 @@ pub(crate) fn plain(value: &Value) -> String {
 
 /// So many seconds as people tell them: `5m12s`, `3h5m`, `12d1h`.
 pub(crate) fn span(seconds: u64) -> String {
-    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    let minutes = seconds / 60;
+    let hours = seconds / 3_600;
+    let days = seconds / 86_400;
     match seconds {
         0..60 => format!("{seconds}s"),
         60..3_600 => format!("{minutes}m{}s", seconds % 60),

@@ -37,10 +37,8 @@ impl Parser {
 
     fn line(&mut self, line: &str) -> Option<Event> {
         if line.is_empty() {
-            let (kind, data) = (
-                std::mem::take(&mut self.kind),
-                std::mem::take(&mut self.data),
-            );
+            let kind = std::mem::take(&mut self.kind);
+            let data = std::mem::take(&mut self.data);
             return (!kind.is_empty() || !data.is_empty()).then_some(Event { kind, data });
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));

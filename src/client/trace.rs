@@ -150,8 +150,14 @@ struct Pen {
 impl Pen {
     fn new(width: usize, ascii: bool) -> Self {
         if ascii {
-            let (fork, last, down) = ("|- ", "`- ", "|  ");
-            let (phase, good, bad, wait, under_way) = ('-', '#', 'x', '.', '>');
+            let fork = "|- ";
+            let last = "`- ";
+            let down = "|  ";
+            let phase = '-';
+            let good = '#';
+            let bad = 'x';
+            let wait = '.';
+            let under_way = '>';
             Self {
                 width,
                 phase,
@@ -165,8 +171,14 @@ impl Pen {
                 more: "...",
             }
         } else {
-            let (fork, last, down) = ("├─ ", "└─ ", "│  ");
-            let (phase, good, bad, wait, under_way) = ('─', '█', '▓', '░', '▒');
+            let fork = "├─ ";
+            let last = "└─ ";
+            let down = "│  ";
+            let phase = '─';
+            let good = '█';
+            let bad = '▓';
+            let wait = '░';
+            let under_way = '▒';
             Self {
                 width,
                 phase,

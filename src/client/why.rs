@@ -282,10 +282,8 @@ fn progress(beat: &Value) -> String {
     let Some(step) = word(beat, "step") else {
         return String::new();
     };
-    let (done, of) = (
-        beat["done"].as_u64().unwrap_or(0),
-        beat["of"].as_u64().unwrap_or(0),
-    );
+    let done = beat["done"].as_u64().unwrap_or(0);
+    let of = beat["of"].as_u64().unwrap_or(0);
     let unit = word(beat, "unit").unwrap_or_default();
     let worker = word(beat, "worker").unwrap_or("a worker");
     let amount = if of > 0 {

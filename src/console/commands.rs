@@ -58,7 +58,8 @@ fn one(command: &RemoteCommand) -> Markup {
         left_out,
         ..
     } = command;
-    let (runs, bad) = (command.ended.is_empty(), command.ended != "exit 0");
+    let runs = command.ended.is_empty();
+    let bad = command.ended != "exit 0";
     html! {
         details data-key=(format!("command-{}.{}-{attempt}-{worker}-{number}", command.task.seq, command.task.ordinal)) {
             summary {

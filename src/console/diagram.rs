@@ -66,7 +66,8 @@ fn left(at: usize) -> usize {
 
 /// From the middle of one state to another's, along a bow of that height.
 fn arc(from: usize, to: usize, y: usize, bow: i64) -> String {
-    let (x, end) = (left(from) + WIDE / 2 - 20, left(to) + WIDE / 2 + 20);
+    let x = left(from) + WIDE / 2 - 20;
+    let end = left(to) + WIDE / 2 + 20;
     let far = y as i64 + bow;
     format!(
         "M{x} {y} C{x} {far} {end} {far} {end} {}",

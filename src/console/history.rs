@@ -44,10 +44,8 @@ pub(super) async fn read<P: Ports>(
 /// The table, with links to what came before and after. `reset` is the run's path, if it can go back to a record.
 pub(super) fn table(records: &[Value], run: &Shown, part: Part, reset: Option<&str>) -> Markup {
     let seq = |record: Option<&Value>| record.and_then(|record| record["seq"].as_u64());
-    let (first, last) = (
-        seq(records.first()).unwrap_or(1),
-        seq(records.last()).unwrap_or(0),
-    );
+    let first = seq(records.first()).unwrap_or(1);
+    let last = seq(records.last()).unwrap_or(0);
     let address = |before: u64| {
         let before = (before <= run.seq.0).then(|| before.to_string());
         let episode = part.episode.map(|episode| episode.to_string());

@@ -62,7 +62,8 @@ impl Look {
     }
 
     fn same(&self, other: &Self) -> bool {
-        let (ours, theirs) = (&self.runs, &other.runs);
+        let ours = &self.runs;
+        let theirs = &other.runs;
         let alike = |(one, two): (&Shown, &Shown)| one.sum == two.sum && one.id == two.id;
         self.dead == other.dead
             && self.trouble == other.trouble
@@ -112,7 +113,8 @@ impl Looks {
 }
 
 async fn look_on<P: Ports>(looks: Arc<Looks>, api: Arc<Api<P>>, sender: Arc<Sender<Option<Look>>>) {
-    let (mut last, mut told): (Option<Look>, Instant) = (None, Instant::now());
+    let mut last: Option<Look> = None;
+    let mut told = Instant::now();
     while !looks.nobody_listens(&sender) {
         if let Some(mut look) = next(&api, last.as_ref()).await {
             let due = told.elapsed() >= TELL_EVERY;

@@ -118,10 +118,8 @@ pub(super) fn state(name: &str) -> Markup {
 
 /// What a machine's node carries, and what it should.
 pub(super) fn version(machine: &Value) -> Markup {
-    let (has, wants) = (
-        machine["version"].as_str(),
-        machine["desiredVersion"].as_str(),
-    );
+    let has = machine["version"].as_str();
+    let wants = machine["desiredVersion"].as_str();
     html! {
         code { (has.unwrap_or("–")) }
         @if let Some(wants) = wants.filter(|wants| Some(*wants) != has) { " → " code { (wants) } }
@@ -131,10 +129,8 @@ pub(super) fn version(machine: &Value) -> Markup {
 /// A task under way.
 pub(super) fn busy(task: &Value) -> Markup {
     let beat = &task["heartbeat"];
-    let (done, of) = (
-        beat["done"].as_u64().unwrap_or(0),
-        beat["of"].as_u64().unwrap_or(0),
-    );
+    let done = beat["done"].as_u64().unwrap_or(0);
+    let of = beat["of"].as_u64().unwrap_or(0);
     let unit = beat["unit"].as_str().unwrap_or_default();
     html! {
         div.busy data-key=(word(task, "task")) {

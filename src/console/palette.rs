@@ -73,7 +73,8 @@ fn luminance(colour: &str) -> f64 {
 }
 
 fn contrast(one: &str, other: &str) -> f64 {
-    let (one, other) = (luminance(one) + 0.05, luminance(other) + 0.05);
+    let one = luminance(one) + 0.05;
+    let other = luminance(other) + 0.05;
     one.max(other) / one.min(other)
 }
 

@@ -299,10 +299,8 @@ mod tests {
         result: &str,
         wait: Option<u64>,
     ) -> Attempt {
-        let (worker, told) = (
-            Some("w1".into()),
-            (result == "failed").then(|| "nobody".to_owned()),
-        );
+        let worker = Some("w1".into());
+        let told = (result == "failed").then(|| "nobody".to_owned());
         Attempt {
             attempt,
             from,

@@ -87,7 +87,8 @@ fn standing(rollout: &Value) -> Markup {
 
 /// How many carry what they should, and when the rest will.
 fn progress(rollout: &Value, look: &Look, pool: &str, turns: &[Turn]) -> Markup {
-    let (mut right, mut other) = (0, 0);
+    let mut right = 0;
+    let mut other = 0;
     for run in look.runs.iter().filter(|run| run.closed.is_none()) {
         let State::Machine(state) = &run.state else {
             continue;

@@ -30,7 +30,8 @@ impl Show {
             bar.set_prefix(name);
             bar
         };
-        let (joined, upgraded) = (bar("joined"), bar("upgraded"));
+        let joined = bar("joined");
+        let upgraded = bar("upgraded");
         let now = bars.add(ProgressBar::new_spinner());
         now.set_style(style("          {msg}"));
         Self {

@@ -118,7 +118,8 @@ impl Book {
         if kind == Kind::Counter {
             whole.push_str("_total");
         }
-        let (labels, role) = (labels.to_vec(), self.role);
+        let labels = labels.to_vec();
+        let role = self.role;
         self.listed.push(Listed {
             name: whole,
             kind,

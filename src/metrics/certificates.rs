@@ -43,10 +43,8 @@ mod tests {
     #[test]
     fn a_certificate_says_until_when_it_is_valid_and_what_is_none_says_nothing() {
         let folder = dormer_testkit::test_dir("certificates");
-        let (key, file) = (
-            rcgen::KeyPair::generate().unwrap(),
-            folder.path().join("tls.crt"),
-        );
+        let key = rcgen::KeyPair::generate().unwrap();
+        let file = folder.path().join("tls.crt");
         let mut parameters = rcgen::CertificateParams::new(vec!["dormer".to_owned()]).unwrap();
         parameters.not_after = rcgen::date_time_ymd(2027, 1, 2);
         let pem = parameters.self_signed(&key).unwrap().pem();

@@ -155,7 +155,8 @@ impl EngineDeeds {
     }
 
     pub(crate) fn episode(&self, kind: &str, result: &str, took: Duration) {
-        let (kind, result) = (self.codes.bounded(kind), self.codes.bounded(result));
+        let kind = self.codes.bounded(kind);
+        let result = self.codes.bounded(result);
         self.episode_duration.observe([kind, result], took);
     }
 

@@ -648,7 +648,10 @@ fn list(listed: &[Listed]) -> String {
             Kind::Gauge => "gauge",
             Kind::Histogram => "histogram",
         };
-        let (name, labels, role, help) = (&one.name, one.labels.join(", "), one.role, one.help);
+        let name = &one.name;
+        let labels = one.labels.join(", ");
+        let role = one.role;
+        let help = one.help;
         text.push_str(&format!(
             "| `{name}` | {kind} | {labels} | {role} | {help} |\n"
         ));
@@ -743,7 +746,8 @@ fn promtool_takes_the_rules() {
         let checked = match checked {
             Ok(checked) => checked,
             Err(error) => {
-                let (server, reason) = ("promtool".into(), error.to_string());
+                let server = "promtool".into();
+                let reason = error.to_string();
                 dormer_testkit::skip!(dormer_testkit::Skipped { server, reason });
             }
         };

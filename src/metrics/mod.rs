@@ -48,8 +48,10 @@ pub(crate) struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let mut book = Book::default();
-        let (engine, worker) = (EngineDeeds::new(&mut book), WorkerDeeds::new(&mut book));
-        let (watcher, standing) = (Watcher::new(&mut book), Standing::new(&mut book));
+        let engine = EngineDeeds::new(&mut book);
+        let worker = WorkerDeeds::new(&mut book);
+        let watcher = Watcher::new(&mut book);
+        let standing = Standing::new(&mut book);
         book.role("every");
         let spans = Arc::new(SpanDeeds::new(&mut book));
         let role_up = book.level(

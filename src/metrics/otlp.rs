@@ -79,7 +79,9 @@ fn metrics(page: &str, since: u64, now: u64) -> Vec<Value> {
     for line in page.lines() {
         if let Some(comment) = line.strip_prefix("# ") {
             let mut words = comment.splitn(3, ' ');
-            let (what, name, rest) = (words.next(), words.next(), words.next().unwrap_or_default());
+            let what = words.next();
+            let name = words.next();
+            let rest = words.next().unwrap_or_default();
             let Some(name) = name else { continue };
             if all.last().is_none_or(|family| family.name != name) {
                 all.push(Family {
@@ -146,9 +148,12 @@ impl Sample {
 
 /// `a="1",b="say \"x\""`.
 fn labels(text: &str) -> Vec<(String, String)> {
-    let (mut all, mut rest) = (Vec::new(), text);
+    let mut all = Vec::new();
+    let mut rest = text;
     while let Some((key, after)) = rest.split_once("=\"") {
-        let (mut value, mut escaped, mut end) = (String::new(), false, after.len());
+        let mut value = String::new();
+        let mut escaped = false;
+        let mut end = after.len();
         for (at, c) in after.char_indices() {
             match (escaped, c) {
                 (true, 'n') => value.push('\n'),
@@ -170,7 +175,8 @@ fn labels(text: &str) -> Vec<(String, String)> {
 
 impl Family {
     fn otlp(&self, since: u64, now: u64) -> Option<Value> {
-        let (since, now) = (since.to_string(), now.to_string());
+        let since = since.to_string();
+        let now = now.to_string();
         let point = |sample: &Sample| {
             json!({
                 "attributes": attributes(&sample.labels), "asDouble": sample.value,
@@ -227,7 +233,9 @@ impl Family {
         let point = |sum: &Sample| {
             let own =
                 |sample: &&Sample| sample.label("le").is_some() && without(sample) == sum.labels;
-            let (mut bounds, mut counts, mut before) = (Vec::new(), Vec::new(), 0.0);
+            let mut bounds = Vec::new();
+            let mut counts = Vec::new();
+            let mut before = 0.0;
             for bucket in self.samples.iter().filter(own) {
                 let bound = bucket.label("le").and_then(|le| le.parse::<f64>().ok());
                 bounds.extend(bound.filter(|bound| bound.is_finite()));

@@ -157,7 +157,8 @@ impl Standing {
 
     fn rollout(&self, run: &Run<Dormer>, state: &rollout::State, now: Timestamp) {
         let pool = || [Word::from(run.id.key().to_owned())];
-        let (of, queue) = (&self.rollout, state.queue());
+        let of = &self.rollout;
+        let queue = state.queue();
         of.members.set(pool(), state.enrolled() as f64);
         of.unavailable.set(pool(), state.unavailable() as f64);
         if let Some(limit) = state.limit() {

@@ -70,7 +70,8 @@ impl Desk {
         (profile, payload, around): Parts<'_>,
         version: &str,
     ) -> Result<Vec<Document>, String> {
-        let (host, node) = (host(state), state.node_name());
+        let host = host(state);
+        let node = state.node_name();
         let sections: &[Section] = if node.is_some() {
             &[Section::Host, Section::Node]
         } else {

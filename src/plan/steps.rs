@@ -151,7 +151,8 @@ mod tests {
     use super::*;
 
     fn phase(name: &str, from: u64, to: Option<u64>) -> Phase {
-        let (state, phase) = (String::new(), name.to_owned());
+        let state = String::new();
+        let phase = name.to_owned();
         Phase {
             state,
             phase,
@@ -162,7 +163,8 @@ mod tests {
     }
 
     fn episode(kind: &str, phases: Vec<Phase>) -> Episode {
-        let (from, to) = (phases[0].from, phases.last().and_then(|last| last.to));
+        let from = phases[0].from;
+        let to = phases.last().and_then(|last| last.to);
         Episode {
             kind: kind.into(),
             seq: from,
@@ -180,7 +182,9 @@ mod tests {
     #[test]
     fn the_last_successful_time_of_each_step_counts() {
         let bring_up = |from: u64, long: u64| {
-            let (host, boot, again) = (from + long, from + 2 * long, from + 3 * long);
+            let host = from + long;
+            let boot = from + 2 * long;
+            let again = from + 3 * long;
             let phases = vec![
                 phase("converging the host", from, Some(host)),
                 phase("rebooting", host, Some(boot)),
@@ -269,7 +273,9 @@ mod tests {
             how: How::Drain,
             differs: Vec::new(),
         };
-        let (boot_id, since, section) = (String::new(), Default::default(), Section::Host);
+        let boot_id = String::new();
+        let since = Default::default();
+        let section = Section::Host;
         let phases = [
             Phase::Checking,
             Phase::Applying { section },

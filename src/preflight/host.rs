@@ -187,7 +187,8 @@ impl Look {
             let sftp = session.sftp().await?;
             // What was there before is not ours to remove.
             let before = sftp.size(&path).await?.is_some();
-            let (size, sha256) = (bytes.len() as u64, sha256_hex(bytes));
+            let size = bytes.len() as u64;
+            let sha256 = sha256_hex(bytes);
             let part = format!("{path}.1-0-1.part");
             let what = Upload {
                 path: &path,

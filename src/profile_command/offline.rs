@@ -63,7 +63,8 @@ pub(super) fn rendered(
     sections: &[Section],
 ) -> Result<Value, Failure> {
     let version = version(profile, payload, script::hash());
-    let (variables, secrets) = (values.variables(), known(profile, secrets));
+    let variables = values.variables();
+    let secrets = known(profile, secrets);
     let inputs = Inputs {
         profile,
         payload,

@@ -83,7 +83,8 @@ impl Cluster {
                     .await
                     .map_err(|e| sentence("list", kind, &e))?;
                 for object in page.items {
-                    let (namespace, name) = (object.metadata.namespace, object.metadata.name);
+                    let namespace = object.metadata.namespace;
+                    let name = object.metadata.name;
                     let place = Place {
                         kind,
                         namespace: namespace.unwrap_or_default(),
@@ -102,7 +103,8 @@ impl Cluster {
 
     /// Makes the object stand as it shall.
     pub(super) async fn put(&self, object: &Object) -> Result<(), Trouble> {
-        let (kind, api) = (object.place.kind, self.objects(&object.place));
+        let kind = object.place.kind;
+        let api = self.objects(&object.place);
         let patch = self.patch_status(&api, object).await;
         match patch {
             Err(Failed::Kube(error)) if is(&error, 404) => {}

@@ -30,7 +30,8 @@ pub(super) fn slices(runs: &[Shown]) -> BTreeMap<String, Value> {
                 return None;
             };
             let view = state.view();
-            let (node, address) = (view.node.filter(|_| view.state == "Joined")?, view.address?);
+            let node = view.node.filter(|_| view.state == "Joined")?;
+            let address = view.address?;
             let ipv4 = address.parse::<std::net::Ipv4Addr>().is_ok();
             ipv4.then(
                 || json!({"addresses": [address], "nodeName": node, "conditions": {"ready": true}}),

@@ -144,7 +144,8 @@ fn pool(
         "waitingFor": view.waiting_for,
         "conditions": conditions::of_pool(run.id.key(), &view, runs, beside),
     });
-    let (namespace, name) = (namespace.to_owned(), run.id.key().to_owned());
+    let namespace = namespace.to_owned();
+    let name = run.id.key().to_owned();
     Object {
         place: Place {
             kind: Kind::Pool,

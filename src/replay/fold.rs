@@ -286,9 +286,11 @@ fn compare(
             let keys: std::collections::BTreeSet<&String> =
                 one.keys().chain(other.keys()).collect();
             for key in keys {
-                let (one, other) = (one.get(key), other.get(key));
+                let one = one.get(key);
+                let other = other.get(key);
                 let nothing = &Value::Null;
-                let (one, other) = (one.unwrap_or(nothing), other.unwrap_or(nothing));
+                let one = one.unwrap_or(nothing);
+                let other = other.unwrap_or(nothing);
                 compare(&format!("{field}.{key}"), one, other, found);
             }
         }

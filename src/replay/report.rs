@@ -117,12 +117,14 @@ impl fmt::Display for Report {
         if more > 0 {
             writeln!(f, "… and {more} more")?;
         }
-        let (runs, records) = (counted(self.runs, "run"), counted(self.records, "record"));
+        let runs = counted(self.runs, "run");
+        let records = counted(self.records, "record");
         write!(f, "{records} of {runs}: ")?;
         if self.is_good() {
             write!(f, "this build decides all as recorded")?;
         } else {
-            let (otherwise, faults) = (self.otherwise, self.faults);
+            let otherwise = self.otherwise;
+            let faults = self.faults;
             let same = self.same + self.remembers;
             write!(
                 f,
@@ -138,7 +140,8 @@ impl fmt::Display for Report {
         }
         if self.remembers > 0 {
             let fields: Vec<&str> = self.remembered.keys().map(String::as_str).collect();
-            let (count, fields) = (counted(self.remembers, "record"), fields.join(", "));
+            let count = counted(self.remembers, "record");
+            let fields = fields.join(", ");
             write!(
                 f,
                 "\nIn {count} it remembers something else, and decides the same: {fields}."

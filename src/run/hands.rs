@@ -37,12 +37,14 @@ pub(crate) fn source(config: &Config, client: &kube::Client) -> Source {
 pub(crate) async fn both(config: &Config, client: &kube::Client, catalog: &Catalog) -> Both {
     let source = source(config, client);
     let kubernetes = kubernetes(config, client);
-    let (cluster, catalog) = (Arc::new(kubernetes.clone()), catalog.clone());
+    let cluster = Arc::new(kubernetes.clone());
+    let catalog = catalog.clone();
     let dialer: Dialer = Arc::new(TcpDial {
         port: config.ssh_port,
     });
     let host = Keyed::follow(source, config.slots, move |key| {
-        let (dialer, cluster) = (Arc::clone(&dialer), Arc::clone(&cluster));
+        let dialer = Arc::clone(&dialer);
+        let cluster = Arc::clone(&cluster);
         HostHands::new(dialer, key, Limits::default(), catalog.clone(), cluster)
     });
     Hands {

@@ -250,7 +250,8 @@ impl Cluster<'_> {
 
     /// The roles that were asked for, on a store that other processes share.
     async fn on_nats(&self, servers: &str, live: &Arc<Live>) -> anyhow::Result<(Running, Router)> {
-        let (mut running, mut people) = (Running::seen_by(self.telemetry()?), Router::new());
+        let mut running = Running::seen_by(self.telemetry()?);
+        let mut people = Router::new();
         if nats::needs_store(self.config) {
             let store = nats::open(self.config, servers).await?;
             if self.config.is(Role::Engine) {
@@ -322,8 +323,8 @@ impl Cluster<'_> {
                     "--authentication cluster: there is no way to the cluster that says who may; give the console an \
                      account, or name another way (--authentication)",
                 )?;
-                let (audience, kept_for) =
-                    (self.config.audience.clone(), self.config.review_kept_for);
+                let audience = self.config.audience.clone();
+                let kept_for = self.config.review_kept_for;
                 By::Cluster(Box::new(Reviews::by(client, audience, kept_for)))
             }
         };
@@ -331,7 +332,8 @@ impl Cluster<'_> {
             machines: self.config.machine_namespace.clone(),
             own: self.config.namespace.clone(),
         };
-        let (secure, keys) = (self.config.tls.is_some(), &self.config.session_keys);
+        let secure = self.config.tls.is_some();
+        let keys = &self.config.session_keys;
         Ok(self
             .gate
             .get_or_init(|| Gate::new(by, homes, secure, keys))
@@ -340,7 +342,8 @@ impl Cluster<'_> {
 
     /// Who is told what is done here.
     fn telemetry(&self) -> anyhow::Result<Arc<Telemetry>> {
-        let (endpoint, name) = (self.config.otlp_endpoint.as_deref(), &self.config.name);
+        let endpoint = self.config.otlp_endpoint.as_deref();
+        let name = &self.config.name;
         Ok(Arc::new(
             Telemetry::by(SystemClock).traced_to(endpoint, name)?,
         ))

@@ -146,7 +146,8 @@ mod tests {
     #[test]
     fn a_payload_that_comes_later_is_taken_and_a_broken_one_is_left() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (all, catalog) = (folder.path(), Catalog::new(&[]).expect("a catalog"));
+        let all = folder.path();
+        let catalog = Catalog::new(&[]).expect("a catalog");
         let nothing = Payloads::load(&[all.to_owned()], &catalog).expect_err("there is none");
         assert!(nothing.to_string().contains(MANIFEST_FILE), "{nothing}");
         write(&all.join("one"), "11.0.0");

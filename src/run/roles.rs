@@ -201,7 +201,8 @@ impl Running {
         options: engine::Options,
     ) {
         let incarnation = ports.store.incarnation();
-        let (alarms, inbox) = (Arc::clone(&ports.alarms), Arc::clone(&ports.inbox));
+        let alarms = Arc::clone(&ports.alarms);
+        let inbox = Arc::clone(&ports.inbox);
         let ringing = ring_for_ever(alarms, inbox, ports.clock.clone(), incarnation);
         self.beside(ENGINE, async move {
             ringing.await;
@@ -212,7 +213,8 @@ impl Running {
 
     /// Adds an engine.
     pub(crate) fn engine<P: Ports>(&mut self, ports: Arc<P>, options: engine::Options) {
-        let (stop, health) = (self.halt.subscribe(), Arc::clone(&self.health));
+        let stop = self.halt.subscribe();
+        let health = Arc::clone(&self.health);
         let telemetry = self.telemetry();
         telemetry.reads(Arc::clone(&ports));
         health.tell(
@@ -220,7 +222,8 @@ impl Running {
             Standing::Waiting("the store has not answered yet".into()),
         );
         self.back.add(ENGINE, async move {
-            let (own, witness) = (Arc::clone(&ports), Arc::clone(&telemetry));
+            let own = Arc::clone(&ports);
+            let witness = Arc::clone(&telemetry);
             let running = engine::run_seen::<Dormer, P, _>(own, options, witness, stop);
             let tally: Tally = tokio::select! {
                 tally = running => tally?,
@@ -279,7 +282,8 @@ impl Running {
         options: watcher::Options,
     ) -> watch::Receiver<Status> {
         let (tell, fares) = watch::channel(Status::default());
-        let (stop, health) = (self.leave.clone(), Arc::clone(&self.health));
+        let stop = self.leave.clone();
+        let health = Arc::clone(&self.health);
         health.tell(WATCHER, watcher_standing(&Status::default()));
         let mut seen = fares.clone();
         self.telemetry.looks_at(fares.clone());

@@ -67,7 +67,8 @@ impl Tls {
                         }
                     },
                 };
-                let (acceptor, tell) = (acceptor.clone(), tell.clone());
+                let acceptor = acceptor.clone();
+                let tell = tell.clone();
                 tokio::spawn(async move {
                     match timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await {
                         Ok(Ok(stream)) => drop(tell.send((stream, peer)).await),

@@ -168,7 +168,8 @@ mod tests {
     async fn user_data_is_made_mended_and_left_alone_where_somebody_elses_lets_us_in() {
         let (world, client) = world().await;
         let place = Place::Secret("cloud-private-key".into());
-        let (namespace, look_every) = (HOME.to_owned(), LOOK_EVERY);
+        let namespace = HOME.to_owned();
+        let look_every = LOOK_EVERY;
         let source = Source {
             client: client.clone(),
             namespace,

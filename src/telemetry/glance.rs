@@ -174,8 +174,10 @@ fn between(from: Timestamp, to: Timestamp) -> Duration {
 
 /// Counts a transition.
 pub(super) fn count(deeds: &EngineDeeds, before: Option<&Glance>, record: &Record<Dormer>) {
-    let (run, at) = (&record.run, record.at);
-    let (workflow, state) = (run.id.workflow(), Dormer::label(&run.state));
+    let run = &record.run;
+    let at = record.at;
+    let workflow = run.id.workflow();
+    let state = Dormer::label(&run.state);
     deeds.transition(workflow, state);
     for episode in ended_episodes(before, record) {
         let to = episode.to.unwrap_or(at);
@@ -212,7 +214,9 @@ pub(super) fn log(before: Option<&Glance>, record: &Record<Dormer>) {
     let run = &record.run;
     let ended = before.into_iter().flat_map(|before| before.changes(record));
     let ended = ended.filter_map(|(task, change)| change.attempt.map(|end| (task, end)));
-    let (mut tasks, mut attempts, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
+    let mut tasks = Vec::new();
+    let mut attempts = Vec::new();
+    let mut outcomes = Vec::new();
     for (task, end) in ended {
         tasks.push(format!("{} ({})", run.task_id(task.key), task.name));
         attempts.push(task.attempt.to_string());

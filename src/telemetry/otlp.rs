@@ -154,7 +154,8 @@ struct Sending {
 impl Sending {
     async fn run(self, mut items: mpsc::Receiver<Item>) {
         while let Some(first) = items.recv().await {
-            let (mut spans, mut told) = (Vec::new(), Vec::new());
+            let mut spans = Vec::new();
+            let mut told = Vec::new();
             sort(first, &mut spans, &mut told);
             let company = async {
                 while told.is_empty() && spans.len() < BATCH_MAX {

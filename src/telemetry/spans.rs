@@ -40,7 +40,8 @@ impl Span {
         from: u64,
         to: u64,
     ) -> Self {
-        let (attributes, name) = (Vec::new(), name.into());
+        let attributes = Vec::new();
+        let name = name.into();
         Self {
             trace,
             id,
@@ -110,7 +111,8 @@ pub(crate) fn of(before: Option<&Glance>, record: &Record<Dormer>) -> Vec<Span> 
 }
 
 fn transition(before: Option<&Glance>, record: &Record<Dormer>, episode: Seq) -> Span {
-    let (run, at) = (&record.run, record.at.0);
+    let run = &record.run;
+    let at = record.at.0;
     let state = Dormer::label(&run.state);
     let id = SpanId::transition(&run.id, run.seq);
     let span = Span::new(

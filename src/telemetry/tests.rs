@@ -89,7 +89,8 @@ async fn a_short_life() -> (Vec<Span>, Vec<Vec<u8>>, Arc<Telemetry>) {
         stop,
     );
     let running = tokio::spawn(running);
-    let (alarms, inbox) = (Arc::clone(&ports.alarms), Arc::clone(&ports.inbox));
+    let alarms = Arc::clone(&ports.alarms);
+    let inbox = Arc::clone(&ports.inbox);
     let ringing = tokio::spawn(ring_for_ever(
         alarms,
         inbox,
@@ -244,10 +245,8 @@ async fn the_history_tells_the_same_spans_as_were_told_while_it_was_made() {
 #[test]
 fn a_message_is_as_otlp_has_it_in_json() {
     let run = machine_run("u1").expect("a run");
-    let (trace, id) = (
-        TraceId::of(&run, None, Seq(1)),
-        SpanId::transition(&run, Seq(2)),
-    );
+    let trace = TraceId::of(&run, None, Seq(1));
+    let id = SpanId::transition(&run, Seq(2));
     let mut span = Span::new(trace, id, "transition Joined", 1_000, 1_007)
         .below(SpanId::episode(&run, Seq(1)))
         .with("dormer.seq", 2);

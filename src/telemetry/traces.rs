@@ -75,7 +75,9 @@ impl Traces {
     pub(super) fn new(exporter: Exporter) -> Self {
         let began = jiff::Timestamp::now().as_nanosecond();
         let deeds = AtomicU64::new(u64::try_from(began).unwrap_or_default());
-        let (records, told, filling) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        let records = OnceLock::new();
+        let told = Mutex::default();
+        let filling = Mutex::default();
         Self {
             exporter,
             records,

@@ -178,7 +178,8 @@ impl<'a> Kubelet<'a> {
     pub(crate) async fn decide(&self, name: &str, condition: Value) {
         let api: Api<CertificateSigningRequest> = Api::all(self.site.world.admin.clone());
         let change = json!({"status": {"conditions": [condition]}});
-        let (params, how) = (PatchParams::default(), Patch::Merge(&change));
+        let params = PatchParams::default();
+        let how = Patch::Merge(&change);
         api.patch_approval(name, &params, &how)
             .await
             .expect("it is decided");

@@ -41,7 +41,8 @@ struct Book(Vec<Attack>);
 
 impl Book {
     fn page(&mut self, name: &'static str, by: &Speaker, ask: Ask, wall: Wall) {
-        let (by, expect) = (by.clone(), expectation(NODE));
+        let by = by.clone();
+        let expect = expectation(NODE);
         self.0.push(Attack {
             name,
             by,
@@ -352,7 +353,8 @@ async fn no_attack_gets_a_certificate() {
     let lost: Vec<String> = lost.into_iter().filter_map(Result::err).collect();
     assert!(lost.is_empty(), "{lost:#?}");
     // One that is as it should be passes in the same minute, and by then nobody has signed any of the others.
-    let (kubelet, good) = (Kubelet::new(&site), "attack-good");
+    let kubelet = Kubelet::new(&site);
+    let good = "attack-good";
     kubelet
         .ask(&token, good, Ask::client(NODE))
         .await

@@ -91,7 +91,8 @@ async fn after_a_bookmark_and_a_cut_a_quiet_watch_goes_on_from_the_bookmark() {
     let site = Site::new(plane, "bookmark").await;
     let wire = Wire::new(&site).await;
     let client = over(&wire, &site, WATCH).await;
-    let (stays, goes_away) = (site.joined("win-1").await, site.joined("win-2").await);
+    let stays = site.joined("win-1").await;
+    let goes_away = site.joined("win-2").await;
     let watching = patient(&site, client);
     watching
         .until_told("both", |told| told.machines().len() == 2)
@@ -167,7 +168,8 @@ async fn while_the_api_server_is_away_nothing_is_invented_and_little_is_asked() 
     let site = Site::new(plane, "absent").await;
     let wire = Wire::new(&site).await;
     let client = over(&wire, &site, 240).await;
-    let (first, second) = (site.joined("win-1").await, site.joined("win-2").await);
+    let first = site.joined("win-1").await;
+    let second = site.joined("win-2").await;
     let watching = patient(&site, client);
     watching
         .until_told("both", |told| told.machines().len() == 2)
@@ -177,7 +179,8 @@ async fn while_the_api_server_is_away_nothing_is_invented_and_little_is_asked() 
     watching
         .until_status("it is away", |status| status.error.is_some())
         .await;
-    let (letters, tries) = (watching.told.0.borrow().letters.len(), wire.connections());
+    let letters = watching.told.0.borrow().letters.len();
+    let tries = wire.connections();
     let mut told = watching.told.0.subscribe();
     let away = absence();
     let more = told.wait_for(|told| told.letters.len() > letters);

@@ -212,7 +212,8 @@ async fn the_simulated_api_server_answers_as_a_real_one() {
             .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
             .await;
     }
-    let (real, simulated) = (answers(&real).await, answers(&simulated).await);
+    let real = answers(&real).await;
+    let simulated = answers(&simulated).await;
     let differ = real
         .iter()
         .zip(&simulated)

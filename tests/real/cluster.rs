@@ -196,7 +196,8 @@ impl World {
 
     /// Patches an object, but not its status.
     pub(crate) async fn patch(&self, kind: Kind, namespace: &str, name: &str, change: Value) {
-        let (api, how) = (self.api(kind, namespace), Patch::Merge(&change));
+        let api = self.api(kind, namespace);
+        let how = Patch::Merge(&change);
         api.patch(name, &PatchParams::default(), &how)
             .await
             .expect("it is patched");
@@ -205,7 +206,8 @@ impl World {
     /// Patches an object's status.
     pub(crate) async fn status(&self, kind: Kind, namespace: &str, name: &str, status: Value) {
         let change = json!({"status": status});
-        let (api, how) = (self.api(kind, namespace), Patch::Merge(&change));
+        let api = self.api(kind, namespace);
+        let how = Patch::Merge(&change);
         api.patch_status(name, &PatchParams::default(), &how)
             .await
             .expect("it is patched");
@@ -464,7 +466,8 @@ pub(crate) fn delete(machine: &MachineRef, token: u64) -> Task {
 
 /// Evicts the pods of a Machine's Node.
 pub(crate) fn evict(machine: &MachineRef, token: u64, force: bool) -> Task {
-    let (node, token) = (machine.name.clone(), LeaseToken(token));
+    let node = machine.name.clone();
+    let token = LeaseToken(token);
     Task::Evict {
         machine: machine.clone(),
         node,

@@ -272,10 +272,13 @@ async fn a_thousand_junk_requests_do_not_hold_up_a_good_one() {
         .await;
     let client = site.client(&ours(&site, "dormer-watcher").await).await;
     let watching = Watching::start(&site, client);
-    let (kubelet, asker) = (Kubelet::new(&site), site.client(&token).await);
+    let kubelet = Kubelet::new(&site);
+    let asker = site.client(&token).await;
     let ask = Ask::client("junk-win-10");
     let made = stream::iter(0..JUNK.0).map(|n| {
-        let (kubelet, asker, ask) = (&kubelet, &asker, &ask);
+        let kubelet = &kubelet;
+        let asker = &asker;
+        let ask = &ask;
         async move {
             kubelet
                 .ask_by(asker, &format!("junk-{n}"), ask)

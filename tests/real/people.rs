@@ -66,7 +66,8 @@ struct Asked {
 
 impl Office {
     async fn open(plane: &'static ControlPlane, server: NatsServer) -> Self {
-        let (folder, port) = (test_dir("people"), free_port());
+        let folder = test_dir("people");
+        let port = free_port();
         let world = World {
             admin: client(&plane.kubeconfig(&plane.admin())).await,
         };
@@ -100,7 +101,8 @@ impl Office {
         let admin = write("admin", plane.kubeconfig(&plane.admin()));
         let run = |roles: &str, kubeconfig: &str, port: u16| {
             let review = REVIEW.as_secs().to_string();
-            let (store, listen) = (server.url(), format!("127.0.0.1:{port}"));
+            let store = server.url();
+            let listen = format!("127.0.0.1:{port}");
             let args = [
                 "run",
                 "--role",
@@ -285,10 +287,8 @@ impl Office {
             On::Rollout => ("rollouts", "rollouts/windows/actions".into(), None),
             On::DeadLetter => ("letters", "dead/7".into(), None),
         };
-        let (verb, request) = (
-            action.name.to_owned(),
-            format!("POST /api/v1/{path}/{}", action.name),
-        );
+        let verb = action.name.to_owned();
+        let request = format!("POST /api/v1/{path}/{}", action.name);
         Asked {
             verb,
             resource,

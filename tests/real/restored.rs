@@ -61,7 +61,8 @@ async fn an_etcd_that_was_restored_to_an_earlier_revision_is_believed() {
     let _turn = turn().await;
     let site = Site::new(plane, "restored").await;
     let client = ready(&site).await;
-    let (stays, comes_back) = (site.joined("win-1").await, site.joined("win-2").await);
+    let stays = site.joined("win-1").await;
+    let comes_back = site.joined("win-2").await;
     mark(&site, &stays, "before").await;
     blocking(ControlPlane::back_up, plane).await;
 
@@ -112,7 +113,8 @@ async fn what_is_compacted_in_a_watch_or_in_a_long_absence_is_not_missed() {
     let _turn = turn().await;
     let site = Site::new(plane, "compact").await;
     let client = ready(&site).await;
-    let (first, second) = (site.joined("win-1").await, site.joined("win-2").await);
+    let first = site.joined("win-1").await;
+    let second = site.joined("win-2").await;
     let watching = Watching::start(&site, client.clone());
     watching
         .until_told("both", |told| told.machines().len() == 2)
@@ -139,7 +141,8 @@ async fn what_is_compacted_in_a_watch_or_in_a_long_absence_is_not_missed() {
     let third = site.joined("win-3").await;
     blocking(ControlPlane::compact, plane).await;
     blocking(ControlPlane::restart_api, plane).await;
-    let (letters, began) = (record.0.borrow().letters.len(), Instant::now());
+    let letters = record.0.borrow().letters.len();
+    let began = Instant::now();
     let watching = Watching::with(client, options(&site), record);
     let mut now = vec![first.uid.clone(), third.uid.clone()];
     now.sort();

@@ -28,7 +28,8 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
     apply(&site, |_, _| true).await;
     let worker = site.client(&ours(&site, "dormer-worker").await).await;
     let hands = hands_with_tokens(worker, home(&site));
-    let (first, second) = (site.machine("win-1").await, site.machine("win-2").await);
+    let first = site.machine("win-1").await;
+    let second = site.machine("win-2").await;
     let mine = token_of(&site, &hands, &first).await;
     let theirs = token_of(&site, &hands, &second).await;
     let approve = |csr: &str| Task::ApproveCsr {
@@ -37,7 +38,8 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
     };
 
     // Nobody but the shipped binding lets them ask, and nobody but dormer approves.
-    let (kubelet, thief) = (Kubelet::new(&site), Kubelet::new(&site));
+    let kubelet = Kubelet::new(&site);
+    let thief = Kubelet::new(&site);
     kubelet
         .ask(&mine, "tokens-mine", Ask::client(&first.name))
         .await

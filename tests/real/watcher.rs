@@ -41,7 +41,8 @@ async fn every_kind_is_listed_watched_and_told() {
 async fn a_machine_that_goes_is_told_at_once_and_one_that_went_in_a_gap_by_the_next_list() {
     let site = Site::new(plane!(), "gap").await;
     let client = ready(&site).await;
-    let (first, second) = (site.joined("win-1").await, site.joined("win-2").await);
+    let first = site.joined("win-1").await;
+    let second = site.joined("win-2").await;
     let watching = Watching::start(&site, client.clone());
     let both = |told: &super::watching::Told| told.machines().len() == 2;
     watching.until("both", both).await.expect("both are told");
@@ -158,7 +159,8 @@ async fn an_api_server_that_was_away_forgets_old_watches_and_nothing_is_missed()
     let _turn = turn().await;
     let site = Site::new(plane, "away").await;
     let client = ready(&site).await;
-    let (first, second) = (site.joined("win-1").await, site.joined("win-2").await);
+    let first = site.joined("win-1").await;
+    let second = site.joined("win-2").await;
     let watching = Watching::start(&site, client);
     watching
         .until("both", |told| told.machines().len() == 2)

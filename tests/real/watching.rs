@@ -73,7 +73,8 @@ impl Facts for Recorder {
     async fn begin(&self) -> Result<Beginning, PortError> {
         self.0.send_modify(|told| told.epoch += 1);
         let told = self.0.borrow();
-        let (incarnation, epoch) = (Incarnation(7), Epoch(told.epoch));
+        let incarnation = Incarnation(7);
+        let epoch = Epoch(told.epoch);
         Ok(Beginning {
             incarnation,
             epoch,
@@ -147,10 +148,8 @@ impl Watching {
     /// A watcher as wished, on a record that may be shared.
     pub(crate) fn with(client: Client, options: Options, told: Arc<Recorder>) -> Self {
         let (sender, status) = watch::channel(Status::default());
-        let (stop, catalog) = (
-            CancellationToken::new(),
-            Arc::new(Catalog(watch::Sender::new(0))),
-        );
+        let stop = CancellationToken::new();
+        let catalog = Arc::new(Catalog(watch::Sender::new(0)));
         let work = watcher::run(client, told.clone(), catalog, options, sender, stop.clone());
         let task = tokio::spawn(async move { work.await.expect("the options are good") });
         Self {
@@ -168,7 +167,8 @@ impl Watching {
         mut so: impl FnMut(&Told) -> bool,
     ) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE;
-        let (mut told, mut status) = (self.told.0.subscribe(), self.status.clone());
+        let mut told = self.told.0.subscribe();
+        let mut status = self.status.clone();
         tokio::select! {
             seen = timeout_at(deadline, told.wait_for(|told| so(told))) => {
                 let never = || format!("never: {what}; {:?}", self.status.borrow());
@@ -182,7 +182,8 @@ impl Watching {
 
     /// Waits until what was told is so, whatever goes wrong meanwhile.
     pub(crate) async fn until_told(&self, what: &str, so: impl FnMut(&Told) -> bool) {
-        let (deadline, mut told) = (Instant::now() + PATIENCE, self.told.0.subscribe());
+        let deadline = Instant::now() + PATIENCE;
+        let mut told = self.told.0.subscribe();
         let seen = timeout_at(deadline, told.wait_for(so)).await;
         let never = |_| panic!("never: {what}; {:?}", self.status.borrow());
         drop(seen.unwrap_or_else(never).expect("it goes on"));
@@ -190,7 +191,8 @@ impl Watching {
 
     /// Waits until the watcher's own standing is so.
     pub(crate) async fn until_status(&self, what: &str, so: impl FnMut(&Status) -> bool) -> Status {
-        let (deadline, mut status) = (Instant::now() + PATIENCE, self.status.clone());
+        let deadline = Instant::now() + PATIENCE;
+        let mut status = self.status.clone();
         let seen = timeout_at(deadline, status.wait_for(so)).await;
         seen.unwrap_or_else(|_| panic!("never: {what}"))
             .expect("it goes on")

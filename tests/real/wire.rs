@@ -69,7 +69,8 @@ impl Wire {
         let to = url.trim_start_matches("https://").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let (state, connections) = (Arc::new(watch::Sender::default()), Arc::default());
+        let state = Arc::new(watch::Sender::default());
+        let connections = Arc::default();
         tokio::spawn(serve(
             listener,
             to,
@@ -98,7 +99,8 @@ impl Wire {
             .await
             .expect("a config");
         config.default_retry = false;
-        let (asked, marks) = (self.asked.clone(), self.marks.clone());
+        let asked = self.asked.clone();
+        let marks = self.marks.clone();
         let note = MapRequestLayer::new(move |mut request: Request<Body>| {
             let short = shorter(request.uri(), seconds);
             *request.uri_mut() = short;
@@ -168,7 +170,8 @@ async fn serve(
             let Ok(far) = TcpStream::connect(to).await else {
                 return;
             };
-            let ((a, b), (c, d)) = (near.into_split(), far.into_split());
+            let (a, b) = near.into_split();
+            let (c, d) = far.into_split();
             tokio::select! {
                 _ = pump(a, d, state.clone()) => {}
                 _ = pump(c, b, state) => {}

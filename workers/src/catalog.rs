@@ -395,7 +395,8 @@ impl Inner {
         let mut versions = BTreeMap::new();
         for profile in self.profiles.values() {
             for payload in &self.payloads {
-                let (profile, payload) = (profile.clone(), payload.clone());
+                let profile = profile.clone();
+                let payload = payload.clone();
                 let version = self.version(&profile, &payload);
                 let around = Arc::clone(&self.around);
                 versions.insert(
@@ -578,10 +579,8 @@ mod tests {
             .expect("taken");
         let after = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
         assert_ne!(before.version, after.version);
-        let (old, new) = (
-            catalog.find(&before).expect("old"),
-            catalog.find(&after).expect("new"),
-        );
+        let old = catalog.find(&before).expect("old");
+        let new = catalog.find(&after).expect("new");
         assert_ne!(old.profile, new.profile);
         let closest = catalog.closest(&before.version).expect("itself");
         assert_eq!(closest.version, before.version);

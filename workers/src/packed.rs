@@ -70,7 +70,8 @@ impl Packer {
     /// One that keeps its files in `folder`, which it makes when it needs it.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
-        let (known, turns) = (Mutex::default(), Semaphore::new(PACKED_AT_ONCE));
+        let known = Mutex::default();
+        let turns = Semaphore::new(PACKED_AT_ONCE);
         Self {
             folder,
             bytes_max: CACHE_BYTES_MAX,
@@ -125,8 +126,11 @@ impl Packer {
     ) -> Option<Arc<Packed>> {
         // It is never closed.
         let _turn = self.turns.acquire().await;
-        let (folder, bytes_max) = (self.folder.clone(), self.bytes_max);
-        let (payload, name, sha256) = (payload.clone(), name.to_owned(), sha256.to_owned());
+        let folder = self.folder.clone();
+        let bytes_max = self.bytes_max;
+        let payload = payload.clone();
+        let name = name.to_owned();
+        let sha256 = sha256.to_owned();
         let work = move || make(&folder, bytes_max, &payload, &name, &sha256, size);
         match tokio::task::spawn_blocking(work).await {
             Ok(Ok(packed)) => packed.map(Arc::new),
@@ -191,7 +195,8 @@ struct Unfinished(PathBuf);
 impl Unfinished {
     fn in_folder(folder: &Path, sha256: &str) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let (process, nth) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let process = std::process::id();
+        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
@@ -231,7 +236,8 @@ pub fn estimate(from: &mut (impl Read + Seek), size: u64) -> io::Result<u64> {
 
 /// How many bytes were looked at, and how many remain of them.
 fn sample(from: &mut (impl Read + Seek), size: u64) -> io::Result<(u64, u64)> {
-    let (mut sampled, mut packed) = (0, 0);
+    let mut sampled = 0;
+    let mut packed = 0;
     for start in [
         0,
         (size / 2).saturating_sub(SAMPLE_BYTES / 2),
@@ -262,7 +268,8 @@ struct Done {
 /// Packs all of `from` into `to`.
 fn pack(from: &mut impl Read, to: &mut File) -> io::Result<Done> {
     let mut packer = GzEncoder::new(Counted::to(to), Compression::default());
-    let (mut plain, mut piece) = (Sha256::new(), vec![0; PIECE_BYTES]);
+    let mut plain = Sha256::new();
+    let mut piece = vec![0; PIECE_BYTES];
     loop {
         match from.read(&mut piece)? {
             0 => break,
@@ -345,10 +352,12 @@ fn find(folder: &Path, sha256: &str) -> io::Result<Option<Packed>> {
 
 /// Removes the oldest files until `more` bytes fit, and what was left unfinished.
 fn make_room(folder: &Path, bytes_max: u64, more: u64) -> io::Result<()> {
-    let (mut all, now) = (Vec::new(), SystemTime::now());
+    let mut all = Vec::new();
+    let now = SystemTime::now();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        let (path, meta) = (entry.path(), entry.metadata()?);
+        let path = entry.path();
+        let meta = entry.metadata()?;
         let modified = meta.modified()?;
         let unfinished = path.to_string_lossy().ends_with(UNFINISHED);
         let left = now
@@ -417,7 +426,8 @@ mod tests {
     }
 
     async fn packed(packer: &Packer, payload: &Payload, bytes: &[u8]) -> Option<Arc<Packed>> {
-        let (sum, size) = (sha256_hex(bytes), bytes.len() as u64);
+        let sum = sha256_hex(bytes);
+        let size = bytes.len() as u64;
         packer
             .packed(payload, "a", &sum, size, &Progress::default())
             .await
@@ -453,7 +463,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_file_is_packed_once_and_found_again_by_the_next_process() {
-        let (folder, content) = (tempfile::tempdir().unwrap(), text(1));
+        let folder = tempfile::tempdir().unwrap();
+        let content = text(1);
         let there = payload(&[("a", &content)]);
         let packer = Packer::new(folder.path().join("packed"));
         let first = packed(&packer, &there, &content).await.expect("it pays");

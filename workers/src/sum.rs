@@ -12,7 +12,9 @@ pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// # Errors
 /// It cannot be read.
 pub(crate) fn sum(mut from: impl Read) -> io::Result<(String, u64)> {
-    let (mut sum, mut size, mut piece) = (Sha256::new(), 0, vec![0; PIECE_BYTES]);
+    let mut sum = Sha256::new();
+    let mut size = 0;
+    let mut piece = vec![0; PIECE_BYTES];
     loop {
         match from.read(&mut piece)? {
             0 => return Ok((hex(&sum.finalize()), size)),

@@ -123,12 +123,10 @@ impl Store {
     /// Takes reports, and receipts every one but the first `deaf`.
     fn listen(&self, deaf: usize) -> (Arc<Mutex<Vec<Report>>>, JoinHandle<()>) {
         let taken = Arc::<Mutex<Vec<Report>>>::default();
-        let (reports, client, js, names) = (
-            Arc::clone(&taken),
-            self.client.clone(),
-            self.js.clone(),
-            self.names.clone(),
-        );
+        let reports = Arc::clone(&taken);
+        let client = self.client.clone();
+        let js = self.js.clone();
+        let names = self.names.clone();
         let listening = tokio::spawn(async move {
             loop {
                 let config = pull::Config {
@@ -232,7 +230,8 @@ async fn shift(server: &NatsServer, name: &str) -> Shift {
     let orders = NatsOrders::open(link, name, &CLASSES)
         .await
         .expect("orders");
-    let (hands, stop) = (Arc::new(Counting::default()), CancellationToken::new());
+    let hands = Arc::new(Counting::default());
+    let stop = CancellationToken::new();
     let options = worker::Options {
         slots: 16,
         ..worker::Options::named(name)

@@ -45,7 +45,8 @@ fn owners(seen: &Known) -> Vec<rollout::OwnerFact> {
 
 async fn all_serve(bench: &Bench, world: &World, machines: usize) -> Vec<String> {
     let serve = bench.until("all serve", |seen| {
-        let (uids, there) = (serving(seen), windows(world));
+        let uids = serving(seen);
+        let there = windows(world);
         (uids.len() == machines && there.len() == machines && seen.machines() == uids)
             .then_some(uids)
     });
@@ -359,7 +360,8 @@ async fn a_machine_that_loses_its_label_or_its_sense_is_not_taken_for_gone() {
     let bench = Bench::start(&world, Pool::newest()).await;
     let uids = all_serve(&bench, &world, 2).await;
     let machines = windows(&world);
-    let (first, second) = (Key::of(&machines[0]), Key::of(&machines[1]));
+    let first = Key::of(&machines[0]);
+    let second = Key::of(&machines[1]);
     let odd = json!({"status": {"addresses": "10.0.0.1"}});
     patch(&world, &kinds::MACHINE, &first, odd);
     bench
@@ -403,7 +405,8 @@ async fn facts_come_again_under_the_same_epoch_and_the_next_list_has_a_new_one()
     let recorder = Arc::new(Recorder(watch::Sender::default()));
     let bench = Bench::with(&world, Pool::newest(), options, recorder).await;
     let uid = all_serve(&bench, &world, 1).await.remove(0);
-    let (run, other) = (run_of(&uid), "rollout/windows".to_owned());
+    let run = run_of(&uid);
+    let other = "rollout/windows".to_owned();
     for run in [run, other] {
         bench
             .until("repeats", |seen| {

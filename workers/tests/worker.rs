@@ -169,7 +169,8 @@ struct Shift {
 }
 
 fn shift(options: Options) -> Shift {
-    let (desk, actor) = (Arc::new(Desk::default()), Arc::new(Actor::default()));
+    let desk = Arc::new(Desk::default());
+    let actor = Arc::new(Actor::default());
     let stop = CancellationToken::new();
     let working = tokio::spawn(worker::run(
         Arc::clone(&desk),

@@ -116,7 +116,9 @@ const fn of_machine(
     from: &'static [&'static str],
 ) -> Action {
     let signal = Some(Signal::Machine(signal));
-    let (when, lease, danger) = ("", Lease::No, None);
+    let when = "";
+    let lease = Lease::No;
+    let danger = None;
     Action {
         name,
         on: On::Machine,

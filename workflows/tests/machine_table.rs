@@ -158,7 +158,8 @@ fn host() -> HostRef {
 }
 
 fn named(name: &str) -> Task {
-    let (machine, token) = (MachineRef::default(), LeaseToken(7));
+    let machine = MachineRef::default();
+    let token = LeaseToken(7);
     match name {
         "probe" => Task::Probe { host: host() },
         "converge-host" => Task::Converge {

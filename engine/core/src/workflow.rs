@@ -50,7 +50,8 @@ pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
 
     /// Goes on from an earlier record's state `then`: what is the world's (facts, a lease) comes from `current`.
     fn reset(now: Now<'_>, then: Self::State, current: &Self::State) -> Decision<Self> {
-        let (_, _) = (now, current);
+        let _ = now;
+        let _ = current;
         Decision::to(then)
     }
 

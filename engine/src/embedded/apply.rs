@@ -38,7 +38,8 @@ pub(super) fn commit(
 }
 
 fn put(change: &WriteTransaction, layer: &Layer) -> Result<(), redb::Error> {
-    let (mut heads, mut records) = (change.open_table(HEADS)?, change.open_table(RECORDS)?);
+    let mut heads = change.open_table(HEADS)?;
+    let mut records = change.open_table(RECORDS)?;
     for (run, entries) in layer {
         let name = run.as_str();
         let stored = heads.get(name)?.map_or(0, |head| head.value().0);

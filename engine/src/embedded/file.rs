@@ -36,7 +36,8 @@ pub(super) fn open_or_create(folder: &Path) -> Result<(Database, State), OpenErr
 
 /// Opens a store that must be there. The redb file has everything then, and there is no log beside it.
 pub(super) fn open(folder: &Path) -> Result<(Database, State), OpenError> {
-    let (file, wal) = (folder.join(FILE), folder.join(WAL_FILE));
+    let file = folder.join(FILE);
+    let wal = folder.join(WAL_FILE);
     // Of some damaged pages redb makes a panic; whoever opens the store shall read a sentence.
     let opened = std::panic::catch_unwind(|| builder().open(&file));
     let opened = opened.map_err(|_| damaged(&file, &"a page of it stopped redb"))?;
@@ -50,7 +51,8 @@ pub(super) fn open(folder: &Path) -> Result<(Database, State), OpenError> {
 
 /// Opens the log's file, or makes an empty one.
 pub(super) fn wal_file(folder: &Path) -> Result<Box<dyn StorageBackend>, OpenError> {
-    let (file, trouble) = (folder.join(WAL_FILE), in_folder(folder));
+    let file = folder.join(WAL_FILE);
+    let trouble = in_folder(folder);
     let options = OpenOptions::new()
         .read(true)
         .write(true)

@@ -147,10 +147,8 @@ impl EmbeddedStore {
         wal: impl StorageBackend,
         segment_bytes: u64,
     ) -> Result<Self, OpenError> {
-        let (file, wal_file) = (
-            Path::new("the given file layer"),
-            Path::new("the given log"),
-        );
+        let file = Path::new("the given file layer");
+        let wal_file = Path::new("the given log");
         let database = builder().create_with_backend(backend);
         let database = database.map_err(|error| damaged(file, &error))?;
         let state = file::settle(&database, Some(&wal), file, wal_file)?;
@@ -168,8 +166,10 @@ impl EmbeddedStore {
     ) -> Result<Self, OpenError> {
         commit(&database, &Layer::new(), Vec::new(), Log::From(wal.mark()))
             .map_err(|error| damaged(file, &error))?;
-        let (database, overlay) = (Arc::new(database), Arc::new(Overlay::default()));
-        let (own, seen) = (Arc::clone(&database), Arc::clone(&overlay));
+        let database = Arc::new(database);
+        let overlay = Arc::new(Overlay::default());
+        let own = Arc::clone(&database);
+        let seen = Arc::clone(&overlay);
         let writer = Writer::start(Writing::new(wal, own, seen, state.revision, at_end));
         Ok(Self {
             database,
@@ -223,7 +223,8 @@ fn begin(
     file: &Path,
 ) -> Result<Wal, OpenError> {
     let (Log::Spent(generation) | Log::From(wal::Mark { generation, .. })) = state.log;
-    let (incarnation, first) = (state.incarnation.0, state.revision + 1);
+    let incarnation = state.incarnation.0;
+    let first = state.revision + 1;
     Wal::begin(wal, segment_bytes, incarnation, generation, first).map_err(|error| {
         OpenError::Folder {
             folder: file.to_owned(),
@@ -272,7 +273,8 @@ impl History for EmbeddedStore {
 
 fn last_records(database: &Database, runs: &[RunId]) -> Result<Vec<Option<Stored>>, redb::Error> {
     let read = database.begin_read()?;
-    let (heads, records) = (read.open_table(HEADS)?, read.open_table(RECORDS)?);
+    let heads = read.open_table(HEADS)?;
+    let records = read.open_table(RECORDS)?;
     let mut found = Vec::with_capacity(runs.len());
     for run in runs {
         let Some(head) = heads.get(run.as_str())? else {
@@ -298,7 +300,8 @@ impl HistoryReader for EmbeddedStore {
         from: Seq,
         limit: usize,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        let (run, mut found) = (run.clone(), BTreeMap::new());
+        let run = run.clone();
+        let mut found = BTreeMap::new();
         for entry in self.overlay.records(&run) {
             found.insert(entry.head.1, entry.bytes);
         }
@@ -320,7 +323,8 @@ impl HistoryReader for EmbeddedStore {
     }
 
     async fn heads(&self, after: Option<&RunId>, limit: usize) -> Result<Vec<Head>, StoreError> {
-        let (after, newer) = (after.cloned(), self.overlay.heads(after, limit));
+        let newer = self.overlay.heads(after, limit);
+        let after = after.cloned();
         self.read(move |database| {
             let read = database.begin_read()?;
             let heads = read.open_table(HEADS)?;

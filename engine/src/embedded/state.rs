@@ -55,9 +55,11 @@ pub(super) fn state(database: &Database) -> Result<State, redb::Error> {
 
 fn read(database: &Database) -> Result<State, redb::Error> {
     let read = database.begin_read()?;
-    let (meta, heads) = (read.open_table(META)?, read.open_table(HEADS)?);
+    let meta = read.open_table(META)?;
+    let heads = read.open_table(HEADS)?;
     let word = |name: &str| Ok::<_, redb::Error>(meta.get(name)?.map_or(0, |v| v.value()));
-    let (generation, salt) = (word("wal_generation")?, word("wal_salt")?);
+    let generation = word("wal_generation")?;
+    let salt = word("wal_salt")?;
     let log = match salt {
         0 => Log::Spent(generation),
         _ => Log::From(Mark {

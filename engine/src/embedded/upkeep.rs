@@ -124,7 +124,8 @@ struct Before {
 
 fn walk(database: &Database) -> Result<Report, redb::Error> {
     let read = database.begin_read()?;
-    let (records, heads) = (read.open_table(RECORDS)?, read.open_table(HEADS)?);
+    let records = read.open_table(RECORDS)?;
+    let heads = read.open_table(HEADS)?;
     let head = |run: &str| Ok::<_, redb::Error>(heads.get(run)?.map(|row| row.value().1));
     let mut report = Report::default();
     let mut before: Option<Before> = None;
@@ -232,10 +233,13 @@ pub fn dump(folder: &Path, out: &mut dyn Write) -> Result<u64, DumpError> {
 
 fn write_lines(database: &Database, out: &mut dyn Write) -> Result<u64, redb::Error> {
     let read = database.begin_read()?;
-    let (records, heads) = (read.open_table(RECORDS)?, read.open_table(HEADS)?);
-    let (dead, meta) = (read.open_table(DEAD)?, read.open_table(META)?);
+    let records = read.open_table(RECORDS)?;
+    let heads = read.open_table(HEADS)?;
+    let dead = read.open_table(DEAD)?;
+    let meta = read.open_table(META)?;
     let word = |name: &str| Ok::<_, redb::Error>(meta.get(name)?.map_or(0, |row| row.value()));
-    let (incarnation, epoch) = (word("incarnation")?, word("epoch")?);
+    let incarnation = word("incarnation")?;
+    let epoch = word("epoch")?;
     lines::put(
         out,
         &Line::Store {

@@ -242,7 +242,8 @@ impl Writing {
     fn rotate(&mut self) -> Result<(), redb::Error> {
         self.applied()?;
         let mark = self.wal.rotate(self.revision + 1)?;
-        let (layer, database) = (self.overlay.seal(), Arc::clone(&self.database));
+        let layer = self.overlay.seal();
+        let database = Arc::clone(&self.database);
         let overlay = Arc::clone(&self.overlay);
         self.applying = Some(std::thread::spawn(move || {
             commit(&database, &layer, Vec::new(), Log::From(mark))?;

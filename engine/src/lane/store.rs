@@ -52,7 +52,8 @@ impl<W: Workflow, P: Ports, E: Witness<W>> Lane<W, P, E> {
             fates,
             unwritten: 0,
         };
-        let (mut appends, mut sent) = (Vec::new(), Vec::new());
+        let mut appends = Vec::new();
+        let mut sent = Vec::new();
         for plan in plans {
             if let Some((append, one)) = self.prepare(plan, &mut batch) {
                 appends.push(append);

@@ -100,7 +100,8 @@ impl<C: Clock> NatsStore<C> {
     /// # Errors
     /// [`BackupError`].
     pub async fn dump(&self, out: &mut (impl Write + Send)) -> Result<usize, BackupError> {
-        let (epoch, incarnation) = (self.next_epoch().await?.0, self.incarnation().0);
+        let epoch = self.next_epoch().await?.0;
+        let incarnation = self.incarnation().0;
         lines::put(
             out,
             &Line::Store {
@@ -109,7 +110,8 @@ impl<C: Clock> NatsStore<C> {
                 epoch,
             },
         )?;
-        let (mut count, mut after): (usize, Option<RunId>) = (0, None);
+        let mut count = 0_usize;
+        let mut after: Option<RunId> = None;
         loop {
             let heads = self.reader().heads(after.as_ref(), PAGE).await?;
             let Some(last) = heads.last() else { break };
@@ -252,11 +254,11 @@ fn chain<W: Workflow>(run: &RunId, records: &[Vec<u8>], checked: &mut Checked) {
 
 /// The lines of a run's records; the last has its head.
 async fn lines_of(link: &Link, run: &RunId) -> Result<Vec<RecordLine>, BackupError> {
-    let (stream, subject) = (
-        link.names.history_stream(shard(run)),
-        link.names.history(run),
-    );
-    let (mut lines, mut next, mut head) = (Vec::new(), 1, None);
+    let stream = link.names.history_stream(shard(run));
+    let subject = link.names.history(run);
+    let mut lines = Vec::new();
+    let mut next = 1;
+    let mut head = None;
     loop {
         let request = serde_json::json!({
             "next_by_subj": subject, "seq": next, "batch": RECORDS_PER_RUN_MAX,
@@ -267,7 +269,8 @@ async fn lines_of(link: &Link, run: &RunId) -> Result<Vec<RecordLine>, BackupErr
             next = sequence + 1;
             let seq = number(message, SEQ_HEADER).unwrap_or(0);
             let moment = |header| number(message, header).map(Timestamp);
-            let (deadline, closed) = (moment(DEADLINE_HEADER), moment(CLOSED_HEADER));
+            let deadline = moment(DEADLINE_HEADER);
+            let closed = moment(CLOSED_HEADER);
             let quiet = header_of(message, QUIET_HEADER).is_some();
             head = Some(head_row(sequence, Seq(seq), deadline, closed, quiet));
             lines.push(RecordLine::new(run.as_str(), seq, None, &message.payload)?);

@@ -82,7 +82,8 @@ impl NatsChanges {
     /// # Errors
     /// [`StoreError::Unavailable`], also where the stream is not as it must be.
     pub async fn standing(&self) -> Result<Standing, StoreError> {
-        let (names, name) = (&self.link.names, self.link.names.changes_stream());
+        let names = &self.link.names;
+        let name = self.link.names.changes_stream();
         for spec in names.streams().iter().filter(|spec| spec.name == name) {
             let made = ensure(&self.link.js, spec, self.replicas, None).await;
             made.map_err(|e| StoreError::Unavailable(e.to_string()))?;

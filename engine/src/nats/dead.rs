@@ -57,7 +57,8 @@ impl DeadLetters for NatsDead {
 
     async fn list(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
         let stream = self.link.names.dead_stream();
-        let (mut letters, mut next) = (Vec::new(), after + 1);
+        let mut letters = Vec::new();
+        let mut next = after + 1;
         while letters.len() < limit {
             let request = serde_json::json!({
                 "next_by_subj": self.link.names.dead_all(),

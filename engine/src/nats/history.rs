@@ -157,7 +157,8 @@ impl NatsHistory {
 
     /// Heads by the headers of each subject's last message.
     async fn heads_of_shard(&self, shard: u64) -> Result<BTreeMap<RunId, Head>, StoreError> {
-        let (names, mut heads) = (&self.link.names, BTreeMap::new());
+        let names = &self.link.names;
+        let mut heads = BTreeMap::new();
         let see = |message: &Message, sequence: u64| {
             if let Some(head) = head(message, sequence) {
                 heads.insert(head.run.clone(), head);
@@ -281,7 +282,8 @@ impl HistoryReader for NatsHistory {
     ) -> Result<Vec<Vec<u8>>, StoreError> {
         let stream = self.link.names.history_stream(shard(run));
         let subject = self.link.names.history(run);
-        let (mut records, mut next) = (Vec::new(), 1);
+        let mut records = Vec::new();
+        let mut next = 1;
         loop {
             let request = serde_json::json!({
                 "next_by_subj": subject, "seq": next, "batch": RECORDS_PER_RUN_MAX,

@@ -69,7 +69,8 @@ impl NatsInbox {
                     consumer: CONSUMER,
                     filter,
                 };
-                let (out, trouble) = (self.out.clone(), Arc::clone(&self.trouble));
+                let out = self.out.clone();
+                let trouble = Arc::clone(&self.trouble);
                 tokio::spawn(pull_for_ever(Arc::clone(&self.link), source, out, trouble))
             })
         });

@@ -22,7 +22,8 @@ impl NatsTasks {
 
 impl TaskQueue for NatsTasks {
     async fn publish(&self, orders: Vec<OrderOut>) -> Result<(), StoreError> {
-        let (mut messages, mut tasks) = (Vec::new(), Vec::new());
+        let mut messages = Vec::new();
+        let mut tasks = Vec::new();
         for order in orders {
             messages.push(Outgoing {
                 subject: self

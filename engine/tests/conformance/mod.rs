@@ -85,7 +85,9 @@ async fn one_of_many_wins<H: History>(store: &H) {
 }
 
 async fn records_of_a_batch_are_independent<H: History>(store: &H) {
-    let (a, b, c) = (run("batch.a"), run("batch.b"), run("batch.c"));
+    let a = run("batch.a");
+    let b = run("batch.b");
+    let c = run("batch.c");
     one(store, record(&b, Expected::Nothing, 1))
         .await
         .expect("stored");
@@ -97,7 +99,8 @@ async fn records_of_a_batch_are_independent<H: History>(store: &H) {
 }
 
 async fn a_load_sees_every_acknowledged_append<H: History>(store: &H) {
-    let (a, nobody) = (run("load"), run("nobody"));
+    let a = run("load");
+    let nobody = run("nobody");
     let mut expected = Expected::Nothing;
     for seq in 1..=20 {
         let revision = one(store, record(&a, expected, seq)).await.expect("stored");
@@ -117,7 +120,8 @@ async fn a_load_sees_every_acknowledged_append<H: History>(store: &H) {
 
 async fn records_come_in_order<H: History, R: HistoryReader>(store: &H, reader: &R) {
     // Neighbours by name, whose records must not get mixed in.
-    let (a, next) = (run("order"), run("order/2"));
+    let a = run("order");
+    let next = run("order/2");
     one(store, record(&next, Expected::Nothing, 1))
         .await
         .expect("stored");
@@ -161,7 +165,8 @@ async fn heads_page_through_each_run_once<H: History, R: HistoryReader>(store: &
             .iter()
             .all(Result::is_ok)
     );
-    let (mut seen, mut after) = (Vec::new(), None);
+    let mut seen = Vec::new();
+    let mut after = None;
     loop {
         let page = reader.heads(after.as_ref(), 7).await.expect("heads");
         assert!(page.len() <= 7);
@@ -195,7 +200,8 @@ async fn heads_page_through_each_run_once<H: History, R: HistoryReader>(store: &
 }
 
 async fn forgetting_asks_for_the_revision<H: History, R: HistoryReader>(store: &H, reader: &R) {
-    let (a, next) = (run("forget"), run("forget/2"));
+    let a = run("forget");
+    let next = run("forget/2");
     one(store, record(&next, Expected::Nothing, 1))
         .await
         .expect("stored");
@@ -261,7 +267,8 @@ async fn taken<I: Inbox>(inbox: &I) -> Vec<dormer_engine::port::Delivery> {
 pub(crate) async fn alarms<A: Alarms, I: Inbox>(ours: &A, theirs: Option<&A>, inbox: &I) {
     let other = theirs.unwrap_or(ours);
     let now = SystemClock.now();
-    let (soon, late) = (now.plus_ms(400), now.plus_ms(3_600_000));
+    let soon = now.plus_ms(400);
+    let late = now.plus_ms(3_600_000);
     let set = async |who: &A, key: &str, at| {
         who.set(vec![(run(key), at)]).await.expect("set");
     };
@@ -301,7 +308,9 @@ async fn rung<I: Inbox>(inbox: &I, mut due: BTreeSet<RunId>) {
 /// What the dead letters promise. There must be none.
 pub(crate) async fn dead_letters<D: DeadLetters>(dead: &D) {
     for (reason, run) in [("one", None), ("two", Some(run("dead"))), ("three", None)] {
-        let (at, origin, bytes) = (Timestamp(7), "inbox:1".to_owned(), vec![0, 159, 146]);
+        let at = Timestamp(7);
+        let origin = "inbox:1".to_owned();
+        let bytes = vec![0, 159, 146];
         let letter = DeadLetter {
             id: 0,
             run,

@@ -88,7 +88,8 @@ pub(crate) async fn worker<W: Workflow>(
                 .await
                 .ok()?;
             while let Some(Ok(message)) = orders.next().await {
-                let (client, js) = (client.clone(), js.clone());
+                let client = client.clone();
+                let js = js.clone();
                 tokio::spawn(async move {
                     if done::<W>(&client, &js, name, &message, answer)
                         .await

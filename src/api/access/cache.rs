@@ -61,7 +61,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn answers_lapse_and_never_are_too_many() {
         let cache = Cache::new(2);
-        let (short, long) = (Duration::from_secs(1), Duration::from_secs(60));
+        let short = Duration::from_secs(1);
+        let long = Duration::from_secs(60);
         cache.put("a".into(), 1, short);
         cache.put("b".into(), 2, long);
         assert_eq!((cache.get("a"), cache.get("b")), (Some(1), Some(2)));

@@ -77,7 +77,8 @@ pub(crate) struct Gate {
 impl Gate {
     /// One that lets people in by that word. Sessions are sealed with the first of `keys`, and opened with any.
     pub(crate) fn new(by: By, homes: Homes, secure: bool, keys: &[String]) -> Arc<Self> {
-        let (sessions, printed) = (Sessions::new(keys), OnceLock::new());
+        let sessions = Sessions::new(keys);
+        let printed = OnceLock::new();
         Arc::new(Self {
             by,
             homes,

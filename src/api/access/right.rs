@@ -206,7 +206,8 @@ mod tests {
     #[test]
     fn every_action_of_the_table_is_a_verb_of_its_own() {
         for action in ACTIONS {
-            let (name, post) = (action.name, Method::POST);
+            let name = action.name;
+            let post = Method::POST;
             let (needs, expected) = match action.on {
                 On::Machine => (
                     told(

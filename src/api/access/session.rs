@@ -294,7 +294,8 @@ mod tests {
 
     #[test]
     fn a_shared_key_opens_what_another_process_sealed_and_nothing_else_does() {
-        let (one, two) = ("a".repeat(32), "b".repeat(32));
+        let one = "a".repeat(32);
+        let two = "b".repeat(32);
         let before = Sessions::new(&words(&[&one]));
         let behind = Some("sha256~token".to_owned());
         let cookie = before.open(&behind, false).expect("a cookie");

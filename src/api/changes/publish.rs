@@ -159,7 +159,8 @@ impl<P: Ports> Publisher<P> {
 
     /// Tells these changes, of which none is of the same run as another.
     async fn tell(&mut self, changes: Vec<Arc<Change>>) -> Result<(), Trouble> {
-        let (mut news, mut unclear) = (Vec::new(), Vec::new());
+        let mut news = Vec::new();
+        let mut unclear = Vec::new();
         for change in changes {
             match self.known.get(&change.run) {
                 Some(known) if known.mark == change.mark => {}

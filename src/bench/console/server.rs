@@ -116,7 +116,8 @@ impl Herd {
         &mut self,
         batch: Vec<(Transition<Dormer>, LetterOf<Dormer>, Expected)>,
     ) -> anyhow::Result<Vec<(Run<Dormer>, Revision)>> {
-        let (mut appends, mut runs) = (Vec::new(), Vec::new());
+        let mut appends = Vec::new();
+        let mut runs = Vec::new();
         for (mut transition, letter, expected) in batch {
             let letter = Letter {
                 incarnation: Some(self.ours),

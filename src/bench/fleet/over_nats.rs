@@ -84,7 +84,8 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
         &folder,
     ]);
     let _nats = Process::start("nats-server", nats, &place)?;
-    let (kubeconfig, payloads) = (place.path("kubeconfig"), place.path("payloads"));
+    let kubeconfig = place.path("kubeconfig");
+    let payloads = place.path("payloads");
     let console = format!("127.0.0.1:{}", free_port()?);
     let store = format!("nats://127.0.0.1:{port}");
     let dormer = |name: &str, listen: &str, role: &str| {

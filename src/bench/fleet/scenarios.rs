@@ -11,7 +11,8 @@ use stage::{Play, Told};
 
 /// Two machines, one of which is struck, and what holds in the end.
 fn ends(faults: &[&'static str], what: &str, holds: fn(&Play, &[Told]) -> bool) {
-    let (faults, what) = (faults.to_vec(), what.to_owned());
+    let faults = faults.to_vec();
+    let what = what.to_owned();
     stage::on_a_virtual_clock(async move {
         let mut play = Play::start(2, &faults).await;
         play.until(&what, holds).await;
@@ -26,7 +27,8 @@ fn ends(faults: &[&'static str], what: &str, holds: fn(&Play, &[Told]) -> bool) 
 
 /// The same with an upgrade that begins once all serve.
 fn upgraded(faults: &[&'static str], what: &str, holds: fn(&Play, &[Told]) -> bool) {
-    let (faults, what) = (faults.to_vec(), what.to_owned());
+    let faults = faults.to_vec();
+    let what = what.to_owned();
     stage::on_a_virtual_clock(async move {
         let mut play = Play::start(2, &faults).await;
         play.until("both serve", |play, told| play.all_serve(told, 2))

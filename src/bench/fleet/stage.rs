@@ -284,7 +284,8 @@ impl<'a> Watch<'a> {
 
     /// Between the end of one upgrade (its replacement serves) and the next grant, by the runs' own histories.
     async fn gap_p99(&self) -> anyhow::Result<f64> {
-        let (mut grants, mut ends) = (Vec::new(), Vec::new());
+        let mut grants = Vec::new();
+        let mut ends = Vec::new();
         for run in self.joined.keys() {
             let mut served = false;
             for bytes in self.ports.store.records(run, Seq(1), usize::MAX).await? {

@@ -40,7 +40,8 @@ impl Server {
     /// Starts it with its files in `folder`.
     pub(super) async fn start(folder: &Path) -> anyhow::Result<Self> {
         let program = program()?;
-        let (key_file, host_file) = (folder.join("key"), folder.join("host-key"));
+        let key_file = folder.join("key");
+        let host_file = folder.join("host-key");
         for file in [&key_file, &host_file] {
             make_key(file)?;
         }
@@ -104,7 +105,8 @@ fn user() -> anyhow::Result<String> {
 }
 
 fn text(port: u16, folder: &Path, host_file: &Path) -> String {
-    let (folder, host_file) = (folder.display(), host_file.display());
+    let folder = folder.display();
+    let host_file = host_file.display();
     format!(
         "ListenAddress {here}:{port}\nPidFile none\nHostKey {host_file}\n\
          AuthorizedKeysFile {folder}/authorized_keys\nStrictModes no\nUsePAM no\nUseDNS no\n\

@@ -52,10 +52,8 @@ impl Act {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_its_store_dormer_finds_all_joined_and_disturbs_nobody() {
     let mut act = Act::all_joined(short_or_long(5, 20)).await;
-    let (before, lines) = (
-        act.stage.record().tally(),
-        act.stage.record().entries().len(),
-    );
+    let before = act.stage.record().tally();
+    let lines = act.stage.record().entries().len();
     act.start_again_without_store().await;
     act.until_all_serve(0).await;
     assert_eq!(disturbed(before, act.stage.record().tally()), [0; 5]);
@@ -67,10 +65,8 @@ async fn without_its_store_dormer_finds_all_joined_and_disturbs_nobody() {
 async fn nodes_of_another_operator_are_joined_and_what_differs_waits() {
     let mut act = Act::all_joined(short_or_long(5, 20)).await;
     act.set("approval", "manual").await;
-    let (before, lines) = (
-        act.stage.record().tally(),
-        act.stage.record().entries().len(),
-    );
+    let before = act.stage.record().tally();
+    let lines = act.stage.record().entries().len();
     act.stage.stop_dormer().await.expect("dormer stops");
     act.marked_by_wmco().await;
     act.stage.install(1).await.expect("a payload");

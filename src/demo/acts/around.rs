@@ -96,11 +96,9 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
     let mut act = Act::all_joined(2).await;
     let world = |act: &Act, object: Value| drop(act.stage.world().create(object).expect("made"));
     let before = (act.stage.record().tally(), changes(&act));
-    let ((one, one_hash), (two, two_hash), (other, other_hash)) = (
-        authority("one.example"),
-        authority("two.example"),
-        authority("other.example"),
-    );
+    let (one, one_hash) = authority("one.example");
+    let (two, two_hash) = authority("two.example");
+    let (other, other_hash) = authority("other.example");
     let bundle = |pem: &str| json!({"data": {"ca-bundle.crt": pem}});
 
     // Two authorities and a mirror at once.

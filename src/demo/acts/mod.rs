@@ -131,7 +131,8 @@ impl Act {
     async fn until_all_serve(&mut self, n: usize) {
         let what = format!("all serve with payload {n}");
         self.until(&what, |act| {
-            let (wanted, version) = (act.stage.machines(), act.stage.version(n));
+            let wanted = act.stage.machines();
+            let version = act.stage.version(n);
             act.board.serving(version) == wanted && act.board.live().count() == wanted
         })
         .await;
@@ -177,7 +178,9 @@ impl Act {
         let of = |seen: &Seen| {
             let view = &seen.view;
             let why = view.reason.as_ref().or(view.waiting_for.as_ref());
-            let (name, phase, closed) = (&view.name, view.phase, seen.closed);
+            let name = &view.name;
+            let phase = view.phase;
+            let closed = seen.closed;
             format!("{name}: {phase} (closed: {closed}): {why:?}")
         };
         let machines: Vec<_> = self.board.all().map(of).collect();

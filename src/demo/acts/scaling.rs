@@ -51,7 +51,8 @@ impl Act {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_set_that_grows_and_shrinks_in_the_middle_of_an_upgrade_ends_upgraded() {
-    let (many, few) = (short_or_long(12, 50), short_or_long(3, 5));
+    let many = short_or_long(12, 50);
+    let few = short_or_long(3, 5);
     let mut act = Act::all_joined(3).await;
     act.stage.install(1).await.expect("a payload");
     act.until("the upgrade is under way", |act| {

@@ -25,7 +25,8 @@ pub fn write_example(folder: &Path, version: &str) -> io::Result<()> {
         let path = folder.join(&file.name);
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         fs::write(path, &bytes)?;
-        let (sha256, size) = (sha256_hex(&bytes), bytes.len() as u64);
+        let sha256 = sha256_hex(&bytes);
+        let size = bytes.len() as u64;
         *file = PayloadFile {
             sha256,
             size,

@@ -44,7 +44,8 @@ fn set(world: &World) -> Key {
 
 fn scale(world: &World, replicas: u32) {
     let patch = json!({"spec": {"replicas": replicas}});
-    let (user, key) = (User::admin(), set(world));
+    let user = User::admin();
+    let key = set(world);
     let patched = world.api.patch(
         &user,
         &kinds::MACHINE_SET,
@@ -106,7 +107,8 @@ async fn a_deleted_machine_is_drained_and_replaced_at_once() {
     .await;
     let name = windows(&world)[0].clone();
     let key = Key::new("openshift-machine-api", name.clone());
-    let (user, options) = (User::new("alice", []), DeleteOptions::default());
+    let user = User::new("alice", []);
+    let options = DeleteOptions::default();
     world
         .api
         .delete(&user, &kinds::MACHINE, &key, &options)
@@ -149,7 +151,8 @@ async fn a_pre_drain_hook_holds_and_a_budget_refuses() {
     })
     .await;
     let pods = world.all(&kinds::POD);
-    let (first, second) = (Key::of(&pods[0].value), Key::of(&pods[1].value));
+    let first = Key::of(&pods[0].value);
+    let second = Key::of(&pods[1].value);
     world
         .api
         .evict(&User::admin(), &first, &json!({}))
@@ -166,7 +169,8 @@ async fn a_pre_drain_hook_holds_and_a_budget_refuses() {
     let hook =
         json!({"spec": {"lifecycleHooks": {"preDrain": [{"name": "d", "owner": "dormer"}]}}});
     let patch = |p: &serde_json::Value| {
-        let (user, how) = (User::admin(), (PatchKind::Merge, p));
+        let user = User::admin();
+        let how = (PatchKind::Merge, p);
         let options = WriteOptions::default();
         world
             .api
@@ -312,8 +316,10 @@ async fn nodes_that_others_meddle_with() {
         .expect_err("two budgets");
     assert_eq!(refused.code, 500);
     let cordon = json!({"spec": {"unschedulable": true}});
-    let (user, node) = (User::admin(), Key::new("", only));
-    let (how, options) = ((PatchKind::Merge, &cordon), WriteOptions::default());
+    let user = User::admin();
+    let node = Key::new("", only);
+    let how = (PatchKind::Merge, &cordon);
+    let options = WriteOptions::default();
     world
         .api
         .patch(&user, &kinds::NODE, &node, Part::Main, how, &options)

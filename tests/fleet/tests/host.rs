@@ -64,7 +64,8 @@ async fn an_upload_lands_by_posix_rename_and_not_by_a_plain_one() {
     let staging = "C:/ProgramData/dormer/staging";
     peer::upload(&sftp, &format!("{staging}/new"), &vec![7; 600_000]).await;
     peer::upload(&sftp, &format!("{staging}/old"), b"old").await;
-    let (new, old) = (format!("{staging}/new"), format!("{staging}/OLD"));
+    let new = format!("{staging}/new");
+    let old = format!("{staging}/OLD");
     assert!(
         sftp.rename(new.clone(), old.clone()).await.is_err(),
         "the target exists"

@@ -304,7 +304,8 @@ fn ask(port: u16, method: &str, path: &str, body: Option<&Value>) -> Result<Valu
 
 /// Head and body of an answer: ChromeDriver says how long it is, and may keep the connection.
 fn answer(stream: &mut TcpStream) -> Result<String> {
-    let (mut bytes, mut part) = (Vec::new(), [0; 64 * 1024]);
+    let mut bytes = Vec::new();
+    let mut part = [0; 64 * 1024];
     loop {
         if let Some(end) = bytes.windows(4).position(|it| it == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();

@@ -21,7 +21,8 @@ impl Cable {
     /// This is not root, or there is no iproute2.
     pub fn lay() -> Result<Self, Skipped> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let (pid, number) = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let pid = std::process::id();
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         // Four addresses each, out of a net that the tests have for themselves.
         let net = format!("10.214.{}.{{}}", pid % 250);
         let at = |host: u32| net.replace("{}", &(number % 60 * 4 + host).to_string());

@@ -94,10 +94,8 @@ impl Etcd {
     /// When the files cannot be copied or it does not come back.
     pub fn back_up(&mut self) {
         self.process.kill();
-        let (data, copy) = (
-            self.folder.path().join("data"),
-            self.folder.path().join("copy"),
-        );
+        let data = self.folder.path().join("data");
+        let copy = self.folder.path().join("copy");
         replace(&data, &copy).expect("a copy");
         self.restart();
     }
@@ -109,10 +107,8 @@ impl Etcd {
     /// When there is no copy or it does not come back.
     pub fn restore(&mut self) {
         self.process.kill();
-        let (data, copy) = (
-            self.folder.path().join("data"),
-            self.folder.path().join("copy"),
-        );
+        let data = self.folder.path().join("data");
+        let copy = self.folder.path().join("copy");
         replace(&copy, &data).expect("a copy");
         self.restart();
     }
@@ -147,10 +143,8 @@ fn replace(from: &Path, to: &Path) -> Result<()> {
 }
 
 fn launch(program: &Path, ports: (u16, u16), folder: &Path) -> Result<Process> {
-    let (client, peer) = (
-        format!("http://127.0.0.1:{}", ports.0),
-        format!("http://127.0.0.1:{}", ports.1),
-    );
+    let client = format!("http://127.0.0.1:{}", ports.0);
+    let peer = format!("http://127.0.0.1:{}", ports.1);
     let args = [
         ("--name", "test".to_owned()),
         ("--data-dir", folder.join("data").display().to_string()),
@@ -194,7 +188,8 @@ mod tests {
     #[test]
     fn etcd_comes_back_on_its_port_and_dies_with_its_value() {
         let mut etcd = started!(Etcd::start());
-        let (port, url) = (etcd.ports.0, etcd.url());
+        let port = etcd.ports.0;
+        let url = etcd.url();
         etcd.restart();
         assert_eq!(etcd.url(), url);
         assert_eq!(plain_status(port, "/health").expect("it answers"), 200);

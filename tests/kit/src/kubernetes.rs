@@ -306,16 +306,15 @@ impl Plan {
             Speaker::Token(token) => format!(r#"{{"token":"{token}"}}"#),
             Speaker::Certificate(identity) => {
                 let name = format!("{:032x}", rand::random::<u128>());
-                let (pem, key) = (
-                    self.path(&format!("{name}.pem")),
-                    self.path(&format!("{name}.key")),
-                );
+                let pem = self.path(&format!("{name}.pem"));
+                let key = self.path(&format!("{name}.key"));
                 std::fs::write(&pem, &identity.certificate)?;
                 std::fs::write(&key, &identity.key)?;
                 format!(r#"{{"client-certificate":{pem:?},"client-key":{key:?}}}"#)
             }
         };
-        let (url, ca) = (self.url(), self.path("ca.pem"));
+        let url = self.url();
+        let ca = self.path("ca.pem");
         Ok(format!(
             r#"{{"apiVersion":"v1","kind":"Config","current-context":"test","clusters":[{{"name":"test","cluster":{{"server":"{url}","certificate-authority":{ca:?}}}}}],"contexts":[{{"name":"test","context":{{"cluster":"test","user":"test"}}}}],"users":[{{"name":"test","user":{user}}}]}}"#
         ))

@@ -307,10 +307,8 @@ fn launch(
 ) -> Result<Process> {
     let config = folder.join("nats.conf");
     std::fs::write(&config, configuration(options, ports, folder)?)?;
-    let (mut program, mut args) = (
-        program.to_path_buf(),
-        vec!["-c".into(), config.display().to_string()],
-    );
+    let mut program = program.to_path_buf();
+    let mut args = vec!["-c".into(), config.display().to_string()];
     if let Some(network) = &options.network {
         // `ip` becomes the server: it can be signalled like one.
         let path = std::mem::replace(&mut program, "ip".into())

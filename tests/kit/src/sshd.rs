@@ -317,7 +317,8 @@ fn host_keys(folder: &Path, options: &SshdOptions) -> Result<Vec<SshKey>> {
 
 fn config(port: u16, folder: &Path, host_keys: &[SshKey], options: &SshdOptions) -> String {
     let mut text = options.config.clone();
-    let (folder, address) = (folder.display(), options.address());
+    let folder = folder.display();
+    let address = options.address();
     let _ = write!(
         text,
         "\nListenAddress {address}:{port}\nPidFile none\nAuthorizedKeysFile {folder}/authorized_keys\n\
@@ -397,7 +398,8 @@ mod tests {
         };
         let server = started!(Sshd::start(&options));
         let known = server.folder().join("known");
-        let (port, host_key) = (server.port(), &server.host_keys()[0].public);
+        let port = server.port();
+        let host_key = &server.host_keys()[0].public;
         std::fs::write(&known, format!("[127.0.0.1]:{port} {host_key}\n")).expect("a file");
         let output = Command::new("ssh")
             .args(["-F", "none", "-o", "BatchMode=yes", "-o"])

@@ -45,7 +45,8 @@ impl Bench {
         };
         let token = bootstrap_token(&site, "rbac00").await;
         // Without an authority, so that Kubernetes' own is needed.
-        let (key, text) = ("cloud-private-key", json!({"private-key.pem": "a key"}));
+        let key = "cloud-private-key";
+        let text = json!({"private-key.pem": "a key"});
         for (namespace, name, data) in [
             (
                 OPERATOR.to_owned(),
@@ -62,7 +63,8 @@ impl Bench {
                 )
                 .await;
         }
-        let (hands, node) = (hands(worker.clone(), home(&site)), AtomicU32::new(0));
+        let hands = hands(worker.clone(), home(&site));
+        let node = AtomicU32::new(0);
         let bench = Self {
             site,
             watcher,

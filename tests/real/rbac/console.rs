@@ -48,7 +48,8 @@ impl Bench {
     /// Looks whether anybody scrapes, and makes, changes and removes an EndpointSlice.
     pub(super) async fn tells_of_exporters(&self) -> Result<(), kube::Error> {
         const SLICE: Kind = ("discovery.k8s.io", "v1", "EndpointSlice");
-        let (home, name) = (home(&self.site), "dormer-windows-exporter-0");
+        let home = home(&self.site);
+        let name = "dormer-windows-exporter-0";
         let api = self.console.api(SLICE, &home);
         self.console
             .api(("", "v1", "Service"), &home)

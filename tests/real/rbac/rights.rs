@@ -23,7 +23,8 @@ pub(super) fn rights() -> Vec<Right> {
         for rule in object["rules"].as_array().into_iter().flatten() {
             for (group, resource, name, verb) in atoms(rule) {
                 let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned);
-                let (role, namespace) = (text("name").expect("a name"), text("namespace"));
+                let role = text("name").expect("a name");
+                let namespace = text("namespace");
                 rights.push(Right {
                     role,
                     namespace,

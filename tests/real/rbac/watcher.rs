@@ -97,7 +97,8 @@ impl Bench {
         );
         let classes = json!([{"apiGroups": ["node.k8s.io"], "apiVersions": ["v1"],
             "operations": ["CREATE", "UPDATE"], "resources": ["runtimeclasses"]}]);
-        let (version, name) = ("admissionregistration.k8s.io/v1", "rbac-classes");
+        let version = "admissionregistration.k8s.io/v1";
+        let name = "rbac-classes";
         for (kind, spec) in [
             (
                 "ValidatingAdmissionPolicy",

@@ -59,7 +59,8 @@ impl Bench {
             .await
             .map_err(|failure| failure.message)?;
         assert_eq!(made, again, "it is prolonged");
-        let (node, version) = (machine.name.clone(), "v1".to_owned());
+        let node = machine.name.clone();
+        let version = "v1".to_owned();
         let mark = Task::MarkNode {
             machine: machine.clone(),
             node,
@@ -121,8 +122,10 @@ impl Bench {
             .delete(MAP, &home, "dormer-pool-windows")
             .await;
         for payload in ["1.0.0", "0.9.0"] {
-            let (payload, back_from) = (payload.to_owned(), "2.0.0".to_owned());
-            let (pool, by) = ("windows".to_owned(), "somebody".to_owned());
+            let payload = payload.to_owned();
+            let back_from = "2.0.0".to_owned();
+            let pool = "windows".to_owned();
+            let by = "somebody".to_owned();
             self.run(Task::SetPayload {
                 pool,
                 payload,
@@ -198,7 +201,8 @@ impl Bench {
     /// Looks for the Secret, makes it, and mends it.
     pub(super) async fn user_data(&self) -> Result<(), kube::Error> {
         const SECRET: Kind = ("", "v1", "Secret");
-        let (name, machines) = ("windows-user-data", &self.site.machines);
+        let name = "windows-user-data";
+        let machines = &self.site.machines;
         self.site.world.delete(SECRET, machines, name).await;
         let api: Api<Secret> = Api::namespaced(self.worker.clone(), machines);
         api.get_opt(name).await?;

@@ -132,7 +132,8 @@ impl<'a> Crew<'a> {
 
     /// Looks until it is so; says how all stands if it never is.
     pub(crate) async fn until(&self, what: &str, mut so: impl AsyncFnMut() -> bool) {
-        let (begun, mut again) = (Instant::now(), tokio::time::interval(LOOK_EVERY));
+        let begun = Instant::now();
+        let mut again = tokio::time::interval(LOOK_EVERY);
         while !so().await {
             assert!(
                 begun.elapsed() < IN_TIME,

@@ -115,7 +115,8 @@ async fn named_and_mended(ground: &Ground) {
     })
     .await;
     let at = usize::from(cordoned(nodes[1]).await);
-    let (namespace, node) = (&ground.pods, nodes[at]);
+    let namespace = &ground.pods;
+    let node = nodes[at];
     let budgets = format!(
         "2 pods to leave: {namespace}/a-twice-{at} (the disruption budgets one, other match it, and no pod with more \
          than one can be evicted: leave it one budget) and 1 more"

@@ -34,7 +34,8 @@ async fn recreated_and_deleted(ground: &Ground) {
         ground.shown("Joined").await == 2
     })
     .await;
-    let (first, before) = (uids(&ground.all_machines().await), ground.tally());
+    let first = uids(&ground.all_machines().await);
+    let before = ground.tally();
 
     ground.record.reset_max_unavailable();
     install(ground, "11.1.0");
@@ -112,7 +113,8 @@ async fn retried_scaled_adopted_and_upgraded_in_place(ground: &Ground) {
     .await;
     crew.end();
 
-    let (before, nodes) = (ground.tally(), uids(&ground.served("11.0.0-").await));
+    let before = ground.tally();
+    let nodes = uids(&ground.served("11.0.0-").await);
     let crew = started!(Crew::start(ground));
     crew.until_all_serve(2, "11.0.0-").await;
     assert_eq!(disturbed(before, ground.tally()), [0; 5]);

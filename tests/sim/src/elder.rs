@@ -38,7 +38,8 @@ impl From<ElderState> for State {
             refused,
             ticks,
         } = state;
-        let (checked, notes) = (false, 0);
+        let checked = false;
+        let notes = 0;
         Self {
             odd,
             facts,

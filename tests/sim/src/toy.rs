@@ -81,7 +81,8 @@ impl Workflow for Toy {
     }
 
     fn reset(_: Now<'_>, then: State, current: &State) -> Decision<Self> {
-        let (facts, notes) = (current.facts.clone(), current.notes);
+        let facts = current.facts.clone();
+        let notes = current.notes;
         Decision::to(State {
             facts,
             notes,

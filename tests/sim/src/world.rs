@@ -156,7 +156,8 @@ impl World {
             self.token += 1;
             let after = self.now.plus_ms(late);
             let token = self.token;
-            let (bytes, run) = (bytes.clone(), run.clone());
+            let bytes = bytes.clone();
+            let run = run.clone();
             self.letters.push(OnWay {
                 bytes,
                 token,
@@ -284,7 +285,8 @@ impl World {
         } else {
             Seq(0)
         };
-        let (who, why) = ("someone".to_owned(), "because".to_owned());
+        let who = "someone".to_owned();
+        let why = "because".to_owned();
         let request = Request {
             id: self.requests.to_string(),
             who,

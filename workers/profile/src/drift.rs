@@ -62,7 +62,8 @@ fn fields(from: &What, to: &What) -> String {
         Ok(serde_json::Value::Object(fields)) => fields,
         _ => serde_json::Map::new(),
     };
-    let (from, to) = (object(from), object(to));
+    let from = object(from);
+    let to = object(to);
     let differs = to
         .iter()
         .filter(|(name, value)| from.get(*name) != Some(value));
@@ -162,7 +163,8 @@ mod tests {
             item("b", ChangeClass::Drain),
             item("c", ChangeClass::Restart),
         ];
-        let (schema, section) = (DOCUMENT_SCHEMA, Section::Host);
+        let schema = DOCUMENT_SCHEMA;
+        let section = Section::Host;
         let document = Document {
             schema,
             section,

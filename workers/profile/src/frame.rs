@@ -93,7 +93,10 @@ fn marks(text: &[u8]) -> impl Iterator<Item = usize> {
 fn read(text: &[u8], task: &str, attempt: u32) -> Result<Answer, FrameError> {
     let mut fields = text.splitn(5, |b| *b == b' ').skip(1);
     let mut field = || fields.next().ok_or(FrameError::Damaged);
-    let (found_task, found_attempt, body, rest) = (field()?, field()?, field()?, field()?);
+    let found_task = field()?;
+    let found_attempt = field()?;
+    let body = field()?;
+    let rest = field()?;
     let found_task = std::str::from_utf8(found_task).map_err(|_| FrameError::Damaged)?;
     let found_attempt: u32 = std::str::from_utf8(found_attempt)
         .ok()

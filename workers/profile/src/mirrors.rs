@@ -109,7 +109,8 @@ pub fn registries(
     entries: &[Mirrored],
     credentials: &Credentials,
 ) -> (Named<MirrorSpec>, Vec<String>) {
-    let (mut found, mut told) = (Named::<MirrorSpec>::new(), Vec::new());
+    let mut found = Named::<MirrorSpec>::new();
+    let mut told = Vec::new();
     for entry in entries.iter().take(MIRRORED_MAX) {
         let source = entry.source.trim_end_matches('/');
         let (registry, path) = source.split_once('/').unwrap_or((source, ""));

@@ -95,7 +95,8 @@ impl Manifest {
             let reason = format!("{} files, at most {PAYLOAD_FILES_MAX}", self.files.len());
             found.push(Problem::new("files", reason));
         }
-        let (mut names, mut places) = (BTreeSet::new(), BTreeSet::new());
+        let mut names = BTreeSet::new();
+        let mut places = BTreeSet::new();
         for (n, file) in self.files.iter().enumerate() {
             file.check(&format!("files[{n}]"), &mut found);
             if !names.insert(&file.name) {

@@ -40,7 +40,8 @@ fn payload() -> Manifest {
     let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
     for name in ["windows_exporter.exe", "ecr-credential-provider.exe"] {
         let sha256 = dormer_profile::sha256_hex(name.as_bytes());
-        let (name, destination) = (name.to_owned(), name.to_owned());
+        let destination = name.to_owned();
+        let name = name.to_owned();
         manifest.files.push(PayloadFile {
             name,
             sha256,
@@ -69,7 +70,8 @@ fn secrets() -> Secrets {
 }
 
 fn rendered(profile: &Profile, values: &Values, secrets: &Secrets, section: Section) -> Rendered {
-    let (payload, variables) = (payload(), values.variables());
+    let payload = payload();
+    let variables = values.variables();
     let keep = ["10.20.0-01234567".to_owned()];
     let inputs = Inputs {
         profile,
@@ -144,7 +146,9 @@ fn details(item: &Item, text: &mut String) {
 
 #[test]
 fn an_openshift_node() {
-    let (profile, values, secrets) = (profile("openshift", ""), values("aws"), secrets());
+    let profile = profile("openshift", "");
+    let values = values("aws");
+    let secrets = secrets();
     let host = rendered(&profile, &values, &secrets, Section::Host);
     let node = rendered(&profile, &values, &secrets, Section::Node);
     expect_file!["golden/openshift-host.txt"].assert_eq(&shown(&host.document));
@@ -323,7 +327,8 @@ fn mirror_sets_of_a_cluster_become_hosts_toml() {
     ]);
     let mut secrets = secrets();
     around.secrets("aws", &mut secrets);
-    let (profile, values) = (profile.expect("a profile"), values("aws"));
+    let profile = profile.expect("a profile");
+    let values = values("aws");
     let host = rendered(&profile, &values, &secrets, Section::Host);
     let mut text = told
         .iter()
@@ -364,7 +369,8 @@ fn each_platform_has_its_own_rules() {
             ..Look::default()
         };
         let (around, _) = Surroundings::default().with(look, true);
-        let (mut values, mut secrets) = (Values::example(platform), secrets());
+        let mut values = Values::example(platform);
+        let mut secrets = secrets();
         around.fill(&mut values);
         around.secrets(platform, &mut secrets);
         let profile = profile("openshift", "");
@@ -398,7 +404,8 @@ fn each_platform_has_its_own_rules() {
 #[test]
 fn a_proxy_is_set_and_cleared_with_a_drain() {
     use dormer_profile::{document::ChangeClass, drift::between, surroundings::Proxy};
-    let (profile, secrets) = (profile("openshift", ""), secrets());
+    let profile = profile("openshift", "");
+    let secrets = secrets();
     let mut proxied = values("aws");
     let proxy = Proxy {
         http: "http://proxy.example".into(),
@@ -450,8 +457,10 @@ fn a_document_survives_the_way_to_the_host() {
 
 #[test]
 fn a_secret_changes_the_digest_and_not_the_version_and_is_in_neither() {
-    let (profile, values) = (profile("openshift", ""), values("aws"));
-    let (first, mut other) = (secrets(), secrets());
+    let profile = profile("openshift", "");
+    let values = values("aws");
+    let first = secrets();
+    let mut other = secrets();
     other.set("bootstrap-kubeconfig", "another");
     let before = rendered(&profile, &values, &first, Section::Host);
     let after = rendered(&profile, &values, &other, Section::Host);
@@ -466,7 +475,8 @@ fn a_secret_changes_the_digest_and_not_the_version_and_is_in_neither() {
 #[test]
 fn a_file_of_a_secret_that_is_kept_back_is_left_out_and_nothing_else() {
     for name in ["openshift", "upstream"] {
-        let (profile, values) = (profile(name, ""), values("aws"));
+        let profile = profile(name, "");
+        let values = values("aws");
         let whole = rendered(&profile, &values, &secrets(), Section::Host).document;
         let mut kept = secrets();
         kept.withhold("bootstrap-kubeconfig");
@@ -484,7 +494,8 @@ fn a_file_of_a_secret_that_is_kept_back_is_left_out_and_nothing_else() {
 
 #[test]
 fn an_address_touches_the_rendering_of_one_machine_and_no_version() {
-    let (profile, values) = (profile("openshift", ""), values("aws"));
+    let profile = profile("openshift", "");
+    let values = values("aws");
     let moved = Values {
         node_ip: "10.0.0.10".into(),
         ..values.clone()
@@ -503,7 +514,9 @@ fn an_address_touches_the_rendering_of_one_machine_and_no_version() {
 
 #[test]
 fn what_a_machine_lacks_is_told_by_its_name() {
-    let (profile, payload, secrets) = (profile("openshift", ""), payload(), Secrets::default());
+    let profile = profile("openshift", "");
+    let payload = payload();
+    let secrets = Secrets::default();
     let variables = Values::default().variables();
     let inputs = Inputs {
         profile: &profile,
@@ -528,7 +541,8 @@ fn what_a_machine_lacks_is_told_by_its_name() {
 #[test]
 fn another_address_changes_what_names_it_and_no_version() {
     use dormer_profile::{document::ChangeClass, drift::between};
-    let (profile, secrets) = (profile("openshift", ""), secrets());
+    let profile = profile("openshift", "");
+    let secrets = secrets();
     let moved = Values {
         node_ip: "10.0.0.10".into(),
         ..values("aws")
@@ -555,7 +569,8 @@ fn a_flag_restarts_and_another_containerd_drains() {
         document::ChangeClass,
         drift::{between, change_class},
     };
-    let (values, secrets) = (values("aws"), secrets());
+    let values = values("aws");
+    let secrets = secrets();
     let before = rendered(&profile("openshift", ""), &values, &secrets, Section::Host);
     let flag = "host: {services: {kubelet: {environment: {TEAM: blue}}}}";
     let flagged = rendered(

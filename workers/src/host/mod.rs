@@ -76,7 +76,9 @@ impl<C: Cluster> HostHands<C> {
     ) -> Self {
         let pool = Arc::new(Pool::new(dialer, key, limits));
         let now_ms = Arc::new(facts::system_ms);
-        let (sent, packer, known) = (Arc::default(), Arc::default(), Arc::default());
+        let sent = Arc::default();
+        let packer = Arc::default();
+        let known = Arc::default();
         Self {
             pool,
             catalog,
@@ -165,7 +167,8 @@ impl<C: Cluster> HostHands<C> {
                 node_name,
                 ..
             } => {
-                let (section, node) = (*section, node_name.as_deref());
+                let section = *section;
+                let node = node_name.as_deref();
                 let wanted = Wanted {
                     desired,
                     section,
@@ -182,7 +185,8 @@ impl<C: Cluster> HostHands<C> {
                 generation,
                 ..
             } => {
-                let (node, fence) = (node_name.as_deref(), fence(order, *generation));
+                let node = node_name.as_deref();
+                let fence = fence(order, *generation);
                 self.plan(order, host, desired, node, *adopt, fence, progress)
                     .await
             }
@@ -370,7 +374,8 @@ impl<C: Cluster> HostHands<C> {
             };
             let desired = self.catalog.closest(&there.version)?;
             // A removal only needs to know what there is, by name.
-            let (node, mode) = (Some("removed"), Mode::Remove);
+            let node = Some("removed");
+            let mode = Mode::Remove;
             let wanted = Wanted {
                 desired: &desired,
                 section,

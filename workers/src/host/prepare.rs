@@ -108,7 +108,8 @@ impl<C: Cluster> HostHands<C> {
             secrets.set("exporter-tls-crt", certificate);
             secrets.set("exporter-tls-key", key.as_str());
         }
-        let (variables, keep) = (values.variables(), self.catalog.folders());
+        let variables = values.variables();
+        let keep = self.catalog.folders();
         let inputs = Inputs {
             profile: &found.profile,
             payload: &found.payload.manifest,
@@ -329,7 +330,8 @@ impl<C: Cluster> HostHands<C> {
         }
         let opened = prepared.payload.open(&file.name).await;
         let from = opened.map_err(|error| Unsent::Unread(file.name.clone(), error.to_string()))?;
-        let (part, size) = (part(order, &path), file.size);
+        let part = part(order, &path);
+        let size = file.size;
         let what = Upload {
             path: &path,
             part: &part,
@@ -430,7 +432,8 @@ async fn put(order: &Order, sftp: &Sftp, path: &str, bytes: &[u8]) -> Result<(),
     if sftp.size(path).await? == Some(size) {
         return Ok(());
     }
-    let (part, sha256) = (part(order, path), sha256_hex(bytes));
+    let part = part(order, path);
+    let sha256 = sha256_hex(bytes);
     let deed = witness::begin(Deed::Upload { bytes: size });
     deed.ended(
         sftp.upload(

@@ -54,7 +54,8 @@ impl Scrub {
         document: &Document,
         open: impl IntoIterator<Item = &'a str>,
     ) {
-        let (mut inside, mut said) = (Vec::new(), String::new());
+        let mut inside = Vec::new();
+        let mut said = String::new();
         open.into_iter()
             .for_each(|value| said.extend([value, "\n"]));
         sort(&readable(document), &mut inside, &mut said);
@@ -217,7 +218,8 @@ fn keys(flat: &[u8], mark: &mut impl FnMut(Range<usize>)) {
 /// The text without the bytes that are secret; those between two of them go, too.
 fn without(text: &str, places: &[usize], secret: &[bool]) -> String {
     let mut kept = Vec::with_capacity(text.len());
-    let (mut next, mut at) = (0, 0);
+    let mut next = 0;
+    let mut at = 0;
     while at < secret.len() {
         if !secret[at] {
             at += 1;

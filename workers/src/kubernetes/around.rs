@@ -411,7 +411,8 @@ mod tests {
                 .cert
                 .pem()
         };
-        let (one, other) = (named("one.example"), named("other.example"));
+        let one = named("one.example");
+        let other = named("other.example");
         let comment = format!("# ours\n{one}\nand\n{other}{one}");
         assert_eq!(read(&comment), Ok(2), "each once");
         assert_eq!(read("\n"), Ok(0));

@@ -172,7 +172,8 @@ fn check_subject(subject: &Name, expect: &CsrExpectation) -> Result<(), String> 
         .iter()
         .flat_map(|rdn| rdn.as_ref().iter())
         .count();
-    let (common, organizations) = (all(COMMON_NAME)?, all(ORGANIZATION)?);
+    let common = all(COMMON_NAME)?;
+    let organizations = all(ORGANIZATION)?;
     let wanted = format!("system:node:{}", expect.node_name);
     if common != [wanted.as_str()] {
         return Err(format!(
@@ -218,7 +219,8 @@ fn check_client(
 
 fn may_ask_first(user: &str, groups: &[&str], by: &Asker) -> Result<(), String> {
     let may_not = format!("{user} may not ask for a node's first certificate");
-    let ((account, accounts), (prefix, holders)) = (BOOTSTRAPPER, BOOTSTRAP_TOKEN);
+    let (account, accounts) = BOOTSTRAPPER;
+    let (prefix, holders) = BOOTSTRAP_TOKEN;
     match by {
         Asker::Own(own) if user == own => in_group(groups, GROUP),
         Asker::Own(own) => Err(format!("{may_not}: this machine's kubelet asks as {own}")),

@@ -52,7 +52,9 @@ impl KubernetesHands {
         }
         let pods = self.movable(node).await?;
         progress.step("evict", pods.len() as u64, "pods");
-        let (mut evicted, mut left, mut blockers) = (0, 0, Vec::new());
+        let mut evicted = 0;
+        let mut left = 0;
+        let mut blockers = Vec::new();
         for pod in &pods {
             progress.advance(1);
             left += 1;
@@ -105,10 +107,8 @@ impl KubernetesHands {
             resource_version: None,
         };
         let params = DeleteParams::default().preconditions(preconditions);
-        let (verb, what) = (
-            if force { "delete" } else { "evict" },
-            format!("pod {}", name(pod)),
-        );
+        let verb = if force { "delete" } else { "evict" };
+        let what = format!("pod {}", name(pod));
         let done = if force {
             timeout(ANSWER_MAX, api.delete(&pod.name_any(), &params))
                 .await
@@ -142,10 +142,8 @@ impl KubernetesHands {
         };
         let namespace = pod.namespace().unwrap_or_default();
         let api: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &namespace);
-        let (what, params) = (
-            format!("disruption budgets of {namespace}"),
-            ListParams::default(),
-        );
+        let what = format!("disruption budgets of {namespace}");
+        let params = ListParams::default();
         match call("list", &what, api.list(&params)).await {
             Ok(budgets) => Refusal::Budgets {
                 names: matching(budgets.items, pod),

@@ -24,7 +24,8 @@ impl KubernetesHands {
         back_from: &str,
         by: &str,
     ) -> Result<Outcome, Failure> {
-        let (namespace, name) = (&self.settings.namespace, config_map(pool));
+        let namespace = &self.settings.namespace;
+        let name = config_map(pool);
         let what = format!("ConfigMap {namespace}/{name}");
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let data = [("payload", payload), (BACK_FROM, back_from)];
@@ -33,7 +34,8 @@ impl KubernetesHands {
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .into();
             let marks = [(keys::ROLLBACK_BY.to_owned(), by.to_owned())].into();
-            let (name, annotations) = (Some(name), Some(marks));
+            let name = Some(name);
+            let annotations = Some(marks);
             let metadata = ObjectMeta {
                 name,
                 annotations,

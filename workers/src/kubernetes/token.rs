@@ -137,7 +137,8 @@ impl KubernetesHands {
             return;
         }
         if let Err(failure) = self.forget_once(machine).await {
-            let (machine, why) = (&machine.name, failure.message);
+            let machine = &machine.name;
+            let why = failure.message;
             tracing::warn!(
                 machine,
                 why,
@@ -170,7 +171,8 @@ impl KubernetesHands {
     /// The id of a machine's token, and its Secret where there is one. A Secret of that name that is not this
     /// machine's is left alone, and the next id is the machine's.
     async fn token_secret(&self, uid: &str) -> Result<(String, Option<Secret>), Failure> {
-        let (api, home) = (self.tokens(), &self.settings.namespace);
+        let api = self.tokens();
+        let home = &self.settings.namespace;
         let mut free = None;
         for nth in 0..IDS_MAX {
             let id = id(home, uid, nth);
@@ -317,7 +319,8 @@ mod tests {
 
     #[test]
     fn a_secret_half_is_never_the_same() {
-        let (one, other) = (chance().expect("chance"), chance().expect("chance"));
+        let one = chance().expect("chance");
+        let other = chance().expect("chance");
         assert_ne!(one, other);
         for half in [one, other] {
             assert!(half.len() == SECRET_LETTERS && half.bytes().all(|b| LETTERS.contains(&b)));

@@ -151,7 +151,8 @@ impl SshError {
 
 impl From<SshError> for Failure {
     fn from(error: SshError) -> Self {
-        let (code, text) = (error.code(), error.to_string());
+        let code = error.code();
+        let text = error.to_string();
         match error {
             // What no further attempt will mend. A refused key is the workflow's to judge: it knows since when.
             SshError::Key(_)

@@ -71,7 +71,8 @@ impl Pool {
             return Ok(Arc::clone(open));
         }
         let pin = host.pin.as_deref();
-        let (dialer, key) = (&self.dialer, &self.key);
+        let dialer = &self.dialer;
+        let key = &self.key;
         let deed = witness::begin(Deed::Connect);
         let opened = Session::open(dialer, &host.address, &host.user, pin, key, self.limits).await;
         let opened = Arc::new(deed.ended(opened)?);

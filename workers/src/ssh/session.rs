@@ -169,7 +169,9 @@ impl Session {
             .map_err(|error| self.broken(error))?;
         // Windows' sshd waits for the end of the input of some commands.
         channel.eof().await.map_err(|error| self.broken(error))?;
-        let (mut output, mut ended, mut said) = (Output::default(), false, 0);
+        let mut output = Output::default();
+        let mut ended = false;
+        let mut said = 0;
         while let Some(message) = channel.wait().await {
             said += match message {
                 ChannelMsg::Data { data } => keep(&mut output.stdout, &data, &heard),

@@ -59,7 +59,8 @@ impl Sftp {
         raw.set_timeout(ANSWER_MAX_S);
         let why = match timeout(INIT_MAX, raw.init()).await {
             Ok(Ok(_)) => {
-                let (address, room) = (address.to_owned(), Semaphore::new(IN_FLIGHT));
+                let address = address.to_owned();
+                let room = Semaphore::new(IN_FLIGHT);
                 return Ok(Self {
                     raw,
                     address,
@@ -174,7 +175,8 @@ impl Sftp {
         moved: &impl Fn(u64),
     ) -> Result<(), SshError> {
         let mut writes = FuturesUnordered::new();
-        let (mut at, mut sum) = (0, Sha256::new());
+        let mut at = 0;
+        let mut sum = Sha256::new();
         let wrong = |why: &str| SshError::Source(sha256.to_owned(), why.to_owned());
         while at < size {
             let room = tokio::select! {
@@ -189,7 +191,8 @@ impl Sftp {
             let read = from.read_exact(&mut piece).await;
             read.map_err(|error| wrong(&error.to_string()))?;
             sum.update(&piece);
-            let (offset, length) = (at, piece.len() as u64);
+            let offset = at;
+            let length = piece.len() as u64;
             at += length;
             writes.push(async move {
                 let _room = room;
@@ -240,7 +243,8 @@ impl Sftp {
     fn file(&self, path: &str, error: &Error) -> SshError {
         match error {
             Error::Status(status) if status.status_code != StatusCode::ConnectionLost => {
-                let (address, path) = (self.address.clone(), path.to_owned());
+                let address = self.address.clone();
+                let path = path.to_owned();
                 SshError::File {
                     address,
                     path,

@@ -70,7 +70,8 @@ impl Classes {
 }
 
 async fn class(client: &Client, build: &str) -> Result<(), String> {
-    let (name, api) = (name(build), Api::<RuntimeClass>::all(client.clone()));
+    let name = name(build);
+    let api = Api::<RuntimeClass>::all(client.clone());
     let failed = |verb, error| sentence(verb, "runtimeclasses.node.k8s.io", &error).0;
     let found = api
         .get_opt(&name)

@@ -306,7 +306,8 @@ impl Writer {
             if let What::Fact(fact) = &said.what
                 && !decided(fact)
             {
-                let (what, start) = ((said.resource, Some(fact.as_ref().clone())), start(object));
+                let what = (said.resource, Some(fact.as_ref().clone()));
+                let start = start(object);
                 letters.push(self.letter(&run, object.clone(), what, start));
             }
         }

@@ -70,7 +70,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         let installed = self.catalog.changed();
         let writer = Writer::new(beginning, &self.options.pool, self.rollout.clone());
         let part = (self.options.repeat / PARTS).max(Duration::from_millis(10));
-        let (cursor, owners_due) = (String::new(), Instant::now());
+        let cursor = String::new();
+        let owners_due = Instant::now();
         let mut round = Round {
             view,
             writer,
@@ -275,7 +276,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
     }
 
     fn see(&mut self, view: &mut View, kind: Kind, object: DynamicObject) {
-        let (uid, name) = (object.metadata.uid.clone(), object.metadata.name.clone());
+        let uid = object.metadata.uid.clone();
+        let name = object.metadata.name.clone();
         match self.read(kind, object) {
             Ok(Some(seen)) => {
                 if let Seen::Machine(machine) = &seen {

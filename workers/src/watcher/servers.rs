@@ -21,7 +21,8 @@ pub(super) struct Servers {
 impl Servers {
     /// The oldest and the newest; `None`: none has answered yet.
     pub(super) fn standing(&self) -> Option<ApiServers> {
-        let (oldest, newest) = (self.seen.keys().next()?, self.seen.keys().next_back()?);
+        let oldest = self.seen.keys().next()?;
+        let newest = self.seen.keys().next_back()?;
         Some(ApiServers {
             oldest: *oldest,
             newest: *newest,
@@ -70,7 +71,8 @@ mod tests {
 
     #[test]
     fn the_oldest_and_the_newest_count_for_a_while() {
-        let (mut servers, start) = (Servers::default(), Instant::now());
+        let mut servers = Servers::default();
+        let start = Instant::now();
         assert_eq!(servers.standing(), None);
         servers.saw(minor("33+"), start);
         servers.saw(minor("34"), start + COUNTS / 2);

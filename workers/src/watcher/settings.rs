@@ -42,8 +42,11 @@ struct ConfigMap {
 
 impl Settings {
     pub(super) fn new(client: Client, pool: &str, namespace: &str) -> Self {
-        let (pool, namespace) = (pool.to_owned(), namespace.to_owned());
-        let (accepted, refused, answered) = (None, None, None);
+        let pool = pool.to_owned();
+        let namespace = namespace.to_owned();
+        let accepted = None;
+        let refused = None;
+        let answered = None;
         Self {
             pool,
             namespace,

@@ -148,7 +148,8 @@ impl View {
     }
 
     fn see_node(&mut self, node: NodeSeen) {
-        let (name, uid) = (node.fact.name.clone(), node.fact.uid.clone());
+        let name = node.fact.name.clone();
+        let uid = node.fact.uid.clone();
         self.touch(&name);
         if let Some(before) = self.node_names.insert(name, uid.clone())
             && before != uid

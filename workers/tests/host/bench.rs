@@ -237,7 +237,8 @@ impl Bench {
         let catalog = Catalog::new(&[]).expect("a catalog");
         catalog.add(Payload::in_memory(manifest, files));
         let desired = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
-        let (noted, own) = (Mutex::default(), Mutex::default());
+        let noted = Mutex::default();
+        let own = Mutex::default();
         let cluster = Arc::new(Plain {
             bootstrap: bootstrap(&world),
             noted,
@@ -390,7 +391,8 @@ impl Bench {
     }
 
     pub(crate) fn plan(&self, node_name: Option<String>, adopt: bool) -> Task {
-        let (host, desired) = (self.host(), self.desired.clone());
+        let host = self.host();
+        let desired = self.desired.clone();
         Task::Plan {
             host,
             desired,

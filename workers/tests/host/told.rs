@@ -220,7 +220,8 @@ async fn hands() -> (HostHands<Marked>, Catalog, Vec<String>) {
 async fn nobody_hears_a_secret_that_a_host_says_whatever_it_was_asked() {
     let (hands, catalog, key_lines) = hands().await;
     let desired = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
-    let (section, host_ref) = (Section::Host, host());
+    let section = Section::Host;
+    let host_ref = host();
     let converge = Task::Converge {
         host: host_ref,
         section,

@@ -100,7 +100,8 @@ async fn what_openshift_says_of_its_nodes_is_read() {
         "cluster",
         json!({"spec": {"additionalTrustedCA": {"name": "registries"}}}),
     ));
-    let (one, two) = (authority("one.example"), authority("two.example"));
+    let one = authority("one.example");
+    let two = authority("two.example");
     create(map(
         "openshift-config",
         "user-ca-bundle",

@@ -293,7 +293,8 @@ pub(crate) async fn run_of(
 
 /// Patches an object as the administrator.
 pub(crate) fn patch(world: &World, kind: &'static Kind, key: &Key, change: Value) {
-    let (user, options) = (User::admin(), WriteOptions::default());
+    let user = User::admin();
+    let options = WriteOptions::default();
     let how = (PatchKind::Merge, &change);
     world
         .api

@@ -9,7 +9,8 @@ use dormer_workers::host::cluster::Cluster;
 use serde_json::{Value, json};
 
 fn evict(machine: &MachineRef, token: u64, force: bool) -> Task {
-    let (node, token) = (machine.name.clone(), LeaseToken(token));
+    let node = machine.name.clone();
+    let token = LeaseToken(token);
     Task::Evict {
         machine: machine.clone(),
         node,
@@ -21,7 +22,8 @@ fn evict(machine: &MachineRef, token: u64, force: bool) -> Task {
 async fn opened(machines: u32) -> (Bench, MachineRef) {
     let bench = Bench::new(machines, false).await;
     let machine = bench.machines().remove(0);
-    let (node, token) = (Some(machine.name.clone()), LeaseToken(1));
+    let node = Some(machine.name.clone());
+    let token = LeaseToken(1);
     let open = Task::OpenFence {
         machine: machine.clone(),
         node,

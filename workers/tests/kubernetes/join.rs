@@ -14,7 +14,8 @@ use dormer_workers::{
 use serde_json::{Value, json};
 
 fn mark(machine: &MachineRef, version: &str, pin: Option<&str>) -> Task {
-    let (node, version) = (machine.name.clone(), version.into());
+    let node = machine.name.clone();
+    let version = version.into();
     Task::MarkNode {
         machine: machine.clone(),
         node,
@@ -80,7 +81,8 @@ fn csr(bench: &Bench, name: &str) -> Value {
 fn decide(bench: &Bench, name: &str, kind: &str) {
     let mut value = csr(bench, name);
     value["status"]["conditions"] = json!([{"type": kind, "status": "True"}]);
-    let (user, key) = (User::admin(), Key::new("", name));
+    let user = User::admin();
+    let key = Key::new("", name);
     let decided = bench
         .world
         .api

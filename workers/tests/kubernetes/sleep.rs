@@ -28,7 +28,8 @@ async fn asleep_at_each_call(
                 })
             );
         }
-        let (there, machine) = (bench.clone(), m.clone());
+        let there = bench.clone();
+        let machine = m.clone();
         bench
             .gate
             .before(skip, move || there.close_at_once(&machine, token));
@@ -48,7 +49,8 @@ async fn asleep_at_each_call(
 }
 
 fn open(machine: &MachineRef, token: u64) -> Task {
-    let (node, token) = (Some(machine.name.clone()), LeaseToken(token));
+    let node = Some(machine.name.clone());
+    let token = LeaseToken(token);
     Task::OpenFence {
         machine: machine.clone(),
         node,
@@ -105,12 +107,14 @@ async fn a_sleeper_closes_no_later_lease() {
     for skip in 0..4 {
         let token = 10 + 2 * u64::from(skip);
         bench.run(open(&m, token)).await.expect("it opens");
-        let (there, machine) = (bench.clone(), m.clone());
+        let there = bench.clone();
+        let machine = m.clone();
         bench.gate.before(skip, move || {
             there.close_at_once(&machine, token);
             there.open_at_once(&machine, token + 1);
         });
-        let (node, token) = (Some(m.name.clone()), LeaseToken(token));
+        let node = Some(m.name.clone());
+        let token = LeaseToken(token);
         let close = Task::CloseFence {
             machine: m.clone(),
             node,
@@ -150,7 +154,8 @@ async fn a_sleeper_that_ignores_budgets_moves_one_pod_at_most() {
                 was_cordoned: false
             })
         );
-        let (there, machine) = (bench.clone(), m.clone());
+        let there = bench.clone();
+        let machine = m.clone();
         bench
             .gate
             .before(skip, move || there.close_at_once(&machine, token));
@@ -170,7 +175,8 @@ async fn a_sleeper_that_ignores_budgets_moves_one_pod_at_most() {
 async fn who_writes_in_between_makes_a_task_read_again() {
     let bench = Bench::new(1, false).await;
     let m = bench.machines().remove(0);
-    let (there, machine) = (bench.clone(), m.clone());
+    let there = bench.clone();
+    let machine = m.clone();
     // A person's cordon, written between our read of the Node and our write.
     bench.gate.before(3, move || {
         there.patch_node(&machine, json!({"spec": {"unschedulable": true}}));

@@ -62,7 +62,8 @@ fn speaks_for(bench: &Bench, token: &str) -> Option<(String, Vec<String>)> {
 fn edit(bench: &Bench, id: &str, field: &str, text: &str) {
     let mut value = secret(bench, id).expect("it is there");
     value["data"][field] = STANDARD.encode(text).into();
-    let (user, key) = (User::admin(), key(id));
+    let user = User::admin();
+    let key = key(id);
     let edited = bench
         .world
         .api
@@ -84,7 +85,8 @@ fn ends_in(minutes: i64) -> String {
 #[tokio::test]
 async fn a_token_is_made_once_and_is_the_same_for_every_worker() {
     let bench = Bench::new(1, false).await;
-    let (one, other) = (own(&bench).await, own(&bench).await);
+    let one = own(&bench).await;
+    let other = own(&bench).await;
     let m = machine("win-1");
     let (first, second) = tokio::join!(one.token(&m), other.token(&m));
     let first = first.expect("a token");
@@ -117,7 +119,8 @@ async fn a_token_is_made_once_and_is_the_same_for_every_worker() {
 async fn a_token_near_its_end_is_prolonged_and_one_that_ended_or_was_edited_is_made_anew() {
     let bench = Bench::new(1, false).await;
     let hands = own(&bench).await;
-    let (m, id) = (machine("win-1"), first_id(&machine("win-1")));
+    let m = machine("win-1");
+    let id = first_id(&machine("win-1"));
     let first = hands.token(&m).await.expect("a token");
     edit(&bench, &id, "expiration", &ends_in(90));
     assert_eq!(hands.token(&m).await.expect("a token"), first);
@@ -170,7 +173,8 @@ async fn a_secret_of_that_name_that_is_not_dormers_is_left_alone() {
         token::user(&second)
     );
     // Theirs goes: the machine keeps the one that its host was given.
-    let (user, key) = (User::admin(), key(&first_id(&m)));
+    let user = User::admin();
+    let key = key(&first_id(&m));
     assert_eq!(secret(&bench, &first_id(&m)), before);
     bench
         .world
@@ -190,7 +194,8 @@ async fn a_node_that_is_marked_and_a_machine_that_is_deleted_have_no_token() {
     let m = bench.machines()[0].clone();
     let id = first_id(&m);
     hands.token(&m).await.expect("a token");
-    let (node, version) = (m.name.clone(), "v1".to_owned());
+    let node = m.name.clone();
+    let version = "v1".to_owned();
     let mark = Task::MarkNode {
         machine: m.clone(),
         node,
@@ -281,8 +286,10 @@ fn ask(bench: &Bench, name: &str, node: &str, token: &str) {
 async fn a_machines_first_request_is_approved_by_its_own_token_alone() {
     let bench = Bench::new(1, false).await;
     let hands = own(&bench).await;
-    let (ours, other) = (machine("win-1"), machine("win-2"));
-    let (mine, theirs) = (hands.token(&ours).await, hands.token(&other).await);
+    let ours = machine("win-1");
+    let other = machine("win-2");
+    let mine = hands.token(&ours).await;
+    let theirs = hands.token(&other).await;
     ask(&bench, "mine", "win-1", &mine.expect("a token"));
     ask(&bench, "theirs", "win-1", &theirs.expect("a token"));
     let approve = |csr: &str| {

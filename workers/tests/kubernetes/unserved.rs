@@ -8,7 +8,9 @@ use dormer_proto::{
 use dormer_workers::{host::cluster::Cluster, kubernetes::Settings};
 
 fn tasks(machine: &MachineRef) -> Vec<Task> {
-    let (machine, node, token) = (machine.clone(), machine.name.clone(), LeaseToken(3));
+    let node = machine.name.clone();
+    let machine = machine.clone();
+    let token = LeaseToken(3);
     let at = Some(node.clone());
     vec![
         Task::OpenFence {

@@ -91,7 +91,8 @@ pub(crate) async fn send(
     mark: &str,
     bytes: &[u8],
 ) -> Result<(), SshError> {
-    let (path, sha256) = (path.display().to_string(), sha256_hex(bytes));
+    let path = path.display().to_string();
+    let sha256 = sha256_hex(bytes);
     let part = format!("{path}.{mark}.part");
     let what = Upload {
         path: &path,

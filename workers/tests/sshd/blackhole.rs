@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 const DIALLED_MAX: Duration = Duration::from_secs(20);
 
 async fn open(server: &Sshd, address: &str) -> Result<Session, SshError> {
-    let (dialer, user) = (dialer(server.port()), Sshd::user());
+    let dialer = dialer(server.port());
+    let user = Sshd::user();
     Session::open(&dialer, address, &user, None, &key(server), short()).await
 }
 
@@ -19,7 +20,8 @@ async fn a_host_that_falls_into_a_black_hole_is_noticed_and_serves_again_after_i
         Ok(cable) => cable,
         Err(skipped) => skip!(skipped),
     };
-    let (network, address) = (Some(cable.network()), cable.network().address);
+    let network = Some(cable.network());
+    let address = cable.network().address;
     let server = started!(Sshd::start(&SshdOptions {
         network,
         ..SshdOptions::default()

@@ -166,9 +166,11 @@ async fn what_speaks_no_ssh_ends_in_time_and_in_bounded_memory() {
     let key = our_key();
     for (name, first, then) in lies() {
         let (port, server) = liar(first, then).await;
-        let (begun, before) = (Instant::now(), peak_mib());
+        let begun = Instant::now();
+        let before = peak_mib();
         let error = error(meet(port, &key, short()).await);
-        let (took, grown) = (begun.elapsed(), peak_mib() - before);
+        let took = begun.elapsed();
+        let grown = peak_mib() - before;
         println!("{name}: {took:?}, {grown} MiB");
         let (code, retry) = told(error);
         assert!(
@@ -249,7 +251,8 @@ impl server::Handler for Wrong {
         if self.drops {
             return Err(russh::Error::Disconnect);
         }
-        let (handle, bytes) = (session.handle(), self.output.clone());
+        let handle = session.handle();
+        let bytes = self.output.clone();
         tokio::spawn(async move { while handle.data(channel, bytes.clone()).await.is_ok() {} });
         Ok(())
     }
@@ -267,7 +270,8 @@ async fn mad(wrong: Wrong) -> (u16, JoinHandle<()>) {
     let port = listener.local_addr().expect("an address").port();
     let task = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let (config, wrong) = (Arc::clone(&config), wrong.clone());
+            let config = Arc::clone(&config);
+            let wrong = wrong.clone();
             tokio::spawn(async move {
                 if let Ok(session) = server::run_stream(config, stream, wrong).await {
                     let _ = session.await;

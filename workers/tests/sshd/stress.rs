@@ -167,7 +167,8 @@ async fn a_slow_way_is_no_broken_one_and_tells_of_its_progress() {
         sha256: &sha256,
     };
     relay.faults.bytes_a_second.store(200_000, SeqCst);
-    let (begun, moves) = (Instant::now(), Mutex::new(Vec::new()));
+    let begun = Instant::now();
+    let moves = Mutex::new(Vec::new());
     sftp.upload(what, bytes.as_slice(), |more| {
         moves.lock().expect("moves").push(more)
     })

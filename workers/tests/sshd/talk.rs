@@ -9,7 +9,8 @@ use std::{fs, time::Instant};
 #[tokio::test]
 async fn binary_output_comes_as_it_is_and_both_streams_apart() {
     let server = started!(sshd(""));
-    let (path, bytes) = (server.folder().join("binary"), body(1, 1_000_003));
+    let path = server.folder().join("binary");
+    let bytes = body(1, 1_000_003);
     fs::write(&path, &bytes).expect("a file");
     let line = format!("cat {0}; cat {0} >&2; exit 7", path.display());
     let output = open(&server)
@@ -134,10 +135,8 @@ async fn one_session_a_connection_is_enough_and_none_is_named() {
     let server = started!(sshd("MaxSessions 1\n"));
     let session = open(&server).await;
     for round in 0..3 {
-        let (path, bytes) = (
-            server.folder().join(format!("file-{round}")),
-            body(round, 100_000),
-        );
+        let path = server.folder().join(format!("file-{round}"));
+        let bytes = body(round, 100_000);
         let sftp = session.sftp().await.expect("SFTP");
         send(&sftp, &path, "1", &bytes).await.expect("an upload");
         assert!(is(&path, &bytes));

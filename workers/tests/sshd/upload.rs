@@ -51,7 +51,8 @@ async fn an_upload_that_is_cut_again_and_again_ends_whole_and_is_never_half_ther
         name: "a".into(),
         uid: "u".into(),
     };
-    let (address, user) = ("127.0.0.1".to_owned(), Sshd::user());
+    let address = "127.0.0.1".to_owned();
+    let user = Sshd::user();
     let host = HostRef {
         machine,
         address,
@@ -97,7 +98,8 @@ async fn attempt_at(
 ) -> Result<(), SshError> {
     let session = pool.session(host).await?;
     let sftp = session.sftp().await?;
-    let (sftp, mark) = (&sftp, attempt.to_string());
+    let sftp = &sftp;
+    let mark = attempt.to_string();
     let mut works = Vec::new();
     for (path, bytes) in files {
         let mark = &mark;
@@ -118,11 +120,10 @@ async fn sshd_killed_in_the_middle_leaves_no_file_under_its_name() {
     let server = started!(sshd(""));
     let session = open(&server).await;
     let sftp = session.sftp().await.expect("SFTP");
-    let (path, bytes) = (server.folder().join("killed"), body(5, 64 << 20));
-    let (text, sha256) = (
-        path.display().to_string(),
-        dormer_profile::sha256_hex(&bytes),
-    );
+    let path = server.folder().join("killed");
+    let bytes = body(5, 64 << 20);
+    let text = path.display().to_string();
+    let sha256 = dormer_profile::sha256_hex(&bytes);
     let part = format!("{text}.1.part");
     let what = Upload {
         path: &text,
@@ -153,12 +154,12 @@ async fn sshd_killed_in_the_middle_leaves_no_file_under_its_name() {
 #[tokio::test]
 async fn two_workers_that_send_one_file_end_with_that_file() {
     let server = started!(sshd(""));
-    let (one, other) = (open(&server).await, open(&server).await);
-    let (one, other) = (
-        one.sftp().await.expect("SFTP"),
-        other.sftp().await.expect("SFTP"),
-    );
-    let (path, bytes) = (server.folder().join("both"), body(6, 9 << 20));
+    let one = open(&server).await;
+    let other = open(&server).await;
+    let one = one.sftp().await.expect("SFTP");
+    let other = other.sftp().await.expect("SFTP");
+    let path = server.folder().join("both");
+    let bytes = body(6, 9 << 20);
     let (first, second) = tokio::join!(
         send(&one, &path, "1", &bytes),
         send(&other, &path, "2", &bytes)
@@ -180,7 +181,8 @@ async fn a_file_that_cannot_be_written_or_is_damaged_here_ends_alone() {
     assert_eq!(error_of, ("UploadFailed".into(), true));
 
     let path = server.folder().join("damaged");
-    let (text, bytes) = (path.display().to_string(), body(7, 300_000));
+    let text = path.display().to_string();
+    let bytes = body(7, 300_000);
     let part = format!("{text}.1.part");
     let what = Upload {
         path: &text,

@@ -33,7 +33,8 @@ pub(crate) fn patch(world: &World, kind: &'static Kind, key: &Key, patch: Value)
     } else {
         Part::Main
     };
-    let (user, options) = (User::admin(), WriteOptions::default());
+    let user = User::admin();
+    let options = WriteOptions::default();
     let patched = world
         .api
         .patch(&user, kind, key, part, (PatchKind::Merge, &patch), &options);

@@ -95,7 +95,8 @@ impl Facts for Recorder {
     async fn begin(&self) -> Result<Beginning, PortError> {
         self.0.send_modify(|known| known.epoch += 1);
         let known = self.0.borrow();
-        let (incarnation, epoch) = (Incarnation(7), Epoch(known.epoch));
+        let incarnation = Incarnation(7);
+        let epoch = Epoch(known.epoch);
         Ok(Beginning {
             incarnation,
             epoch,
@@ -205,7 +206,8 @@ impl Bench {
         options: Options,
         known: Arc<Recorder>,
     ) -> Self {
-        let (client, stop) = (client(world).await, CancellationToken::new());
+        let client = client(world).await;
+        let stop = CancellationToken::new();
         let (sender, status) = watch::channel(Status::default());
         let work = watcher::run(client, known.clone(), pool, options, sender, stop.clone());
         let task = tokio::spawn(async move { work.await.expect("the options are good") });

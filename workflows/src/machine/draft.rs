@@ -214,7 +214,8 @@ impl<'a> Draft<'a> {
         if asked {
             self.timer(Timer::Again, policy::REBOOT_LOOK);
         } else {
-            let (host, generation) = (self.host(), self.s.host.generation);
+            let host = self.host();
+            let generation = self.s.host.generation;
             self.run(Task::Reboot {
                 host,
                 boot_id,
@@ -378,7 +379,8 @@ impl<'a> Draft<'a> {
     }
 
     fn plan(&mut self, adopt: bool) {
-        let (host, generation) = (self.host(), self.s.host.generation);
+        let host = self.host();
+        let generation = self.s.host.generation;
         match self.s.desired().cloned() {
             None if adopt => self.s.note = Some("the pool does not say what it should be".into()),
             None => self.enter(Phase::Serving),
@@ -438,7 +440,8 @@ impl<'a> Draft<'a> {
 
     pub(super) fn evict(&mut self, force: bool) {
         if let Some(node) = self.node() {
-            let (machine, token) = (self.s.machine_ref(), self.token());
+            let machine = self.s.machine_ref();
+            let token = self.token();
             self.run(Task::Evict {
                 machine,
                 node,
@@ -449,12 +452,14 @@ impl<'a> Draft<'a> {
     }
 
     fn delete(&mut self) {
-        let (machine, token) = (self.s.machine_ref(), self.token());
+        let machine = self.s.machine_ref();
+        let token = self.token();
         self.run(Task::DeleteMachine { machine, token });
     }
 
     fn close(&mut self) {
-        let (machine, token) = (self.s.machine_ref(), self.token());
+        let machine = self.s.machine_ref();
+        let token = self.token();
         self.run(Task::CloseFence {
             machine,
             node: self.node(),

@@ -182,7 +182,9 @@ impl Draft<'_> {
             ));
             return;
         }
-        let (ready, cordoned, boot) = (node.ready, node.cordoned, node.boot_id.clone());
+        let ready = node.ready;
+        let cordoned = node.cordoned;
+        let boot = node.boot_id.clone();
         let before = self.s.node.replace(node);
         let rebooted = before
             .as_ref()

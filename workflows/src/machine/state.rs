@@ -419,7 +419,8 @@ impl State {
     /// the API servers. A fresh node takes any payload that fits; so does one whose version nobody knows.
     #[must_use]
     pub fn bar(&self) -> Option<String> {
-        let (pool, desired) = (self.pool.as_ref()?, self.desired()?);
+        let pool = self.pool.as_ref()?;
+        let desired = self.desired()?;
         let terms = pool.terms.get(&desired.payload)?;
         if let Some(why) = &terms.skew {
             return Some(why.clone());

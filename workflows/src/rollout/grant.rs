@@ -116,7 +116,8 @@ impl Draft<'_> {
         };
         member.wants = 0;
         member.set(Flag::Marked, false);
-        let (owner, first) = (member.owner, member.is(Flag::Open));
+        let owner = member.owner;
+        let first = member.is(Flag::Open);
         let slot = Slot {
             marked,
             first,

@@ -77,14 +77,18 @@ impl Draft<'_> {
             Sender::Person { who, why } => format!("{who}: {why}"),
         };
         let wanted = self.s.payload.clone().unwrap_or_default();
-        let (from, by, at) = (wanted.payload.clone(), short(by), self.now.at);
+        let from = wanted.payload.clone();
+        let by = short(by);
+        let at = self.now.at;
         let step = match wanted.goes_back_to(&to) {
             Ok(()) => RollbackStep::Writing,
             Err(why) => RollbackStep::Refused(why),
         };
         if step == RollbackStep::Writing {
-            let (pool, payload) = (self.now.run.key().to_owned(), to.clone());
-            let (back_from, by) = (from.clone(), by.clone());
+            let pool = self.now.run.key().to_owned();
+            let payload = to.clone();
+            let back_from = from.clone();
+            let by = by.clone();
             self.run(Task::SetPayload {
                 pool,
                 payload,
@@ -277,7 +281,8 @@ impl Draft<'_> {
             tick: self.tick(),
             deleted,
         };
-        let (seq, at) = (self.now.seq, self.now.at);
+        let seq = self.now.seq;
+        let at = self.now.at;
         self.s.gaps.push(Gap {
             uid: uid.clone(),
             owner,

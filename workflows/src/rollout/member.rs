@@ -69,7 +69,8 @@ type Row = (u16, u64, u32, u64, u64, u64);
 
 impl From<Row> for Member {
     fn from((owner, created, flags, wants, served, token): Row) -> Self {
-        let (created, token) = (Timestamp(created), LeaseToken(token));
+        let created = Timestamp(created);
+        let token = LeaseToken(token);
         Self {
             owner,
             created,
@@ -131,7 +132,8 @@ impl Member {
     pub(super) fn left(&mut self, gone: bool) {
         let gone = gone || (self.is(Flag::Enrolled) && self.is(Flag::Deleting));
         let kept = self.flags & (Flag::Listed as u32 | Flag::OwnerDeletes as u32);
-        let (owner, created) = (self.owner, self.created);
+        let owner = self.owner;
+        let created = self.created;
         *self = Self {
             owner,
             created,

@@ -238,7 +238,8 @@ fn set_view(owner: &Owner) -> Option<SetView> {
     let Wants::Replicas(replicas) = owner.wants else {
         return None;
     };
-    let (name, machines) = (owner.name.clone(), owner.has);
+    let name = owner.name.clone();
+    let machines = owner.has;
     Some(SetView {
         name,
         replicas,
@@ -354,7 +355,8 @@ impl Told<'_> {
         let holds = |uid: &&&Uid| self.state.slot_of(uid).is_some();
         let holders = failures.iter().filter(holds).copied();
         let others = failures.iter().filter(|uid| !holds(uid)).copied();
-        let (holders, others) = (self.names(holders), self.names(others));
+        let holders = self.names(holders);
+        let others = self.names(others);
         let parts = [
             (holders, "holding the lease"),
             (others, "replacing a Machine that is gone"),
@@ -405,10 +407,8 @@ impl Told<'_> {
         if queue.iter().any(|uid| self.state.may_go(uid)) {
             return None;
         }
-        let (names, wanted) = (
-            self.names(queue.iter().copied()),
-            self.state.payload.as_ref(),
-        );
+        let names = self.names(queue.iter().copied());
+        let wanted = self.state.payload.as_ref();
         let why = wanted.map_or_else(String::new, |wanted| match &wanted.terms.skew {
             Some(skew) => format!(": {skew}"),
             None => {

@@ -112,7 +112,8 @@ impl Pool {
 
     /// The holder's Machine is gone.
     pub(crate) fn replace(&mut self, who: &str, token: u64, deleted: u64) -> &mut Self {
-        let (token, deleted) = (LeaseToken(token), Some(Timestamp(deleted)));
+        let token = LeaseToken(token);
+        let deleted = Some(Timestamp(deleted));
         let signal = Signal::Release {
             token,
             replaced: true,
@@ -123,7 +124,8 @@ impl Pool {
 
     /// A member's Machine is gone; `gap`: it had a Node, and somebody else deleted it.
     pub(crate) fn left(&mut self, who: &str, gap: bool, deleted: u64) -> &mut Self {
-        let (owner, deleted) = (Some(SET.to_owned()), Some(Timestamp(deleted)));
+        let owner = Some(SET.to_owned());
+        let deleted = Some(Timestamp(deleted));
         let what = if gap { "left, a gap" } else { "left" };
         self.signal(
             who,
@@ -167,7 +169,8 @@ impl Pool {
     }
 
     pub(crate) fn settings(&mut self, settings: PoolSettings) -> &mut Self {
-        let (limit, paused) = (settings.max_unavailable, settings.paused);
+        let limit = settings.max_unavailable;
+        let paused = settings.paused;
         let what = format!(
             "settings: {limit:?}{}",
             if paused { ", paused" } else { "" }

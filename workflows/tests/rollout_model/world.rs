@@ -531,7 +531,8 @@ impl World {
     fn open(&mut self, to: usize) {
         let m = &mut self.machines[to];
         m.phase = Phase::Opening;
-        let (token, marked) = (m.lease, m.marked);
+        let token = m.lease;
+        let marked = m.marked;
         self.order(to, Job::Open { token, marked });
     }
 

@@ -200,7 +200,9 @@ impl<'a> Found<'a> {
 
     /// Its records in order; `None` if this build cannot read them.
     pub(super) fn records(&self) -> Option<Vec<(RunId, Entry)>> {
-        let (mut rest, mut revision, mut records) = (self.records, self.first, Vec::new());
+        let mut rest = self.records;
+        let mut revision = self.first;
+        let mut records = Vec::new();
         while !rest.is_empty() {
             records.push(record(&mut rest, revision)?);
             revision += 1;
@@ -216,7 +218,9 @@ fn record(rest: &mut &[u8], revision: u64) -> Option<(RunId, Entry)> {
         .parse()
         .ok()?;
     let mut next = || rest.split_off(..8).map(word);
-    let (seq, deadline, end) = (next()?, next()?, next()?);
+    let seq = next()?;
+    let deadline = next()?;
+    let end = next()?;
     let length = u32::from_le_bytes(rest.split_off(..4)?.try_into().ok()?);
     let bytes = rest.split_off(..usize::try_from(length).ok()?)?.to_vec();
     Some((

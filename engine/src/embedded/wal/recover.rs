@@ -105,7 +105,8 @@ impl Halves {
         next: &mut u64,
         records: &mut Vec<(RunId, Entry)>,
     ) -> Result<usize, Fault> {
-        let (half, start) = (self.half(mark.generation), self.start(mark.generation));
+        let half = self.half(mark.generation);
+        let start = self.start(mark.generation);
         let mut at = BLOCK;
         while let Some(found) = half.get(at..).and_then(Found::read)
             && (found.generation, found.salt, found.first) == (mark.generation, mark.salt, *next)
@@ -165,7 +166,8 @@ pub(in crate::embedded) fn recover(
             ));
         }
     }
-    let (mut records, mut next) = (Vec::new(), mark.first);
+    let mut records = Vec::new();
+    let mut next = mark.first;
     let end = halves.walk(mark, &mut next, &mut records)?;
     let newer = generation + 1;
     match halves.head(newer, incarnation) {

@@ -89,7 +89,8 @@ impl Ca {
             KeyUsagePurpose::DigitalSignature,
         ];
         let cert = params.self_signed(&key)?;
-        let (pem, der) = (cert.pem().into(), cert.der().clone());
+        let pem = cert.pem().into();
+        let der = cert.der().clone();
         Ok(Self {
             issuer: Issuer::new(params, key),
             der,
@@ -271,7 +272,8 @@ pub fn read_request(pem: &[u8]) -> Result<Requested, CaError> {
         bits: spki.subject_public_key.raw_bytes().to_vec(),
         algorithm,
     };
-    let (mut dns_names, mut addresses) = (Vec::new(), Vec::new());
+    let mut dns_names = Vec::new();
+    let mut addresses = Vec::new();
     for name in alt_names(&info.attributes).map_err(|e| bad(&e))? {
         match name {
             GeneralName::DnsName(name) => dns_names.push(name.to_string()),

@@ -77,7 +77,8 @@ fn ask_budgets(
         // The real one gives no reason to it.
         return Err(Refusal::new(500, "", message));
     }
-    let (name, status) = (budget.value.name(), &budget.value["status"]);
+    let name = budget.value.name();
+    let status = &budget.value["status"];
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
     let always = budget.value["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow";
     let desired = number("desiredHealthy");

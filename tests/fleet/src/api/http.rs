@@ -61,7 +61,8 @@ impl ApiServer {
     /// speaks for (a client certificate, or a trusted pipe).
     pub async fn serve_connection(&self, io: impl Io, peer: Option<User>) {
         let service = service_fn(move |request| {
-            let (server, peer) = (self.clone(), peer.clone());
+            let server = self.clone();
+            let peer = peer.clone();
             async move { Ok::<_, Infallible>(server.answer(request, peer).await) }
         });
         let http = hyper::server::conn::http1::Builder::new()
@@ -93,7 +94,8 @@ impl ApiServer {
                 continue;
             }
             let _ = stream.set_nodelay(true);
-            let (server, config) = (self.clone(), config.clone());
+            let server = self.clone();
+            let config = config.clone();
             tokio::spawn(async move { server.serve_tls(stream, config).await });
         }
     }
@@ -308,7 +310,8 @@ impl ApiServer {
                 Ok(self.object_answer(call, 200, kind, &object))
             }
             ("scale", method) => {
-                let (method, value) = (method.clone(), call.value().unwrap_or(Value::Null));
+                let method = method.clone();
+                let value = call.value().unwrap_or(Value::Null);
                 let how = PatchKind::of(&call.content_type);
                 let scale =
                     super::scale::answer(self, &call.user, kind, key, &method, how, &value)?;
@@ -406,7 +409,8 @@ struct PipeDial {
 
 impl Dial for PipeDial {
     fn dial(&self, _authority: &str) -> BoxFuture<'static, io::Result<BoxIo>> {
-        let (server, tls) = (self.server.clone(), self.tls.clone());
+        let server = self.server.clone();
+        let tls = self.tls.clone();
         Box::pin(async move {
             if !server.inner.available.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::ConnectionRefused.into());
@@ -485,7 +489,8 @@ fn target(path: &str) -> Option<Target> {
     };
     let owned = |s: &&str| (*s).to_owned();
     let kind = kinds::find(group, version, rest.first()?)?;
-    let (name, sub) = (rest.get(1).map(owned), rest.get(2).map(owned));
+    let name = rest.get(1).map(owned);
+    let sub = rest.get(2).map(owned);
     let fits = rest.len() <= 3 && kind.namespaced | namespace.is_none();
     let needs_namespace = kind.namespaced && name.is_some() && namespace.is_none();
     (fits && !needs_namespace).then_some(Target {
@@ -507,7 +512,8 @@ fn query(text: &str) -> HashMap<String, String> {
 
 /// Percent decoding; what cannot be decoded stays as it is.
 fn decode(text: &str) -> String {
-    let (mut out, mut bytes) = (Vec::with_capacity(text.len()), text.as_bytes());
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.as_bytes();
     while let Some((&first, rest)) = bytes.split_first() {
         let hex = rest.get(..2).and_then(|h| std::str::from_utf8(h).ok());
         match (first, hex.and_then(|h| u8::from_str_radix(h, 16).ok())) {

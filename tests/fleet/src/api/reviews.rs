@@ -62,10 +62,8 @@ fn reviewed(server: &ApiServer, spec: &Value) -> Value {
             .collect()
     };
     let or_own = |list: Vec<String>| if list.is_empty() { own() } else { list };
-    let (wanted, made) = (
-        or_own(texts(&spec["audiences"])),
-        or_own(server.tokens().audiences(token)),
-    );
+    let wanted = or_own(texts(&spec["audiences"]));
+    let made = or_own(server.tokens().audiences(token));
     let both: Vec<&String> = wanted.iter().filter(|it| made.contains(it)).collect();
     match server.tokens().user(token, server.store()) {
         Some(_) if both.is_empty() => {

@@ -85,7 +85,9 @@ impl Labels {
 }
 
 fn split_outside_brackets(text: &str) -> Vec<&str> {
-    let (mut parts, mut depth, mut start) = (Vec::new(), 0, 0);
+    let mut parts = Vec::new();
+    let mut depth = 0;
+    let mut start = 0;
     for (at, c) in text.char_indices() {
         match c {
             '(' => depth += 1,

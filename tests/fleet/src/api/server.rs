@@ -613,7 +613,8 @@ impl ApiServer {
 
     /// The next UID: drawn from the seed, in the shape of a version 4 UUID.
     pub(crate) fn uid(&self) -> String {
-        let (a, b) = (self.draw(), self.draw());
+        let a = self.draw();
+        let b = self.draw();
         format!(
             "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
             a >> 32,

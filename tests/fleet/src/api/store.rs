@@ -305,7 +305,8 @@ impl Table {
     }
 
     fn index(&mut self, key: &Key, before: Option<&Value>, after: Option<&Value>) {
-        let (was, is) = (before.and_then(node_of), after.and_then(node_of));
+        let was = before.and_then(node_of);
+        let is = after.and_then(node_of);
         if was == is {
             return;
         }

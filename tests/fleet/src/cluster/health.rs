@@ -145,7 +145,8 @@ fn most(check: &Value, machines: usize) -> usize {
 
 /// A duration as Go writes it, in its usual parts: `1h30m`, `300s`.
 fn seconds(text: &str) -> Duration {
-    let (mut total, mut number) = (0u64, 0u64);
+    let mut total = 0u64;
+    let mut number = 0u64;
     for c in text.chars() {
         match c {
             '0'..='9' => number = number * 10 + u64::from(c) - u64::from('0'),

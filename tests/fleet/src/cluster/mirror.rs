@@ -77,7 +77,8 @@ impl Mirror {
         record: Record,
         ours: Ours,
     ) -> Result<Self, String> {
-        let (cert_pem, key_pem) = (outside.cert_pem.clone(), outside.key_pem.clone());
+        let cert_pem = outside.cert_pem.clone();
+        let key_pem = outside.key_pem.clone();
         let identity = Identity::Certificate { cert_pem, key_pem };
         let api = Api::new(dialer, &outside.url, &outside.ca_pem, &identity)?;
         let machines = outside.machines.clone();
@@ -147,7 +148,8 @@ impl Mirror {
     }
 
     async fn watch(&self, kind: &'static Kind, path: &str) -> Result<(), String> {
-        let (mut body, mut line) = (self.api.stream(path).await?.into_body(), Vec::new());
+        let mut body = self.api.stream(path).await?.into_body();
+        let mut line = Vec::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|e| e.to_string())?;
             let Some(data) = frame.data_ref() else {
@@ -187,7 +189,8 @@ impl Mirror {
             return;
         }
         if kind == &kinds::POD && !known.is_some_and(|pod| evicted(&pod.value)) && evicted(&value) {
-            let (pod, by) = (Key::of(&value).to_string(), SOMEBODY.to_owned());
+            let pod = Key::of(&value).to_string();
+            let by = SOMEBODY.to_owned();
             self.record.push(Happened::PodEvicted { pod, by });
         }
         let orphan = kind == &kinds::POD && !self.on_our_node(&value);
@@ -208,7 +211,8 @@ impl Mirror {
     fn take(&self, kind: &'static Kind, mut value: Value, deleted: bool, by: &str) -> Arc<Object> {
         value["apiVersion"] = json!(kind.api_version());
         value["kind"] = json!(kind.kind);
-        let (key, revision) = (Key::of(&value), value.revision());
+        let key = Key::of(&value);
+        let revision = value.revision();
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         let last = newest.entry((kind.store, key.clone())).or_default();
         if revision <= *last {

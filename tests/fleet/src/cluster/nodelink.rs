@@ -120,7 +120,8 @@ impl NodeLink {
         let Some(machine) = machine.filter(|m| !m.value.deleting()) else {
             return Ok(None);
         };
-        let (machine, node) = (&machine.value, &node.value);
+        let machine = &machine.value;
+        let node = &node.value;
         let wanted = &machine["spec"]["metadata"];
         let mut annotations = wanted["annotations"]
             .as_object()

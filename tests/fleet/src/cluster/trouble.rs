@@ -113,20 +113,23 @@ async fn node(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event>) 
     let newly = cordoned(value) && !event.before.as_ref().is_some_and(|b| cordoned(&b.value));
     let key = Key::of(value);
     if newly && faults.strike(Fault::Uncordoned, machine) {
-        let (client_, key) = (client.clone(), key.clone());
+        let client_ = client.clone();
+        let key = key.clone();
         later(pace, Duration::from_secs(3), async move {
             let uncordon = json!({"spec": {"unschedulable": null}});
             client_.merge(&kinds::NODE, &key, &uncordon).await.map(drop)
         });
     }
     if newly && faults.strike(Fault::StubbornPod, machine) {
-        let (client, node) = (client.clone(), key.name.clone());
+        let client = client.clone();
+        let node = key.name.clone();
         later(pace, Duration::from_secs(3), async move {
             guarded_pod(&client, &node, Fault::StubbornPod.name(), 0, &[]).await
         });
     }
     if newly && faults.strike(Fault::VolumeAttached, machine) {
-        let (client, node) = (client.clone(), key.name.clone());
+        let client = client.clone();
+        let node = key.name.clone();
         later(pace, Duration::ZERO, attached_volume(client, pace, node));
     }
     if !value.is("Ready") {

@@ -234,7 +234,8 @@ impl Dial for Hosts {
             .rsplit_once(':')
             .map_or(authority, |(address, _)| address);
         let host = self.by_address(address);
-        let (reach, target) = (self.reach, address.to_owned());
+        let reach = self.reach;
+        let target = address.to_owned();
         Box::pin(async move {
             if let Reach::Loopback { port } = reach {
                 return crate::net::TcpDial.dial(&format!("{target}:{port}")).await;

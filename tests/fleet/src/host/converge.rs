@@ -436,7 +436,9 @@ impl Run<'_> {
     /// Writes down what was done: on the host, and in the world's record.
     fn remember(&self, changed: bool) {
         let machine = self.host.uid().to_owned();
-        let (task, attempt, mode) = (self.call.task.clone(), self.call.attempt, self.call.mode);
+        let task = self.call.task.clone();
+        let attempt = self.call.attempt;
+        let mode = self.call.mode;
         let busy = self
             .failure
             .as_ref()

@@ -177,7 +177,8 @@ impl Host {
         }
         let dropped = changes && self.strike(Fault::DropDuringScript);
         if dropped {
-            let (host, link) = (self.clone(), link.clone());
+            let host = self.clone();
+            let link = link.clone();
             self.spawn_powered(async move {
                 host.sleep(DROP_AFTER).await;
                 link.cut();

@@ -173,10 +173,8 @@ mod tests {
 
     #[test]
     fn case_is_kept_and_not_compared() {
-        let (one, other) = (
-            WinPath::absolute(r"C:\K\Kubelet.EXE"),
-            WinPath::absolute("c:/k/kubelet.exe"),
-        );
+        let one = WinPath::absolute(r"C:\K\Kubelet.EXE");
+        let other = WinPath::absolute("c:/k/kubelet.exe");
         assert_eq!(one, other);
         assert_eq!(
             one.map(|path| path.sftp()).as_deref(),

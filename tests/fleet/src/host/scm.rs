@@ -260,7 +260,9 @@ pub fn executables(command: &str) -> Vec<WinPath> {
 
 /// Words of a command line; double quotes keep blanks together.
 pub fn split_command(command: &str) -> Vec<String> {
-    let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut quoted = false;
     for c in command.chars() {
         match c {
             '"' => quoted = !quoted,

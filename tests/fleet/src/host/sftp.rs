@@ -262,7 +262,9 @@ impl Server {
             upload.expected = Some(actual);
         }
         upload.written = true;
-        let (file, stretch, expected) = (upload.id, upload.stretch, upload.expected);
+        let file = upload.id;
+        let stretch = upload.stretch;
+        let expected = upload.expected;
         let nth = upload.nth;
         self.take_line(data.len() as f64 * stretch).await;
         lock(&self.host.counts).bytes_uploaded += data.len() as u64;
@@ -381,7 +383,8 @@ impl Server {
     }
 
     fn rename(&self, id: u32, from: &str, to: &str, posix: bool) -> Result<Packet, StatusCode> {
-        let (from, to) = (self.path(from)?, self.path(to)?);
+        let from = self.path(from)?;
+        let to = self.path(to)?;
         if posix && to.name().ends_with(".exe") && self.host.strike(Fault::ExeLocked) {
             return Err(StatusCode::Failure);
         }

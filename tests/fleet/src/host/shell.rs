@@ -124,7 +124,9 @@ fn escape(command: &str) -> String {
 fn arguments_after_option(line: &str) -> Option<Vec<String>> {
     let rest = line.split_once(" -c ")?.1;
     let mut words = Vec::new();
-    let (mut word, mut quoted, mut any) = (String::new(), false, false);
+    let mut word = String::new();
+    let mut quoted = false;
+    let mut any = false;
     let mut chars = rest.chars().peekable();
     while let Some(c) = chars.next() {
         match c {

@@ -88,7 +88,8 @@ impl Host {
         let config = Arc::new(self.ssh_config());
         let wire = Wire::new(io, link.clone());
         let grace = {
-            let (host, link) = (self.clone(), link.clone());
+            let host = self.clone();
+            let link = link.clone();
             async move {
                 host.sleep(LOGIN_GRACE).await;
                 let sessions = lock(&host.sessions);
@@ -263,7 +264,8 @@ impl server::Handler for Door {
         let stream = self.channels.get_mut(&channel).and_then(Option::take);
         match stream {
             Some(stream) if name == "sftp" => {
-                let (host, link) = (self.host.clone(), self.link.clone());
+                let host = self.host.clone();
+                let link = self.link.clone();
                 let machine = host.uid().to_owned();
                 lock(&host.counts).sftp_sessions += 1;
                 host.context.record.push(Happened::SftpSession { machine });

@@ -164,7 +164,8 @@ mod tests {
             .insert("VIPEndpoint".into(), "10.132.0.2".into());
         state.mutex = Some(4);
         assert!(state.reboot_pending());
-        let (boot, pid) = (state.boot_id, state.hns.pid);
+        let boot = state.boot_id;
+        let pid = state.hns.pid;
         state.lose_volatile();
         state.boot(1_000);
         assert_eq!(

@@ -51,7 +51,8 @@ impl Host {
             machine,
         });
         self.power_off();
-        let (me, pace) = (self.me.clone(), self.context.pace);
+        let me = self.me.clone();
+        let pace = self.context.pace;
         tokio::spawn(async move {
             pace.sleep(DARK).await;
             if let Some(host) = me.upgrade() {

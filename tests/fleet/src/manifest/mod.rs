@@ -120,7 +120,8 @@ fn fill(text: &str, sets: &Sets) -> Result<String, ManifestError> {
             .cloned()
             .or_else(|| default().map(str::to_owned))
     };
-    let (mut filled, mut rest) = (String::with_capacity(text.len()), text);
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
     while let Some((before, after)) = rest.split_once('<') {
         filled.push_str(before);
         let name = after

@@ -72,7 +72,8 @@ impl OutsideWorld {
     /// When the configuration cannot be used.
     pub fn start(config: OutsideConfig) -> Result<Self, WorldError> {
         let seed = 1;
-        let (clock, dialer): (_, Dialer) = (WorldClock::system(), Arc::new(TcpDial));
+        let clock = WorldClock::system();
+        let dialer: Dialer = Arc::new(TcpDial);
         let record = Record::new(clock, config.pace);
         let cache = ApiServer::new(clock, seed)?;
         cache.store().observe(observe::observer(record.clone()));
@@ -91,7 +92,8 @@ impl OutsideWorld {
             port: config.ssh_port,
         };
         let hosts = Hosts::new(context, reach, Image::default());
-        let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
         let cloud = hosts.clone();
         let ours = move |node: &Value| {
             let id = node["spec"]["providerID"].as_str().unwrap_or_default();

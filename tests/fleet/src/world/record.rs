@@ -367,10 +367,13 @@ impl Inner {
         change: impl FnOnce(&mut NodeLedger),
     ) {
         let ledger = self.nodes.entry(node.to_owned()).or_default();
-        let (served, was_up, was_set) = (ledger.served, ledger.up(), ledger.set.clone());
+        let served = ledger.served;
+        let was_up = ledger.up();
+        let was_set = ledger.set.clone();
         let was = ledger.reasons.clone();
         change(ledger);
-        let (up, set) = (ledger.up(), ledger.set.clone());
+        let up = ledger.up();
+        let set = ledger.set.clone();
         ledger.served |= up;
         let why = ledger.reasons.difference(&was).next().copied();
         let why = why.unwrap_or(if ledger.torn_down {

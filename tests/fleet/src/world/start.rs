@@ -176,7 +176,8 @@ impl World {
         let reach = config
             .listen
             .map_or(Reach::Memory, |_| Reach::Loopback { port });
-        let (image, mut made) = (config.image.clone(), None);
+        let image = config.image.clone();
+        let mut made = None;
         let mut world = Self::start_with(config, |context, _| {
             let hosts = Hosts::new(context, reach, image);
             made = Some(hosts.clone());
@@ -231,7 +232,8 @@ impl World {
                 api.connector(Some(tls.clone())),
             ),
         };
-        let (ssh_key, admin_token) = (ssh_key(config.seed)?, format!("admin-{}", api.uid()));
+        let ssh_key = ssh_key(config.seed)?;
+        let admin_token = format!("admin-{}", api.uid());
         let context = HostContext {
             pace: config.pace,
             clock,
@@ -318,7 +320,8 @@ impl World {
     /// # Errors
     /// As the server refuses it.
     pub fn create(&self, object: Value) -> Result<Arc<Object>, WorldError> {
-        let (version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
+        let version = object["apiVersion"].as_str();
+        let kind = object["kind"].as_str();
         let named = format!("{} {}", kind.unwrap_or_default(), object.name());
         let failed = |refusal| WorldError::Object {
             object: named.clone(),
@@ -330,7 +333,8 @@ impl World {
             (true, "") => "default".to_owned(),
             (_, namespace) => namespace.to_owned(),
         };
-        let (user, status) = (User::admin(), object["status"].clone());
+        let user = User::admin();
+        let status = object["status"].clone();
         let mut made = self
             .api
             .create(&user, kind, &namespace, object, false)

@@ -265,7 +265,8 @@ impl Peer {
         let mut channel = self.0.channel_open_session().await.expect("a channel");
         channel.exec(true, command).await.expect("it is sent");
         let _ = channel.eof().await;
-        let (mut stdout, mut status) = (Vec::new(), u32::MAX);
+        let mut stdout = Vec::new();
+        let mut status = u32::MAX;
         while let Some(message) = channel.wait().await {
             match message {
                 ChannelMsg::Data { data } => stdout.extend_from_slice(&data),

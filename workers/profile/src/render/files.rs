@@ -63,7 +63,8 @@ impl Items<'_> {
                 continue;
             }
             let place = format!("files.{path}");
-            let (path, content) = (self.path(&place, path), self.content(&place, file));
+            let path = self.path(&place, path);
+            let content = self.content(&place, file);
             self.text_file(path, content, file.change, file.users.clone(), file.private);
         }
     }

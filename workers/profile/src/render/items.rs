@@ -171,7 +171,9 @@ impl<'a> Items<'a> {
             if rule.port == 0 {
                 self.wrong(format!("firewall.{name}"), "names no port".into());
             }
-            let (name, protocol, port) = (name.clone(), rule.protocol, rule.port);
+            let name = name.clone();
+            let protocol = rule.protocol;
+            let port = rule.port;
             let id = format!("firewall:{name}");
             let what = What::Firewall(Firewall {
                 name,

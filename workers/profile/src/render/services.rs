@@ -55,7 +55,8 @@ impl Items<'_> {
                 continue;
             }
             let place = format!("network.files.{path}");
-            let (path, template) = (self.path(&place, path), self.content(&place, file));
+            let path = self.path(&place, path);
+            let template = self.content(&place, file);
             let what = NetworkFile {
                 path: path.clone(),
                 template,

@@ -35,7 +35,8 @@ impl<'a> Script<'a> {
 
     /// Every node, from the top of the script down.
     pub(crate) fn nodes(&self) -> Vec<Node<'_>> {
-        let (mut found, mut waiting) = (Vec::new(), vec![self.tree.root_node()]);
+        let mut found = Vec::new();
+        let mut waiting = vec![self.tree.root_node()];
         while let Some(node) = waiting.pop() {
             found.push(node);
             let mut cursor = node.walk();

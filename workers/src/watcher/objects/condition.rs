@@ -27,7 +27,8 @@ pub(super) fn amiss(own: Option<&Value>, provider: Option<&Value>) -> Vec<Condit
 
 fn condition(listed: &Value) -> Option<ConditionFact> {
     let text = |key: &str| listed[key].as_str().unwrap_or_default();
-    let (kind, status) = (text("type"), text("status"));
+    let kind = text("type");
+    let status = text("status");
     let well = if WELL_WHEN_FALSE.contains(&kind) {
         "False"
     } else {

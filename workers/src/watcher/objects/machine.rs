@@ -99,10 +99,8 @@ pub(in crate::watcher) fn machine(object: DynamicObject) -> Result<MachineSeen, 
         ..
     } = object;
     let body: MachineBody = body(data)?;
-    let (spec, status) = (
-        body.spec.unwrap_or_default(),
-        body.status.unwrap_or_default(),
-    );
+    let spec = body.spec.unwrap_or_default();
+    let status = body.status.unwrap_or_default();
     let node = status.node_ref.unwrap_or_default();
     let (addresses, names) = addresses(status.addresses.unwrap_or_default())?;
     let elsewhere = status
@@ -147,7 +145,9 @@ pub(in crate::watcher) fn machine(object: DynamicObject) -> Result<MachineSeen, 
 fn owner(meta: &ObjectMeta) -> Option<Owner> {
     let owners = meta.owner_references.as_ref()?;
     let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
-    let (kind, name, uid) = (owner.kind.clone(), owner.name.clone(), owner.uid.clone());
+    let kind = owner.kind.clone();
+    let name = owner.name.clone();
+    let uid = owner.uid.clone();
     Some(Owner { kind, name, uid })
 }
 
@@ -161,7 +161,8 @@ fn error(reason: Option<String>, message: Option<String>) -> Option<String> {
 
 /// InternalIPs (IPv4) and names, in the object's order.
 fn addresses(listed: Vec<Address>) -> Result<(Vec<String>, Vec<String>), Odd> {
-    let (mut addresses, mut names) = (Vec::new(), Vec::new());
+    let mut addresses = Vec::new();
+    let mut names = Vec::new();
     for Address { r#type, address } in listed {
         let Some(address) = short("status.addresses", Some(address))? else {
             continue;

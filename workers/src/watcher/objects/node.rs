@@ -59,10 +59,8 @@ pub(in crate::watcher) fn node(object: DynamicObject) -> Result<NodeSeen, Odd> {
         ..
     } = object;
     let body: NodeBody = body(data)?;
-    let (spec, status) = (
-        body.spec.unwrap_or_default(),
-        body.status.unwrap_or_default(),
-    );
+    let spec = body.spec.unwrap_or_default();
+    let status = body.status.unwrap_or_default();
     let info = status.node_info.unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
     let fact = NodeFact {

@@ -392,7 +392,9 @@ impl Host {
 fn part_of(name: &str) -> Option<(u64, u32)> {
     let (_, who) = name.strip_suffix(".part")?.rsplit_once('.')?;
     let mut numbers = who.split('-');
-    let (seq, _, attempt) = (numbers.next()?, numbers.next()?, numbers.next()?);
+    let seq = numbers.next()?;
+    let _ = numbers.next()?;
+    let attempt = numbers.next()?;
     Some((seq.parse().ok()?, attempt.parse().ok()?))
 }
 

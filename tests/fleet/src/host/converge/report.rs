@@ -17,7 +17,9 @@ impl Host {
 
     /// What is so about the host, as the script says it.
     pub fn facts(&self) -> Facts {
-        let (fence, now_ms, node_ip) = (self.fence(), self.now_ms(), self.internal_ip());
+        let fence = self.fence();
+        let now_ms = self.now_ms();
+        let node_ip = self.internal_ip();
         let state = self.state();
         Facts {
             os_build: self.image.release.build().into(),

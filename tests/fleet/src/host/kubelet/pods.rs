@@ -52,7 +52,8 @@ impl Host {
         let response = api
             .stream(&format!("{query}&watch=1&resourceVersion={from}"))
             .await?;
-        let (mut body, mut line) = (response.into_body(), Vec::new());
+        let mut body = response.into_body();
+        let mut line = Vec::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|e| e.to_string())?;
             let Some(data) = frame.data_ref() else {
@@ -95,7 +96,10 @@ impl Host {
         let Some(host) = self.me.upgrade() else {
             return;
         };
-        let (api, pod, ip, busy) = (api.clone(), pod.clone(), settings.ip.clone(), busy.clone());
+        let api = api.clone();
+        let pod = pod.clone();
+        let ip = settings.ip.clone();
+        let busy = busy.clone();
         let life = self.kubelet_life();
         tokio::spawn(async move {
             let work = async {

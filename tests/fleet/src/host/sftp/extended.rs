@@ -18,7 +18,8 @@ impl Server {
         let mut fields = Fields(data);
         match request {
             "posix-rename@openssh.com" => {
-                let (from, to) = (fields.text()?, fields.text()?);
+                let from = fields.text()?;
+                let to = fields.text()?;
                 self.rename(id, &from, &to, true)
             }
             "fsync@openssh.com" => {
@@ -47,7 +48,8 @@ impl Server {
 
     fn volume(&self, id: u32) -> Packet {
         let state = self.host.state();
-        let (all, free) = (state.disk.capacity() / CLUSTER, state.disk.free() / CLUSTER);
+        let all = state.disk.capacity() / CLUSTER;
+        let free = state.disk.free() / CLUSTER;
         let words = [
             CLUSTER, CLUSTER, all, free, free, all, free, free, 0, 0, 255,
         ];
