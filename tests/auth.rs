@@ -1,5 +1,4 @@
 //! Who may look and who may act: the cluster's own word, over the API, in a browser, and through a forwarded port.
-#![cfg(feature = "demo")]
 
 use dormer_fleet::{
     Pace, World, WorldConfig,

@@ -1,10 +1,8 @@
 //! The console in a real Chromium, as a person on call uses it: what is stuck, why, and mended; by the keyboard alone;
 //! on a narrow screen; after its connection was cut.
 //!
-//! `DORMER_SCREENSHOTS=docs/screenshots cargo test --test browser` also writes README's pictures.
-#![cfg(feature = "demo")]
+//! `DORMER_SCREENSHOTS=docs/screenshots cargo test --test integration browser::` also writes README's pictures.
 
-#[path = "browser/relay.rs"]
 mod relay;
 
 use dormer_testkit::{

@@ -1,5 +1,4 @@
 //! The stream of changes over NATS as another program reads it, against a real server and real processes of dormer.
-#![cfg(feature = "demo")]
 
 use async_nats::{
     Client, ConnectOptions,

@@ -1,5 +1,4 @@
 //! A key for Windows hosts that cannot be used: shown as the one thing that all machines wait for, and outlived.
-#![cfg(feature = "demo")]
 
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds, payload::write_example};
 use dormer_testkit::{

@@ -14,7 +14,7 @@
 #   EVERY     seconds between two kills (4)     STRATEGY  recreate or in-place (recreate)
 #   DEADLINE  seconds for all of it (1800)      KEEP      1: the folder with the logs stays
 #   DORMER    the program (the newer of target/release/dormer and target/debug/dormer)
-#   NATS      the server (target/servers/nats-server-*/nats-server, else the one in PATH)
+#   NATS      the server (the tests' own in the user's cache, else the one in PATH)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -36,9 +36,10 @@ newest() {
 
 DORMER=${DORMER:-$(newest target/release/dormer target/debug/dormer)}
 [[ -n $DORMER ]] || give_up "there is no dormer yet: cargo build --release"
-NATS=${NATS:-$(find target/servers -path '*/nats-server-*/nats-server' 2>/dev/null | sort -V | tail -n 1 || true)}
+CACHE=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/dormer/servers
+NATS=${NATS:-$(find "$CACHE" -path '*/nats-server-*/nats-server' 2>/dev/null | sort -V | tail -n 1 || true)}
 NATS=${NATS:-$(command -v nats-server || true)}
-[[ -n $NATS ]] || give_up "there is no nats-server in target/servers/ or in PATH"
+[[ -n $NATS ]] || give_up "there is no nats-server in $CACHE or in PATH: cargo tier servers"
 
 folder=$(mktemp -d "${TMPDIR:-/tmp}/dormer-kill-XXXXXX")
 declare -A pids=()

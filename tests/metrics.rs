@@ -1,5 +1,4 @@
 //! `GET /metrics` of a dormer that brought a fleet up, retried a machine and upgraded all: the numbers against the facts.
-#![cfg(feature = "demo")]
 
 use dormer_testkit::{Process, ProcessSpec, await_condition, free_port, test_dir};
 use std::{

@@ -1,6 +1,5 @@
 //! `dormer plan` and `dormer profile render --machine` against a demonstration that is held: what would change, said
 //! before anything is changed.
-#![cfg(feature = "demo")]
 
 use dormer_profile::{
     payload::{MANIFEST_FILE, Manifest},

@@ -1,5 +1,4 @@
 //! `dormer preflight --self-test` through real SSH: a simulated Windows host, and hosts that are none or mean harm.
-#![cfg(feature = "demo")]
 
 use dormer_fleet::{Pace, World, WorldConfig, host::Host};
 use dormer_testkit::{

@@ -3,27 +3,24 @@
 //!
 //! One control plane serves the whole binary, and each test has namespaces and Nodes of its own. Without the servers'
 //! programs, and without Go to make them, every test is skipped and says so.
-#![cfg(feature = "demo")]
 
-mod real {
-    pub(crate) mod accounts;
-    pub(crate) mod ask;
-    mod attacks;
-    mod bookmarks;
-    mod both;
-    pub(crate) mod cluster;
-    mod csr;
-    mod drain;
-    mod fence;
-    mod minor;
-    mod people;
-    mod rbac;
-    mod refusals;
-    mod restored;
-    mod stress;
-    mod tokens;
-    pub(crate) mod watcher;
-    pub(crate) mod watching;
-    mod whole;
-    mod wire;
-}
+pub(crate) mod accounts;
+pub(crate) mod ask;
+mod attacks;
+mod bookmarks;
+mod both;
+pub(crate) mod cluster;
+mod csr;
+mod drain;
+mod fence;
+mod minor;
+mod people;
+mod rbac;
+mod refusals;
+mod restored;
+mod stress;
+mod tokens;
+pub(crate) mod watcher;
+pub(crate) mod watching;
+mod whole;
+mod wire;

@@ -1,5 +1,4 @@
 //! `dormer run` as processes of its own against the simulated cluster: brought up, ended, killed, split and upgraded.
-#![cfg(feature = "demo")]
 
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds, payload::write_example};
 use dormer_testkit::{

@@ -1,8 +1,5 @@
 //! `tests/SCENARIOS.md`: which test plays which scenario of field.md §5, by which fault of the fleet.
 
-#![cfg(feature = "demo")]
-
-#[path = "scenarios/table.rs"]
 mod table;
 
 use dormer_fleet::faults::{Fault, Owner};

@@ -1,5 +1,4 @@
 //! What `dormer run` tells of itself: traces that are whole after it was killed, lines of the log, and never a secret.
-#![cfg(feature = "demo")]
 
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds, payload::write_example};
 use dormer_testkit::{

@@ -56,18 +56,7 @@ fn sources() -> Vec<(PathBuf, String)> {
 
 #[test]
 fn crates_know_only_whom_they_may() {
-    let output = Command::new(env!("CARGO"))
-        .args([
-            "metadata",
-            "--format-version",
-            "1",
-            "--no-deps",
-            "--offline",
-        ])
-        .current_dir(root())
-        .output()
-        .unwrap();
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let metadata = metadata();
     let allowed: BTreeMap<&str, BTreeSet<&str>> = EDGES
         .iter()
         .map(|(name, of)| (*name, of.iter().copied().collect()))
@@ -99,6 +88,34 @@ fn every_file_says_what_it_is() {
     }
 }
 
+/// What `cargo metadata` knows of this workspace, without its dependencies.
+fn metadata() -> serde_json::Value {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+        ])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The files at which the compiler begins: one for each library, program and test binary.
+fn entries() -> BTreeSet<PathBuf> {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().unwrap();
+    let targets = packages
+        .iter()
+        .flat_map(|package| package["targets"].as_array().unwrap());
+    targets
+        .map(|target| PathBuf::from(target["src_path"].as_str().unwrap()))
+        .collect()
+}
+
 /// A file that no `mod` names is silently not compiled.
 #[test]
 fn no_file_is_an_orphan() {
@@ -122,17 +139,13 @@ fn no_file_is_an_orphan() {
             }
         }
     }
+    let entries = entries();
     for (path, _) in &sources {
-        let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let folder = path.parent().unwrap();
-        let top = ["src", "tests", "benches", "examples", "bin"]
-            .iter()
-            .any(|top| folder.file_name().is_some_and(|name| name == *top));
-        let entry = ["lib", "main", "build"].contains(&stem.as_str());
-        let own_target = top && folder.file_name().is_some_and(|name| name != "src");
-        if entry || own_target || by_path.contains(path) {
+        if entries.contains(path) || by_path.contains(path) {
             continue;
         }
+        let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let folder = path.parent().unwrap();
         let (folder, name) = if stem == "mod" {
             let name = folder.file_name().unwrap().to_string_lossy().into_owned();
             (folder.parent().unwrap().to_path_buf(), name)

@@ -2,14 +2,13 @@
 //!
 //! ```sh
 //! DORMER_E2E_WINDOWS=Administrator@192.0.2.10 DORMER_E2E_WINDOWS_KEY=~/.ssh/windows \\
-//!     DORMER_E2E_WINDOWS_PAYLOAD=/srv/payloads cargo test --test windows -- --nocapture
+//!     DORMER_E2E_WINDOWS_PAYLOAD=/srv/payloads cargo test --test integration windows:: -- --nocapture
 //! ```
 //!
 //! dormer's binary runs against the simulated API server, which listens where the host can reach it; the one Machine of
 //! that cluster is the host. `DORMER_E2E_WINDOWS_PORT` is another port of SSH, `DORMER_E2E_WINDOWS_PROFILE` another
 //! profile than `upstream`. The host stays configured. Without the variable that test is skipped, and says so; the same
 //! code brings a simulated host up in the other one.
-#![cfg(feature = "demo")]
 
 use dormer_fleet::{
     Pace, World, WorldConfig,

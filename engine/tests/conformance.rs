@@ -1,7 +1,5 @@
 //! One suite for the ports, over every adapter: in memory, embedded, and NATS.
 
-// `tests/conformance.rs` is a crate root: the folder of the same name needs its path said.
-#[path = "conformance/mod.rs"]
 mod contract;
 
 use dormer_engine::{

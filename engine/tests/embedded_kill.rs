@@ -1,7 +1,7 @@
 //! A process that appends is killed again and again with SIGKILL: the store opens, is sound, and has what it
 //! acknowledged.
 
-mod embedded_common;
+use crate::embedded_common;
 
 use dormer_engine::embedded::{EmbeddedStore, check};
 use embedded_common::{closed, reopen_with, run, stand, step};
@@ -46,7 +46,11 @@ async fn the_process_that_is_killed() {
 /// Starts the process, kills it after `lines` acknowledgements, and notes all that it printed.
 fn kill_after(folder: &Path, lines: usize, acknowledged: &mut HashMap<u64, u64>) {
     let mut child = Command::new(std::env::current_exe().expect("this binary"))
-        .args(["--exact", "the_process_that_is_killed", "--nocapture"])
+        .args([
+            "--exact",
+            "embedded_kill::the_process_that_is_killed",
+            "--nocapture",
+        ])
         .env(FOLDER, folder)
         .stdout(Stdio::piped())
         .spawn()

@@ -1,6 +1,6 @@
 //! Power loss: a file layer that forgets or tears what was not synced; nothing acknowledged is lost.
 
-mod embedded_common;
+use crate::embedded_common;
 
 use dormer_engine::embedded::{EmbeddedStore, OpenError};
 use embedded_common::{At, run, stand, step};

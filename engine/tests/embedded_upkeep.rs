@@ -1,6 +1,6 @@
 //! Check, dump and restore of the embedded store, and files that were cut short or changed.
 
-mod embedded_common;
+use crate::embedded_common;
 
 use dormer_engine::{
     embedded::{DumpError, EmbeddedStore, FILE, check, dump, restore},

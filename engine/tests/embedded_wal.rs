@@ -1,6 +1,6 @@
 //! The embedded store's log: torn tails are cut off, damage is named, and the two files must belong together.
 
-mod embedded_common;
+use crate::embedded_common;
 
 use dormer_engine::{
     embedded::{DumpError, EmbeddedStore, FILE, OpenError, WAL_FILE, check, dump, restore},

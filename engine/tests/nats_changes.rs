@@ -1,6 +1,6 @@
 //! The stream of changes on a real nats-server: told on condition, forgotten in time, and no part of the store.
 
-mod nats_common;
+use crate::nats_common;
 
 use dormer_engine::nats::{NatsChanges, NatsStore, News, OpenError, TellError};
 use dormer_proto::{

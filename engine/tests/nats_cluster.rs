@@ -1,10 +1,10 @@
 //! Three servers, three copies of each stream, and what may happen to them in the middle of things: a leader killed or
 //! moved, a minority cut off, all of them killed, a disk full, an upgrade. After each story every run has come to its
 //! end, all that was acknowledged is there, and two of the three have it all. Takes part where somebody has the time
-//! (`DORMER_LONG=1`).
+//! (the long part `nats-cluster`).
 
-mod builds;
-mod nats_common;
+use crate::builds;
+use crate::nats_common;
 
 use builds::{Build, old, old::Old, run};
 use dormer_engine::{
@@ -21,7 +21,7 @@ use dormer_proto::{
     subject::{HISTORY_SHARDS, Names},
 };
 use dormer_testkit::{
-    NatsOptions, NatsServer, NatsVersion, Skipped, Start, await_some, free_port, skip,
+    NatsOptions, NatsServer, NatsVersion, Skipped, Start, await_some, free_port, long, skip,
 };
 use nats_common::{
     ground::{Ground, SmallDisk},
@@ -29,7 +29,7 @@ use nats_common::{
 };
 use std::{sync::Arc, time::Duration};
 use tokio::{
-    sync::{Mutex, MutexGuard, watch},
+    sync::{Mutex, watch},
     task::JoinHandle,
 };
 
@@ -39,9 +39,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// One story at a time: each has three servers.
 static ONE: Mutex<()> = Mutex::const_new(());
 
-async fn turn() -> Option<MutexGuard<'static, ()>> {
-    std::env::var_os("DORMER_LONG").filter(|value| value == "1")?;
-    Some(ONE.lock().await)
+/// Leaves the test unless the long part `nats-cluster` runs; otherwise the test's turn.
+macro_rules! turn {
+    () => {{
+        let part = long!("nats-cluster");
+        (part, ONE.lock().await)
+    }};
 }
 
 /// How each of the three is started.
@@ -299,7 +302,7 @@ macro_rules! had {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_killed_costs_nothing() {
-    let Some(_turn) = turn().await else { return };
+    let (part, _turn) = turn!();
     let mut story = begun!(&plain);
     let url = story.servers[0].url();
     let lead = await_some("a leader", PATIENCE, || leader(&url)).await;
@@ -310,11 +313,12 @@ async fn a_leader_that_is_killed_costs_nothing() {
     // It comes back, another goes: what it missed was copied to it.
     story.servers[lead].restart();
     story.end(&["a", "b"], acknowledged, (lead + 1) % 3).await;
+    part.passed(&[("runs of each wave", RUNS.to_string())]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_minority_that_is_cut_off_and_healed_costs_nothing() {
-    let Some(_turn) = turn().await else { return };
+    let (part, _turn) = turn!();
     let ground = had!(Ground::lay());
     let story = begun!(&|at| NatsOptions {
         network: Some(ground.network(at)),
@@ -332,11 +336,12 @@ async fn a_minority_that_is_cut_off_and_healed_costs_nothing() {
     ground.cut(lead, false);
     second.end().await;
     story.end(&["a", "b"], acknowledged, others[0]).await;
+    part.passed(&[("runs of each wave", RUNS.to_string())]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_that_are_killed_at_once_come_back_with_everything() {
-    let Some(_turn) = turn().await else { return };
+    let (part, _turn) = turn!();
     let mut story = begun!(&plain);
     let acknowledged = heads(story.store()).await;
     tell(story.store(), "b").await;
@@ -344,11 +349,12 @@ async fn three_that_are_killed_at_once_come_back_with_everything() {
     story.servers.iter_mut().for_each(NatsServer::kill);
     story.servers.iter_mut().for_each(NatsServer::restart);
     story.end(&["a", "b"], acknowledged, 0).await;
+    part.passed(&[("runs of each wave", RUNS.to_string())]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_moves_under_load_costs_nothing() {
-    let Some(_turn) = turn().await else { return };
+    let (part, _turn) = turn!();
     let story = begun!(&plain);
     let acknowledged = heads(story.store()).await;
     let client = async_nats::connect(story.servers[0].url())
@@ -369,11 +375,12 @@ async fn a_leader_that_moves_under_load_costs_nothing() {
     }
     assert!(moved >= 2 * HISTORY_SHARDS, "{moved} times");
     story.end(&["a", "b"], acknowledged, 1).await;
+    part.passed(&[("runs of each wave", RUNS.to_string())]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_is_full_costs_nothing() {
-    let Some(_turn) = turn().await else { return };
+    let (part, _turn) = turn!();
     let disk = had!(SmallDisk::mounted(96));
     let mut story = begun!(&|at| NatsOptions {
         store_dir: (at == 2).then(|| disk.folder()),
@@ -386,11 +393,12 @@ async fn a_disk_that_is_full_costs_nothing() {
     story.servers[2].restart();
     // The one that was full is one of the two that are left.
     story.end(&["a", "b"], acknowledged, 0).await;
+    part.passed(&[("runs of each wave", RUNS.to_string())]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_are_upgraded_one_after_the_other_with_their_data() {
-    let Some(_turn) = turn().await else { return };
+    let (part, _turn) = turn!();
     let oldest = |_| NatsOptions {
         version: NatsVersion::Oldest,
         ..NatsOptions::default()
@@ -408,4 +416,5 @@ async fn servers_are_upgraded_one_after_the_other_with_their_data() {
         .expect("a client");
     assert!(!client.server_info().version.starts_with("2.12."));
     story.end(&["a", "b", "c", "d"], acknowledged, 1).await;
+    part.passed(&[("runs of each wave", RUNS.to_string())]);
 }

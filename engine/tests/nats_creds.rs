@@ -1,6 +1,6 @@
 //! Credentials files against a real server in operator mode. Built with the feature `nats-creds`.
 
-mod nats_common;
+use crate::nats_common;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use dormer_engine::{

@@ -1,7 +1,7 @@
 //! Two engines on a real server that is killed again and again: every run comes to its end, its records without a
 //! gap, no step taken twice.
 
-mod nats_common;
+use crate::nats_common;
 
 use dormer_engine::{
     engine,

@@ -1,7 +1,7 @@
 //! A store moves from one kind to the other by its dump, and back: the same histories, heads and dead letters.
 
-mod embedded_common;
-mod nats_common;
+use crate::embedded_common;
+use crate::nats_common;
 
 use dormer_engine::{
     embedded::{EmbeddedStore, check, dump, restore},

@@ -1,7 +1,7 @@
 //! Old and new builds on one NATS store: first one after another, as in a rollback, then side by side.
 
-mod builds;
-mod nats_common;
+use crate::builds;
+use crate::nats_common;
 
 use builds::{Build, FETCHES, new, new::New, old, old::Old, run};
 use dormer_engine::{

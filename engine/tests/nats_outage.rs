@@ -1,6 +1,6 @@
 //! Outages and losses on a real server: what was acknowledged stands, what was lost is noticed.
 
-mod nats_common;
+use crate::nats_common;
 
 use dormer_engine::{
     nats::NatsStore,

@@ -1,7 +1,7 @@
 //! The NATS adapter's ports against real servers, the current and the oldest promised: what they keep, and in what
 //! words they refuse.
 
-mod nats_common;
+use crate::nats_common;
 
 use dormer_engine::{
     nats::{Login, NatsStore, OpenError, Options, Sync, Synced, Tls},

@@ -1,7 +1,7 @@
 //! Old and new builds on one store: what the older cannot read it leaves to the newer, goes on with the rest, and
 //! nothing healthy becomes a dead letter or is lost.
 
-mod builds;
+use crate::builds;
 
 use builds::{Build, FETCHES, awaited::Awaited, new, new::New, old, old::Old, run};
 use dormer_engine::{

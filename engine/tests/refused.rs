@@ -1,7 +1,7 @@
 //! A record that nobody will ever store: its run stands still, is told of once and counted each time, and no other
 //! run waits for it.
 
-mod builds;
+use crate::builds;
 
 use builds::{old, old::Old, run};
 use dormer_engine::{

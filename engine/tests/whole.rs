@@ -308,7 +308,7 @@ async fn reopen(folder: &Path) -> EmbeddedStore {
 /// Starts the engine, kills it once it has said so many times what there is; answers the most that it said.
 fn kill_engine_after(folder: &Path, lines: u64) -> u64 {
     let mut child = Process::new(std::env::current_exe().expect("this binary"))
-        .args(["--exact", "the_engine_that_is_killed", "--nocapture"])
+        .args(["--exact", "whole::the_engine_that_is_killed", "--nocapture"])
         .env(FOLDER, folder)
         .stdout(Stdio::piped())
         .spawn()

@@ -8,7 +8,7 @@ use super::{
     wire::Wire,
 };
 use dormer_proto::machine::MachineRef;
-use dormer_testkit::ControlPlane;
+use dormer_testkit::{ControlPlane, tier};
 use dormer_workers::watcher::Options;
 use kube::Client;
 use serde_json::json;
@@ -149,12 +149,6 @@ async fn after_a_bookmark_and_a_cut_a_quiet_watch_goes_on_from_the_bookmark() {
     watching.stop().await;
 }
 
-/// How long the API server is away: five minutes where somebody has the time.
-fn absence() -> Duration {
-    let long = std::env::var_os("DORMER_LONG").is_some_and(|value| value == "1");
-    Duration::from_secs(if long { 300 } else { 6 })
-}
-
 /// Connections that a watcher may try in such a time: its rounds come after 0.2 s, then after twice the time and at
 /// last every 30 s, and few connections belong to a round.
 fn tries_max(absence: Duration) -> usize {
@@ -182,7 +176,9 @@ async fn while_the_api_server_is_away_nothing_is_invented_and_little_is_asked() 
     let letters = watching.told.0.borrow().letters.len();
     let tries = wire.connections();
     let mut told = watching.told.0.subscribe();
-    let away = absence();
+    // Five minutes in the long tier.
+    let part = tier::long("api-absence");
+    let away = Duration::from_secs(if part.is_some() { 300 } else { 6 });
     let more = told.wait_for(|told| told.letters.len() > letters);
     assert!(
         timeout(away, more).await.is_err(),
@@ -211,6 +207,9 @@ async fn while_the_api_server_is_away_nothing_is_invented_and_little_is_asked() 
             })
     };
     watching.until_told("what happened since", later).await;
+    if let Some(part) = part {
+        part.passed(&[("absence", format!("{} s", away.as_secs()))]);
+    }
     watching
         .until_status("all is well", |status| status.error.is_none())
         .await;

@@ -1,14 +1,9 @@
 //! The hands for Windows hosts against a simulated one, over real SSH and SFTP in memory.
 
-#[path = "host/again.rs"]
 mod again;
-#[path = "host/bench.rs"]
 mod bench;
-#[path = "host/faults.rs"]
 mod faults;
-#[path = "host/packed.rs"]
 mod packed;
-#[path = "host/told.rs"]
 mod told;
 
 use bench::{Bench, damaged, payload};

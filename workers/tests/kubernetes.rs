@@ -1,13 +1,11 @@
 //! Tasks at the Kubernetes API against the simulated cluster: the ordinary way, the repeat, each refusal, and a worker
 //! that sleeps between any two calls.
 
-mod kubernetes {
-    mod around;
-    pub(crate) mod bench;
-    mod evict;
-    mod fence;
-    mod join;
-    mod sleep;
-    mod tokens;
-    mod unserved;
-}
+mod around;
+pub(crate) mod bench;
+mod evict;
+mod fence;
+mod join;
+mod sleep;
+mod tokens;
+mod unserved;

@@ -1,10 +1,12 @@
 //! The watcher against the simulated cluster: what it tells runs, in which epoch, and what it keeps to itself.
 
-mod watcher {
-    pub(crate) mod act;
-    pub(crate) mod bench;
-}
+pub(crate) mod act;
+pub(crate) mod bench;
 
+use self::{
+    act::{csr, patch, scale, windows, world},
+    bench::{Bench, Known, Pool, Recorder, run_of},
+};
 use dormer_fleet::{
     World,
     api::{Key, Meta, kinds},
@@ -14,10 +16,6 @@ use dormer_workers::watcher::{Election, Options};
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
-use watcher::{
-    act::{csr, patch, scale, windows, world},
-    bench::{Bench, Known, Pool, Recorder, run_of},
-};
 
 /// The Machines whose runs know an address, a ready Node and their pool.
 fn serving(seen: &Known) -> Vec<String> {

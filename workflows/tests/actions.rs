@@ -1,6 +1,6 @@
 //! The table of actions, held against what the workflows decide: each does something in just the states that it names.
 
-mod common;
+use crate::common;
 
 use common::{Story, machine, wanting};
 use dormer_engine_core::{Input, Sender};

@@ -1,6 +1,6 @@
 //! A machine's life in transcripts: the ordinary one, each way to fail, adoption, and what others do to it.
 
-mod common;
+use crate::common;
 
 use common::{
     Story, after, carrying, converged, csr_is, evicted, in_place, machine, machine_gone, node,

@@ -1,6 +1,6 @@
 //! The machine's transition table, generated: every phase × every input → where it goes, and what it asks for.
 
-mod common;
+use crate::common;
 
 use common::{
     In, Story, carrying, converged, csr_is, evicted, machine, machine_gone, node, node_gone,

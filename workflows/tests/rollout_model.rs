@@ -3,9 +3,9 @@
 //! Never are more nodes away by our doing than one; a free slot with a waiter is granted, and no slot is lost, since
 //! where nothing more can happen everything has settled. Without the close of the fence, the first does not hold.
 
-#[path = "rollout_model/world.rs"]
 mod world;
 
+use dormer_testkit::long;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use world::{Close, Faults, Phase, World};
 
@@ -267,8 +267,8 @@ fn explore(lease: Lease, until: HasDiscoveries) -> impl Checker<Lease> {
         .join()
 }
 
-/// Checks `lease` in every order of events.
-fn holds(name: &str, lease: Lease) {
+/// Checks `lease` in every order of events, and returns the number of states.
+fn holds(name: &str, lease: Lease) -> usize {
     let checker = explore(lease, HasDiscoveries::AnyFailures);
     println!(
         "{name}: {} states, {} deep",
@@ -276,11 +276,7 @@ fn holds(name: &str, lease: Lease) {
         checker.max_depth()
     );
     checker.assert_properties();
-}
-
-/// Whether the larger bounds are wanted, which take minutes.
-fn long() -> bool {
-    std::env::var_os("DORMER_LONG").is_some()
+    checker.unique_state_count()
 }
 
 const CALM: Faults = Faults {
@@ -429,9 +425,8 @@ fn what_was_said_is_said_again() {
 
 #[test]
 fn larger_bounds() {
-    if !long() {
-        return;
-    }
+    let part = long!("rollout-model");
+    let mut states = 0;
     let two = |faults| Lease { faults, ..RECREATE };
     let old = |faults| Lease {
         stale: true,
@@ -439,14 +434,14 @@ fn larger_bounds() {
         faults,
         ..RECREATE
     };
-    holds(
+    states += holds(
         "calm, old views",
         Lease {
             stale: true,
             ..RECREATE
         },
     );
-    holds(
+    states += holds(
         "failure, old views",
         Lease {
             stale: true,
@@ -456,8 +451,8 @@ fn larger_bounds() {
             })
         },
     );
-    holds("two repeats", two(Faults { repeats: 2, ..CALM }));
-    holds(
+    states += holds("two repeats", two(Faults { repeats: 2, ..CALM }));
+    states += holds(
         "repeat and given up",
         two(Faults {
             repeats: 1,
@@ -465,22 +460,23 @@ fn larger_bounds() {
             ..CALM
         }),
     );
-    holds("outage", two(Faults { outages: 1, ..CALM }));
-    holds("one fewer", two(Faults { shrinks: 1, ..CALM }));
-    holds(
+    states += holds("outage", two(Faults { outages: 1, ..CALM }));
+    states += holds("one fewer", two(Faults { shrinks: 1, ..CALM }));
+    states += holds(
         "deletion",
         two(Faults {
             deletions: 1,
             ..CALM
         }),
     );
-    holds(
+    states += holds(
         "deletion, old views",
         old(Faults {
             deletions: 1,
             ..CALM
         }),
     );
+    part.passed(&[("states", states.to_string())]);
 }
 
 /// An upgrade is given up while a worker sleeps before its DELETE. The close comes too late to stop it, and has to say

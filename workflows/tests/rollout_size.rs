@@ -1,6 +1,6 @@
 //! A rollout with as many members as it may have still fits into a record.
 
-mod rollout_common;
+use crate::rollout_common;
 
 use dormer_proto::{
     id::{LeaseToken, Timestamp},

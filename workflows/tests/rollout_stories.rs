@@ -1,6 +1,6 @@
 //! The rollout in transcripts: one for each rule of the lease, of gaps and of adoption.
 
-mod rollout_common;
+use crate::rollout_common;
 
 use dormer_proto::{
     id::{LeaseToken, Timestamp},

@@ -1,6 +1,6 @@
 //! The rollout's transition table, generated: every kind of state × every input → what it tells, and where it stands.
 
-mod rollout_common;
+use crate::rollout_common;
 
 use dormer_engine_core::{Input, Sender, Workflow};
 use dormer_proto::{

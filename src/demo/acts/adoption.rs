@@ -1,6 +1,6 @@
 //! dormer takes over nodes that serve: ones that it configured and forgot, and ones that another operator configured.
 
-use super::{Act, short_or_long};
+use super::{Act, larger};
 use dormer_fleet::world::{Happened, Tally};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Map, Value, json};
@@ -51,7 +51,9 @@ impl Act {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_its_store_dormer_finds_all_joined_and_disturbs_nobody() {
-    let mut act = Act::all_joined(short_or_long(5, 20)).await;
+    let larger = larger();
+    let machines = if larger.is_some() { 20 } else { 5 };
+    let mut act = Act::all_joined(machines).await;
     let before = act.stage.record().tally();
     let lines = act.stage.record().entries().len();
     act.start_again_without_store().await;
@@ -59,11 +61,16 @@ async fn without_its_store_dormer_finds_all_joined_and_disturbs_nobody() {
     assert_eq!(disturbed(before, act.stage.record().tally()), [0; 5]);
     assert_eq!(act.went_away(lines), []);
     act.end().await;
+    if let Some(larger) = larger {
+        larger.passed(&[("machines", machines.to_string())]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_of_another_operator_are_joined_and_what_differs_waits() {
-    let mut act = Act::all_joined(short_or_long(5, 20)).await;
+    let larger = larger();
+    let machines = if larger.is_some() { 20 } else { 5 };
+    let mut act = Act::all_joined(machines).await;
     act.set("approval", "manual").await;
     let before = act.stage.record().tally();
     let lines = act.stage.record().entries().len();
@@ -71,11 +78,11 @@ async fn nodes_of_another_operator_are_joined_and_what_differs_waits() {
     act.marked_by_wmco().await;
     act.stage.install(1).await.expect("a payload");
     act.start_again_without_store().await;
-    let machines = act.stage.machines();
+    let serving = act.stage.machines();
     act.until("every machine is Joined and waits for approval", |act| {
         let waits = act.board.live().filter(|seen| seen.view.state == "Joined");
         let waits = waits.filter(|seen| seen.view.phase == "waiting for approval");
-        waits.count() == machines
+        waits.count() == serving
     })
     .await;
     assert_eq!(disturbed(before, act.stage.record().tally()), [0; 5]);
@@ -84,4 +91,7 @@ async fn nodes_of_another_operator_are_joined_and_what_differs_waits() {
     act.until_all_serve(1).await;
     assert_eq!(act.stage.record().max_unavailable_observed(), 1);
     act.end().await;
+    if let Some(larger) = larger {
+        larger.passed(&[("machines", machines.to_string())]);
+    }
 }

@@ -17,6 +17,7 @@ use dormer_engine::port::{History, Ports as _};
 use dormer_engine_core::Record;
 use dormer_fleet::manifest::Sets;
 use dormer_proto::{envelope, pool::DEFAULT_POOL, work::rollout_run};
+use dormer_testkit::tier;
 use dormer_workers::pool::config_map;
 use dormer_workflows::{Dormer, State, rollout};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
@@ -41,13 +42,9 @@ const NAMESPACE: &str = "dormer";
 /// Where Machines are.
 const MACHINES: &str = "openshift-machine-api";
 
-/// So many, or more where somebody has the time (`DORMER_LONG=1`).
-fn short_or_long(short: u32, long: u32) -> u32 {
-    if std::env::var_os("DORMER_LONG").is_some_and(|value| value == "1") {
-        long
-    } else {
-        short
-    }
+/// The part of the long tier with larger fleets, if it runs.
+fn larger() -> Option<tier::Running> {
+    tier::long("demo-fleets")
 }
 
 /// A stage, and what is seen of it.

@@ -1,8 +1,6 @@
 //! One simulated Windows host, seen as a worker sees it: SSH, SFTP, the converge script, reboots, a kubelet.
 
-#[path = "host/peer.rs"]
 mod peer;
-#[path = "host/profile.rs"]
 mod profile;
 
 use std::time::Duration;

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use crate::process::{Process, ProcessSpec};
 use crate::skip::{Skipped, Start};
+use crate::tier;
 use crate::{block_until, free_port, test_dir};
 
 /// The name in `tests/servers/required.txt`.
@@ -64,6 +65,9 @@ impl Browser {
     /// # Panics
     /// When both programs are there but do not come up: the driver's log is in the message.
     pub fn start() -> Start<Self> {
+        if let Err(skipped) = tier::may_start(NAME) {
+            return Start::Skipped(skipped);
+        }
         let found = program("DORMER_CHROMIUM", &BROWSERS)
             .and_then(|browser| Ok((browser, program("DORMER_CHROMEDRIVER", &DRIVERS)?)));
         match found {

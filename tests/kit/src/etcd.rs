@@ -61,9 +61,7 @@ impl Etcd {
     /// It cannot be had here.
     pub fn program() -> Result<PathBuf, Skipped> {
         let kubernetes = Kubernetes::chosen();
-        kubernetes
-            .etcd_program()
-            .find(&kubernetes.release(kubernetes.etcd, "DORMER_ETCD"))
+        Kubernetes::program("etcd").find(&kubernetes.release(kubernetes.etcd, "DORMER_ETCD"))
     }
 
     /// `http://127.0.0.1:<port>`, where clients connect.

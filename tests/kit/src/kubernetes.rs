@@ -234,27 +234,13 @@ pub fn openshift_crd(path: &str) -> Result<String, Skipped> {
 
 fn programs() -> Result<[PathBuf; 3], Skipped> {
     let kubernetes = Kubernetes::chosen();
-    let find = |name, package, variable| {
-        kubernetes
-            .program(name, package)
-            .find(&kubernetes.release(kubernetes.version, variable))
+    let find = |name, variable| {
+        Kubernetes::program(name).find(&kubernetes.release(kubernetes.version, variable))
     };
     Ok([
-        find(
-            "kube-apiserver",
-            "k8s.io/kubernetes/cmd/kube-apiserver",
-            "DORMER_KUBE_APISERVER",
-        )?,
-        find(
-            "kube-controller-manager",
-            "k8s.io/kubernetes/cmd/kube-controller-manager",
-            "DORMER_KUBE_CONTROLLER_MANAGER",
-        )?,
-        find(
-            "kube-scheduler",
-            "k8s.io/kubernetes/cmd/kube-scheduler",
-            "DORMER_KUBE_SCHEDULER",
-        )?,
+        find("kube-apiserver", "DORMER_KUBE_APISERVER")?,
+        find("kube-controller-manager", "DORMER_KUBE_CONTROLLER_MANAGER")?,
+        find("kube-scheduler", "DORMER_KUBE_SCHEDULER")?,
     ])
 }
 

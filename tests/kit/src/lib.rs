@@ -1,9 +1,9 @@
 //! Real servers for the tests: found, built or fetched, started on a free port, gone with the test.
 //!
-//! A server is looked for in this order: its environment variable, `KUBEBUILDER_ASSETS`, `PATH`,
-//! `target/servers/<name>-<version>/`, a build from the pinned Go module
-//! `tests/servers/<name>-<version>/`, a Python wheel. Where none of these works the test is skipped
-//! and says so; with `CI=true` a server named in `tests/servers/required.txt` fails instead.
+//! A server is looked for in this order: its environment variable, `KUBEBUILDER_ASSETS`, `PATH`, a build from the
+//! pinned Go module `tests/servers/<name>-<version>/` (kept in the user's [`cache`]), a Python wheel. Where none of these
+//! works the test is skipped and says so; with `CI=true` a server named in `tests/servers/required.txt` fails instead.
+//! Which tests run at all is told by their [`tier`].
 //! `DORMER_KUBERNETES=oldest` takes the oldest Kubernetes that dormer promises, in exactly the pinned version.
 //!
 //! ```no_run
@@ -15,11 +15,11 @@
 //! }
 //! ```
 //!
-//! A further server (etcd, kube-apiserver, …) is one [`Program`] constant and one file like
-//! `nats.rs`; finding, building, starting, skipping and cleaning up are shared.
+//! A further server is one [`Program`] constant, one [`GoModule`] and one file like `nats.rs`; finding, building, starting, skipping and cleaning up are shared.
 
 pub mod browser;
 mod cable;
+pub mod cache;
 mod certs;
 mod etcd;
 mod https;
@@ -33,6 +33,7 @@ mod program;
 mod skip;
 mod source;
 mod sshd;
+pub mod tier;
 mod wait;
 
 pub use browser::Browser;
@@ -45,7 +46,7 @@ pub use nats::{Login, NatsNetwork, NatsOptions, NatsServer, NatsTls, NatsVersion
 pub use otlp::OtlpReceiver;
 pub use port::free_port;
 pub use process::{Process, ProcessSpec};
-pub use program::{Program, Release};
+pub use program::{GoModule, Program, Release};
 pub use rcgen;
 pub use skip::{Skipped, Start};
 pub use sshd::{KeyKind, SshKey, Sshd, SshdOptions};

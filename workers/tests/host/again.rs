@@ -1,6 +1,6 @@
 //! What is right is left alone, and what has drifted is named: the second converge, and `plan`.
 
-use crate::bench::Bench;
+use crate::host::bench::Bench;
 use dormer_fleet::{api::kinds, host::HostCounts};
 use dormer_proto::machine::{ChangeClass, Outcome, Section, Task};
 

@@ -2,7 +2,7 @@
 
 use dormer_profile::sha256_hex;
 use dormer_proto::message::Failure;
-use dormer_testkit::{Sshd, SshdOptions, Start};
+use dormer_testkit::{Sshd, SshdOptions, Start, tier};
 use dormer_workers::ssh::{Dialer, Key, Limits, Session, Sftp, SshError, TcpDial, Upload};
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
@@ -122,7 +122,7 @@ pub(crate) fn peak_mib() -> u64 {
         / 1024
 }
 
-/// Whether the long tier was asked for.
-pub(crate) fn long() -> bool {
-    std::env::var("DORMER_LONG").is_ok_and(|value| value == "1")
+/// The part of the long tier with large files and outputs, if it runs.
+pub(crate) fn large() -> Option<tier::Running> {
+    tier::long("ssh-volume")
 }

@@ -1,7 +1,7 @@
 //! Connections under stress: too many, half open, frozen, slow, and with new keys every megabyte.
 
 use crate::{
-    bench::{SOON, body, dialer, error, is, key, long, open, open_at, send, short, sshd, told},
+    bench::{SOON, body, dialer, error, is, key, large, open, open_at, send, short, sshd, told},
     relay::Relay,
 };
 use dormer_proto::machine::{HostRef, MachineRef};
@@ -191,7 +191,8 @@ async fn new_keys_every_megabyte_do_not_disturb_a_long_upload() {
     let server = started!(sshd("LogLevel DEBUG1\nRekeyLimit 1M\n"));
     let session = open(&server).await;
     let sftp = session.sftp().await.expect("SFTP");
-    let mib = if long() { 512 } else { 24 };
+    let large = large();
+    let mib = if large.is_some() { 512 } else { 24 };
     let bytes = body(4, mib << 20);
     let path = server.folder().join("rekeyed");
     let heard = AtomicU64::new(0);
@@ -207,4 +208,10 @@ async fn new_keys_every_megabyte_do_not_disturb_a_long_upload() {
     assert!(is(&path, &bytes));
     let rekeys = server.log().matches("SSH2_MSG_NEWKEYS received").count();
     assert!(rekeys >= 10, "{rekeys}");
+    if let Some(large) = large {
+        large.passed(&[
+            ("upload", format!("{mib} MiB")),
+            ("new keys", rekeys.to_string()),
+        ]);
+    }
 }

@@ -1,6 +1,6 @@
 //! What a host says: much, binary, before the login, in SFTP's place, or nothing at all.
 
-use crate::bench::{body, error, is, long, open, open_at, peak_mib, send, sshd, told};
+use crate::bench::{body, error, is, large, open, open_at, peak_mib, send, sshd, told};
 use dormer_profile::frame::OUTPUT_BYTES_MAX;
 use dormer_testkit::{Sshd, SshdOptions, started};
 use dormer_workers::ssh::Limits;
@@ -25,7 +25,8 @@ async fn binary_output_comes_as_it_is_and_both_streams_apart() {
 #[tokio::test]
 async fn huge_output_is_read_to_its_end_of_which_the_end_is_kept() {
     let server = started!(sshd(""));
-    let mib = if long() { 1024 } else { 64 };
+    let large = large();
+    let mib = if large.is_some() { 1024 } else { 64 };
     let limits = Limits {
         output: 2 << 30,
         ..Limits::default()
@@ -48,6 +49,12 @@ async fn huge_output_is_read_to_its_end_of_which_the_end_is_kept() {
         grown < 256,
         "{grown} MiB more memory for {mib} MiB of output"
     );
+    if let Some(large) = large {
+        large.passed(&[
+            ("output", format!("{mib} MiB")),
+            ("more memory", format!("{grown} MiB")),
+        ]);
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::peer::{self, Bench, Peer};
+use crate::host::peer::{self, Bench, Peer};
 use dormer_fleet::api::kinds;
 use dormer_profile::{
     answer::{Answer, ItemState},

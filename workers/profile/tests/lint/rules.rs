@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::script::{Finding, Script};
+use crate::lint::script::{Finding, Script};
 
 /// A rule: what it finds wrong with a script.
 type Rule = fn(&Script<'_>) -> Vec<Finding>;

@@ -1,0 +1,24 @@
+//! The engine's integration tests, one module for each subject. One test binary links once.
+
+mod builds;
+mod conformance;
+mod embedded_basics;
+mod embedded_common;
+mod embedded_kill;
+mod embedded_power;
+mod embedded_upkeep;
+mod embedded_wal;
+mod local_alarms;
+mod nats_changes;
+mod nats_cluster;
+mod nats_common;
+#[cfg(feature = "nats-creds")]
+mod nats_creds;
+mod nats_engine;
+mod nats_moves;
+mod nats_old_and_new;
+mod nats_outage;
+mod nats_ports;
+mod old_and_new;
+mod refused;
+mod whole;

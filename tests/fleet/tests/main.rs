@@ -1,0 +1,6 @@
+//! The fleet's integration tests, one module for each subject. One test binary links once.
+
+mod cluster;
+mod host;
+mod http;
+mod world;

@@ -1,0 +1,373 @@
+//! Tiers of the tests: `fast` (pure, no server), `full` (what `cargo test --workspace` runs) and `long` (parts by name).
+//!
+//! - `DORMER_TIER=fast` starts no server and no process of dormer: such tests leave at once.
+//! - `DORMER_LONG=<part>,…` (or `all`) also runs the named parts of [`PARTS`]. Without it they leave at once.
+//!
+//! `cargo tier` sets these variables (`cargo tier list` prints the parts). A part that passed writes its figures into
+//! `docs/long.md`. A test of a part that passed at this commit is not run again, so an interrupted run goes on where it
+//! stopped; `DORMER_LONG_AGAIN=1` runs it anyway.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use crate::cache::cache_dir;
+use crate::skip::Skipped;
+
+/// The variable that chooses the tier.
+pub const TIER: &str = "DORMER_TIER";
+/// The variable that names parts of the long tier.
+pub const LONG: &str = "DORMER_LONG";
+/// The variable that runs tests again which passed at this commit.
+pub const AGAIN: &str = "DORMER_LONG_AGAIN";
+
+/// A part of the long tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Its name in `DORMER_LONG`.
+    pub name: &'static str,
+    /// What it tests, and why that is not in the full tier.
+    pub what: &'static str,
+    /// The arguments of `cargo test` that select its tests.
+    pub select: &'static [&'static str],
+    /// Variables that it needs beside `DORMER_LONG`.
+    pub env: &'static [(&'static str, &'static str)],
+    /// How long it takes on two cores, in minutes, once built.
+    pub minutes: u32,
+}
+
+/// Every part of the long tier. Each takes at most 30 minutes.
+pub const PARTS: &[Part] = &[
+    Part {
+        name: "nats-cluster",
+        what: "three NATS servers: leader killed and moved, minority cut off, all killed, disk full, upgrade in place",
+        select: &[
+            "-p",
+            "dormer-engine",
+            "--test",
+            "integration",
+            "nats_cluster::",
+        ],
+        env: &[],
+        minutes: 5,
+    },
+    Part {
+        name: "rollout-model",
+        what: "the model check of the lease with larger bounds",
+        select: &[
+            "-p",
+            "dormer-workflows",
+            "--test",
+            "integration",
+            "rollout_model::",
+        ],
+        env: &[],
+        minutes: 10,
+    },
+    Part {
+        name: "demo-fleets",
+        what: "scaling, adoption and health checks with 20 and 50 machines instead of 3 to 12",
+        select: &["-p", "dormer", "--bin", "dormer", "demo::acts"],
+        env: &[],
+        minutes: 2,
+    },
+    Part {
+        name: "api-absence",
+        what: "an API server that is away for five minutes instead of six seconds",
+        select: &["-p", "dormer", "--test", "integration", "real::bookmarks"],
+        env: &[],
+        minutes: 7,
+    },
+    Part {
+        name: "ssh-volume",
+        what: "uploads of 512 MiB and outputs of 1 GiB over real sshd instead of 24 and 64 MiB",
+        select: &["-p", "dormer-workers", "--test", "sshd"],
+        env: &[],
+        minutes: 3,
+    },
+    Part {
+        name: "kubernetes-oldest",
+        what: "the tests on real servers against the oldest Kubernetes that dormer promises",
+        select: &["-p", "dormer", "--test", "integration", "real::"],
+        env: &[("DORMER_KUBERNETES", "oldest")],
+        minutes: 15,
+    },
+];
+
+/// Whether this run has no servers.
+///
+/// # Panics
+/// When `DORMER_TIER` is neither `fast` nor `full`.
+pub fn is_fast() -> bool {
+    match std::env::var(TIER).as_deref() {
+        Ok("fast") => true,
+        Err(_) | Ok("" | "full") => false,
+        Ok(other) => panic!("{TIER} is fast or full, not {other:?}; {LONG}=<part> runs long parts"),
+    }
+}
+
+/// Whether a server (or another process) may be started.
+///
+/// # Errors
+/// The tier is `fast`.
+pub fn may_start(server: &str) -> Result<(), Skipped> {
+    if !is_fast() {
+        return Ok(());
+    }
+    Err(Skipped {
+        server: server.to_owned(),
+        reason: format!("{TIER}=fast starts none"),
+    })
+}
+
+/// The part of this name, if this run includes it and the test has not passed at this commit.
+///
+/// # Panics
+/// When there is no such part, or `DORMER_LONG` names one that does not exist.
+pub fn long(name: &str) -> Option<Running> {
+    let part = PARTS.iter().find(|part| part.name == name);
+    let part = *part.unwrap_or_else(|| panic!("no part {name:?} in tests/kit/src/tier.rs"));
+    let wanted = std::env::var(LONG).unwrap_or_default();
+    if !chosen(&wanted, part.name).unwrap_or_else(|why| panic!("{why}")) {
+        return None;
+    }
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("main").to_owned();
+    let start = Instant::now();
+    let running = Running { part, test, start };
+    let again = std::env::var_os(AGAIN).is_some_and(|value| value == "1");
+    let passed = running.state().is_some_and(|file| file.is_file());
+    if passed && !again {
+        announce(&format!(
+            "{} passed at this commit; {AGAIN}=1 runs it again",
+            running.test
+        ));
+        return None;
+    }
+    Some(running)
+}
+
+/// Whether `wanted` (the value of `DORMER_LONG`) includes `name`.
+fn chosen(wanted: &str, name: &str) -> Result<bool, String> {
+    let mut found = false;
+    for word in wanted
+        .split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+    {
+        if word != "all" && !PARTS.iter().any(|part| part.name == word) {
+            let names: Vec<&str> = PARTS.iter().map(|part| part.name).collect();
+            return Err(format!(
+                "{LONG} names no part {word:?}; the parts are all, {}",
+                names.join(", ")
+            ));
+        }
+        found |= word == "all" || word == name;
+    }
+    Ok(found)
+}
+
+/// Prints a line past the test harness' capture.
+pub(crate) fn announce(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Prints that a long test is left out, and how to run it.
+pub fn leave(name: &str, test: &str) {
+    announce(&format!(
+        "SKIPPED {test}: long; `cargo tier long {name}` runs it"
+    ));
+}
+
+/// A test of the long tier that runs.
+#[derive(Debug)]
+pub struct Running {
+    part: Part,
+    test: String,
+    start: Instant,
+}
+
+impl Running {
+    /// Writes the test's figures (name and value with its unit) and its seconds into `docs/long.md` and notes that it passed.
+    ///
+    /// # Panics
+    /// When `docs/long.md` cannot be written.
+    pub fn passed(&self, figures: &[(&str, String)]) {
+        let commit = commit().unwrap_or_else(|| "unknown".to_owned());
+        let seconds = format!("{} s", self.start.elapsed().as_secs());
+        let figures = figures
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}"));
+        let figures: Vec<String> = figures.chain([seconds]).collect();
+        let row = [
+            self.part.name,
+            &self.test,
+            &figures.join("; "),
+            &commit,
+            &today(),
+        ];
+        write_row(&root().join("docs/long.md"), &row).expect("docs/long.md can be written");
+        if let Some(file) = self.state() {
+            let folder = file.parent().expect("it is in a folder");
+            let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, ""));
+            written.expect("the cache can be written");
+        }
+    }
+
+    /// Where it is noted that the test passed at this commit; none while there are changes that are not committed.
+    fn state(&self) -> Option<PathBuf> {
+        let commit = commit().filter(|commit| !commit.ends_with('+'))?;
+        let test = self.test.replace("::", ".");
+        Some(
+            cache_dir()
+                .join("long")
+                .join(commit)
+                .join(self.part.name)
+                .join(test),
+        )
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn output(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program)
+        .args(args)
+        .current_dir(root())
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    output.status.success().then_some(text)
+}
+
+/// The commit, with a `+` where there are changes that are not committed (`docs/long.md` aside).
+fn commit() -> Option<String> {
+    let commit = output("git", &["rev-parse", "--short=12", "HEAD"])?;
+    let changes = output(
+        "git",
+        &["status", "--porcelain", "--", ".", ":!docs/long.md"],
+    )?;
+    Some(if changes.is_empty() {
+        commit
+    } else {
+        format!("{commit}+")
+    })
+}
+
+/// Today's date (UTC), such as `2026-11-22`.
+fn today() -> String {
+    output("date", &["-u", "+%F"]).unwrap_or_default()
+}
+
+/// Puts a row into the page's table in the place of the row of the same part and test.
+fn write_row(page: &Path, row: &[&str; 5]) -> Result<()> {
+    let lock = std::fs::File::create(cache_lock()?)?;
+    lock.lock()?;
+    let text = std::fs::read_to_string(page).context("docs/long.md is missing")?;
+    std::fs::write(page, with_row(&text, row))?;
+    Ok(())
+}
+
+fn cache_lock() -> Result<PathBuf> {
+    let folder = cache_dir();
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder.join("long.lock"))
+}
+
+/// The page's text with the row; rows are sorted by part and test.
+fn with_row(text: &str, row: &[&str; 5]) -> String {
+    let line = format!("| {} |", row.map(|cell| cell.replace('|', "/")).join(" | "));
+    let key = format!("| {} | {} |", row[0], row[1]);
+    let (head, rows): (Vec<&str>, Vec<&str>) = text
+        .lines()
+        .partition(|line| !line.starts_with("| ") || line.starts_with("| part "));
+    let mut rows: Vec<&str> = rows
+        .into_iter()
+        .filter(|line| !line.starts_with(&key))
+        .collect();
+    rows.push(&line);
+    rows.sort_unstable();
+    let mut page = head.join("\n");
+    page.push('\n');
+    page.push_str(&rows.join("\n"));
+    page.push('\n');
+    page
+}
+
+/// Leaves the test unless the run includes this part of the long tier; otherwise the value with which the test tells
+/// its figures.
+#[macro_export]
+macro_rules! long {
+    ($part:expr) => {
+        match $crate::tier::long($part) {
+            Some(running) => running,
+            None => {
+                $crate::tier::leave($part, concat!(module_path!(), ":", line!()));
+                return;
+            }
+        }
+    };
+}
+
+/// Leaves the test in the tier `fast`.
+#[macro_export]
+macro_rules! full {
+    () => {
+        if $crate::tier::is_fast() {
+            return;
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_chosen_by_name() {
+        assert_eq!(chosen("", "rollout-model"), Ok(false));
+        assert_eq!(
+            chosen("nats-cluster, rollout-model", "rollout-model"),
+            Ok(true)
+        );
+        assert_eq!(chosen("all", "rollout-model"), Ok(true));
+        assert_eq!(chosen("nats-cluster", "rollout-model"), Ok(false));
+        let error = chosen("1", "rollout-model").expect_err("no such part");
+        assert!(
+            error.contains("\"1\"") && error.contains("nats-cluster"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn each_part_has_one_name_and_at_most_thirty_minutes() {
+        for (at, part) in PARTS.iter().enumerate() {
+            assert!(part.minutes <= 30, "{}", part.name);
+            assert!(
+                PARTS[..at].iter().all(|other| other.name != part.name),
+                "{}",
+                part.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_row_takes_the_place_of_the_last_one_of_its_test() {
+        let page =
+            "# Long\n\n| part | test | figures | commit | date (UTC) |\n|---|---|---|---|---|\n";
+        let page = with_row(page, &["b", "t", "runs: 1", "abc", "2026-11-22"]);
+        let page = with_row(&page, &["a", "t", "runs: 2", "abc", "2026-11-22"]);
+        let page = with_row(&page, &["b", "t", "runs: 3", "def", "2026-11-23"]);
+        let rows: Vec<&str> = page.lines().skip(4).collect();
+        let expected = [
+            "| a | t | runs: 2 | abc | 2026-11-22 |",
+            "| b | t | runs: 3 | def | 2026-11-23 |",
+        ];
+        assert_eq!(rows, expected);
+    }
+}

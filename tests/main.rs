@@ -1,0 +1,39 @@
+//! The integration tests of the binary, one module for each subject. One test binary links once.
+
+#[cfg(feature = "demo")]
+mod api;
+#[cfg(feature = "demo")]
+mod auth;
+mod bench_sftp;
+#[cfg(feature = "demo")]
+mod browser;
+#[cfg(feature = "demo")]
+mod changes_nats;
+mod cli;
+#[cfg(feature = "demo")]
+mod key;
+#[cfg(feature = "demo")]
+mod kill;
+#[cfg(feature = "demo")]
+mod life;
+#[cfg(feature = "demo")]
+mod metrics;
+mod payload;
+#[cfg(feature = "demo")]
+mod plan;
+#[cfg(feature = "demo")]
+mod preflight;
+mod profile;
+#[cfg(feature = "demo")]
+mod real;
+mod replay;
+#[cfg(feature = "demo")]
+mod run;
+#[cfg(feature = "demo")]
+mod scenarios;
+mod settings;
+#[cfg(feature = "demo")]
+mod telemetry;
+mod tidy;
+#[cfg(feature = "demo")]
+mod windows;

@@ -1,0 +1,4 @@
+//! The profiles' integration tests, one module for each subject. One test binary links once.
+
+mod golden;
+mod lint;

@@ -1,0 +1,11 @@
+//! The workflows' integration tests, one module for each subject. One test binary links once.
+
+mod actions;
+mod common;
+mod machine_stories;
+mod machine_table;
+mod rollout_common;
+mod rollout_model;
+mod rollout_size;
+mod rollout_stories;
+mod rollout_table;
