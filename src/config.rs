@@ -83,7 +83,7 @@ pub(crate) struct Config {
     pub(crate) tls: Option<(PathBuf, PathBuf)>,
     /// This process' name.
     pub(crate) name: String,
-    /// Where traces go.
+    /// The collector of traces and metrics; `OTEL_*` variables may name one, too.
     pub(crate) otlp_endpoint: Option<String>,
     /// The Operator Lifecycle Manager's OperatorCondition of this installation.
     pub(crate) operator_condition: Option<String>,

@@ -2,8 +2,8 @@
 
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds, payload::write_example};
 use dormer_testkit::{
-    NatsOptions, NatsServer, OtlpReceiver, Process, ProcessSpec, TempDir, await_condition,
-    free_port, started, test_dir,
+    NatsOptions, NatsServer, OtlpReceiver, Process, ProcessSpec, TempDir, TestCa, await_condition,
+    await_some, free_port, started, test_dir,
 };
 use serde_json::{Value, json};
 use std::{
@@ -18,6 +18,10 @@ const IN_TIME: Duration = Duration::from_secs(180);
 const NAMESPACE: &str = "openshift-windows-machine-config-operator";
 /// A bearer token of somebody who asks the API.
 const BEARER: &str = "marked-bearer-7d1f0a6c52";
+
+/// A token for the collector, and the headers that it goes in, as the variable has them.
+const OTLP_TOKEN: &str = "marked-otlp-52c8e1";
+const OTLP_HEADERS: &str = "authorization=Bearer%20marked-otlp-52c8e1,x-tenant=windows";
 
 /// A collector that keeps what it is told: OpenTelemetry's own decoder, which refuses what is not OTLP.
 struct Collector(OtlpReceiver);
@@ -139,6 +143,16 @@ impl Site {
 
     /// Starts `dormer run --log-format json` with these flags, too.
     fn dormer_on(&self, log: &str, more: &[(&str, &str)], logged: &str) -> (Process, u16) {
+        self.dormer_in(log, more, &[("DORMER_LOG", logged)])
+    }
+
+    /// Starts `dormer run --log-format json` with these flags and variables, too.
+    fn dormer_in(
+        &self,
+        log: &str,
+        more: &[(&str, &str)],
+        variables: &[(&str, &str)],
+    ) -> (Process, u16) {
         let port = free_port();
         let mut flags = vec![
             ("--kubeconfig", self.path("kubeconfig")),
@@ -157,7 +171,10 @@ impl Site {
         let spec = ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
             args: std::iter::once("run".to_owned()).chain(flags).collect(),
-            env: vec![("DORMER_LOG".to_owned(), logged.to_owned())],
+            env: variables
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
             log: self.folder.path().join(log),
             folder: None,
         };
@@ -341,6 +358,142 @@ async fn a_trace_is_whole_though_engine_and_worker_were_killed_in_the_middle() {
         );
     }
     hold_log(&site, &collector);
+}
+
+/// The first attribute of this name that a resource of the collector's messages has.
+fn of_resource(messages: &[Value], signal: &str, key: &str) -> Option<String> {
+    let resources = messages
+        .iter()
+        .map(|message| &message[signal][0]["resource"]);
+    let found = resources.map(|resource| attribute(resource, key).to_owned());
+    found.into_iter().find(|value| !value.is_empty())
+}
+
+/// The variables that have a process send everything to `collector`, whose certificate `trusted` must have signed.
+fn tls_variables(
+    site: &Site,
+    collector: &str,
+    trusted: &TestCa,
+    ours: &TestCa,
+) -> Vec<[String; 2]> {
+    let client = ours.user("dormer", None);
+    let file = |name: &str, pem: String| {
+        let path = site.path(name);
+        std::fs::write(&path, pem).expect("written");
+        path
+    };
+    let trusted = file("collector-ca.pem", trusted.certificate());
+    let certificate = file("client.pem", client.certificate);
+    let key = file("client-key.pem", client.key);
+    [
+        ("ENDPOINT", collector),
+        ("CERTIFICATE", &trusted),
+        ("CLIENT_CERTIFICATE", &certificate),
+        ("CLIENT_KEY", &key),
+        ("HEADERS", OTLP_HEADERS),
+        ("COMPRESSION", "gzip"),
+    ]
+    .map(|(name, value)| [format!("OTEL_EXPORTER_OTLP_{name}"), value.to_owned()])
+    .to_vec()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_is_reached_over_tls_with_headers_and_one_that_is_not_trusted_costs_telemetry_alone()
+ {
+    let authority = TestCa::new();
+    let stranger = TestCa::new();
+    let collector = Collector(started!(OtlpReceiver::start_tls(&authority)));
+    let url = collector.0.url();
+    let site = Site::new("otlp-tls", 1).await;
+    let started = |name: &str, trusted: &TestCa| {
+        let store = site.path(&format!("store-{name}"));
+        let mut variables = tls_variables(&site, &url, trusted, &authority);
+        for (name, value) in [
+            ("DORMER_LOG", "debug,dormer=trace"),
+            ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
+            (
+                "OTEL_RESOURCE_ATTRIBUTES",
+                "deployment.environment.name=a-test",
+            ),
+            ("OTEL_SERVICE_NAME", "nodes"),
+        ] {
+            variables.push([name.to_owned(), value.to_owned()]);
+        }
+        let variables: Vec<(&str, &str)> = variables
+            .iter()
+            .map(|[name, value]| (&**name, &**value))
+            .collect();
+        site.dormer_in(name, &[("--store", &*store)], &variables)
+    };
+
+    let (mut first, port) = started("distrustful", &stranger);
+    site.await_joined(1, port).await;
+    for signal in ["traces", "metrics"] {
+        let sentence = format!("the collector at {url}/v1/{signal} does not take {signal}");
+        let line = await_some("a sentence in the log", IN_TIME, || {
+            let log = site.log("distrustful");
+            let line = log.lines().find(|line| line.contains(&sentence));
+            let line = line.map(str::to_owned);
+            async move { line }
+        })
+        .await;
+        assert!(
+            line.contains("invalid peer certificate")
+                && line.contains("OTEL_EXPORTER_OTLP_CERTIFICATE"),
+            "{line}"
+        );
+    }
+    assert!(get(port, "/readyz").starts_with("HTTP/1.1 200"));
+    let page = get(port, "/metrics");
+    assert!(
+        page.contains("dormer_spans_total{result=\"dropped\"}"),
+        "{page}"
+    );
+    assert!(
+        !page.contains("dormer_spans_total{result=\"sent\"}"),
+        "{page}"
+    );
+    first.terminate().expect("it ends");
+    assert_eq!(collector.0.requests(), Vec::<String>::new());
+    let warnings = site.log("distrustful");
+    let warnings = warnings.matches("does not take").count();
+    assert_eq!(
+        warnings, 2,
+        "one for each signal, however often it is tried"
+    );
+
+    let (mut second, port) = started("trustful", &authority);
+    site.await_joined(1, port).await;
+    await_condition("traces and metrics", IN_TIME, || {
+        let messages = collector.told();
+        let of = |signal| messages.iter().filter(|it| it[signal].is_array()).count();
+        let both = of("resourceSpans") >= 1 && of("resourceMetrics") >= 2;
+        async move { both }
+    })
+    .await;
+    second.terminate().expect("it ends");
+    let messages = collector.told();
+    for signal in ["resourceSpans", "resourceMetrics"] {
+        for (key, value) in [
+            ("service.name", "nodes"),
+            ("deployment.environment.name", "a-test"),
+        ] {
+            assert_eq!(of_resource(&messages, signal, key).as_deref(), Some(value));
+        }
+    }
+    let requests = collector.0.requests();
+    for request in &requests {
+        let request: Value = serde_json::from_str(request).expect("JSON");
+        let headers = &request["headers"];
+        let header = |name: &str| headers[name][0].as_str().unwrap_or_default().to_owned();
+        assert_eq!(header("Authorization"), format!("Bearer {OTLP_TOKEN}"));
+        assert_eq!(header("X-Tenant"), "windows");
+        assert_eq!(header("Content-Type"), "application/x-protobuf");
+        assert_eq!(header("Content-Encoding"), "gzip");
+    }
+    for log in ["distrustful", "trustful"] {
+        assert!(!site.log(log).contains(OTLP_TOKEN), "{log} has the token");
+    }
 }
 
 /// One line for each record, with the trace that the collector knows.

@@ -223,7 +223,9 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
 
-    /// A collector that takes traces and metrics by OTLP over HTTP, http://HOST:PORT; without one nobody is told
+    /// A collector that takes traces and metrics by OTLP over HTTP (protobuf): http://HOST:PORT or https://HOST:PORT.
+    /// OpenTelemetry's own variables work, too (OTEL_EXPORTER_OTLP_ENDPOINT, ..._HEADERS, ..._CERTIFICATE): see
+    /// docs/telemetry.md [default: OTEL_EXPORTER_OTLP_ENDPOINT, else none]
     #[arg(long, env = "DORMER_OTLP_ENDPOINT", value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) otlp_endpoint: Option<String>,

@@ -72,7 +72,8 @@ pub(crate) struct Options {
     /// Where dormer's API answers meanwhile
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// A collector that takes traces by OTLP over HTTP, http://HOST:PORT; their times are the world's
+    /// A collector that takes traces by OTLP over HTTP, http://HOST:PORT or https://HOST:PORT; their times are the
+    /// world's
     #[arg(long, value_name = "URL")]
     otlp_endpoint: Option<String>,
     /// Machines that fail are left to you: mend them in the browser, or with dormer retry

@@ -15,7 +15,7 @@ use crate::{
         roles::{self, Parts, Running},
         serve,
     },
-    telemetry::Telemetry,
+    telemetry::{Telemetry, otlp::Export},
 };
 use anyhow::Context;
 use dormer_engine::{embedded::EmbeddedStore, engine, local::Local};
@@ -143,8 +143,8 @@ impl Stage {
             Arc::new(kubernetes.clone()),
         );
         let hands = Arc::new(Hands { host, kubernetes });
-        let telemetry = Telemetry::by(self.ports.clock);
-        let telemetry = telemetry.traced_to(self.otlp_endpoint.as_deref(), "demo")?;
+        let export = Export::new(self.otlp_endpoint.as_deref(), "demo")?;
+        let telemetry = Telemetry::by(self.ports.clock).exported(&export)?;
         let parts = Parts {
             ports: Arc::clone(&self.ports),
             hands,

@@ -1,21 +1,37 @@
-//! The book of metrics: each is registered once, with its unit, its labels, and the role whose processes show it.
+//! The registry of metrics: each is registered once, with its unit, its labels, and the role whose processes show it.
+//!
+//! OpenTelemetry's SDK keeps the values. One collection of them is what a scrape is answered ([`super::page`]) and what
+//! is pushed to a collector, so both say the same.
 
-use prometheus_client::{
-    encoding::text::encode,
-    metrics::{
-        counter::Counter,
-        family::{Family, MetricConstructor},
-        gauge::Gauge,
-        histogram::Histogram,
-    },
-    registry::{Metric, Registry, Unit},
+use opentelemetry::{
+    KeyValue,
+    metrics::{Counter, Histogram, Meter, MeterProvider},
 };
-use std::{borrow::Cow, sync::atomic::AtomicU64, time::Duration};
+use opentelemetry_sdk::{
+    Resource,
+    error::OTelSdkResult,
+    metrics::{
+        Instrument, InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Stream, Temporality,
+        data::ResourceMetrics, reader::MetricReader,
+    },
+};
+use prometheus_client::registry::Unit;
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+/// Series that a metric with this many labels may have. Beyond, values are counted together, under empty labels. The SDK
+/// makes room for all of them when the metric is registered; its own limit of 2,000 for each would cost 10 MB.
+const SERIES_MAX: [usize; 3] = [1, 250, 1_000];
 
 /// A label's value.
 pub(crate) type Word = Cow<'static, str>;
-/// A metric's labels and their values.
-type Labels<const N: usize> = [(&'static str, Word); N];
 
 /// What a metric is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,15 +63,58 @@ pub(crate) struct Listed {
     pub(crate) help: &'static str,
 }
 
+/// How a metric's name is made up, for the page of a scrape.
+#[derive(Debug, Clone)]
+pub(super) struct Described {
+    /// The name in a collection: with the unit, without `_total`.
+    pub(super) name: String,
+    /// The name without the unit.
+    pub(super) base: String,
+    pub(super) unit: Option<Unit>,
+    pub(super) kind: Kind,
+    pub(super) labels: Vec<&'static str>,
+    pub(super) help: &'static str,
+}
+
 /// Every metric of a process.
-#[derive(Default)]
 pub(crate) struct Book {
-    registry: Registry,
+    /// Keeps the values alive.
+    _provider: SdkMeterProvider,
+    reader: Reader,
+    meter: Meter,
+    /// The limit of series of the metric that is registered next.
+    series_max: Arc<AtomicUsize>,
     listed: Vec<Listed>,
+    described: Vec<Described>,
     role: &'static str,
 }
 
 impl Book {
+    /// An empty registry of the process that `resource` names.
+    pub(super) fn new(resource: Resource) -> Self {
+        let reader = Reader(Arc::default());
+        let series_max = Arc::new(AtomicUsize::new(1));
+        let limit = Arc::clone(&series_max);
+        let limited = move |_: &Instrument| {
+            let limit = limit.load(Ordering::Relaxed);
+            Stream::builder().with_cardinality_limit(limit).build().ok()
+        };
+        let provider = SdkMeterProvider::builder()
+            .with_resource(resource)
+            .with_reader(reader.clone())
+            .with_view(limited)
+            .build();
+        Self {
+            meter: provider.meter_with_scope(crate::telemetry::scope()),
+            _provider: provider,
+            reader,
+            series_max,
+            listed: Vec::new(),
+            described: Vec::new(),
+            role: "",
+        }
+    }
+
     /// What is registered from here on is shown by processes of this role.
     pub(super) fn role(&mut self, role: &'static str) {
         self.role = role;
@@ -69,9 +128,14 @@ impl Book {
         unit: Option<Unit>,
         help: &'static str,
     ) -> Count<N> {
-        let family = Family::default();
-        self.register(name, &labels, unit, help, Kind::Counter, family.clone());
-        Count { labels, family }
+        let described = self.register(name, &labels, unit, help, Kind::Counter);
+        let counter = self
+            .meter
+            .u64_counter(described.name)
+            .with_description(help)
+            .with_unit(ucum(described.unit.as_ref()))
+            .build();
+        Count { labels, counter }
     }
 
     /// A gauge. `name` without prefix and unit.
@@ -82,9 +146,21 @@ impl Book {
         unit: Option<Unit>,
         help: &'static str,
     ) -> Level<N> {
-        let family = Family::default();
-        self.register(name, &labels, unit, help, Kind::Gauge, family.clone());
-        Level { labels, family }
+        let described = self.register(name, &labels, unit, help, Kind::Gauge);
+        let values = Arc::<Values<N>>::default();
+        let observed = Arc::clone(&values);
+        // The SDK's own gauge forgets nothing. An observable one says only what is known at a collection.
+        self.meter
+            .f64_observable_gauge(described.name)
+            .with_description(help)
+            .with_unit(ucum(described.unit.as_ref()))
+            .with_callback(move |observer| {
+                for (words, value) in observed.lock().iter() {
+                    observer.observe(*value, &attributes(labels, words.clone()));
+                }
+            })
+            .build();
+        Level { values }
     }
 
     /// A histogram of seconds. `name` without prefix and unit.
@@ -95,10 +171,16 @@ impl Book {
         buckets: &'static [f64],
         help: &'static str,
     ) -> Spread<N> {
-        let family = Family::new_with_constructor(Buckets(buckets));
         let unit = Some(Unit::Seconds);
-        self.register(name, &labels, unit, help, Kind::Histogram, family.clone());
-        Spread { labels, family }
+        let described = self.register(name, &labels, unit, help, Kind::Histogram);
+        let histogram = self
+            .meter
+            .f64_histogram(described.name)
+            .with_description(help)
+            .with_unit(ucum(described.unit.as_ref()))
+            .with_boundaries(buckets.to_vec())
+            .build();
+        Spread { labels, histogram }
     }
 
     fn register(
@@ -108,114 +190,157 @@ impl Book {
         unit: Option<Unit>,
         help: &'static str,
         kind: Kind,
-        metric: impl Metric,
-    ) {
-        let mut whole = format!("dormer_{name}");
-        let base = whole.clone();
-        if let Some(unit) = &unit {
-            whole = format!("{whole}_{}", unit.as_str());
-        }
-        if kind == Kind::Counter {
-            whole.push_str("_total");
-        }
-        let labels = labels.to_vec();
-        let role = self.role;
+    ) -> Described {
+        let [.., most] = SERIES_MAX;
+        let limit = SERIES_MAX.get(labels.len()).copied().unwrap_or(most);
+        self.series_max.store(limit, Ordering::Relaxed);
+        let base = format!("dormer_{name}");
+        let whole = match &unit {
+            Some(unit) => format!("{base}_{}", unit.as_str()),
+            None => base.clone(),
+        };
+        let total = if kind == Kind::Counter { "_total" } else { "" };
         self.listed.push(Listed {
-            name: whole,
+            name: format!("{whole}{total}"),
             kind,
-            labels,
-            role,
+            labels: labels.to_vec(),
+            role: self.role,
             help,
         });
-        match unit {
-            Some(unit) => self.registry.register_with_unit(base, help, unit, metric),
-            None => self.registry.register(base, help, metric),
-        }
+        let described = Described {
+            name: whole,
+            base,
+            unit,
+            kind,
+            labels: labels.to_vec(),
+            help,
+        };
+        self.described.push(described.clone());
+        described
     }
 
-    #[cfg(test)]
     /// Every metric that there is, in the order of their registration.
+    #[cfg(test)]
     pub(crate) fn listed(&self) -> &[Listed] {
         &self.listed
     }
 
     /// What a scrape is answered. A metric that never had a value is left out.
     pub(super) fn page(&self) -> String {
-        let mut page = String::new();
-        // Writing into a string does not fail.
-        let _ = encode(&mut page, &self.registry);
-        page
+        super::page::page(self.described.clone(), self.collect())
+    }
+
+    /// The values of this moment. Counters and histograms count since the process began.
+    pub(super) fn collect(&self) -> ResourceMetrics {
+        let mut collected = ResourceMetrics::default();
+        if let Err(error) = self.reader.collect(&mut collected) {
+            tracing::error!(%error, "metrics cannot be collected");
+        }
+        collected
     }
 }
 
-fn labelled<const N: usize>(labels: [&'static str; N], values: [Word; N]) -> Labels<N> {
+/// A unit as OpenTelemetry's conventions have it: UCUM.
+fn ucum(unit: Option<&Unit>) -> String {
+    match unit {
+        None => String::new(),
+        Some(Unit::Seconds) => "s".to_owned(),
+        Some(Unit::Bytes) => "By".to_owned(),
+        Some(other) => other.as_str().to_owned(),
+    }
+}
+
+fn attributes<const N: usize>(labels: [&'static str; N], values: [Word; N]) -> [KeyValue; N] {
     let mut values = values.into_iter();
-    labels.map(|label| (label, values.next().unwrap_or_default()))
+    labels.map(|label| KeyValue::new(label, values.next().unwrap_or_default()))
+}
+
+/// The SDK's reader, kept by its provider and by us.
+#[derive(Debug, Clone)]
+struct Reader(Arc<ManualReader>);
+
+impl MetricReader for Reader {
+    fn register_pipeline(&self, pipeline: Weak<Pipeline>) {
+        self.0.register_pipeline(pipeline);
+    }
+
+    fn collect(&self, into: &mut ResourceMetrics) -> OTelSdkResult {
+        self.0.collect(into)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.0.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.0.shutdown_with_timeout(timeout)
+    }
+
+    fn temporality(&self, kind: InstrumentKind) -> Temporality {
+        self.0.temporality(kind)
+    }
 }
 
 /// A counter.
 pub(crate) struct Count<const N: usize> {
     labels: [&'static str; N],
-    family: Family<Labels<N>, Counter>,
+    counter: Counter<u64>,
 }
 
 impl<const N: usize> Count<N> {
     /// So many more.
     pub(crate) fn add(&self, values: [Word; N], more: u64) {
-        self.family
-            .get_or_create(&labelled(self.labels, values))
-            .inc_by(more);
+        self.counter.add(more, &attributes(self.labels, values));
+    }
+}
+
+/// The values of a gauge. A lock: held for a map operation, never across an await.
+struct Values<const N: usize>(Mutex<HashMap<[Word; N], f64>>);
+
+impl<const N: usize> Default for Values<N> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<const N: usize> Values<N> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<[Word; N], f64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A gauge.
 pub(crate) struct Level<const N: usize> {
-    labels: [&'static str; N],
-    family: Family<Labels<N>, Gauge<f64, AtomicU64>>,
+    values: Arc<Values<N>>,
 }
 
 impl<const N: usize> Level<N> {
     /// It stands there now.
     pub(crate) fn set(&self, values: [Word; N], value: f64) {
-        self.family
-            .get_or_create(&labelled(self.labels, values))
-            .set(value);
+        self.values.lock().insert(values, value);
     }
 
     /// It moved by so much.
     pub(crate) fn add(&self, values: [Word; N], by: f64) {
-        self.family
-            .get_or_create(&labelled(self.labels, values))
-            .inc_by(by);
+        *self.values.lock().entry(values).or_default() += by;
     }
 
     /// Nothing is known of it any more.
     pub(crate) fn clear(&self) {
-        self.family.clear();
+        self.values.lock().clear();
     }
 }
 
 /// A histogram of seconds.
 pub(crate) struct Spread<const N: usize> {
     labels: [&'static str; N],
-    family: Family<Labels<N>, Histogram, Buckets>,
+    histogram: Histogram<f64>,
 }
 
 impl<const N: usize> Spread<N> {
     /// It took so long.
     pub(crate) fn observe(&self, values: [Word; N], took: Duration) {
-        self.family
-            .get_or_create(&labelled(self.labels, values))
-            .observe(took.as_secs_f64());
-    }
-}
-
-/// Makes histograms with these upper bounds, in seconds.
-#[derive(Debug, Clone, Copy)]
-struct Buckets(&'static [f64]);
-
-impl MetricConstructor<Histogram> for Buckets {
-    fn new_metric(&self) -> Histogram {
-        Histogram::new(self.0.iter().copied())
+        let attributes = attributes(self.labels, values);
+        self.histogram.record(took.as_secs_f64(), &attributes);
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod deeds;
 #[cfg(test)]
 mod generated;
 mod otlp;
+mod page;
 pub(crate) mod standing;
 
 pub(crate) use otlp::Pushing;
@@ -24,6 +25,7 @@ use deeds::{EngineDeeds, SpanDeeds, WorkerDeeds};
 use dormer_engine::port::Ports;
 use dormer_workers::watcher::Status;
 use futures::future::BoxFuture;
+use opentelemetry_sdk::Resource;
 use prometheus_client::registry::Unit;
 use standing::Standing;
 use std::{sync::Arc, time::Duration};
@@ -47,7 +49,14 @@ pub(crate) struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut book = Book::default();
+        Self::new(Resource::builder_empty().build())
+    }
+}
+
+impl Metrics {
+    /// The metrics of the process that `resource` names.
+    pub(crate) fn new(resource: Resource) -> Self {
+        let mut book = Book::new(resource);
         let engine = EngineDeeds::new(&mut book);
         let worker = WorkerDeeds::new(&mut book);
         let watcher = Watcher::new(&mut book);
@@ -77,9 +86,7 @@ impl Default for Metrics {
             certificates,
         }
     }
-}
 
-impl Metrics {
     /// What a scrape is answered, without how everything stands.
     #[cfg(test)]
     pub(crate) fn page(&self) -> String {
@@ -175,21 +182,20 @@ impl Watcher {
 /// `GET /metrics`.
 pub(crate) fn router(telemetry: Arc<Telemetry>, health: Arc<Health>) -> Router {
     Router::new()
-        .route("/metrics", get(page))
+        .route("/metrics", get(answer))
         .with_state((telemetry, health))
 }
 
-async fn page(
+async fn answer(
     State((telemetry, health)): State<(Arc<Telemetry>, Arc<Health>)>,
 ) -> impl IntoResponse {
-    (
-        [(CONTENT_TYPE, OPEN_METRICS)],
-        whole(&telemetry, &health).await,
-    )
+    refresh(&telemetry, &health).await;
+    let page = telemetry.metrics().book.page();
+    ([(CONTENT_TYPE, OPEN_METRICS)], page)
 }
 
-/// Everything as it stands now, as OpenMetrics has it.
-async fn whole(telemetry: &Telemetry, health: &Health) -> String {
+/// Sets every gauge that is read when somebody asks.
+async fn refresh(telemetry: &Telemetry, health: &Health) {
     let metrics = telemetry.metrics();
     metrics.role_up.clear();
     for (role, standing) in health.all() {
@@ -207,5 +213,4 @@ async fn whole(telemetry: &Telemetry, health: &Health) -> String {
             metrics.standing.clear();
         }
     }
-    metrics.book.page()
 }

@@ -22,7 +22,7 @@ use crate::{
     metrics,
     plan::Desk,
     projection,
-    telemetry::{Telemetry, otlp::Meter},
+    telemetry::{Telemetry, otlp::Export},
 };
 use anyhow::Context;
 use axum::Router;
@@ -111,6 +111,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
 }
 
 async fn start(config: &Config) -> anyhow::Result<Running> {
+    let export = Export::new(config.otlp_endpoint.as_deref(), &config.name)?;
     let listener = serve::listen(config.listen).await?;
     let tls = config
         .tls
@@ -126,6 +127,7 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
         config,
         client,
         catalog: Arc::clone(&catalog),
+        export,
         gate: OnceLock::new(),
     };
     let live = Arc::<Live>::default();
@@ -154,9 +156,7 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
             running.telemetry().metrics().certificates.used(name, file);
         }
     }
-    if let Some(endpoint) = &config.otlp_endpoint {
-        push_metrics(&mut running, Meter::to(endpoint, &config.name)?);
-    }
+    push_metrics(&mut running, &cluster.export)?;
     let router = health::router(running.health())
         .merge(metrics::router(running.telemetry(), running.health()))
         .merge(people);
@@ -173,16 +173,15 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
     Ok(running)
 }
 
-/// Sends metrics to the collector once a minute, and a last time at the end.
-fn push_metrics(running: &mut Running, meter: Meter) {
-    let pushing = metrics::Pushing::new(running.telemetry(), running.health(), meter);
-    let last = Arc::clone(&pushing);
-    running.beside(METRICS, async move { match pushing.for_ever().await {} });
-    running.at_end(async move {
-        if let Err(error) = last.once().await {
-            tracing::warn!("the collector does not take the last metrics: {error:#}");
-        }
-    });
+/// Sends metrics to the collector at an interval, and a last time at the end, if they leave this process.
+fn push_metrics(running: &mut Running, export: &Export) -> anyhow::Result<()> {
+    let pushing = metrics::Pushing::new(running.telemetry(), running.health(), export)?;
+    if let Some(pushing) = pushing {
+        let last = Arc::clone(&pushing);
+        running.beside(METRICS, async move { match pushing.for_ever().await {} });
+        running.at_end(async move { last.last().await });
+    }
+    Ok(())
 }
 
 /// Has health say what the worker lacks.
@@ -220,6 +219,8 @@ struct Cluster<'a> {
     config: &'a Config,
     client: Option<kube::Client>,
     catalog: Arc<Catalog>,
+    /// What leaves this process for a collector.
+    export: Export,
     /// Who lets people in, once somebody may come.
     gate: OnceLock<Arc<Gate>>,
 }
@@ -342,11 +343,8 @@ impl Cluster<'_> {
 
     /// Who is told what is done here.
     fn telemetry(&self) -> anyhow::Result<Arc<Telemetry>> {
-        let endpoint = self.config.otlp_endpoint.as_deref();
-        let name = &self.config.name;
-        Ok(Arc::new(
-            Telemetry::by(SystemClock).traced_to(endpoint, name)?,
-        ))
+        let telemetry = Telemetry::by(SystemClock).exported(&self.export)?;
+        Ok(Arc::new(telemetry))
     }
 
     fn worker(&self) -> worker::Options {

@@ -1,5 +1,7 @@
 //! What engine and worker did here, told onwards: to metrics, to the log, and to traces.
 
+pub(crate) mod collector;
+mod exporter;
 mod glance;
 pub(crate) mod otlp;
 mod spans;
@@ -24,8 +26,10 @@ use dormer_workers::{
     witness::{At, Deed, End},
 };
 use dormer_workflows::Dormer;
+use exporter::Exporter;
 use glance::Glance;
-use otlp::Exporter;
+use opentelemetry::InstrumentationScope;
+use otlp::Export;
 use std::{
     sync::{Arc, OnceLock},
     time::Duration,
@@ -35,6 +39,13 @@ use traces::Traces;
 
 /// How long the end of a process waits for the collector.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
+
+/// The scope of dormer's spans and metrics.
+pub(crate) fn scope() -> InstrumentationScope {
+    InstrumentationScope::builder("dormer")
+        .with_version(env!("CARGO_PKG_VERSION"))
+        .build()
+}
 
 /// The witness of this process's roles.
 pub(crate) struct Telemetry {
@@ -67,14 +78,16 @@ impl Telemetry {
         }
     }
 
-    /// It tells traces, too, to the collector at `endpoint`, if there is one. `name` is this process's.
+    /// It names this process to a collector as `export` says, and sends it spans if they leave this process. Nothing
+    /// was counted yet.
     ///
     /// # Errors
-    /// The endpoint is no URL that can be spoken to.
-    pub(crate) fn traced_to(mut self, endpoint: Option<&str>, name: &str) -> anyhow::Result<Self> {
-        if let Some(endpoint) = endpoint {
-            let deeds = Arc::clone(&self.metrics.spans);
-            self.traces = Some(Traces::new(Exporter::to(endpoint, name, deeds)?));
+    /// The exporter refuses its settings.
+    pub(crate) fn exported(mut self, export: &Export) -> anyhow::Result<Self> {
+        self.metrics = Metrics::new(export.resource());
+        if let Some((exporter, collector)) = export.spans()? {
+            let counts = Arc::clone(&self.metrics.spans);
+            self.traces = Some(Traces::new(Exporter::new(exporter, collector, counts)));
         }
         Ok(self)
     }

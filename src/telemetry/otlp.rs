@@ -1,252 +1,492 @@
-//! Spans and metrics on their way out: OTLP over HTTP, as JSON. Whatever cannot be sent is dropped and counted: nothing
-//! waits for a collector.
+//! OTLP export: which signals leave this process, where they go, and how TLS is set up. `--otlp-endpoint` and
+//! OpenTelemetry's own `OTEL_*` variables decide.
+//!
+//! `opentelemetry-otlp` reads the variables of headers and compression, `opentelemetry_sdk` those of the sampler and of
+//! the resource. What they leave to an application is read here: endpoints, certificates, deadlines and switches.
 
-use super::spans::Span;
-use crate::metrics::deeds::SpanDeeds;
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::{Request, StatusCode, Uri, header::CONTENT_TYPE};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
+use super::collector::Collector;
+use anyhow::{Context, bail, ensure};
+use hyper::Uri;
+use opentelemetry::KeyValue;
+use opentelemetry_otlp::{
+    MetricExporter, Protocol, SpanExporter, WithExportConfig, WithHttpConfig,
 };
-use serde_json::{Value, json};
+use opentelemetry_sdk::{
+    Resource,
+    metrics::Temporality,
+    resource::{EnvResourceDetector, ResourceDetector, TelemetryResourceDetector},
+    trace::SpanExporter as _,
+};
+use opentelemetry_semantic_conventions::{
+    SCHEMA_URL,
+    resource::{SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION},
+};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+};
 use std::{sync::Arc, time::Duration};
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::timeout,
-};
 
-/// Spans that may wait to be sent.
-const WAITING_MAX: usize = 16_384;
-/// Spans in one message.
-const BATCH_MAX: usize = 512;
-/// How long a span waits for company.
-const COMPANY: Duration = Duration::from_millis(250);
-/// How long a collector may take to answer.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// The pause before the one second try.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Where OTLP over HTTP takes traces.
-const TRACES: &str = "/v1/traces";
-/// Where it takes metrics.
-const METRICS: &str = "/v1/metrics";
+/// Deadline of one request where no variable sets one: OpenTelemetry's own default.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval between two exports of metrics where no variable sets one: OpenTelemetry's own default.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// Shortest interval that a variable may set.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// Samplers that the SDK implements.
+const SAMPLERS: &[&str] = &[
+    "always_on",
+    "always_off",
+    "traceidratio",
+    "parentbased_always_on",
+    "parentbased_always_off",
+    "parentbased_traceidratio",
+];
 
-/// What is put into the way out.
-enum Item {
-    Span(Box<Span>),
-    /// Say when everything before is sent.
-    Flush(oneshot::Sender<()>),
+/// A kind of telemetry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// Spans.
+    Traces,
+    /// Metrics.
+    Metrics,
 }
 
-/// The way to a collector.
-#[derive(Clone)]
-pub(crate) struct Exporter {
-    way: mpsc::Sender<Item>,
-    deeds: Arc<SpanDeeds>,
+impl Signal {
+    /// The signal's name in log lines.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Traces => "traces",
+            Self::Metrics => "metrics",
+        }
+    }
+
+    /// The signal's name in variables.
+    fn variable(self) -> &'static str {
+        match self {
+            Self::Traces => "TRACES",
+            Self::Metrics => "METRICS",
+        }
+    }
+
+    /// The path that OTLP over HTTP gives the signal.
+    fn path(self) -> &'static str {
+        match self {
+            Self::Traces => "/v1/traces",
+            Self::Metrics => "/v1/metrics",
+        }
+    }
 }
 
-impl Exporter {
-    /// The way to the collector at `endpoint`, `http://HOST:PORT`; `name` is this process's.
+/// The environment; unset and empty variables are the same.
+struct Variables<'a>(&'a dyn Fn(&str) -> Option<String>);
+
+impl Variables<'_> {
+    fn get(&self, name: &str) -> Option<String> {
+        (self.0)(name).filter(|value| !value.trim().is_empty())
+    }
+
+    /// `OTEL_EXPORTER_OTLP_<SIGNAL>_<SETTING>`, else `OTEL_EXPORTER_OTLP_<SETTING>`: the variable and its value.
+    fn of(&self, signal: Signal, setting: &str) -> Option<(String, String)> {
+        let own = format!("OTEL_EXPORTER_OTLP_{}_{setting}", signal.variable());
+        let general = format!("OTEL_EXPORTER_OTLP_{setting}");
+        [own, general].into_iter().find_map(|name| {
+            let value = self.get(&name)?;
+            Some((name, value))
+        })
+    }
+
+    /// Positive milliseconds.
+    fn milliseconds(&self, value: Option<String>) -> Option<Duration> {
+        let value: u64 = value?.trim().parse().ok()?;
+        (value > 0).then(|| Duration::from_millis(value))
+    }
+
+    fn timeout(&self, signal: Signal) -> Duration {
+        let value = self.of(signal, "TIMEOUT").map(|(_, value)| value);
+        self.milliseconds(value).unwrap_or(TIMEOUT)
+    }
+
+    /// Warns of a value that the libraries would pass over in silence.
+    fn hold_to(&self, name: &str, known: &[&str]) {
+        if let Some(value) = self.get(name)
+            && !known.contains(&value.trim().to_ascii_lowercase().as_str())
+        {
+            let known = known.join(", ");
+            tracing::warn!("{name}={value} is ignored: dormer knows {known}");
+        }
+    }
+}
+
+/// What leaves this process, and where it goes.
+pub(crate) struct Export {
+    traces: Option<Target>,
+    metrics: Option<Target>,
+    resource: Resource,
+    interval: Duration,
+}
+
+/// The destination of one signal.
+struct Target {
+    signal: Signal,
+    endpoint: Uri,
+    timeout: Duration,
+    tls: ClientConfig,
+}
+
+impl Export {
+    /// The export of the process `name`. `endpoint` is `--otlp-endpoint`; it wins over the variables of endpoints.
     ///
     /// # Errors
-    /// The endpoint is no plain HTTP URL.
-    pub(crate) fn to(endpoint: &str, name: &str, deeds: Arc<SpanDeeds>) -> anyhow::Result<Self> {
-        let collector = Collector::at(endpoint, TRACES)?;
-        let (way, items) = mpsc::channel(WAITING_MAX);
-        let sending = Sending {
-            collector,
-            resource: resource(name),
-            deeds: Arc::clone(&deeds),
+    /// One sentence: an endpoint is no URL, or a certificate cannot be used.
+    pub(crate) fn new(endpoint: Option<&str>, name: &str) -> anyhow::Result<Self> {
+        Self::by(endpoint, name, &|variable| std::env::var(variable).ok())
+    }
+
+    fn by(
+        endpoint: Option<&str>,
+        name: &str,
+        environment: &dyn Fn(&str) -> Option<String>,
+    ) -> anyhow::Result<Self> {
+        let variables = Variables(environment);
+        let export = Self {
+            traces: Target::of(Signal::Traces, endpoint, &variables)?,
+            metrics: Target::of(Signal::Metrics, endpoint, &variables)?,
+            resource: resource(name, &variables),
+            interval: variables
+                .milliseconds(variables.get("OTEL_METRIC_EXPORT_INTERVAL"))
+                .map_or(INTERVAL, |interval| interval.max(INTERVAL_MIN)),
         };
-        tokio::spawn(sending.run(items));
-        Ok(Self { way, deeds })
-    }
-
-    /// Sends spans, or drops those for which there is no room.
-    pub(crate) fn send(&self, spans: impl IntoIterator<Item = Span>) {
-        for span in spans {
-            if self.way.try_send(Item::Span(Box::new(span))).is_err() {
-                self.deeds.dropped(1);
-            }
+        if export.traces.is_some() {
+            variables.hold_to("OTEL_TRACES_SAMPLER", SAMPLERS);
         }
-    }
-
-    /// Waits until everything is sent that was put in before.
-    pub(crate) async fn flush(&self) {
-        let (told, done) = oneshot::channel();
-        if self.way.send(Item::Flush(told)).await.is_ok() {
-            // The other end is gone only with the whole process.
-            let _ = done.await;
+        if export.traces.is_some() || export.metrics.is_some() {
+            variables.hold_to("OTEL_EXPORTER_OTLP_PROTOCOL", &["http/protobuf"]);
+            variables.hold_to("OTEL_EXPORTER_OTLP_COMPRESSION", &["gzip", "none"]);
         }
-    }
-}
-
-/// One of a collector's endpoints.
-struct Collector {
-    client: Client<HttpConnector, Full<Bytes>>,
-    uri: Uri,
-}
-
-impl Collector {
-    fn at(endpoint: &str, path: &str) -> anyhow::Result<Self> {
-        let base = endpoint.trim_end_matches('/').trim_end_matches(TRACES);
-        let uri: Uri = format!("{base}{path}").parse()?;
-        anyhow::ensure!(
-            uri.scheme_str() == Some("http") && uri.authority().is_some(),
-            "--otlp-endpoint {endpoint}: it is http://HOST:PORT of a collector nearby, which may speak TLS onwards"
-        );
-        Ok(Self {
-            client: Client::builder(TokioExecutor::new()).build(HttpConnector::new()),
-            uri,
-        })
+        Ok(export)
     }
 
-    async fn post(&self, body: Bytes) -> anyhow::Result<()> {
-        let request = Request::post(self.uri.clone())
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(body))?;
-        let answer = timeout(ANSWER_MAX, self.client.request(request)).await??;
-        let status = answer.status();
-        timeout(ANSWER_MAX, answer.into_body().collect()).await??;
-        anyhow::ensure!(status == StatusCode::OK, "the collector says {status}");
-        Ok(())
+    /// The attributes that name this process to the collector.
+    pub(super) fn resource(&self) -> Resource {
+        self.resource.clone()
     }
-}
 
-/// The way of metrics to a collector.
-pub(crate) struct Meter {
-    collector: Collector,
-    resource: Value,
-}
+    /// The interval between two exports of metrics.
+    pub(crate) fn interval(&self) -> Duration {
+        self.interval
+    }
 
-impl Meter {
-    /// The way to the collector at `endpoint`, `http://HOST:PORT`; `name` is this process's.
+    /// The exporter of spans, if they leave this process.
     ///
     /// # Errors
-    /// The endpoint is no plain HTTP URL.
-    pub(crate) fn to(endpoint: &str, name: &str) -> anyhow::Result<Self> {
-        Ok(Self {
-            collector: Collector::at(endpoint, METRICS)?,
-            resource: resource(name),
-        })
+    /// The library refuses its settings.
+    pub(super) fn spans(&self) -> anyhow::Result<Option<(SpanExporter, Arc<Collector>)>> {
+        let Some(target) = &self.traces else {
+            return Ok(None);
+        };
+        let collector = target.collector();
+        let mut exporter = SpanExporter::builder()
+            .with_http()
+            .with_shared_http_client(collector.clone())
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(target.endpoint.to_string())
+            .with_timeout(target.timeout)
+            .build()?;
+        exporter.set_resource(&self.resource);
+        Ok(Some((exporter, collector)))
     }
 
-    /// Sends `metrics`, each as OTLP/JSON has it.
+    /// The exporter of metrics, if they leave this process.
     ///
     /// # Errors
-    /// The collector did not take them; the next ones hold all that these did, as sums go on growing.
-    pub(crate) async fn send(&self, metrics: Vec<Value>) -> anyhow::Result<()> {
-        let message = json!({"resourceMetrics": [{
-            "resource": self.resource,
-            "scopeMetrics": [{"scope": {"name": "dormer"}, "metrics": metrics}],
-        }]});
-        self.collector.post(Bytes::from(message.to_string())).await
+    /// The library refuses its settings.
+    pub(crate) fn metrics(&self) -> anyhow::Result<Option<(MetricExporter, Arc<Collector>)>> {
+        let Some(target) = &self.metrics else {
+            return Ok(None);
+        };
+        let collector = target.collector();
+        let exporter = MetricExporter::builder()
+            .with_http()
+            .with_shared_http_client(collector.clone())
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(target.endpoint.to_string())
+            .with_timeout(target.timeout)
+            // A scrape reads the same sums, so they are never reset.
+            .with_temporality(Temporality::Cumulative)
+            .build()?;
+        Ok(Some((exporter, collector)))
     }
 }
 
-struct Sending {
-    collector: Collector,
-    resource: Value,
-    deeds: Arc<SpanDeeds>,
-}
-
-impl Sending {
-    async fn run(self, mut items: mpsc::Receiver<Item>) {
-        while let Some(first) = items.recv().await {
-            let mut spans = Vec::new();
-            let mut told = Vec::new();
-            sort(first, &mut spans, &mut told);
-            let company = async {
-                while told.is_empty() && spans.len() < BATCH_MAX {
-                    let Some(next) = items.recv().await else {
-                        return;
-                    };
-                    sort(next, &mut spans, &mut told);
-                }
-            };
-            // What was sorted before the time was up stays sorted: `recv` loses nothing when it is dropped.
-            let _ = timeout(COMPANY, company).await;
-            self.send(&spans).await;
-            for told in told {
-                let _ = told.send(());
-            }
-        }
+impl Target {
+    fn of(
+        signal: Signal,
+        flag: Option<&str>,
+        variables: &Variables<'_>,
+    ) -> anyhow::Result<Option<Self>> {
+        let Some(endpoint) = endpoint(signal, flag, variables)? else {
+            return Ok(None);
+        };
+        let tls = match endpoint.scheme_str() {
+            Some("https") => tls(signal, variables)?,
+            _ => verified_by(RootCertStore::empty())?.with_no_client_auth(),
+        };
+        Ok(Some(Self {
+            signal,
+            endpoint,
+            timeout: variables.timeout(signal),
+            tls,
+        }))
     }
 
-    async fn send(&self, spans: &[Span]) {
-        if spans.is_empty() {
-            return;
-        }
-        let body = Bytes::from(message(&self.resource, spans).to_string());
-        let mut sent = self.collector.post(body.clone()).await;
-        if sent.is_err() {
-            tokio::time::sleep(AGAIN_AFTER).await;
-            sent = self.collector.post(body).await;
-        }
-        match sent {
-            Ok(()) => self.deeds.sent(spans.len() as u64),
-            Err(error) => {
-                tracing::debug!(%error, spans = spans.len(), "spans are lost");
-                self.deeds.dropped(spans.len() as u64);
-            }
-        }
+    fn collector(&self) -> Arc<Collector> {
+        let tls = self.tls.clone();
+        Arc::new(Collector::new(
+            self.signal,
+            &self.endpoint,
+            tls,
+            self.timeout,
+        ))
     }
 }
 
-fn sort(item: Item, spans: &mut Vec<Span>, told: &mut Vec<oneshot::Sender<()>>) {
-    match item {
-        Item::Span(span) => spans.push(*span),
-        Item::Flush(tell) => told.push(tell),
+/// The URL that a signal is sent to. `None`: it is not sent.
+fn endpoint(
+    signal: Signal,
+    flag: Option<&str>,
+    variables: &Variables<'_>,
+) -> anyhow::Result<Option<Uri>> {
+    let says = |name: &str, word: &str| {
+        let value = variables.get(name);
+        value.is_some_and(|value| value.trim().eq_ignore_ascii_case(word))
+    };
+    let exporter = format!("OTEL_{}_EXPORTER", signal.variable());
+    if says("OTEL_SDK_DISABLED", "true") || says(&exporter, "none") {
+        return Ok(None);
     }
-}
-
-pub(super) fn resource(name: &str) -> Value {
-    json!({"attributes": [
-        attribute("service.name", "dormer"),
-        attribute("service.version", env!("CARGO_PKG_VERSION")),
-        attribute("service.instance.id", name),
-    ]})
-}
-
-/// An attribute as OTLP/JSON has it.
-pub(crate) fn attribute(key: &str, value: &str) -> Value {
-    json!({"key": key, "value": {"stringValue": value}})
-}
-
-/// An `ExportTraceServiceRequest` as OTLP/JSON: ids in hex, times as decimal strings.
-pub(super) fn message(resource: &Value, spans: &[Span]) -> Value {
-    let spans: Vec<Value> = spans.iter().map(span).collect();
-    json!({"resourceSpans": [{
-        "resource": resource,
-        "scopeSpans": [{"scope": {"name": "dormer"}, "spans": spans}],
-    }]})
-}
-
-fn span(span: &Span) -> Value {
-    let nanos = |ms: u64| ms.saturating_mul(1_000_000).to_string();
-    let attributes: Vec<Value> = span
-        .attributes
-        .iter()
-        .map(|(key, value)| attribute(key, value))
-        .collect();
-    let mut told = json!({
-        "traceId": span.trace.to_string(),
-        "spanId": span.id.to_string(),
-        "name": span.name,
-        "kind": 1,
-        "startTimeUnixNano": nanos(span.from),
-        "endTimeUnixNano": nanos(span.to),
-        "attributes": attributes,
+    let path = signal.path();
+    let own = format!("OTEL_EXPORTER_OTLP_{}_ENDPOINT", signal.variable());
+    let (source, value, url) = match (flag, variables.of(signal, "ENDPOINT")) {
+        (Some(flag), _) => {
+            let base = flag.trim_end_matches('/');
+            let base = base.trim_end_matches(Signal::Traces.path());
+            (
+                "--otlp-endpoint".to_owned(),
+                flag.to_owned(),
+                format!("{base}{path}"),
+            )
+        }
+        (None, Some((name, value))) if name == own => (name, value.clone(), value),
+        (None, Some((name, value))) => {
+            let url = format!("{}{path}", value.trim_end_matches('/'));
+            (name, value, url)
+        }
+        (None, None) => return Ok(None),
+    };
+    let uri: Option<Uri> = url.trim().parse().ok();
+    let usable = uri.filter(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some()
     });
-    if let Some(parent) = span.parent {
-        told["parentSpanId"] = parent.to_string().into();
+    let Some(uri) = usable else {
+        bail!(
+            "{source} {value}: it is http://HOST:PORT or https://HOST:PORT of a collector that takes OTLP over HTTP"
+        );
+    };
+    Ok(Some(uri))
+}
+
+/// TLS to a collector: the authorities of `OTEL_EXPORTER_OTLP_CERTIFICATE`, else those of the system, and a certificate
+/// of our own where one is named.
+fn tls(signal: Signal, variables: &Variables<'_>) -> anyhow::Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    if let Some((name, file)) = variables.of(signal, "CERTIFICATE") {
+        for certificate in certificates(&name, &file)? {
+            let added = roots.add(certificate);
+            added.with_context(|| format!("{name} {file}: a certificate cannot be used"))?;
+        }
+    } else {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        ensure!(
+            !roots.is_empty(),
+            "the system trusts no authority, so no collector at https:// is reached: OTEL_EXPORTER_OTLP_CERTIFICATE \
+             names a file with one"
+        );
     }
-    if let Some(error) = &span.error {
-        told["status"] = json!({"code": 2, "message": error});
+    let config = verified_by(roots)?;
+    let certificate = variables.of(signal, "CLIENT_CERTIFICATE");
+    let key = variables.of(signal, "CLIENT_KEY");
+    match (certificate, key) {
+        (None, None) => Ok(config.with_no_client_auth()),
+        (Some((name, file)), Some((key_name, key_file))) => {
+            let key = PrivateKeyDer::from_pem_file(&key_file)
+                .with_context(|| format!("{key_name} {key_file}: it has no private key"))?;
+            let chain = certificates(&name, &file)?;
+            let config = config.with_client_auth_cert(chain, key);
+            config.with_context(|| format!("{name} {file}: it does not fit {key_name} {key_file}"))
+        }
+        (Some((name, _)), None) => bail!("{name} needs OTEL_EXPORTER_OTLP_CLIENT_KEY"),
+        (None, Some((name, _))) => bail!("{name} needs OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"),
     }
-    if let Some((trace, root)) = span.link {
-        told["links"] = json!([{"traceId": trace.to_string(), "spanId": root.to_string()}]);
+}
+
+type ClientConfigBuilder = rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>;
+
+fn verified_by(roots: RootCertStore) -> anyhow::Result<ClientConfigBuilder> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(config.with_root_certificates(roots))
+}
+
+/// The certificates of a PEM file that a variable names: at least one.
+fn certificates(name: &str, file: &str) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+    let read: Vec<_> = read.with_context(|| format!("{name} {file}: it cannot be read as PEM"))?;
+    ensure!(!read.is_empty(), "{name} {file}: it has no certificate");
+    Ok(read)
+}
+
+/// Our attributes, over which those of `OTEL_RESOURCE_ATTRIBUTES` win, over which `OTEL_SERVICE_NAME` wins.
+fn resource(name: &str, variables: &Variables<'_>) -> Resource {
+    let ours = [
+        KeyValue::new(SERVICE_NAME, "dormer"),
+        KeyValue::new(SERVICE_VERSION, env!("CARGO_PKG_VERSION")),
+        KeyValue::new(SERVICE_INSTANCE_ID, name.to_owned()),
+    ];
+    let detectors: [Box<dyn ResourceDetector>; 2] = [
+        Box::new(TelemetryResourceDetector),
+        Box::new(EnvResourceDetector::new()),
+    ];
+    let resource = Resource::builder_empty()
+        .with_schema_url(ours, SCHEMA_URL)
+        .with_detectors(&detectors);
+    match variables.get("OTEL_SERVICE_NAME") {
+        Some(service) => resource.with_service_name(service).build(),
+        None => resource.build(),
     }
-    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(
+        signal: Signal,
+        flag: Option<&str>,
+        environment: &[(&str, &str)],
+    ) -> Result<Option<String>, String> {
+        let get = |name: &str| {
+            let found = environment.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        endpoint(signal, flag, &Variables(&get))
+            .map(|uri| uri.map(|uri| uri.to_string()))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_flag_wins_over_the_signals_variable_and_that_over_the_general_one() {
+        use Signal::{Metrics, Traces};
+        let general = ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://all:4318/");
+        let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:1/in");
+        let url = |url: &str| Ok(Some(url.to_owned()));
+        for (signal, flag, environment, expected) in [
+            (Traces, None, &[][..], Ok(None)),
+            (Traces, None, &[general], url("https://all:4318/v1/traces")),
+            (
+                Metrics,
+                None,
+                &[general, own],
+                url("https://all:4318/v1/metrics"),
+            ),
+            (Traces, None, &[general, own], url("http://traces:1/in")),
+            (Metrics, None, &[own], Ok(None)),
+            (
+                Traces,
+                Some("http://flag:4318"),
+                &[general, own],
+                url("http://flag:4318/v1/traces"),
+            ),
+            (
+                Metrics,
+                Some("http://flag/v1/traces"),
+                &[],
+                url("http://flag/v1/metrics"),
+            ),
+            (
+                Traces,
+                None,
+                &[general, ("OTEL_TRACES_EXPORTER", "none")],
+                Ok(None),
+            ),
+            (
+                Traces,
+                Some("http://flag"),
+                &[("OTEL_SDK_DISABLED", "TRUE")],
+                Ok(None),
+            ),
+        ] {
+            assert_eq!(chosen(signal, flag, environment), expected);
+        }
+        let wrong = ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317");
+        let error = chosen(Traces, None, &[wrong]).unwrap_err();
+        assert!(
+            error.starts_with("OTEL_EXPORTER_OTLP_ENDPOINT collector:4317: it is http://HOST:PORT"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_service_is_named_by_ourselves_then_by_attributes_then_by_its_variable() {
+        let named = |environment: &'static [(&str, &str)]| {
+            let get = |name: &str| {
+                let found = environment.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            resource("pod-1", &Variables(&get))
+        };
+        let text = |resource: &Resource, key: &'static str| {
+            let value = resource.get(&opentelemetry::Key::from_static_str(key));
+            value.map(|value| value.to_string())
+        };
+        let plain = named(&[]);
+        assert_eq!(text(&plain, SERVICE_NAME).as_deref(), Some("dormer"));
+        assert_eq!(text(&plain, SERVICE_INSTANCE_ID).as_deref(), Some("pod-1"));
+        assert_eq!(
+            text(&plain, "telemetry.sdk.language").as_deref(),
+            Some("rust")
+        );
+        let renamed = named(&[("OTEL_SERVICE_NAME", "nodes")]);
+        assert_eq!(text(&renamed, SERVICE_NAME).as_deref(), Some("nodes"));
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_used_is_refused_in_one_sentence() {
+        let folder = dormer_testkit::test_dir("otlp-tls");
+        let file = folder.path().join("ca.pem").display().to_string();
+        let refused = |variables: &[(&str, &str)]| {
+            let get = |name: &str| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            let export = Export::by(Some("https://collector:4318"), "w", &get);
+            export.err().map(|error| format!("{error:#}"))
+        };
+        let certificate = ("OTEL_EXPORTER_OTLP_CERTIFICATE", &*file);
+        let error = refused(&[certificate]).expect("no such file");
+        assert!(error.contains("OTEL_EXPORTER_OTLP_CERTIFICATE"), "{error}");
+        std::fs::write(&file, "no certificate").unwrap();
+        let error = refused(&[certificate]).expect("an empty file");
+        assert!(error.ends_with("it has no certificate"), "{error}");
+        let authority = dormer_testkit::TestCa::new();
+        std::fs::write(&file, authority.certificate()).unwrap();
+        assert_eq!(refused(&[certificate]), None);
+        let half = ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", &*file);
+        let error = refused(&[certificate, half]).expect("a key is missing");
+        assert!(
+            error.ends_with("needs OTEL_EXPORTER_OTLP_CLIENT_KEY"),
+            "{error}"
+        );
+    }
 }

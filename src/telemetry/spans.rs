@@ -12,6 +12,7 @@ use dormer_proto::{
     work::ROLLOUT,
 };
 use dormer_workflows::Dormer;
+use opentelemetry_semantic_conventions::trace::ERROR_TYPE;
 
 /// One span.
 #[derive(Debug, Clone, PartialEq)]
@@ -154,7 +155,7 @@ fn attempt(record: &Record<Dormer>, task: &Task, end: AttemptEnd<'_>, ordered: T
         span.error = failure.map(str::to_owned);
     }
     if let AttemptEnd::Failed(code) = end {
-        span = span.with("error.type", code);
+        span = span.with(ERROR_TYPE, code);
     }
     span
 }

@@ -1,9 +1,9 @@
 //! What is told while it happens against what the history tells afterwards, and what became of each attempt.
 
 use super::{
-    Telemetry,
+    Telemetry, exporter,
     glance::Glance,
-    otlp,
+    otlp::Export,
     spans::{self, Span},
     traces::{Hole, missing},
 };
@@ -27,10 +27,11 @@ use dormer_proto::{
 };
 use dormer_workers::{port::Facts, witness::Seen, worker};
 use dormer_workflows::Dormer;
+use opentelemetry::{KeyValue, trace::Status};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, UNIX_EPOCH},
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -243,47 +244,45 @@ async fn the_history_tells_the_same_spans_as_were_told_while_it_was_made() {
 }
 
 #[test]
-fn a_message_is_as_otlp_has_it_in_json() {
+fn a_span_goes_out_with_its_derived_ids_and_its_times() {
     let run = machine_run("u1").expect("a run");
     let trace = TraceId::of(&run, None, Seq(1));
     let id = SpanId::transition(&run, Seq(2));
+    let root = SpanId::episode(&run, Seq(1));
     let mut span = Span::new(trace, id, "transition Joined", 1_000, 1_007)
-        .below(SpanId::episode(&run, Seq(1)))
+        .below(root)
         .with("dormer.seq", 2);
     span.error = Some("no".into());
     span.link = Some((trace, id));
-    let told = otlp::message(&otlp::resource("pod-1"), &[span]);
-    let span = &told["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
-    assert_eq!(span["traceId"], trace.to_string());
-    assert_eq!(span["traceId"].as_str().map(str::len), Some(32));
-    assert_eq!(span["spanId"].as_str().map(str::len), Some(16));
-    assert_eq!(span["startTimeUnixNano"], "1000000000");
-    assert_eq!(span["endTimeUnixNano"], "1007000000");
+    let data = exporter::data(span, &super::scope());
+    let context = &data.span_context;
+    assert_eq!(context.trace_id().to_string(), trace.to_string());
+    assert_eq!(context.trace_id().to_string().len(), 32);
+    assert_eq!(context.span_id().to_string(), id.to_string());
+    assert_eq!(context.span_id().to_string().len(), 16);
+    assert_eq!(data.parent_span_id.to_string(), root.to_string());
+    let at = |milliseconds| UNIX_EPOCH + Duration::from_millis(milliseconds);
+    assert_eq!(data.start_time, at(1_000));
+    assert_eq!(data.end_time, at(1_007));
+    assert_eq!(data.status, Status::error("no"));
+    assert_eq!(data.attributes, [KeyValue::new("dormer.seq", "2")]);
     assert_eq!(
-        span["status"],
-        serde_json::json!({"code": 2, "message": "no"})
+        data.links[0].span_context.span_id().to_string(),
+        id.to_string()
     );
-    assert_eq!(span["attributes"][0]["value"]["stringValue"], "2");
-    assert_eq!(span["links"][0]["spanId"], id.to_string());
-    let resource = &told["resourceSpans"][0]["resource"]["attributes"];
-    assert_eq!(resource[0]["value"]["stringValue"], "dormer");
 }
 
 #[tokio::test]
 async fn an_endpoint_that_cannot_be_spoken_to_is_refused_and_one_that_is_silent_costs_spans_alone()
 {
-    for wrong in ["https://collector:4318", "collector", "grpc://c:1"] {
-        assert!(
-            Telemetry::default().traced_to(Some(wrong), "w").is_err(),
-            "{wrong}"
-        );
+    for wrong in ["collector", "collector:4318", "grpc://c:1", "https://"] {
+        assert!(Export::new(Some(wrong), "w").is_err(), "{wrong}");
     }
     // Nobody listens there: a port that was ours and is closed again.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
     let endpoint = format!("http://{}", closed.expect("a port"));
-    let telemetry = Telemetry::default()
-        .traced_to(Some(&endpoint), "w")
-        .expect("a URL");
+    let export = Export::new(Some(&endpoint), "w").expect("a URL");
+    let telemetry = Telemetry::default().exported(&export).expect("settings");
     let run = machine_run("u1").expect("a run");
     let trace = TraceId::of(&run, None, Seq(1));
     let span = Span::new(trace, SpanId::episode(&run, Seq(1)), "bring-up", 0, 1);

@@ -1,8 +1,8 @@
 //! Traces: spans as they come to be, and, when an episode ends, those of its records that this process did not append.
 
 use super::{
+    exporter::Exporter,
     glance::{Glance, ended_episodes},
-    otlp::Exporter,
     spans::{self, Span},
 };
 use dormer_engine::port::{HistoryReader, Ports, StoreError};

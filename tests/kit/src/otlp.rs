@@ -8,13 +8,20 @@ use anyhow::Result;
 use tempfile::TempDir;
 
 use crate::process::{Process, ProcessSpec};
+<<<<<<< HEAD
 use crate::program::{GoModule, Program, Release};
 use crate::skip::{Skipped, Start};
 use crate::{block_until, free_port, test_dir};
+=======
+use crate::program::{Program, Release};
+use crate::skip::Start;
+use crate::{TestCa, block_until, free_port, test_dir};
+>>>>>>> otel
 
 const RECEIVER: Program = Program {
     name: "otlp-receiver",
     version_arg: "-version",
+<<<<<<< HEAD
     wheel: None,
 };
 
@@ -27,6 +34,17 @@ const MODULE: GoModule = GoModule {
 const RELEASE: Release = Release {
     version: "1.70.0",
     module: Some(&MODULE),
+=======
+    go_package: Some("."),
+    go_module: Some("otlp-receiver-1.70.0"),
+    go_linker_flags: "",
+    wheel: None,
+};
+
+/// The decoder's version, and after the dash ours: a program that was built before is built anew.
+const RELEASE: Release = Release {
+    version: "1.70.0-2",
+>>>>>>> otel
     wheel_version: "",
     variable: "DORMER_OTLP_RECEIVER",
     newer_will_do: true,
@@ -41,6 +59,7 @@ const PORT_TRIES: usize = 5;
 #[derive(Debug)]
 pub struct OtlpReceiver {
     process: Process,
+    scheme: &'static str,
     port: u16,
     folder: TempDir,
 }
@@ -51,18 +70,46 @@ impl OtlpReceiver {
     /// # Panics
     /// When there is a program but it does not come up: its log is in the message.
     pub fn start() -> Start<Self> {
+<<<<<<< HEAD
         let program = match Self::program() {
+=======
+        Self::start_with(test_dir("otlp"), "http", &[])
+    }
+
+    /// The same with TLS: its certificate is signed by `authority`, and so must be those of whoever sends.
+    ///
+    /// # Panics
+    /// When there is a program but it does not come up, or a certificate cannot be made.
+    pub fn start_tls(authority: &TestCa) -> Start<Self> {
+        let folder = test_dir("otlp");
+        let ours = authority.issue("collector", &["127.0.0.1"]);
+        let files = [
+            ("certificate", ours.certificate),
+            ("key", ours.key),
+            ("client-authority", authority.certificate()),
+        ];
+        let flags = files.map(|(flag, pem)| {
+            let path = folder.path().join(flag);
+            std::fs::write(&path, pem).expect("written");
+            format!("-{flag}={}", path.display())
+        });
+        Self::start_with(folder, "https", &flags)
+    }
+
+    fn start_with(folder: TempDir, scheme: &'static str, flags: &[String]) -> Start<Self> {
+        let program = match RECEIVER.find(&RELEASE) {
+>>>>>>> otel
             Ok(program) => program,
             Err(skipped) => return Start::Skipped(skipped),
         };
-        let folder = test_dir("otlp");
         let mut last = None;
         for _ in 0..PORT_TRIES {
             let port = free_port();
-            match launch(program.clone(), port, &folder) {
+            match launch(program.clone(), port, &folder, flags) {
                 Ok(process) => {
                     return Start::Started(Self {
                         process,
+                        scheme,
                         port,
                         folder,
                     });
@@ -76,6 +123,7 @@ impl OtlpReceiver {
         );
     }
 
+<<<<<<< HEAD
     /// Where the program is, found or made.
     ///
     /// # Errors
@@ -85,13 +133,26 @@ impl OtlpReceiver {
     }
 
     /// `http://127.0.0.1:<port>`.
+=======
+    /// `http://127.0.0.1:<port>`, or `https://`.
+>>>>>>> otel
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("{}://127.0.0.1:{}", self.scheme, self.port)
+    }
+
+    /// Every request so far, with its `path` and its `headers`: one JSON object a line.
+    pub fn requests(&self) -> Vec<String> {
+        self.lines("requests")
     }
 
     /// What it understood so far, in its own spelling: one message of OTLP/JSON a line.
     pub fn heard(&self) -> Vec<String> {
-        let text = std::fs::read_to_string(self.folder.path().join("heard")).unwrap_or_default();
+        self.lines("heard")
+    }
+
+    /// The complete lines of one of its files.
+    fn lines(&self, file: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.folder.path().join(file)).unwrap_or_default();
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         whole.lines().map(str::to_owned).collect()
     }
@@ -106,14 +167,18 @@ impl OtlpReceiver {
     }
 }
 
-fn launch(program: PathBuf, port: u16, folder: &TempDir) -> Result<Process> {
+fn launch(program: PathBuf, port: u16, folder: &TempDir, flags: &[String]) -> Result<Process> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let mut args = vec![
+        format!("-listen={address}"),
+        format!("-file={}", file("heard")),
+        format!("-requests={}", file("requests")),
+    ];
+    args.extend_from_slice(flags);
     let mut process = Process::start(&ProcessSpec {
         program,
-        args: vec![
-            format!("-listen={address}"),
-            format!("-file={}", folder.path().join("heard").display()),
-        ],
+        args,
         env: vec![],
         log: folder.path().join("otlp-receiver.log"),
         folder: None,

@@ -1,0 +1,158 @@
+//! The connection to a collector: HTTP over rustls, and one sentence in the log when it begins or ceases to fail.
+
+use super::otlp::Signal;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::Uri;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{self, Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use opentelemetry_http::{HttpClient, HttpError, Request, Response};
+use opentelemetry_sdk::error::OTelSdkResult;
+use rustls::ClientConfig;
+use std::{
+    error::Error,
+    io,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::timeout;
+
+/// Bytes of an answer that are read; a collector's answer has a few.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// A collector's endpoint for one signal, as `opentelemetry-otlp` speaks to it.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    signal: Signal,
+    /// The endpoint without user, password and query.
+    address: String,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    timeout: Duration,
+    /// Why the last request failed: the libraries keep it to themselves. A lock: held for an assignment, never across
+    /// an await.
+    cause: Mutex<Option<String>>,
+    /// Whether the last export failed.
+    failing: AtomicBool,
+}
+
+impl Collector {
+    /// The collector at `endpoint`. A request may take as long as `timeout`.
+    pub(super) fn new(
+        signal: Signal,
+        endpoint: &Uri,
+        tls: ClientConfig,
+        timeout: Duration,
+    ) -> Self {
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .build();
+        let scheme = endpoint.scheme_str().unwrap_or("http");
+        let host = endpoint.host().unwrap_or_default();
+        let port = endpoint.port().map(|port| format!(":{port}"));
+        let path = endpoint.path();
+        Self {
+            signal,
+            address: format!("{scheme}://{host}{}{path}", port.unwrap_or_default()),
+            client: Client::builder(TokioExecutor::new()).build(connector),
+            timeout,
+            cause: Mutex::default(),
+            failing: AtomicBool::new(false),
+        }
+    }
+
+    /// Logs an export's result, where it differs from that of the export before.
+    pub(crate) fn note(&self, exported: &OTelSdkResult) {
+        let failed = exported.is_err();
+        if self.failing.swap(failed, Ordering::Relaxed) == failed {
+            return;
+        }
+        let address = &self.address;
+        let signal = self.signal.name();
+        match exported {
+            Ok(()) => tracing::info!("the collector at {address} takes {signal} again"),
+            Err(error) => {
+                let cause = self.cause().take().unwrap_or_else(|| error.to_string());
+                tracing::warn!("the collector at {address} does not take {signal}: {cause}");
+            }
+        }
+    }
+
+    fn cause(&self) -> MutexGuard<'_, Option<String>> {
+        self.cause.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn post(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let (head, body) = request.into_parts();
+        let request = Request::from_parts(head, Full::new(body));
+        let (head, body) = self.client.request(request).await?.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?;
+        Ok(Response::from_parts(head, body.to_bytes()))
+    }
+}
+
+impl HttpClient for Collector {
+    fn send_bytes<'a, 'b>(
+        &'a self,
+        request: Request<Bytes>,
+    ) -> BoxFuture<'b, Result<Response<Bytes>, HttpError>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(async move {
+            let answer = timeout(self.timeout, self.post(request)).await;
+            let answer = answer.unwrap_or_else(|_| {
+                let limit = self.timeout.as_secs_f64();
+                Err(format!("it does not answer within {limit} s").into())
+            });
+            let cause = match &answer {
+                Ok(answer) if answer.status().is_success() => None,
+                Ok(answer) => Some(format!("it answers {}", answer.status())),
+                Err(error) => Some(sentence(error.as_ref())),
+            };
+            *self.cause() = cause;
+            answer
+        })
+    }
+}
+
+/// An error with its causes, and what helps against it.
+fn sentence(error: &(dyn Error + 'static)) -> String {
+    let unconnected = error.downcast_ref().is_some_and(legacy::Error::is_connect);
+    let mut text = if unconnected {
+        "no connection".to_owned()
+    } else {
+        error.to_string()
+    };
+    let mut certificate = false;
+    let mut next = error.source();
+    while let Some(cause) = next {
+        certificate |= is_certificate(cause);
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    if certificate {
+        text.push_str(
+            "; OTEL_EXPORTER_OTLP_CERTIFICATE names a file with the authority that signed the collector's certificate",
+        );
+    }
+    text
+}
+
+/// Whether the collector's certificate was refused. An error of IO hides what it was made of from `source`.
+fn is_certificate(error: &(dyn Error + 'static)) -> bool {
+    if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
+        return true;
+    }
+    let inner = error.downcast_ref().and_then(io::Error::get_ref);
+    inner.is_some_and(|inner| is_certificate(inner))
+}
