@@ -8,20 +8,13 @@ use anyhow::Result;
 use tempfile::TempDir;
 
 use crate::process::{Process, ProcessSpec};
-<<<<<<< HEAD
 use crate::program::{GoModule, Program, Release};
 use crate::skip::{Skipped, Start};
-use crate::{block_until, free_port, test_dir};
-=======
-use crate::program::{Program, Release};
-use crate::skip::Start;
 use crate::{TestCa, block_until, free_port, test_dir};
->>>>>>> otel
 
 const RECEIVER: Program = Program {
     name: "otlp-receiver",
     version_arg: "-version",
-<<<<<<< HEAD
     wheel: None,
 };
 
@@ -34,17 +27,6 @@ const MODULE: GoModule = GoModule {
 const RELEASE: Release = Release {
     version: "1.70.0",
     module: Some(&MODULE),
-=======
-    go_package: Some("."),
-    go_module: Some("otlp-receiver-1.70.0"),
-    go_linker_flags: "",
-    wheel: None,
-};
-
-/// The decoder's version, and after the dash ours: a program that was built before is built anew.
-const RELEASE: Release = Release {
-    version: "1.70.0-2",
->>>>>>> otel
     wheel_version: "",
     variable: "DORMER_OTLP_RECEIVER",
     newer_will_do: true,
@@ -70,9 +52,6 @@ impl OtlpReceiver {
     /// # Panics
     /// When there is a program but it does not come up: its log is in the message.
     pub fn start() -> Start<Self> {
-<<<<<<< HEAD
-        let program = match Self::program() {
-=======
         Self::start_with(test_dir("otlp"), "http", &[])
     }
 
@@ -97,8 +76,7 @@ impl OtlpReceiver {
     }
 
     fn start_with(folder: TempDir, scheme: &'static str, flags: &[String]) -> Start<Self> {
-        let program = match RECEIVER.find(&RELEASE) {
->>>>>>> otel
+        let program = match Self::program() {
             Ok(program) => program,
             Err(skipped) => return Start::Skipped(skipped),
         };
@@ -123,7 +101,6 @@ impl OtlpReceiver {
         );
     }
 
-<<<<<<< HEAD
     /// Where the program is, found or made.
     ///
     /// # Errors
@@ -132,10 +109,7 @@ impl OtlpReceiver {
         RECEIVER.find(&RELEASE)
     }
 
-    /// `http://127.0.0.1:<port>`.
-=======
     /// `http://127.0.0.1:<port>`, or `https://`.
->>>>>>> otel
     pub fn url(&self) -> String {
         format!("{}://127.0.0.1:{}", self.scheme, self.port)
     }
