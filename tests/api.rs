@@ -118,6 +118,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
+    dormer_testkit::full!();
     let mut site = Site::new().await;
     let failed = site
         .await_machine("a failure", |machine| machine["state"] == "Failed")
@@ -225,6 +226,7 @@ async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
+    dormer_testkit::full!();
     let mut site = Site::new().await;
     let machine = site.await_machine("a machine", |_| true).await;
     let name = machine["name"].as_str().expect("a name");

@@ -266,6 +266,7 @@ fn viewer() -> Vec<Grant> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_action_is_refused_without_its_right_and_taken_with_it() {
+    dormer_testkit::full!();
     let site = Site::in_cluster("0").await;
     let ann = site.token("ann", viewer());
     let name = site.machine(&ann).await;
@@ -331,6 +332,7 @@ async fn each_action_is_refused_without_its_right_and_taken_with_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn looking_is_a_right_of_its_own_and_nobody_unknown_looks() {
+    dormer_testkit::full!();
     let site = Site::in_cluster("0").await;
     let ann = site.token("ann", viewer());
     let name = site.machine(&ann).await;
@@ -416,6 +418,7 @@ async fn looking_is_a_right_of_its_own_and_nobody_unknown_looks() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_that_was_taken_back_works_no_longer_and_without_the_api_server_nobody_comes_in() {
+    dormer_testkit::full!();
     let site = Site::in_cluster("2").await;
     let ann = site.token("ann", viewer());
     let bob = site.token("bob", viewer());
@@ -450,6 +453,7 @@ async fn a_token_that_was_taken_back_works_no_longer_and_without_the_api_server_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_for_somebody_else_is_none() {
+    dormer_testkit::full!();
     let site = Site::new(&[
         ("--authentication", "cluster"),
         ("--audience", "dormer.example"),
@@ -477,6 +481,7 @@ async fn a_token_for_somebody_else_is_none() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_browser_logs_in_by_a_token_or_a_link_and_acts_from_our_pages_alone() {
+    dormer_testkit::full!();
     let site = Site::in_cluster("0").await;
     let ann = site.token(
         "ann",
@@ -540,6 +545,7 @@ async fn a_browser_logs_in_by_a_token_or_a_link_and_acts_from_our_pages_alone() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_outlives_its_process_and_holds_in_every_console_of_the_same_key() {
+    dormer_testkit::full!();
     let old = "o".repeat(40);
     let new = "n".repeat(40);
     let flags = [("--authentication", "cluster"), ("--review-seconds", "0")];
@@ -619,6 +625,7 @@ async fn a_session_outlives_its_process_and_holds_in_every_console_of_the_same_k
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_cluster_a_printed_link_opens_the_console_once() {
+    dormer_testkit::full!();
     let flags = [
         ("--authentication", "token"),
         ("--access-token", "a-word-of-enough-letters"),
@@ -659,6 +666,7 @@ async fn without_a_cluster_a_printed_link_opens_the_console_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_tls_a_token_goes_to_the_server_that_its_authority_names() {
+    dormer_testkit::full!();
     let ca = TestCa::new();
     let identity = ca.issue("dormer", &["127.0.0.1", "localhost"]);
     let folder = test_dir("auth-tls");
@@ -722,6 +730,7 @@ fn plugin(site: &Site, kubeconfig: &Value, args: &[&str]) -> Output {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_a_plugin_it_finds_dormer_in_the_cluster_and_asks_under_the_callers_name() {
+    dormer_testkit::full!();
     let site = Site::in_cluster("0").await;
     let ann = site.token("ann", viewer());
     let name = site.machine(&ann).await;

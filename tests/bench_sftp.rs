@@ -5,6 +5,7 @@ use std::process::Command;
 
 #[test]
 fn both_uploaders_send_everything_and_are_timed_side_by_side() {
+    dormer_testkit::full!();
     if let Err(skipped) = Sshd::program() {
         skip!(skipped);
     }

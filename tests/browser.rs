@@ -107,6 +107,7 @@ fn picture(browser: &Browser, name: &str) {
 
 #[test]
 fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
+    dormer_testkit::full!();
     let browser = started!(Browser::start());
     let site = Site::new(6, 1);
     browser.size(1180, 720);
@@ -179,6 +180,7 @@ fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
 
 #[test]
 fn a_fleet_is_searched_filtered_and_asked_by_the_keyboard_alone_and_fits_a_narrow_screen() {
+    dormer_testkit::full!();
     let browser = started!(Browser::start());
     let site = Site::new(8, 2);
     browser.open(&site.url());
@@ -295,6 +297,7 @@ fn narrow(browser: &Browser, site: &Site) {
 
 #[test]
 fn a_page_whose_connection_is_cut_or_falls_silent_is_right_again() {
+    dormer_testkit::full!();
     let browser = started!(Browser::start());
     let site = Site::new(3, 1);
     let relay = Relay::start(site.port);
@@ -348,6 +351,7 @@ fn ask(site: &Site, path: &str) {
 /// What was run on the host, unfolded without a mouse; it stays so while the page goes on, and fits a telephone.
 #[test]
 fn remote_commands_are_unfolded_by_the_keyboard_and_followed_while_the_machine_is_at_work() {
+    dormer_testkit::full!();
     let browser = started!(Browser::start());
     let site = Site::new(2, 1);
     browser.size(1180, 720);

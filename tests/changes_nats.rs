@@ -307,6 +307,7 @@ fn server() -> dormer_testkit::Start<NatsServer> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_reader_rebuilds_the_state_and_no_other_reader_drains_or_delays_it() {
+    dormer_testkit::full!();
     let server = started!(server());
     let site = Site::on(server).await;
     let mut dormer = site.dormer("engine,watcher,worker,console");
@@ -468,6 +469,7 @@ impl Told {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_consoles_tell_each_change_once_and_nothing_goes_back_over_restarts() {
+    dormer_testkit::full!();
     let server = started!(server());
     let mut site = Site::on(server).await;
     let mut engine = site.dormer("engine,watcher,worker");

@@ -182,6 +182,7 @@ fn encrypted(folder: &Path) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_cannot_be_used_is_the_one_thing_and_dormer_goes_on_once_it_is_mended() {
+    dormer_testkit::full!();
     let site = Site::without_key().await;
     let get = ["get", "machines"];
     let all = format!("All {MACHINES} machines wait for one thing: ");

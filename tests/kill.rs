@@ -10,6 +10,7 @@ const IN_TIME: Duration = Duration::from_secs(240);
 
 #[tokio::test]
 async fn killed_in_turn_dormer_brings_a_fleet_up_and_upgrades_it_one_at_a_time() {
+    dormer_testkit::full!();
     let nats = match NatsServer::program(NatsVersion::Current) {
         Ok(nats) => nats,
         Err(skipped) => skip!(skipped),

@@ -46,6 +46,7 @@ impl Site {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_life_is_watched_drawn_told_exported_replayed_and_sent_back() {
+    dormer_testkit::full!();
     let folder = test_dir("life");
     let port = free_port();
     let listen = format!("127.0.0.1:{port}");

@@ -79,6 +79,7 @@ impl Page {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_scrape_counts_what_happened_and_names_no_machine() {
+    dormer_testkit::full!();
     let folder = test_dir("metrics");
     let port = free_port();
     let flags = ["demo", "--machines", "3", "--json", "--hold", "--listen"];

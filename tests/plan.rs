@@ -119,6 +119,7 @@ fn alike<'a>(plan: &'a [Value], class: &str) -> Vec<&'a str> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_would_change_is_said_before_anything_is_changed() {
+    dormer_testkit::full!();
     let held = Held::new().await;
     assert_eq!(
         held.say(&["plan"]),

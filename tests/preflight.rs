@@ -123,6 +123,7 @@ impl Site {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_is_looked_at_through_every_shell_and_nothing_stays_there() {
+    dormer_testkit::full!();
     for faults in [&[][..], &["shell-varies"], &["code-page-850"]] {
         let site = Site::new(faults).await;
         let files = site.files();
@@ -189,6 +190,7 @@ async fn a_host_is_looked_at_through_every_shell_and_nothing_stays_there() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_key_and_another_host_key_end_it_before_anything_is_written() {
+    dormer_testkit::full!();
     let site = Site::new(&[]).await;
     let user = site.host.image().user.clone();
     let files = site.files();
@@ -252,6 +254,7 @@ fn elsewhere(told: &str) -> (TempDir, Ran) {
 
 #[test]
 fn what_is_no_windows_or_has_no_powershell_is_named_and_left_as_it_is() {
+    dormer_testkit::full!();
     drop(started!(Sshd::start(&SshdOptions::default())));
     let (_folder, ran) = elsewhere("");
     assert_eq!(

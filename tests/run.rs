@@ -191,6 +191,7 @@ fn uids(nodes: &[Value]) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machines_become_nodes_and_a_second_start_changes_nothing() {
+    dormer_testkit::full!();
     let site = Site::new(2).await;
     let mut dormer = site.dormer(&[]);
     dormer.ready().await;
@@ -240,6 +241,7 @@ fn dumped_and_restored(site: &Site, dump: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_in_the_middle_it_goes_on_and_an_upgrade_passes_one_at_a_time() {
+    dormer_testkit::full!();
     let site = Site::new(3).await;
     for kill_after in [2, 4] {
         let mut dormer = site.dormer(&[]);
@@ -287,6 +289,7 @@ fn each_role_shows_its_own_metrics(engine: &Dormer, watcher: &Dormer, worker: &D
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn roles_split_over_processes_meet_on_nats_and_a_worker_that_is_killed_is_no_loss() {
+    dormer_testkit::full!();
     let server = started!(NatsServer::start(NatsOptions {
         sync_always: true,
         monitor: true,

@@ -266,6 +266,7 @@ fn way_up<'a>(trace: &'a BTreeMap<String, Value>, span: &'a Value) -> Vec<&'a st
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_trace_is_whole_though_engine_and_worker_were_killed_in_the_middle() {
+    dormer_testkit::full!();
     let collector = Collector(started!(OtlpReceiver::start()));
     let endpoint = collector.0.url();
     let site = Site::new("traces", 2).await;
@@ -659,6 +660,7 @@ fn outputs(site: &Site, collector: &Collector, port: u16) -> Vec<(String, String
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_secret_is_told_to_anybody() {
+    dormer_testkit::full!();
     let collector = Collector(started!(OtlpReceiver::start()));
     let endpoint = collector.0.url();
     let site = Site::new("secrets", 2).await;
@@ -721,6 +723,7 @@ impl Overheard {
 /// Worker and console as processes of their own, as in pods of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn remote_commands_of_a_worker_elsewhere_reach_the_console_and_carry_no_secret() {
+    dormer_testkit::full!();
     let options = NatsOptions {
         sync_always: true,
         monitor: true,

@@ -239,6 +239,7 @@ fn needed(name: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_real_windows_host_becomes_a_node() {
+    dormer_testkit::full!();
     let Some(target) = given(VARIABLE) else {
         let reason =
             format!("{VARIABLE}=Administrator@HOST names one; see the top of tests/windows.rs");
@@ -305,11 +306,13 @@ async fn a_simulated_host_comes_up(profile: &str, machine_tokens: bool) -> Site 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_code_brings_a_simulated_host_up() {
+    dormer_testkit::full!();
     a_simulated_host_comes_up("openshift", false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_simulated_host_joins_plain_kubernetes_by_a_token_of_its_own() {
+    dormer_testkit::full!();
     let site = a_simulated_host_comes_up("upstream", true).await;
     let node = &site.world.all(&kinds::NODE)[0].value;
     let taints = node["spec"]["taints"].to_string();
