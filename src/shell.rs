@@ -4,15 +4,8 @@ use crate::cli::Cli;
 use anyhow::Context;
 use clap::{Args, Command, CommandFactory, FromArgMatches};
 use clap_complete::Shell;
-use std::{
-    ffi::OsStr,
-    io::Write,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
-
-/// The name under which kubectl finds a plugin; `kubectl dormer …` calls it.
-const PLUGIN: &str = "kubectl-dormer";
+use dormer_client::plugin::{PLUGIN, names_plugin};
+use std::{ffi::OsStr, io::Write, path::PathBuf, process::ExitCode};
 
 /// For which shell.
 #[derive(Debug, Args)]
@@ -54,19 +47,6 @@ pub(crate) fn arguments() -> Cli {
     let called = std::env::args_os().next();
     let matches = command(called.as_deref()).get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
-}
-
-/// Whether this process was called as kubectl's plugin.
-pub(crate) fn is_plugin() -> bool {
-    std::env::args_os()
-        .next()
-        .is_some_and(|called| names_plugin(&called))
-}
-
-fn names_plugin(called: &OsStr) -> bool {
-    Path::new(called)
-        .file_stem()
-        .is_some_and(|stem| stem == PLUGIN)
 }
 
 /// The command under the name by which it was called: help and errors speak of what a person types.

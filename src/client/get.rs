@@ -5,8 +5,8 @@ use super::{
     output::{Column, plain, table},
     server::segment,
 };
-use crate::api::lacks::sentence;
 use clap::{Args, ValueEnum};
+use dormer_views::lacks::sentence;
 use serde_json::Value;
 
 /// What can be listed.

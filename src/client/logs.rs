@@ -8,11 +8,11 @@ use super::{
     Failure, To,
     act::run_of,
     get::list,
-    output::span,
     server::{Server, segment},
-    trace::{Attempt, Episode, Task, lasted, moment, read},
+    trace::{Attempt, Episode, Task, moment, read},
 };
 use clap::Args;
+use dormer_views::moment::{lasted, span};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,

@@ -1,7 +1,7 @@
 //! What every page of the console has: its frame, its style, its script, and how values are shown.
 
 use super::Content;
-use crate::api::ApiError;
+use dormer_api::ApiError;
 use dormer_workflows::actions::Action;
 use maud::{DOCTYPE, Markup, html};
 use serde_json::Value;

@@ -5,13 +5,10 @@ use super::{
     history::{self, Part},
     page::{bar, button, percent, span, state, texts, why, word},
 };
-use crate::{
-    api::{Api, ApiError, pages::Turn, reads, shown},
-    client::trace::lasted,
-};
 use axum::extract::{Path, State as Of};
-use dormer_engine::port::Ports;
+use dormer_api::{Api, ApiError, pages::Turn, reads, shown};
 use dormer_proto::work::rollout_run;
+use dormer_views::moment::lasted;
 use dormer_workflows::{
     State,
     actions::{PAUSE_POOL, RESUME_POOL},
@@ -30,8 +27,8 @@ const LATE: u64 = 3;
 const NAMED_MAX: usize = 60;
 
 /// Reads what the page tells, and draws it.
-pub(super) async fn read<P: Ports>(
-    api: &Arc<Api<P>>,
+pub(super) async fn read(
+    api: &Arc<Api>,
     look: &Look,
     pool: &str,
     part: Part,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// A run before a transition.
 #[derive(Debug, Clone)]
-pub(crate) struct Glance {
+pub struct Glance {
     state: &'static str,
     since: Timestamp,
     tasks: Vec<Task>,
@@ -65,7 +65,7 @@ impl AttemptEnd<'_> {
 
 impl Glance {
     /// Looks at a run.
-    pub(crate) fn at(run: &Run<Dormer>) -> Self {
+    pub fn at(run: &Run<Dormer>) -> Self {
         let task = |task: &dormer_engine_core::OpenTask<Dormer>| Task {
             key: task.key,
             name: task.body.name(),

@@ -115,7 +115,7 @@ impl Collector {
 }
 
 /// The way of metrics to a collector.
-pub(crate) struct Meter {
+pub struct Meter {
     collector: Collector,
     resource: Value,
 }
@@ -125,7 +125,7 @@ impl Meter {
     ///
     /// # Errors
     /// The endpoint is no plain HTTP URL.
-    pub(crate) fn to(endpoint: &str, name: &str) -> anyhow::Result<Self> {
+    pub fn to(endpoint: &str, name: &str) -> anyhow::Result<Self> {
         Ok(Self {
             collector: Collector::at(endpoint, METRICS)?,
             resource: resource(name),
