@@ -98,6 +98,10 @@ pub(crate) async fn machines(Of(api): Asked, Query(which): Query<Which>) -> Answ
     Ok(Json(json!({"items": items, "lacks": lacks})))
 }
 
+/// Answers one machine, by its UID, its name, or `namespace/name`.
+///
+/// # Errors
+/// No machine is called so, several are, or the store does not answer.
 pub async fn machine(Of(api): Asked, Path(called): Path<String>) -> Answer {
     let run = api.shelf.machine(&called).await?;
     api.shown_machine(&run)
@@ -125,6 +129,10 @@ pub(crate) async fn rollouts(Of(api): Asked) -> Answer {
     )
 }
 
+/// Answers the rollout of a pool.
+///
+/// # Errors
+/// The pool has none, or the store does not answer.
 pub async fn rollout(Of(api): Asked, Path(pool): Path<String>) -> Answer {
     let run = api.found_rollout(&pool).await?;
     api.shown_rollout(&run).await
@@ -151,6 +159,10 @@ pub(super) async fn tasks(Of(api): Asked) -> Answer {
     )
 }
 
+/// Answers every dead letter, oldest first.
+///
+/// # Errors
+/// The store does not answer.
 pub async fn dead(Of(api): Asked) -> Answer {
     items(dead::all(api.ports.as_ref()).await?)
 }

@@ -25,10 +25,13 @@ const VALUE_CHARS_MAX: usize = 160;
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Otherwise {
+    /// Id of the run.
     pub run: String,
     /// What people call it.
     pub name: String,
+    /// Number of the record.
     pub seq: u64,
+    /// When it was written, in RFC 3339.
     pub at: String,
     /// The build that wrote it.
     pub build: String,
@@ -72,8 +75,11 @@ impl fmt::Display for Otherwise {
 /// A field of a run in which the two differ.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
+    /// Path of the field, such as `state.phase`.
     pub field: String,
+    /// Its value on record.
     pub recorded: String,
+    /// Its value by this build.
     pub today: String,
 }
 

@@ -75,29 +75,40 @@ pub enum Ask {
     /// Where a machine is, what it waits for, what was tried, and what to do next
     #[command(after_help = EXIT_CODES)]
     Why(why::Why),
+    /// Try a failed step again
     #[command(about = actions::RETRY.what, after_help = help(&actions::RETRY))]
     Retry(act::Machine),
+    /// Stop at the next safe point
     #[command(about = either(&actions::PAUSE, &actions::PAUSE_POOL), after_help = help_on_either(&actions::PAUSE, &actions::PAUSE_POOL))]
     Pause(act::MachineOrPool),
+    /// Go on after a pause
     #[command(about = either(&actions::RESUME, &actions::RESUME_POOL), after_help = help_on_either(&actions::RESUME, &actions::RESUME_POOL))]
     Resume(act::MachineOrPool),
+    /// Keep a machine as it is
     #[command(about = actions::HOLD.what, after_help = help(&actions::HOLD))]
     Hold(act::Machine),
+    /// Empty a node
     #[command(about = actions::DRAIN.what, after_help = help(&actions::DRAIN))]
     Drain(act::Machine),
+    /// Replace a machine
     #[command(about = actions::RECREATE.what, after_help = help(&actions::RECREATE))]
     Recreate(act::Machine),
+    /// Let a machine be changed
     #[command(about = actions::APPROVE.what, after_help = help(&actions::APPROVE))]
     Approve(act::Machine),
+    /// Call a change off
     #[command(about = actions::ABORT.what, after_help = help(&actions::ABORT))]
     Abort(act::Machine),
+    /// Forget a machine
     #[command(about = actions::REMOVE.what, after_help = help(&actions::REMOVE))]
     Remove(act::Machine),
+    /// Go back to an earlier record
     #[command(about = actions::RESET.what, after_help = help(&actions::RESET))]
     Reset(act::Reset),
     /// Which nodes would change, what on them, and how: with what is wanted now, or with something tried on
     #[command(after_help = EXIT_CODES)]
     Plan(plan::Plan),
+    /// Go back to an earlier payload
     #[command(about = actions::ROLLBACK.what, after_help = help(&actions::ROLLBACK))]
     Rollback(act::Rollback),
     /// Letters that could not be understood

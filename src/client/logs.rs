@@ -32,7 +32,7 @@ const ATTEMPTS: usize = 200;
 
 /// Of which machine, and which task.
 #[derive(Debug, Args)]
-pub(crate) struct Logs {
+pub struct Logs {
     /// The machine: its name, NAMESPACE/NAME, or its UID
     machine: String,
     /// Of this task only: its id (12.0, as dormer trace shows it), or all of a name (converge-host)

@@ -14,7 +14,7 @@ const TOLD: usize = 12;
 
 /// What is tried on which pool.
 #[derive(Debug, Args)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// The pool
     #[arg(long, default_value = "windows")]
     pool: String,

@@ -17,7 +17,7 @@ const ALIKE_MAX: usize = 6;
 
 /// Whose life, and which part.
 #[derive(Debug, Args)]
-pub(crate) struct Trace {
+pub struct Trace {
     /// The machine: its name, NAMESPACE/NAME, or its UID
     machine: String,
     /// The episode that began at this record [default: the latest]

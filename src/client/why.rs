@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// Of which machine.
 #[derive(Debug, Args)]
-pub(crate) struct Why {
+pub struct Why {
     /// The machine: its name, NAMESPACE/NAME, or its UID
     machine: String,
     #[command(flatten)]

@@ -31,7 +31,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use dormer_api::{Api, ApiError, access, reads};
+use dormer_api::{Api, ApiError, reads};
 use looks::{Drawn, Look, Looks};
 use maud::Markup;
 use serde_json::Value;
@@ -67,7 +67,7 @@ struct Content {
     main: Markup,
 }
 
-/// The pages, and the API that they ask. Who may ask, [`access::around`] says.
+/// The pages, and the API that they ask. Who may ask, [`dormer_api::access::around`] says.
 pub fn with_api(api: Arc<Api>) -> Router {
     dormer_api::router(Arc::clone(&api)).merge(router(api))
 }

@@ -7,6 +7,7 @@ use dormer_engine::{
     engine,
     nats::{self as store, NatsChanges, NatsStore, rebuild_for_ever},
 };
+use dormer_nats::{Login, Tls};
 use dormer_workers::nats::{self as link, NatsLink, Sign};
 use dormer_workflows::Dormer;
 use futures::StreamExt;
@@ -43,12 +44,8 @@ pub fn store_options(config: &Config, servers: &str) -> store::Options {
             store::Sync::Always
         },
         monitor: nats.monitor.clone(),
-        login: store_login(nats),
-        tls: store::Tls {
-            ca: nats.ca.clone(),
-            identity: nats.certificate.clone().zip(nats.key.clone()),
-            required: servers.contains("tls://"),
-        },
+        login: login(nats),
+        tls: tls(nats, servers),
     }
 }
 
@@ -61,12 +58,8 @@ pub async fn connect(config: &Config, servers: &str) -> anyhow::Result<Arc<NatsL
     let options = link::Options {
         servers: servers.to_owned(),
         prefix: nats.prefix.clone(),
-        login: link_login(nats),
-        tls: link::Tls {
-            ca: nats.ca.clone(),
-            identity: nats.certificate.clone().zip(nats.key.clone()),
-            required: servers.contains("tls://"),
-        },
+        login: login(nats),
+        tls: tls(nats, servers),
     };
     Ok(patiently(async || NatsLink::connect(&options).await, |_| true).await?)
 }
@@ -127,32 +120,25 @@ pub fn needs_store(config: &Config) -> bool {
     config.is(Role::Engine) || config.is(Role::Console)
 }
 
-fn store_login(nats: &NatsSettings) -> store::Login {
+fn login(nats: &NatsSettings) -> Login {
     match (&nats.user, &nats.password, &nats.token) {
-        (Some(user), Some(password), _) => store::Login::User {
+        (Some(user), Some(password), _) => Login::User {
             user: user.clone(),
             password: password.reveal().to_owned(),
         },
-        (_, _, Some(token)) => store::Login::Token(token.reveal().to_owned()),
+        (_, _, Some(token)) => Login::Token(token.reveal().to_owned()),
         #[cfg(feature = "nats-creds")]
         _ if nats.credentials.is_some() => {
-            store::Login::CredentialsFile(nats.credentials.clone().unwrap_or_default())
+            Login::CredentialsFile(nats.credentials.clone().unwrap_or_default())
         }
-        _ => store::Login::Open,
+        _ => Login::Open,
     }
 }
 
-fn link_login(nats: &NatsSettings) -> link::Login {
-    match (&nats.user, &nats.password, &nats.token) {
-        (Some(user), Some(password), _) => link::Login::User {
-            user: user.clone(),
-            password: password.reveal().to_owned(),
-        },
-        (_, _, Some(token)) => link::Login::Token(token.reveal().to_owned()),
-        #[cfg(feature = "nats-creds")]
-        _ if nats.credentials.is_some() => {
-            link::Login::CredentialsFile(nats.credentials.clone().unwrap_or_default())
-        }
-        _ => link::Login::Open,
+fn tls(nats: &NatsSettings, servers: &str) -> Tls {
+    Tls {
+        ca: nats.ca.clone(),
+        identity: nats.certificate.clone().zip(nats.key.clone()),
+        required: servers.contains("tls://"),
     }
 }

@@ -1,6 +1,10 @@
-//! How a NATS store is reached, from a worker's side.
+//! Connections to NATS as engine and workers make them: login, TLS, and what an outage does.
 
-use std::path::PathBuf;
+use async_nats::{Client, ConnectOptions, ServerAddr};
+use std::{path::PathBuf, time::Duration};
+
+/// How long one answer of the server may take before it counts as none.
+pub const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Who we are to the server.
 #[derive(Clone, Default)]
@@ -46,19 +50,6 @@ pub struct Tls {
     pub required: bool,
 }
 
-/// Where the store is.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// `nats://host:port` or `tls://…`; several, separated by commas, for a cluster.
-    pub servers: String,
-    /// The prefix of subjects and streams; `dormer` by default.
-    pub prefix: Option<String>,
-    /// Who we are.
-    pub login: Login,
-    /// TLS.
-    pub tls: Tls,
-}
-
 /// There is no connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot connect to {servers}: {why}")]
@@ -67,4 +58,68 @@ pub struct ConnectError {
     pub servers: String,
     /// What the client says.
     pub why: String,
+}
+
+/// Settings of a connection under `name`, with room for `capacity` messages on their way out. A connection that is
+/// lost is sought again without an end.
+pub fn settings(name: &str, capacity: usize) -> ConnectOptions {
+    ConnectOptions::new()
+        .name(name)
+        .client_capacity(capacity)
+        .request_timeout(Some(ANSWER_MAX))
+        // An outage may last as long as it likes.
+        .max_reconnects(None)
+        .reconnect_delay_callback(|tries| Duration::from_millis((50 << tries.min(6)) as u64))
+}
+
+/// Connects to one of `servers`, which commas separate.
+///
+/// # Errors
+/// [`ConnectError`]: no server answers, or it refuses us.
+pub async fn connect(
+    mut settings: ConnectOptions,
+    servers: &str,
+    login: &Login,
+    tls: &Tls,
+) -> Result<Client, ConnectError> {
+    let refused = |why: String| ConnectError {
+        servers: servers.to_owned(),
+        why,
+    };
+    let mut addresses = Vec::new();
+    for server in servers
+        .split(',')
+        .filter(|server| !server.trim().is_empty())
+    {
+        addresses.push(
+            server
+                .trim()
+                .parse::<ServerAddr>()
+                .map_err(|e| refused(e.to_string()))?,
+        );
+    }
+    settings = match login {
+        Login::Open => settings,
+        Login::User { user, password } => {
+            settings.user_and_password(user.clone(), password.clone())
+        }
+        Login::Token(token) => settings.token(token.clone()),
+        #[cfg(feature = "nats-creds")]
+        Login::CredentialsFile(path) => settings
+            .credentials_file(path)
+            .await
+            .map_err(|e| refused(e.to_string()))?,
+    };
+    settings = settings.require_tls(tls.required);
+    if let Some(ca) = &tls.ca {
+        settings = settings.add_root_certificates(ca.clone());
+    }
+    if let Some((certificate, key)) = &tls.identity {
+        settings = settings.add_client_certificate(certificate.clone(), key.clone());
+    }
+    settings.connect(addresses).await.map_err(|error| {
+        // The kind alone says "authorization violation"; the source says which file or name was wrong.
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        refused(source.map_or_else(|| error.to_string(), |source| format!("{error} ({source})")))
+    })
 }

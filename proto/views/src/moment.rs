@@ -31,6 +31,16 @@ pub fn lasted(from: u64, to: u64) -> String {
     }
 }
 
+/// So many seconds in one unit: `12 s`, `5 min`, `3 h`, `2 d`.
+pub fn rough(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -29,7 +29,7 @@ const LOST_MS: f64 = 30_000.0;
 
 /// What is measured.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Machines in the store
     #[arg(long, default_value_t = 5_000)]
     machines: u64,

@@ -32,7 +32,7 @@ use tokio::sync::watch;
 
 /// How the engine is measured.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// `memory`, `embedded` (a fresh folder under the system's temporary one) or `nats://HOST:PORT`, where streams of
     /// the bench's own are made and deleted; whether they are synced is that server's setting
     #[arg(long, default_value = "embedded")]

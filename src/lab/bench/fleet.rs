@@ -32,7 +32,7 @@ const WMCO_POLLING_S: f64 = 97.0;
 
 /// How large a fleet, and what else is measured.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Windows machines
     #[arg(long, default_value_t = 100)]
     machines: u32,

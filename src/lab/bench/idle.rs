@@ -30,7 +30,7 @@ const FAR_OFF_MS: u64 = 30 * 24 * 3_600_000;
 
 /// How many runs lie idle.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Runs that wait for a far-off timer
     #[arg(long, default_value_t = 100_000)]
     runs: u64,

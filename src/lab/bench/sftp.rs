@@ -23,7 +23,7 @@ const HERE: &str = "127.0.0.1";
 
 /// What is sent, and over what.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Mebibytes in all
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     mib: u64,

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// The port that health, readiness and the console listen on.
-pub const LISTEN: SocketAddr =
+pub(super) const LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7080);
 /// The folder of the embedded store, unless told otherwise.
 const STORE: &str = "dormer-store";
@@ -204,10 +204,12 @@ pub struct Settings {
 
     #[command(flatten)]
     #[serde(skip_serializing_if = "is_default")]
+    /// How kubelets join the cluster.
     pub join: JoinSettings,
 
     #[command(flatten)]
     #[serde(skip_serializing_if = "is_default")]
+    /// How a NATS store is reached.
     pub nats: NatsSettings,
 }
 
