@@ -1,7 +1,7 @@
 //! The command line: what may be asked of `dormer`, and who answers.
 
 use crate::{logs, shell};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use dormer_lab::bench;
 use std::process::ExitCode;
 
@@ -69,6 +69,13 @@ impl Cli {
     }
 }
 
+/// What was asked for, as `dormer …` or as `kubectl dormer …`; ends the process with help where it makes no sense.
+pub(crate) fn arguments() -> Cli {
+    let by = std::env::args_os().next();
+    let matches = shell::called(Cli::command(), by.as_deref()).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
 /// Logs go to standard error.
 pub(crate) fn log_to_stderr(cli: &Cli) {
     logs::to_stderr(cli.logged(), cli.log_format);
@@ -84,12 +91,35 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Profile(asked) => Ok(crate::profile_command::run(asked).await),
         Command::Payload(asked) => Ok(crate::payload_command::run(asked).await),
         Command::Preflight(options) => Ok(crate::preflight::run(*options).await),
-        Command::Completions(asked) => asked.run(),
-        Command::Man(asked) => asked.run(),
+        Command::Completions(asked) => asked.run(Cli::command()),
+        Command::Man(asked) => asked.run(Cli::command()),
         Command::Bench(bench) => bench::run(bench).await,
         #[cfg(feature = "demo")]
         Command::Demo(options) => dormer_lab::demo::run(options).await,
         #[cfg(feature = "demo")]
         Command::Fleet(options) => dormer_lab::fleet::run(options).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn help_speaks_of_the_name_that_was_called() {
+        let usage = |called: &str| {
+            let mut command = shell::called(Cli::command(), Some(OsStr::new(called)));
+            command.render_usage().to_string()
+        };
+        assert!(usage("/usr/bin/dormer").contains("dormer [OPTIONS] <COMMAND>"));
+        assert!(!usage("/usr/bin/dormer").contains("kubectl"));
+        assert!(usage("/usr/bin/kubectl-dormer").contains("kubectl dormer [OPTIONS] <COMMAND>"));
+        assert!(usage("C:/tools/kubectl-dormer.exe").contains("kubectl dormer [OPTIONS]"));
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
     }
 }

@@ -19,7 +19,7 @@ const BY_SIGPIPE: i32 = 128 + 13;
 
 fn main() -> ExitCode {
     end_when_nobody_reads();
-    let arguments = shell::arguments();
+    let arguments = cli::arguments();
     cli::log_to_stderr(&arguments);
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()

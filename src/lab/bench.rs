@@ -10,9 +10,6 @@ mod idle;
 mod sftp;
 mod steps;
 
-#[cfg(feature = "demo")]
-pub(crate) use engine::{cpu_seconds, rss_mib};
-
 use clap::Subcommand;
 use std::process::ExitCode;
 

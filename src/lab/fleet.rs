@@ -171,7 +171,7 @@ pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
 
 /// Writes the demonstration's payload number `n` as a folder; what is there already is replaced.
 async fn write_payload(folder: &Path, n: usize) -> anyhow::Result<()> {
-    let payload = crate::demo::payload::payload(n);
+    let payload = crate::payload::payload(n);
     let failed = || format!("cannot write the payload {}", folder.display());
     tokio::fs::create_dir_all(folder)
         .await

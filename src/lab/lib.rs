@@ -2,6 +2,11 @@
 
 pub mod bench;
 #[cfg(feature = "demo")]
+mod clock;
+#[cfg(feature = "demo")]
 pub mod demo;
 #[cfg(feature = "demo")]
 pub mod fleet;
+#[cfg(feature = "demo")]
+mod payload;
+mod usage;

@@ -32,7 +32,7 @@ use dormer_engine::{
 };
 use dormer_proto::subject::CLASSES;
 use dormer_telemetry::{
-    Telemetry,
+    Pushing, Telemetry,
     health::{self, Standing},
     metrics,
     otlp::Meter,
@@ -177,7 +177,7 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
 
 /// Sends metrics to the collector once a minute, and a last time at the end.
 fn push_metrics(running: &mut Running, meter: Meter) {
-    let pushing = metrics::Pushing::new(running.telemetry(), running.health(), meter);
+    let pushing = Pushing::new(running.telemetry(), running.health(), meter);
     let last = Arc::clone(&pushing);
     running.beside(METRICS, async move { match pushing.for_ever().await {} });
     running.at_end(async move {

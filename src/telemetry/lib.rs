@@ -2,14 +2,17 @@
 
 mod glance;
 pub mod health;
+mod lines;
 pub mod metrics;
 pub mod otlp;
+mod push;
 pub mod spans;
 #[cfg(test)]
 mod tests;
 mod traces;
 
 pub use glance::Glance;
+pub use push::Pushing;
 pub use traces::{Hole, missing};
 
 use crate::metrics::{Metrics, Source};
@@ -145,7 +148,7 @@ impl dormer_engine::witness::Witness<Dormer> for Telemetry {
 
     fn stored(&self, before: Option<Glance>, record: &Record<Dormer>) {
         glance::count(&self.metrics.engine, before.as_ref(), record);
-        glance::log(before.as_ref(), record);
+        lines::log(before.as_ref(), record);
         if let Some(traces) = &self.traces {
             traces.stored(before.as_ref(), record);
         }

@@ -5,6 +5,7 @@ use super::{
     desk::Desk,
     steps::{PAYLOAD_BYTES, Payload, STEPS, Steps},
 };
+use crate::usage::{cpu_seconds, rss_mib};
 use anyhow::Context;
 use clap::Args;
 use dormer_engine::{
@@ -390,34 +391,6 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
         figures.calibration.fdatasync_per_s, figures.calibration.cpu_loops_per_s
     );
     Ok(())
-}
-
-/// Processor seconds of this process, user and system (`/proc/self/stat`; 100 ticks a second on Linux).
-pub(crate) fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let field = |at: usize| -> f64 {
-        after_name
-            .split_whitespace()
-            .nth(at)
-            .and_then(|f| f.parse().ok())
-            .unwrap_or(0.0)
-    };
-    (field(11) + field(12)) / 100.0
-}
-
-/// Resident memory of this process, in MiB.
-pub(crate) fn rss_mib() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .unwrap_or_default();
-    line.split_whitespace()
-        .next()
-        .and_then(|kib| kib.parse::<f64>().ok())
-        .unwrap_or(0.0)
-        / 1_024.0
 }
 
 fn bytes_in(folder: &Path) -> u64 {

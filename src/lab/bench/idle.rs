@@ -202,7 +202,7 @@ async fn warm_up(folder: &Path) -> anyhow::Result<()> {
 
 async fn measure(folder: &Path, runs: u64) -> anyhow::Result<Figures> {
     warm_up(folder).await?;
-    let rss_before_mib = super::engine::rss_mib();
+    let rss_before_mib = crate::usage::rss_mib();
     let start = Instant::now();
     let engine = Engine::start(folder)?;
     let (new, bytes) = letter(runs, engine.ports.store.incarnation())?;
@@ -219,7 +219,7 @@ async fn measure(folder: &Path, runs: u64) -> anyhow::Result<Figures> {
         .until(|ports| ports.alarms.set_for() as u64 > runs)
         .await?;
     let start_to_all_known_ms = start.elapsed().as_secs_f64() * 1_000.0;
-    let rss_after_mib = super::engine::rss_mib();
+    let rss_after_mib = crate::usage::rss_mib();
     let bytes = (rss_after_mib - rss_before_mib).max(0.0) * 1_048_576.0;
     engine.end().await?;
     Ok(Figures {

@@ -4,14 +4,10 @@
 #[cfg(test)]
 mod acts;
 mod board;
-mod clock;
 mod outcome;
-pub(crate) mod payload;
 mod script;
 mod show;
 mod stage;
-
-pub(crate) use clock::PacedClock;
 
 use crate::fleet;
 use anyhow::Context;

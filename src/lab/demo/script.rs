@@ -228,8 +228,8 @@ impl<'a> Script<'a> {
             version: version.to_owned(),
             speed: self.stage.speed(),
             seed: self.stage.seed(),
-            cpu_s: crate::bench::cpu_seconds(),
-            rss_mib: crate::bench::rss_mib(),
+            cpu_s: crate::usage::cpu_seconds(),
+            rss_mib: crate::usage::rss_mib(),
             seconds: self.begun.elapsed().as_secs_f64(),
         }
     }

@@ -1,6 +1,7 @@
 //! Everything that the play needs, in one process: a simulated world, and dormer's own roles at work in it.
 
-use super::{Options, Strategy, clock::PacedClock, payload::payload};
+use super::{Options, Strategy};
+use crate::{clock::PacedClock, payload::payload};
 use anyhow::Context;
 use dormer_api::{
     Api as PeopleApi,

@@ -5,11 +5,9 @@ mod certificates;
 pub(crate) mod deeds;
 #[cfg(test)]
 mod generated;
-mod otlp;
 pub mod standing;
 
 pub use certificates::Certificates;
-pub use otlp::Pushing;
 
 use crate::{
     Telemetry,
@@ -180,7 +178,7 @@ async fn page(
 }
 
 /// Everything as it stands now, as OpenMetrics has it.
-async fn whole(telemetry: &Telemetry, health: &Health) -> String {
+pub(crate) async fn whole(telemetry: &Telemetry, health: &Health) -> String {
     let metrics = telemetry.metrics();
     metrics.role_up.clear();
     for (role, standing) in health.all() {

@@ -1,7 +1,7 @@
 //! One play on a virtual clock: a world in memory, all of dormer in it, and what came of it.
 
 use super::pipe::{Reach, client};
-use crate::demo::{PacedClock, payload::payload};
+use crate::{clock::PacedClock, payload::payload};
 use anyhow::Context;
 use dormer_api::live::Live;
 use dormer_engine::{

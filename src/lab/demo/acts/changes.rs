@@ -1,7 +1,7 @@
 //! How deep a change cuts: a kubelet's flag restarts, another containerd drains, and neither more than one node at once.
 
 use super::Act;
-use crate::demo::payload::payload;
+use crate::payload::payload;
 use bytes::Bytes;
 use dormer_profile::sha256_hex;
 use dormer_workers::catalog::Payload;

@@ -1,7 +1,7 @@
 //! A payload that has no edge, one whose kubelet is too new for the API servers, and a step back.
 
 use super::Act;
-use crate::demo::payload::payload;
+use crate::payload::payload;
 use dormer_client::{Failure, server::Server};
 use dormer_workers::catalog::Payload;
 use serde_json::{Value, json};

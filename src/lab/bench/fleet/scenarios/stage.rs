@@ -2,7 +2,8 @@
 
 use crate::{
     bench::fleet::stage::{Ports, start_roles},
-    demo::{PacedClock, payload::payload},
+    clock::PacedClock,
+    payload::payload,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_engine::{

@@ -5,6 +5,7 @@
 use crate::{
     Telemetry,
     health::Health,
+    metrics,
     otlp::{Meter, attribute},
 };
 use serde_json::{Value, json};
@@ -59,7 +60,7 @@ impl Pushing {
     /// # Errors
     /// The collector did not take it.
     pub async fn once(&self) -> anyhow::Result<()> {
-        let page = super::whole(&self.telemetry, &self.health).await;
+        let page = metrics::whole(&self.telemetry, &self.health).await;
         self.meter.send(metrics(&page, self.since, nanos())).await
     }
 }
