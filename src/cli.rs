@@ -1,7 +1,8 @@
 //! The command line: what may be asked of `dormer`, and who answers.
 
-use crate::{bench, logs, shell};
-use clap::{Parser, Subcommand};
+use crate::{logs, shell};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use dormer_lab::bench;
 use std::process::ExitCode;
 
 /// The life of Windows nodes in Kubernetes and OpenShift, as durable workflows.
@@ -24,10 +25,10 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run dormer for a cluster: all roles in this process, or some of them
-    Run(Box<crate::run::Options>),
+    Run(Box<dormer_run::Options>),
     /// Commands to a running dormer
     #[command(flatten)]
-    Ask(crate::client::Ask),
+    Ask(dormer_client::Ask),
     /// Fold recorded histories with this build, and say where it would decide otherwise
     #[command(after_help = crate::replay::EXIT_CODES)]
     Replay(crate::replay::Options),
@@ -51,10 +52,10 @@ enum Command {
     Bench(bench::Bench),
     /// Show everything on this machine: a simulated fleet comes up, a failure is retried, all are upgraded
     #[cfg(feature = "demo")]
-    Demo(crate::demo::Options),
+    Demo(dormer_lab::demo::Options),
     /// Simulate a cluster with Windows machines, for trying things out
     #[cfg(feature = "demo")]
-    Fleet(crate::fleet::Options),
+    Fleet(dormer_lab::fleet::Options),
 }
 
 impl Cli {
@@ -68,6 +69,13 @@ impl Cli {
     }
 }
 
+/// What was asked for, as `dormer …` or as `kubectl dormer …`; ends the process with help where it makes no sense.
+pub(crate) fn arguments() -> Cli {
+    let by = std::env::args_os().next();
+    let matches = shell::called(Cli::command(), by.as_deref()).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
 /// Logs go to standard error.
 pub(crate) fn log_to_stderr(cli: &Cli) {
     logs::to_stderr(cli.logged(), cli.log_format);
@@ -76,19 +84,42 @@ pub(crate) fn log_to_stderr(cli: &Cli) {
 /// Does what was asked.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
-        Command::Run(options) => crate::run::run(*options).await,
-        Command::Ask(ask) => Ok(crate::client::run(ask).await),
+        Command::Run(options) => dormer_run::run(*options).await,
+        Command::Ask(ask) => Ok(dormer_client::run(ask).await),
         Command::Replay(options) => Ok(crate::replay::run(options)),
         Command::Store(asked) => crate::store_command::run(*asked).await,
         Command::Profile(asked) => Ok(crate::profile_command::run(asked).await),
         Command::Payload(asked) => Ok(crate::payload_command::run(asked).await),
         Command::Preflight(options) => Ok(crate::preflight::run(*options).await),
-        Command::Completions(asked) => asked.run(),
-        Command::Man(asked) => asked.run(),
+        Command::Completions(asked) => asked.run(Cli::command()),
+        Command::Man(asked) => asked.run(Cli::command()),
         Command::Bench(bench) => bench::run(bench).await,
         #[cfg(feature = "demo")]
-        Command::Demo(options) => crate::demo::run(options).await,
+        Command::Demo(options) => dormer_lab::demo::run(options).await,
         #[cfg(feature = "demo")]
-        Command::Fleet(options) => crate::fleet::run(options).await,
+        Command::Fleet(options) => dormer_lab::fleet::run(options).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn help_speaks_of_the_name_that_was_called() {
+        let usage = |called: &str| {
+            let mut command = shell::called(Cli::command(), Some(OsStr::new(called)));
+            command.render_usage().to_string()
+        };
+        assert!(usage("/usr/bin/dormer").contains("dormer [OPTIONS] <COMMAND>"));
+        assert!(!usage("/usr/bin/dormer").contains("kubectl"));
+        assert!(usage("/usr/bin/kubectl-dormer").contains("kubectl dormer [OPTIONS] <COMMAND>"));
+        assert!(usage("C:/tools/kubectl-dormer.exe").contains("kubectl dormer [OPTIONS]"));
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
     }
 }

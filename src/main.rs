@@ -1,30 +1,13 @@
 //! The `dormer` command: arguments in, one of the product's jobs out.
 
-mod api;
-mod bench;
 mod cli;
-mod client;
-mod config;
-mod console;
-#[cfg(feature = "demo")]
-mod demo;
-mod embedded;
-#[cfg(feature = "demo")]
-mod fleet;
-mod health;
-mod live;
 mod logs;
-mod metrics;
 mod payload_command;
-mod plan;
 mod preflight;
 mod profile_command;
-mod projection;
 mod replay;
-mod run;
 mod shell;
 mod store_command;
-mod telemetry;
 
 use std::process::ExitCode;
 
@@ -36,7 +19,7 @@ const BY_SIGPIPE: i32 = 128 + 13;
 
 fn main() -> ExitCode {
     end_when_nobody_reads();
-    let arguments = shell::arguments();
+    let arguments = cli::arguments();
     cli::log_to_stderr(&arguments);
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -1,12 +1,12 @@
 //! `dormer store check|dump|restore`: what an operator does to a store, embedded or on NATS.
 
-use crate::{
-    config::{Config, Settings, Store},
-    run::nats,
-};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use dormer_engine::{embedded, nats::NatsStore};
+use dormer_run::{
+    config::{Config, Settings, Store},
+    nats,
+};
 use dormer_workflows::Dormer;
 use std::{
     fs::File,

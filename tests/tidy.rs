@@ -10,11 +10,96 @@ use std::{
 /// Who may know whom: the table of ARCHITECTURE.md ("-" is nobody of ours).
 const EDGES: &[(&str, &[&str])] = &[
     ("dormer-proto", &[]),
+    ("dormer-nats", &[]),
+    ("dormer-views", &["dormer-proto", "dormer-profile"]),
     ("dormer-engine-core", &["dormer-proto"]),
     ("dormer-workflows", &["dormer-engine-core", "dormer-proto"]),
-    ("dormer-engine", &["dormer-engine-core", "dormer-proto"]),
+    (
+        "dormer-engine",
+        &["dormer-engine-core", "dormer-nats", "dormer-proto"],
+    ),
     ("dormer-profile", &[]),
-    ("dormer-workers", &["dormer-proto", "dormer-profile"]),
+    (
+        "dormer-workers",
+        &["dormer-nats", "dormer-proto", "dormer-profile"],
+    ),
+    (
+        "dormer-telemetry",
+        &[
+            "dormer-engine-core",
+            "dormer-engine",
+            "dormer-proto",
+            "dormer-workers",
+            "dormer-workflows",
+        ],
+    ),
+    (
+        "dormer-api",
+        &[
+            "dormer-engine-core",
+            "dormer-engine",
+            "dormer-profile",
+            "dormer-proto",
+            "dormer-telemetry",
+            "dormer-views",
+            "dormer-workers",
+            "dormer-workflows",
+        ],
+    ),
+    (
+        "dormer-console",
+        &[
+            "dormer-api",
+            "dormer-engine-core",
+            "dormer-proto",
+            "dormer-views",
+            "dormer-workflows",
+        ],
+    ),
+    (
+        "dormer-client",
+        &[
+            "dormer-profile",
+            "dormer-proto",
+            "dormer-views",
+            "dormer-workflows",
+        ],
+    ),
+    (
+        "dormer-run",
+        &[
+            "dormer-api",
+            "dormer-console",
+            "dormer-engine",
+            "dormer-engine-core",
+            "dormer-nats",
+            "dormer-profile",
+            "dormer-proto",
+            "dormer-telemetry",
+            "dormer-views",
+            "dormer-workers",
+            "dormer-workflows",
+        ],
+    ),
+    (
+        "dormer-lab",
+        &[
+            "dormer-api",
+            "dormer-client",
+            "dormer-console",
+            "dormer-engine",
+            "dormer-engine-core",
+            "dormer-fleet",
+            "dormer-nats",
+            "dormer-profile",
+            "dormer-proto",
+            "dormer-run",
+            "dormer-telemetry",
+            "dormer-views",
+            "dormer-workers",
+            "dormer-workflows",
+        ],
+    ),
     ("dormer-fleet", &["dormer-proto", "dormer-profile"]),
     ("dormer-testkit", &[]),
     (
@@ -74,6 +159,105 @@ fn crates_know_only_whom_they_may() {
                 assert!(allowed.contains(other), "{name} may not know {other}");
             }
         }
+    }
+}
+
+/// Packages that were one, and whose modules shall not knot again: each with its folder.
+const ROOMS: [(&str, &str); 8] = [
+    ("dormer", "src"),
+    ("dormer-telemetry", "src/telemetry"),
+    ("dormer-api", "src/api"),
+    ("dormer-console", "src/console"),
+    ("dormer-client", "src/client"),
+    ("dormer-run", "src/run"),
+    ("dormer-lab", "src/lab"),
+    ("dormer-views", "proto/views/src"),
+];
+
+/// The modules at the top of the package in `folder`, each with the text of its files, tests left away.
+fn modules(folder: &Path) -> BTreeMap<String, Vec<String>> {
+    let mut modules: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        let mut found = Vec::new();
+        if path.is_file() && path.extension().is_some_and(|it| it == "rs") {
+            found.push(path.clone());
+        } else if path.is_dir() && !path.join("Cargo.toml").exists() {
+            files(&path, "rs", &mut found);
+        }
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        for file in found {
+            let text = fs::read_to_string(&file).unwrap();
+            let product = text.split("#[cfg(test)]\nmod tests {").next();
+            let lines = product.unwrap_or_default().lines();
+            let code: Vec<&str> = lines
+                .filter(|line| !line.trim_start().starts_with("//"))
+                .collect();
+            let mut code = code.join("\n");
+            if file == path || file == path.join("mod.rs") {
+                code = code.replace("super::", "crate::");
+            }
+            modules.entry(name.clone()).or_default().push(code);
+        }
+    }
+    modules
+}
+
+/// The modules of the package that a text names: `crate::one`, or several in braces.
+fn named(text: &str) -> BTreeSet<String> {
+    let mut named = BTreeSet::new();
+    for part in text.split("crate::").skip(1) {
+        let Some(list) = part.strip_prefix('{') else {
+            named.insert(
+                part.chars()
+                    .take_while(|c| c.is_alphanumeric() || *c == '_')
+                    .collect(),
+            );
+            continue;
+        };
+        let mut depth = 0;
+        let mut word = String::new();
+        let mut first = true;
+        for c in list.chars() {
+            match c {
+                '}' if depth == 0 => break,
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 0 => {
+                    named.insert(std::mem::take(&mut word));
+                    first = true;
+                }
+                c if depth == 0 && first && (c.is_alphanumeric() || c == '_') => word.push(c),
+                c if c.is_whitespace() => {}
+                _ => first = false,
+            }
+        }
+        named.insert(word);
+    }
+    named
+}
+
+/// Cargo holds the packages apart; within one, no module may come back to itself by way of others.
+#[test]
+fn modules_make_no_circle() {
+    for (package, folder) in ROOMS {
+        let modules = modules(&root().join(folder));
+        let mut knows: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (name, texts) in &modules {
+            let named: BTreeSet<String> = texts.iter().flat_map(|text| named(text)).collect();
+            let others = modules.keys().map(String::as_str);
+            let others = others.filter(|other| other != name && named.contains(*other));
+            knows.insert(name, others.collect());
+        }
+        // Whoever knows nobody that is left stands below the others; in a circle nobody does.
+        while let Some(lowest) = knows
+            .iter()
+            .find(|(_, known)| known.iter().all(|it| !knows.contains_key(it)))
+            .map(|(name, _)| *name)
+        {
+            knows.remove(lowest);
+        }
+        assert!(knows.is_empty(), "{package}: a circle among {knows:?}");
     }
 }
 

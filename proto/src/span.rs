@@ -67,19 +67,15 @@ fn bytes(text: &str) -> [u8; 8] {
     hash64(text.as_bytes()).max(1).to_be_bytes()
 }
 
-fn hex(bytes: &[u8], to: &mut fmt::Formatter<'_>) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(to, "{byte:02x}"))
-}
-
 impl fmt::Display for TraceId {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(&self.0, to)
+        write!(to, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
 impl fmt::Display for SpanId {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(&self.0, to)
+        write!(to, "{:016x}", u64::from_be_bytes(self.0))
     }
 }
 

@@ -4,6 +4,7 @@ use super::{
     ApiError,
     access::Caller,
     shelf::{Shelf, Shown},
+    store::Store,
 };
 use axum::{
     body::Bytes,
@@ -11,7 +12,6 @@ use axum::{
     http::{HeaderMap, header},
     response::{IntoResponse, Response},
 };
-use dormer_engine::port::{Inbox, Ports};
 use dormer_proto::{
     envelope,
     id::Seq,
@@ -210,9 +210,9 @@ pub(crate) fn of_rollout(word: &str) -> Option<Signal> {
 ///
 /// # Errors
 /// 409: it has ended, left the state asked about, or there is nothing to retry. 504: no engine took it in time.
-pub(crate) async fn ask<P: Ports>(
-    ports: &P,
-    shelf: &Shelf<P>,
+pub(crate) async fn ask(
+    ports: &dyn Store,
+    shelf: &Shelf,
     run: Shown,
     wish: Ask<Signal>,
     body: Body,
@@ -239,7 +239,7 @@ pub(crate) async fn ask<P: Ports>(
         body: Inbound::Requested(request),
     };
     let (bytes, _) = envelope::encode(&letter, SCHEMA)?;
-    ports.inbox().put(vec![(to.clone(), bytes)]).await?;
+    ports.put(to.clone(), bytes).await?;
     let deadline = Instant::now() + CONFIRMED_WITHIN;
     while Instant::now() < deadline {
         tokio::time::sleep(LOOK_EVERY).await;

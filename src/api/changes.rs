@@ -6,7 +6,7 @@
 
 mod publish;
 
-pub(crate) use publish::publish_for_ever;
+pub use publish::publish_for_ever;
 
 use super::{Api, shelf::Shown, shown};
 use axum::{
@@ -19,10 +19,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use dormer_engine::{
-    nats::{Mark, News},
-    port::{Clock, Ports},
-};
+use dormer_engine::nats::{Mark, News};
 use dormer_proto::{
     id::{RunId, Sum},
     work::ROLLOUT,
@@ -85,7 +82,7 @@ pub(super) struct Change {
 
 impl Change {
     /// A run as it stands.
-    fn of<P: Ports>(api: &Api<P>, run: &Shown, names: &BTreeMap<String, String>) -> Self {
+    fn of(api: &Api, run: &Shown, names: &BTreeMap<String, String>) -> Self {
         let mark = Some((run.seq, run.sum));
         Self::told(run.id.clone(), mark, "run", &api.shown(run, names))
     }
@@ -130,7 +127,7 @@ impl Drop for Publishing<'_> {
 
 impl Changes {
     /// Hears every change from now on: what stands now is not told, so the caller reads it after this.
-    async fn join<P: Ports>(&self, api: &Arc<Api<P>>) -> Receiver<Arc<Change>> {
+    async fn join(&self, api: &Arc<Api>) -> Receiver<Arc<Change>> {
         // Read before anybody listens to a new telling, so that whatever changes from then on is told.
         let first = self.listeners() == 0;
         let before = if first {
@@ -191,7 +188,7 @@ impl Changes {
 }
 
 /// `GET /api/v1/changes`.
-pub(super) async fn changes<P: Ports>(Of(api): Of<Arc<Api<P>>>) -> Response {
+pub(super) async fn changes(Of(api): Of<Arc<Api>>) -> Response {
     if api.changes.readers() >= READERS_MAX {
         let what = json!({"error": "too many readers of changes", "whatToDo": "close some"});
         return (StatusCode::SERVICE_UNAVAILABLE, axum::Json(what)).into_response();
@@ -204,15 +201,15 @@ pub(super) async fn changes<P: Ports>(Of(api): Of<Arc<Api<P>>>) -> Response {
 }
 
 /// What one reader hears.
-struct Reader<P> {
-    api: Arc<Api<P>>,
+struct Reader {
+    api: Arc<Api>,
     told: Receiver<Arc<Change>>,
     /// Parts of the whole that it has not heard yet.
     whole: VecDeque<Bytes>,
 }
 
-fn reader<P: Ports>(api: Arc<Api<P>>) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-    stream::unfold(None, move |reader: Option<Reader<P>>| {
+fn reader(api: Arc<Api>) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+    stream::unfold(None, move |reader: Option<Reader>| {
         let api = Arc::clone(&api);
         async move {
             let mut reader = match reader {
@@ -226,7 +223,7 @@ fn reader<P: Ports>(api: Arc<Api<P>>) -> impl Stream<Item = Result<Bytes, Infall
 }
 
 /// Listens before it reads the whole, so that no change falls between the two.
-async fn begin<P: Ports>(api: Arc<Api<P>>) -> Option<Reader<P>> {
+async fn begin(api: Arc<Api>) -> Option<Reader> {
     let told = api.changes.join(&api).await;
     let mut reader = Reader {
         api,
@@ -237,7 +234,7 @@ async fn begin<P: Ports>(api: Arc<Api<P>>) -> Option<Reader<P>> {
     Some(reader)
 }
 
-impl<P: Ports> Reader<P> {
+impl Reader {
     /// The whole anew: a `reset`, every run, and `complete`. `None`: the store does not answer; the stream ends, and
     /// a browser asks again by itself.
     async fn hear_all(&mut self) -> Option<()> {
@@ -271,10 +268,10 @@ impl<P: Ports> Reader<P> {
     }
 }
 
-impl<P: Ports> Api<P> {
+impl Api {
     /// Any run as its list shows it.
     fn shown(&self, run: &Shown, names: &BTreeMap<String, String>) -> Value {
-        let now = self.ports.clock().now();
+        let now = self.ports.now();
         shown::machine(run, &self.live, now)
             .or_else(|| shown::rollout(run, names, now))
             .unwrap_or_else(|| shown::run(run, now))
@@ -283,7 +280,7 @@ impl<P: Ports> Api<P> {
 
 /// Looks for changes and tells them, as long as anybody listens. What is `known` is not told: who listens
 /// hears the whole first, and a burst of everything would be more than a reader may lag behind.
-async fn tell<P: Ports>(api: Arc<Api<P>>, sender: Arc<Teller>, mut known: HashMap<RunId, Sum>) {
+async fn tell(api: Arc<Api>, sender: Arc<Teller>, mut known: HashMap<RunId, Sum>) {
     while !api.changes.nobody_listens(&sender) {
         let began = Instant::now();
         if let Ok(runs) = api.shelf.all().await {

@@ -1,17 +1,17 @@
 //! `GET /machines/{machine}/commands`: the remote commands of a machine's tasks, as far as this process heard of them.
 
-use super::{Api, ApiError, shown::time};
+use super::{Api, ApiError};
 use axum::{
     Json,
     extract::{Path, State as Of},
 };
-use dormer_engine::port::Ports;
 use dormer_proto::message::RemoteCommand;
+use dormer_views::moment::time;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-pub(super) async fn commands<P: Ports>(
-    Of(api): Of<Arc<Api<P>>>,
+pub(super) async fn commands(
+    Of(api): Of<Arc<Api>>,
     Path(called): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     let run = api.shelf.machine(&called).await?;

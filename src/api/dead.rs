@@ -1,9 +1,10 @@
 //! Dead letters as JSON, and their way back into the inbox.
 
-use super::{ApiError, shown::time};
-use dormer_engine::port::{DeadLetter, DeadLetters, Inbox, Ports};
+use super::{ApiError, store::Store};
+use dormer_engine::port::DeadLetter;
 use dormer_engine_core::LetterOf;
 use dormer_proto::{envelope, message::cut, work::SCHEMA};
+use dormer_views::moment::time;
 use dormer_workflows::Dormer;
 use serde_json::{Value, json};
 
@@ -11,13 +12,13 @@ use serde_json::{Value, json};
 const SHOWN_MAX: usize = 1_000;
 
 /// All of them, oldest first.
-pub(crate) async fn all<P: Ports>(ports: &P) -> Result<Vec<Value>, ApiError> {
-    let letters = ports.dead().list(0, SHOWN_MAX).await?;
+pub(crate) async fn all(ports: &dyn Store) -> Result<Vec<Value>, ApiError> {
+    let letters = ports.dead_letters(0, SHOWN_MAX).await?;
     Ok(letters.iter().map(head).collect())
 }
 
 /// One, with what it says.
-pub(crate) async fn one<P: Ports>(ports: &P, id: u64) -> Result<Value, ApiError> {
+pub(crate) async fn one(ports: &dyn Store, id: u64) -> Result<Value, ApiError> {
     let letter = find(ports, id).await?;
     let mut shown = head(&letter);
     shown["letter"] = says(&letter.bytes).into();
@@ -28,7 +29,7 @@ pub(crate) async fn one<P: Ports>(ports: &P, id: u64) -> Result<Value, ApiError>
 ///
 /// # Errors
 /// 404: there is none of that id. 409: nobody knows whom it was for.
-pub(crate) async fn requeue<P: Ports>(ports: &P, id: u64) -> Result<Value, ApiError> {
+pub(crate) async fn requeue(ports: &dyn Store, id: u64) -> Result<Value, ApiError> {
     let letter = find(ports, id).await?;
     let Some(run) = letter.run.clone() else {
         return Err(ApiError::conflict(
@@ -36,13 +37,13 @@ pub(crate) async fn requeue<P: Ports>(ports: &P, id: u64) -> Result<Value, ApiEr
             "it cannot be delivered; what it tells will be observed again",
         ));
     };
-    ports.inbox().put(vec![(run.clone(), letter.bytes)]).await?;
-    ports.dead().remove(id).await?;
+    ports.put(run.clone(), letter.bytes).await?;
+    ports.remove_dead_letter(id).await?;
     Ok(json!({"id": id, "run": run.as_str(), "requeued": true}))
 }
 
-async fn find<P: Ports>(ports: &P, id: u64) -> Result<DeadLetter, ApiError> {
-    let letters = ports.dead().list(id.saturating_sub(1), 1).await?;
+async fn find(ports: &dyn Store, id: u64) -> Result<DeadLetter, ApiError> {
+    let letters = ports.dead_letters(id.saturating_sub(1), 1).await?;
     let letter = letters.into_iter().find(|letter| letter.id == id);
     letter.ok_or_else(|| ApiError::absent("dead letter", &id.to_string(), "dormer dead list"))
 }

@@ -10,8 +10,9 @@ use dormer_proto::envelope::{DecodeError, EncodeError};
 use serde_json::json;
 
 /// Why a request got no answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ApiError {
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
+pub struct ApiError {
     status: StatusCode,
     error: String,
     what_to_do: String,
@@ -27,24 +28,24 @@ impl ApiError {
     }
 
     /// The status of the answer.
-    pub(crate) fn status(&self) -> StatusCode {
+    pub fn status(&self) -> StatusCode {
         self.status
     }
 
     /// What went wrong, and what to do.
-    pub(crate) fn told(&self) -> (&str, &str) {
+    pub fn told(&self) -> (&str, &str) {
         (&self.error, &self.what_to_do)
     }
 
     /// 413: a token that no cookie has room for.
-    pub(crate) fn too_long(error: &str) -> Self {
+    pub fn too_long(error: &str) -> Self {
         let what_to_do = "log in with a shorter token (kubectl create token ACCOUNT makes one), or send it yourself: \
             dormer's commands and other programs may send it as it is";
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, error, what_to_do)
     }
 
     /// 404: there is no such thing.
-    pub(crate) fn absent(what: &str, name: &str, where_to_look: &str) -> Self {
+    pub fn absent(what: &str, name: &str, where_to_look: &str) -> Self {
         let what_to_do = format!("{where_to_look} lists what there is");
         Self::new(
             StatusCode::NOT_FOUND,
@@ -54,19 +55,19 @@ impl ApiError {
     }
 
     /// 400: the question makes no sense.
-    pub(crate) fn bad(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
+    pub fn bad(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error, what_to_do)
     }
 
     /// 403: a page of somebody else's asks in a person's name.
-    pub(crate) fn foreign(origin: &str) -> Self {
+    pub fn foreign(origin: &str) -> Self {
         let error = format!("requests from pages of {origin:?} are not taken");
         let what_to_do = "use dormer's own console, or the command line";
         Self::new(StatusCode::FORBIDDEN, error, what_to_do)
     }
 
     /// 403: actions are not taken from there.
-    pub(crate) fn far(from: &str) -> Self {
+    pub fn far(from: &str) -> Self {
         Self::new(
             StatusCode::FORBIDDEN,
             format!("actions are taken from this machine alone, not from {from}"),
@@ -76,17 +77,17 @@ impl ApiError {
     }
 
     /// 401: nobody known asks. `how` says how to be known.
-    pub(crate) fn unknown(error: impl Into<String>, how: impl Into<String>) -> Self {
+    pub fn unknown(error: impl Into<String>, how: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, error, how)
     }
 
     /// 403: a known user lacks a right.
-    pub(crate) fn forbidden(error: impl Into<String>, how: impl Into<String>) -> Self {
+    pub fn forbidden(error: impl Into<String>, how: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, error, how)
     }
 
     /// 503: nobody says who asks, or what they may; so nobody is let in.
-    pub(crate) fn unreviewed(why: &str) -> Self {
+    pub fn unreviewed(why: &str) -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
             format!("the cluster's API server does not say who may: {why}"),
@@ -96,7 +97,7 @@ impl ApiError {
     }
 
     /// 415: only JSON is taken, which no form of a foreign page can send.
-    pub(crate) fn not_json() -> Self {
+    pub fn not_json() -> Self {
         Self::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "the content type is not application/json",
@@ -105,12 +106,12 @@ impl ApiError {
     }
 
     /// 409: things are not as the asker thinks.
-    pub(crate) fn conflict(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
+    pub fn conflict(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, error, what_to_do)
     }
 
     /// 504: it was put into the inbox, and nobody has taken it yet.
-    pub(crate) fn not_confirmed(id: &str) -> Self {
+    pub fn not_confirmed(id: &str) -> Self {
         Self::new(
             StatusCode::GATEWAY_TIMEOUT,
             "no engine has taken the request yet; it stays in the inbox",

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// What the machine of `run` waits for among dormer's own things, in one sentence. A worker says it with the heartbeats
 /// of an attempt that waits, and where such attempts are too many, as the reason for which they come again.
-pub(crate) fn of(run: &Run<Dormer>, live: &Live) -> Option<String> {
+pub fn of(run: &Run<Dormer>, live: &Live) -> Option<String> {
     let mut beats = None;
     run.tasks.iter().find_map(|task| match &task.phase {
         TaskPhase::Waiting { failure, .. } => failure
@@ -28,40 +28,29 @@ pub(crate) fn of(run: &Run<Dormer>, live: &Live) -> Option<String> {
 
 /// One thing, and who waits for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Lack {
+pub struct Lack {
     /// One sentence: what it is, and what to do. No full stop.
-    pub(crate) what: String,
+    pub what: String,
     /// Machines that wait for it.
-    pub(crate) waiting: usize,
+    pub waiting: usize,
     /// Machines in all.
-    pub(crate) machines: usize,
+    pub machines: usize,
 }
 
 impl Lack {
     /// All of it, for people.
-    pub(crate) fn sentence(&self) -> String {
-        sentence(self.waiting, self.machines, &self.what)
+    pub fn sentence(&self) -> String {
+        dormer_views::lacks::sentence(self.waiting, self.machines, &self.what)
     }
 
     /// As the API has it.
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         json!({"what": self.what, "waiting": self.waiting, "machines": self.machines})
     }
 }
 
-/// What is told of one thing that is lacking.
-pub(crate) fn sentence(waiting: usize, machines: usize, what: &str) -> String {
-    let who = match (waiting, machines) {
-        (1, 1) => "The one machine waits".to_owned(),
-        (waiting, machines) if waiting == machines => format!("All {machines} machines wait"),
-        (1, machines) => format!("1 of {machines} machines waits"),
-        (waiting, machines) => format!("{waiting} of {machines} machines wait"),
-    };
-    format!("{who} for one thing: {what}. dormer goes on by itself when that is mended.")
-}
-
 /// What is lacking, the one that most machines wait for first.
-pub(crate) fn all(runs: &[Shown], live: &Live) -> Vec<Lack> {
+pub fn all(runs: &[Shown], live: &Live) -> Vec<Lack> {
     let ours = |run: &&Shown| run.closed.is_none() && matches!(run.state, State::Machine(_));
     let mut machines = 0;
     let mut waiting: BTreeMap<String, usize> = BTreeMap::new();
@@ -81,26 +70,4 @@ pub(crate) fn all(runs: &[Shown], live: &Live) -> Vec<Lack> {
         .collect();
     all.sort_by_key(|lack| std::cmp::Reverse(lack.waiting));
     all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_waits_is_told_in_numbers() {
-        for (waiting, machines, begins) in [
-            (1, 1, "The one machine waits for"),
-            (9, 9, "All 9 machines wait for"),
-            (1, 9, "1 of 9 machines waits for"),
-            (2, 9, "2 of 9 machines wait for"),
-        ] {
-            let told = sentence(waiting, machines, "the key is encrypted");
-            assert!(told.starts_with(begins), "{told}");
-            assert!(
-                told.contains("one thing: the key is encrypted. dormer"),
-                "{told}"
-            );
-        }
-    }
 }

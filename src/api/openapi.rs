@@ -13,6 +13,11 @@ const WRITTEN: &str = include_str!("openapi.yaml");
 static DOCUMENT: LazyLock<Value> =
     LazyLock::new(|| whole(serde_yaml_ng::from_str(WRITTEN).unwrap_or_default()));
 
+/// The whole document.
+pub fn document() -> &'static Value {
+    &DOCUMENT
+}
+
 pub(super) async fn openapi() -> Json<Value> {
     Json(DOCUMENT.clone())
 }
@@ -122,9 +127,9 @@ fn require(schema: &mut Value) {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use crate::api::ask;
+    use crate::ask;
     use std::collections::BTreeSet;
 
     #[test]
@@ -141,86 +146,9 @@ pub(super) mod tests {
         assert_eq!(*pause, json!(["{action} machines"]));
     }
 
-    /// Every way in which `value` is not what the document says about an answer to GET `path`.
-    pub(in crate::api) fn faults(path: &str, value: &Value) -> Vec<String> {
-        let answer = &DOCUMENT["paths"][path]["get"]["responses"]["200"];
-        let schema = &followed(answer)["content"]["application/json"]["schema"];
-        let mut faults = Vec::new();
-        check(schema, value, path, &mut faults);
-        faults
-    }
-
-    fn followed(schema: &Value) -> &Value {
-        match schema["$ref"].as_str().and_then(|to| to.strip_prefix('#')) {
-            Some(to) => DOCUMENT
-                .pointer(to)
-                .expect("a reference that leads somewhere"),
-            None => schema,
-        }
-    }
-
-    fn kind(value: &Value) -> &'static str {
-        match value {
-            Value::Null => "null",
-            Value::Bool(_) => "boolean",
-            Value::Number(number) if number.is_f64() => "number",
-            Value::Number(_) => "integer",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        }
-    }
-
-    fn check(schema: &Value, value: &Value, at: &str, faults: &mut Vec<String>) {
-        let schema = followed(schema);
-        let kinds = match &schema["type"] {
-            Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
-            Value::String(kind) => vec![kind.as_str()],
-            _ => Vec::new(),
-        };
-        if !kinds.contains(&kind(value)) {
-            faults.push(format!("{at} is {}, not one of {kinds:?}", kind(value)));
-            return;
-        }
-        if let Some(allowed) = schema["enum"].as_array()
-            && !allowed.contains(value)
-        {
-            faults.push(format!("{at} is {value}, not one of {allowed:?}"));
-        }
-        for (place, item) in value.as_array().into_iter().flatten().enumerate() {
-            check(&schema["items"], item, &format!("{at}[{place}]"), faults);
-        }
-        let Some(fields) = value.as_object() else {
-            return;
-        };
-        for name in schema["required"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-        {
-            if !fields.contains_key(name) {
-                faults.push(format!("{at}.{name} is missing"));
-            }
-        }
-        for (name, field) in fields {
-            match schema["properties"].get(name) {
-                Some(schema) => check(schema, field, &format!("{at}.{name}"), faults),
-                None if schema["additionalProperties"].is_object() => {
-                    let others = &schema["additionalProperties"];
-                    check(others, field, &format!("{at}.{name}"), faults);
-                }
-                None if schema["additionalProperties"] == json!(false) => {
-                    faults.push(format!("{at}.{name} is not documented"));
-                }
-                None => {}
-            }
-        }
-    }
-
     /// The routes, as they are written in the router.
     fn routes() -> BTreeSet<(String, String)> {
-        let router = include_str!("mod.rs");
+        let router = include_str!("lib.rs");
         // One is the gate's own, and two are answered to everybody, beside it.
         let beside = [("/links", "post"), ("/healthz", "get"), ("/readyz", "get")];
         let mut routes: BTreeSet<_> = beside

@@ -2,13 +2,13 @@
 
 use super::{Api, ApiError, reads, timeline};
 use axum::extract::{Path, Query, State as Of};
-use dormer_engine::port::{HistoryReader, Ports};
 use dormer_engine_core::Record;
 use dormer_proto::{
     envelope,
     id::{RunId, Seq},
     work::SCHEMA,
 };
+use dormer_views::timeline::Episode;
 use dormer_workflows::{Dormer, State};
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
@@ -18,26 +18,23 @@ const PAGE: usize = 1_000;
 
 /// A machine's turn with the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub struct Turn {
     /// The lease's token.
-    pub(crate) token: u64,
+    pub token: u64,
     /// UID of the machine that had it.
-    pub(crate) holder: String,
+    pub holder: String,
     /// When it was granted, in milliseconds by the engine's clock.
-    pub(crate) from: u64,
+    pub from: u64,
     /// When the slot ended; `None`: it goes on.
-    pub(crate) to: Option<u64>,
+    pub to: Option<u64>,
 }
 
-impl<P: Ports> Api<P> {
+impl Api {
     /// A run's life as episodes, and now by the engine's clock in milliseconds.
     ///
     /// # Errors
     /// The store does not answer, or its answer cannot be read.
-    pub(crate) async fn timeline_of(
-        &self,
-        run: &RunId,
-    ) -> Result<(Vec<timeline::Episode>, u64), ApiError> {
+    pub async fn timeline_of(&self, run: &RunId) -> Result<(Vec<Episode>, u64), ApiError> {
         let mut fold = timeline::Fold::default();
         self.each_record(run, |record| fold.take(record)).await?;
         Ok((fold.done().episodes, self.now().0))
@@ -47,7 +44,7 @@ impl<P: Ports> Api<P> {
     ///
     /// # Errors
     /// As [`Api::timeline_of`].
-    pub(crate) async fn turns_of(&self, run: &RunId) -> Result<Vec<Turn>, ApiError> {
+    pub async fn turns_of(&self, run: &RunId) -> Result<Vec<Turn>, ApiError> {
         let mut turns = BTreeMap::new();
         self.each_record(run, |record| turned(&mut turns, record))
             .await?;
@@ -58,7 +55,7 @@ impl<P: Ports> Api<P> {
     ///
     /// # Errors
     /// As [`Api::timeline_of`].
-    pub(crate) async fn part_of(
+    pub async fn part_of(
         self: &Arc<Self>,
         run: &RunId,
         from: u64,
@@ -78,7 +75,7 @@ impl<P: Ports> Api<P> {
     ) -> Result<(), ApiError> {
         let mut from = Seq(1);
         loop {
-            let stored = self.ports.reader().records(run, from, PAGE).await?;
+            let stored = self.ports.records(run, from, PAGE).await?;
             let whole = stored.len() < PAGE;
             for bytes in stored {
                 let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA)?;

@@ -6,7 +6,6 @@ use axum::{
     Json,
     extract::{Path, State as Of},
 };
-use dormer_engine::port::Ports;
 use dormer_profile::{layers::Layer, payload::Manifest, problem::Problems, shown::readable};
 use dormer_proto::{id::RunId, message::Failure};
 use dormer_workflows::{State, machine};
@@ -22,7 +21,7 @@ const READ_AT_ONCE: usize = 8;
 
 type Answer = Result<Json<Value>, ApiError>;
 
-impl<P: Ports> Api<P> {
+impl Api {
     fn desk(&self) -> Result<&Desk, ApiError> {
         let none = || {
             let error =
@@ -37,10 +36,7 @@ impl<P: Ports> Api<P> {
 }
 
 /// What one machine should be: the document of each section, with secrets by their names.
-pub(super) async fn desired<P: Ports>(
-    Of(api): Of<Arc<Api<P>>>,
-    Path(called): Path<String>,
-) -> Answer {
+pub(super) async fn desired(Of(api): Of<Arc<Api>>, Path(called): Path<String>) -> Answer {
     let run = api.shelf.machine(&called).await?;
     let desk = api.desk()?;
     let unsaid = || {
@@ -73,13 +69,13 @@ pub(super) async fn desired<P: Ports>(
 }
 
 /// What would change as the pool's settings are now.
-pub(super) async fn plan<P: Ports>(Of(api): Of<Arc<Api<P>>>, Path(pool): Path<String>) -> Answer {
+pub(super) async fn plan(Of(api): Of<Arc<Api>>, Path(pool): Path<String>) -> Answer {
     planned(&api, &pool, Candidate::default()).await
 }
 
 /// What would change with a payload, or a layer, that is tried on.
-pub(super) async fn plan_with<P: Ports>(
-    Of(api): Of<Arc<Api<P>>>,
+pub(super) async fn plan_with(
+    Of(api): Of<Arc<Api>>,
     Path(pool): Path<String>,
     body: Body,
 ) -> Answer {
@@ -101,7 +97,7 @@ pub(super) async fn plan_with<P: Ports>(
     planned(&api, &pool, Candidate { payload, layer }).await
 }
 
-async fn planned<P: Ports>(api: &Api<P>, pool: &str, candidate: Candidate) -> Answer {
+async fn planned(api: &Api, pool: &str, candidate: Candidate) -> Answer {
     let desk = api.desk()?;
     api.found_rollout(pool).await?;
     let runs = api.shelf.all().await?;
@@ -135,10 +131,7 @@ async fn planned<P: Ports>(api: &Api<P>, pool: &str, candidate: Candidate) -> An
 
 /// How long the steps of these machines took last, those that ended among them: what was replaced knows how long a
 /// drain takes.
-async fn last_times<P: Ports>(
-    api: &Api<P>,
-    mut runs: Vec<&Shown>,
-) -> Result<BTreeMap<RunId, Times>, ApiError> {
+async fn last_times(api: &Api, mut runs: Vec<&Shown>) -> Result<BTreeMap<RunId, Times>, ApiError> {
     runs.sort_by_key(|run| std::cmp::Reverse(run.entered.at));
     runs.truncate(HISTORIES_MAX);
     let mut found = BTreeMap::new();

@@ -12,7 +12,6 @@ use axum::{
     extract::{Path, Query, State as Of},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use dormer_engine::port::{Clock, History, HistoryReader, Ports};
 use dormer_engine_core::Record;
 use dormer_proto::{
     envelope,
@@ -30,16 +29,16 @@ const RECORDS: usize = 100;
 const RECORDS_MAX: usize = 1_000;
 
 type Answer = Result<Json<Value>, ApiError>;
-type Asked<P> = Of<Arc<Api<P>>>;
+type Asked = Of<Arc<Api>>;
 
 fn items(items: Vec<Value>) -> Answer {
     Ok(Json(json!({"items": items})))
 }
 
-impl<P: Ports> Api<P> {
+impl Api {
     /// Now, by the engine's clock.
     pub(crate) fn now(&self) -> Timestamp {
-        self.ports.clock().now()
+        self.ports.now()
     }
 
     /// A machine as JSON.
@@ -85,7 +84,7 @@ pub(crate) struct Which {
     all: bool,
 }
 
-pub(crate) async fn machines<P: Ports>(Of(api): Asked<P>, Query(which): Query<Which>) -> Answer {
+pub(crate) async fn machines(Of(api): Asked, Query(which): Query<Which>) -> Answer {
     let runs = api.shelf.all().await?;
     let now = api.now();
     let listed = runs.iter().filter(|run| which.all || run.closed.is_none());
@@ -99,26 +98,27 @@ pub(crate) async fn machines<P: Ports>(Of(api): Asked<P>, Query(which): Query<Wh
     Ok(Json(json!({"items": items, "lacks": lacks})))
 }
 
-pub(crate) async fn machine<P: Ports>(Of(api): Asked<P>, Path(called): Path<String>) -> Answer {
+/// Answers one machine, by its UID, its name, or `namespace/name`.
+///
+/// # Errors
+/// No machine is called so, several are, or the store does not answer.
+pub async fn machine(Of(api): Asked, Path(called): Path<String>) -> Answer {
     let run = api.shelf.machine(&called).await?;
     api.shown_machine(&run)
 }
 
-pub(super) async fn runs<P: Ports>(Of(api): Asked<P>) -> Answer {
+pub(super) async fn runs(Of(api): Asked) -> Answer {
     let runs = api.shelf.all().await?;
     let now = api.now();
     items(runs.iter().map(|run| shown::run(run, now)).collect())
 }
 
-pub(super) async fn run<P: Ports>(
-    Of(api): Asked<P>,
-    Path((workflow, key)): Path<(String, String)>,
-) -> Answer {
+pub(super) async fn run(Of(api): Asked, Path((workflow, key)): Path<(String, String)>) -> Answer {
     let run = api.found(&run_id(&workflow, &key)?).await?;
     Ok(Json(shown::run(&run, api.now())))
 }
 
-pub(crate) async fn rollouts<P: Ports>(Of(api): Asked<P>) -> Answer {
+pub(crate) async fn rollouts(Of(api): Asked) -> Answer {
     let runs = api.shelf.all().await?;
     let now = api.now();
     let names = names(&runs);
@@ -129,23 +129,27 @@ pub(crate) async fn rollouts<P: Ports>(Of(api): Asked<P>) -> Answer {
     )
 }
 
-pub(crate) async fn rollout<P: Ports>(Of(api): Asked<P>, Path(pool): Path<String>) -> Answer {
+/// Answers the rollout of a pool.
+///
+/// # Errors
+/// The pool has none, or the store does not answer.
+pub async fn rollout(Of(api): Asked, Path(pool): Path<String>) -> Answer {
     let run = api.found_rollout(&pool).await?;
     api.shown_rollout(&run).await
 }
 
-pub(super) async fn pools<P: Ports>(Of(api): Asked<P>) -> Answer {
+pub(super) async fn pools(Of(api): Asked) -> Answer {
     let runs = api.shelf.all().await?;
     let rollouts = runs.iter().filter(|run| run.id.workflow() == ROLLOUT);
     items(rollouts.filter_map(|run| shown::pool(run)).collect())
 }
 
-pub(super) async fn pool<P: Ports>(Of(api): Asked<P>, Path(pool): Path<String>) -> Answer {
+pub(super) async fn pool(Of(api): Asked, Path(pool): Path<String>) -> Answer {
     let run = api.found_rollout(&pool).await?;
     Ok(Json(shown::pool(&run).unwrap_or_default()))
 }
 
-pub(super) async fn tasks<P: Ports>(Of(api): Asked<P>) -> Answer {
+pub(super) async fn tasks(Of(api): Asked) -> Answer {
     let runs = api.shelf.all().await?;
     let now = api.now();
     items(
@@ -155,11 +159,15 @@ pub(super) async fn tasks<P: Ports>(Of(api): Asked<P>) -> Answer {
     )
 }
 
-pub(crate) async fn dead<P: Ports>(Of(api): Asked<P>) -> Answer {
+/// Answers every dead letter, oldest first.
+///
+/// # Errors
+/// The store does not answer.
+pub async fn dead(Of(api): Asked) -> Answer {
     items(dead::all(api.ports.as_ref()).await?)
 }
 
-pub(super) async fn dead_letter<P: Ports>(Of(api): Asked<P>, Path(id): Path<u64>) -> Answer {
+pub(super) async fn dead_letter(Of(api): Asked, Path(id): Path<u64>) -> Answer {
     dead::one(api.ports.as_ref(), id).await.map(Json)
 }
 
@@ -186,8 +194,8 @@ impl Part {
     }
 }
 
-pub(crate) async fn machine_history<P: Ports>(
-    Of(api): Asked<P>,
+pub(crate) async fn machine_history(
+    Of(api): Asked,
     Path(called): Path<String>,
     Query(part): Query<Part>,
 ) -> Answer {
@@ -195,8 +203,8 @@ pub(crate) async fn machine_history<P: Ports>(
     history(&api, &run.id, &part).await
 }
 
-pub(crate) async fn rollout_history<P: Ports>(
-    Of(api): Asked<P>,
+pub(crate) async fn rollout_history(
+    Of(api): Asked,
     Path(pool): Path<String>,
     Query(part): Query<Part>,
 ) -> Answer {
@@ -204,8 +212,8 @@ pub(crate) async fn rollout_history<P: Ports>(
     history(&api, &run.id, &part).await
 }
 
-pub(super) async fn run_history<P: Ports>(
-    Of(api): Asked<P>,
+pub(super) async fn run_history(
+    Of(api): Asked,
     Path((workflow, key)): Path<(String, String)>,
     Query(part): Query<Part>,
 ) -> Answer {
@@ -213,15 +221,11 @@ pub(super) async fn run_history<P: Ports>(
     history(&api, &run.id, &part).await
 }
 
-async fn history<P: Ports>(api: &Api<P>, run: &RunId, part: &Part) -> Answer {
+async fn history(api: &Api, run: &RunId, part: &Part) -> Answer {
     let from = part.from.unwrap_or(1).max(1);
     let limit = part.limit.unwrap_or(RECORDS).clamp(1, RECORDS_MAX);
     // The record before names the tasks that these finish; one more says whether there are more.
-    let stored = api
-        .ports
-        .reader()
-        .records(run, Seq(from - 1), limit + 2)
-        .await?;
+    let stored = api.ports.records(run, Seq(from - 1), limit + 2).await?;
     let mut story = Story::default();
     let mut told = Vec::new();
     let mut next = None;
@@ -243,22 +247,22 @@ async fn history<P: Ports>(api: &Api<P>, run: &RunId, part: &Part) -> Answer {
     let mut page = json!({"run": run.as_str(), "items": told, "next": next});
     if part.envelopes {
         page["schema"] = SCHEMA.into();
-        page["incarnation"] = api.ports.history().incarnation().to_string().into();
+        page["incarnation"] = api.ports.incarnation().to_string().into();
         page["build"] = env!("CARGO_PKG_VERSION").into();
     }
     Ok(Json(page))
 }
 
 /// The whole of a run as a tree of episodes, phases, tasks and attempts.
-pub(super) async fn run_timeline<P: Ports>(
-    Of(api): Of<Arc<Api<P>>>,
+pub(super) async fn run_timeline(
+    Of(api): Of<Arc<Api>>,
     Path((workflow, key)): Path<(String, String)>,
 ) -> Answer {
     let run = api.found(&run_id(&workflow, &key)?).await?.id.clone();
     let mut fold = timeline::Fold::default();
     let mut from = Seq(1);
     loop {
-        let stored = api.ports.reader().records(&run, from, RECORDS_MAX).await?;
+        let stored = api.ports.records(&run, from, RECORDS_MAX).await?;
         let whole = stored.len() < RECORDS_MAX;
         for bytes in stored {
             let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA)?;

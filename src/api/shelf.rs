@@ -1,7 +1,7 @@
 //! Every run as last read: read anew only where the store has moved on.
 
-use super::ApiError;
-use dormer_engine::port::{Head, History, HistoryReader, Ports, StoreError};
+use super::{ApiError, store::Store};
+use dormer_engine::port::{Head, StoreError};
 use dormer_engine_core::{Record, Run};
 use dormer_proto::{
     envelope,
@@ -16,17 +16,17 @@ use tokio::sync::Mutex;
 const PAGE: usize = 1_000;
 
 /// A run, shared by those who look at it.
-pub(crate) type Shown = Arc<Run<Dormer>>;
+pub type Shown = Arc<Run<Dormer>>;
 
 /// The runs of a store.
-pub(crate) struct Shelf<P> {
-    ports: Arc<P>,
+pub(crate) struct Shelf {
+    ports: Arc<dyn Store>,
     /// Held while the store is asked: those who look at the same time ask once.
     runs: Mutex<BTreeMap<RunId, (Revision, Shown)>>,
 }
 
-impl<P: Ports> Shelf<P> {
-    pub(crate) fn new(ports: Arc<P>) -> Self {
+impl Shelf {
+    pub(crate) fn new(ports: Arc<dyn Store>) -> Self {
         Self {
             ports,
             runs: Mutex::default(),
@@ -49,7 +49,7 @@ impl<P: Ports> Shelf<P> {
             .map(|head| head.run.clone())
             .collect();
         for page in changed.chunks(PAGE) {
-            for stored in self.ports.history().load(page).await?.into_iter().flatten() {
+            for stored in self.ports.load(page).await?.into_iter().flatten() {
                 match read(&stored.bytes) {
                     Ok(run) => drop(runs.insert(run.id.clone(), (stored.revision, run))),
                     // One record of a newer build must not hide all the others.
@@ -68,7 +68,7 @@ impl<P: Ports> Shelf<P> {
         let mut all: Vec<Head> = Vec::new();
         loop {
             let after = all.last().map(|head| head.run.clone());
-            let heads = self.ports.reader().heads(after.as_ref(), PAGE).await?;
+            let heads = self.ports.heads(after.as_ref(), PAGE).await?;
             if heads.is_empty() {
                 all.sort_by(|a, b| a.run.cmp(&b.run));
                 return Ok(all);
@@ -82,7 +82,7 @@ impl<P: Ports> Shelf<P> {
     /// # Errors
     /// The store does not answer, or its answer cannot be read.
     pub(crate) async fn one(&self, run: &RunId) -> Result<Option<Shown>, ApiError> {
-        let stored = self.ports.history().load(std::slice::from_ref(run)).await?;
+        let stored = self.ports.load(std::slice::from_ref(run)).await?;
         let stored = stored.into_iter().flatten().next();
         Ok(stored.map(|stored| read(&stored.bytes)).transpose()?)
     }

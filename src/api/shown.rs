@@ -7,6 +7,7 @@ use dormer_proto::{
     id::{TaskId, Timestamp},
     message::Heartbeat,
 };
+use dormer_views::moment::time;
 use dormer_workflows::{Dormer, State};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -15,15 +16,8 @@ use std::collections::BTreeMap;
 /// What a machine waits for while dormer lacks something; what that is is told once, for all.
 const LACKING: &str = "what dormer itself lacks";
 
-/// A moment as RFC 3339, to the millisecond.
-pub(crate) fn time(at: Timestamp) -> String {
-    let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
-    let moment = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX);
-    format!("{moment:.3}")
-}
-
 /// A machine, by the clock `now`. `None`: the run is not a machine's.
-pub(crate) fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Value> {
+pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Value> {
     let State::Machine(state) = &run.state else {
         return None;
     };
@@ -43,7 +37,7 @@ pub(crate) fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<
 }
 
 /// A pool's rollout. `None`: the run is not a rollout's.
-pub(crate) fn rollout(
+pub fn rollout(
     run: &Run<Dormer>,
     names: &BTreeMap<String, String>,
     now: Timestamp,
@@ -79,7 +73,7 @@ pub(crate) fn rollout(
 }
 
 /// Names of the machines that have runs, by their UIDs.
-pub(crate) fn names(runs: &[Shown]) -> BTreeMap<String, String> {
+pub fn names(runs: &[Shown]) -> BTreeMap<String, String> {
     let named = runs.iter().filter_map(|run| match &run.state {
         State::Machine(state) => Some((run.id.key().to_owned(), state.machine_ref().name)),
         _ => None,
@@ -248,11 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_words_are_as_json_has_them() {
-        assert_eq!(
-            time(Timestamp(1_763_708_400_007)),
-            "2025-11-21T07:00:00.007Z"
-        );
+    fn words_are_as_json_has_them() {
         assert_eq!(camel_word("max_unavailable"), "maxUnavailable");
         assert_eq!(camel_word("waitingFor"), "waitingFor");
     }

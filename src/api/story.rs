@@ -49,7 +49,7 @@ impl Story {
         };
         json!({
             "seq": record.run.seq.0,
-            "at": super::shown::time(record.at),
+            "at": dormer_views::moment::time(record.at),
             "state": Dormer::label(&record.run.state),
             "phase": phase,
             "events": events,

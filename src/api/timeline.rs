@@ -6,76 +6,9 @@
 
 use dormer_engine_core::{HistoryEvent, OpenTask, Record, TaskKey, TaskPhase};
 use dormer_proto::id::{Seq, Timestamp};
+use dormer_views::timeline::{Attempt, BETWEEN, Episode, Phase, Task, Timeline};
 use dormer_workflows::{Dormer, State};
-use serde::Serialize;
 use std::collections::BTreeMap;
-
-/// A run's life so far.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Timeline {
-    /// Oldest first. What lies between two of them belongs to a nameless one, `serving`.
-    pub(crate) episodes: Vec<Episode>,
-}
-
-/// A stretch of it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Episode {
-    pub(crate) kind: String,
-    /// The record at which it began.
-    pub(crate) seq: u64,
-    pub(crate) from: u64,
-    /// `None`: it goes on.
-    pub(crate) to: Option<u64>,
-    /// How it ended; empty while it goes on.
-    pub(crate) result: String,
-    pub(crate) phases: Vec<Phase>,
-}
-
-/// A phase that the run was in.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Phase {
-    pub(crate) state: String,
-    pub(crate) phase: String,
-    pub(crate) from: u64,
-    pub(crate) to: Option<u64>,
-    pub(crate) tasks: Vec<Task>,
-}
-
-/// A task, with everything that was tried.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Task {
-    /// `SEQ.ORDINAL`: its identity within the run.
-    pub(crate) id: String,
-    pub(crate) name: String,
-    pub(crate) from: u64,
-    pub(crate) to: Option<u64>,
-    pub(crate) attempts: Vec<Attempt>,
-}
-
-/// One attempt.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Attempt {
-    pub(crate) attempt: u64,
-    /// When it was ordered.
-    pub(crate) from: u64,
-    pub(crate) to: Option<u64>,
-    /// `succeeded`, `failed`, `given up` (no answer within its limit), `called off`; empty while it goes on.
-    pub(crate) result: String,
-    /// Who reported.
-    pub(crate) worker: Option<String>,
-    /// Why it failed, or what came of it.
-    pub(crate) told: Option<String>,
-    /// Until when the next one waits, after a failure.
-    pub(crate) wait: Option<u64>,
-}
-
-/// What is said of the time between two episodes.
-pub(crate) const BETWEEN: &str = "serving";
 
 /// Reads a history, record after record.
 #[derive(Debug, Default)]

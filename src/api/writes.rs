@@ -10,7 +10,6 @@ use axum::{
     Json,
     extract::{Path, State as Of},
 };
-use dormer_engine::port::{HistoryReader, Ports};
 use dormer_proto::{
     message::Ask,
     rollout,
@@ -22,8 +21,8 @@ use std::sync::Arc;
 
 type Answer = Result<Json<Value>, ApiError>;
 
-pub(super) async fn machine<P: Ports>(
-    Of(api): Of<Arc<Api<P>>>,
+pub(super) async fn machine(
+    Of(api): Of<Arc<Api>>,
     Path((called, action)): Path<(String, String)>,
     body: Body,
 ) -> Answer {
@@ -34,8 +33,8 @@ pub(super) async fn machine<P: Ports>(
     api.shown_machine(&run)
 }
 
-pub(super) async fn rollout<P: Ports>(
-    Of(api): Of<Arc<Api<P>>>,
+pub(super) async fn rollout(
+    Of(api): Of<Arc<Api>>,
     Path((pool, action)): Path<(String, String)>,
     body: Body,
 ) -> Answer {
@@ -47,8 +46,8 @@ pub(super) async fn rollout<P: Ports>(
 }
 
 /// One step back: which payload is wanted is written into the pool's settings.
-pub(super) async fn rollback<P: Ports>(
-    Of(api): Of<Arc<Api<P>>>,
+pub(super) async fn rollback(
+    Of(api): Of<Arc<Api>>,
     Path(pool): Path<String>,
     body: Body,
 ) -> Answer {
@@ -66,8 +65,8 @@ pub(super) async fn rollback<P: Ports>(
     api.shown_rollout(&run).await
 }
 
-pub(super) async fn reset<P: Ports>(
-    Of(api): Of<Arc<Api<P>>>,
+pub(super) async fn reset(
+    Of(api): Of<Arc<Api>>,
     Path((workflow, key)): Path<(String, String)>,
     body: Body,
 ) -> Answer {
@@ -79,7 +78,7 @@ pub(super) async fn reset<P: Ports>(
     })?;
     let run = api.found(&run_id(&workflow, &key)?).await?;
     // The engine drops such a wish; here a person waits for an answer.
-    if api.ports.reader().records(&run.id, to, 1).await?.is_empty() || to > run.seq {
+    if api.ports.records(&run.id, to, 1).await?.is_empty() || to > run.seq {
         let error = format!("record {to} of {} is not kept", run.id);
         return Err(ApiError::bad(
             error,
@@ -94,10 +93,6 @@ pub(super) async fn reset<P: Ports>(
     }
 }
 
-pub(super) async fn requeue<P: Ports>(
-    Of(api): Of<Arc<Api<P>>>,
-    Path(id): Path<u64>,
-    _: Body,
-) -> Answer {
+pub(super) async fn requeue(Of(api): Of<Arc<Api>>, Path(id): Path<u64>, _: Body) -> Answer {
     dead::requeue(api.ports.as_ref(), id).await.map(Json)
 }

@@ -125,7 +125,7 @@ fn told(answer: &Value) -> String {
 
 /// A machine, and how something is asked of it.
 #[derive(Debug, Args)]
-pub(crate) struct Machine {
+pub struct Machine {
     /// The machine: its name, NAMESPACE/NAME, or its UID
     machine: String,
     #[command(flatten)]
@@ -146,7 +146,7 @@ impl Machine {
 
 /// A machine or a pool, and how something is asked of it.
 #[derive(Debug, Args)]
-pub(crate) struct MachineOrPool {
+pub struct MachineOrPool {
     /// The machine: its name, NAMESPACE/NAME, or its UID; or rollout/POOL
     #[arg(required_unless_present = "pool", conflicts_with = "pool")]
     machine: Option<String>,
@@ -176,7 +176,7 @@ impl MachineOrPool {
 
 /// A pool, and the payload to go back to.
 #[derive(Debug, Args)]
-pub(crate) struct Rollback {
+pub struct Rollback {
     /// The pool
     pool: String,
     /// The version of the payload to go back to: one that the present payload may follow
@@ -200,7 +200,7 @@ impl Rollback {
 
 /// A run, and the record to go back to.
 #[derive(Debug, Args)]
-pub(crate) struct Reset {
+pub struct Reset {
     /// The machine: its name, NAMESPACE/NAME, or its UID
     machine: String,
     /// The record to go back to; `dormer history` numbers them

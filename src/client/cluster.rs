@@ -5,10 +5,10 @@ use super::{
     Failure,
     way::{Dial, Way, tls},
 };
-use axum::http::{Request, Response, header::AUTHORIZATION};
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::Full;
+use hyper::{Request, Response, header::AUTHORIZATION};
 use k8s_openapi::{
     api::{
         authentication::v1::{TokenRequest, TokenRequestSpec},

@@ -11,7 +11,7 @@ use tokio::{io::copy_bidirectional, net::TcpListener};
 
 /// Where a browser finds the console.
 #[derive(Debug, Args)]
-pub(crate) struct Console {
+pub struct Console {
     /// The port on this machine that leads to a console elsewhere [default: any that is free]
     #[arg(
         long,

@@ -19,7 +19,7 @@ const COLUMNS: &[Column] = &[
 
 /// What to do with dead letters.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Dead {
+pub enum Dead {
     /// List them, oldest first
     #[command(after_help = EXIT_CODES)]
     List(List),
@@ -33,14 +33,14 @@ pub(crate) enum Dead {
 
 /// How they are listed.
 #[derive(Debug, Args)]
-pub(crate) struct List {
+pub struct List {
     #[command(flatten)]
     to: To,
 }
 
 /// One of them.
 #[derive(Debug, Args)]
-pub(crate) struct One {
+pub struct One {
     /// Its number in the list
     id: u64,
     #[command(flatten)]

@@ -4,7 +4,7 @@
 //! the store has it, in base64 (`src/replay/lines.rs` has the form).
 
 use super::{Failure, get::list, server::Server};
-use crate::replay::FORMAT;
+use dormer_views::export::FORMAT;
 use serde_json::{Value, json};
 use std::{
     fs::{self, File},

@@ -4,12 +4,12 @@ use serde_json::Value;
 use std::{io::Write, process::ExitCode};
 
 /// What `--help` says about exit codes.
-pub(crate) const EXIT_CODES: &str =
+pub const EXIT_CODES: &str =
     "Exit codes: 0 done, 1 failed, 2 used wrongly, 3 no such thing, 4 no answer from the server";
 
 /// Why a command did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The server said no.
     #[error("{error}{}", advice(.what_to_do))]
     Refused {
@@ -51,7 +51,7 @@ fn advice(what_to_do: &str) -> String {
 
 impl Failure {
     /// Something was not done, and what might help.
-    pub(crate) fn refused(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
+    pub fn refused(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
         Self::Refused {
             error: error.into(),
             what_to_do: what_to_do.into(),
@@ -59,7 +59,7 @@ impl Failure {
     }
 
     /// What a server's answer with an error status means.
-    pub(crate) fn from_answer(status: u16, body: &[u8]) -> Self {
+    pub fn from_answer(status: u16, body: &[u8]) -> Self {
         let said: Value = serde_json::from_slice(body).unwrap_or_default();
         let word = |key: &str| said[key].as_str().unwrap_or_default().to_owned();
         let what_to_do = word("whatToDo");
@@ -75,7 +75,7 @@ impl Failure {
     }
 
     /// The exit code, as [`EXIT_CODES`] documents it.
-    pub(crate) fn exit_code(&self) -> ExitCode {
+    pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Refused { .. } => 1,
             Self::Usage(_) => 2,
@@ -86,7 +86,7 @@ impl Failure {
 }
 
 /// Ends a command: prints its text, and says by the exit code how it went; false: it went, and found something amiss.
-pub(crate) fn finish(done: Result<(String, bool), Failure>) -> ExitCode {
+pub fn finish(done: Result<(String, bool), Failure>) -> ExitCode {
     match done {
         Ok((text, good)) => {
             if !text.is_empty() {

@@ -5,8 +5,8 @@ use super::{
     output::{Column, plain, table},
     server::segment,
 };
-use crate::api::lacks::sentence;
 use clap::{Args, ValueEnum};
+use dormer_views::lacks::sentence;
 use serde_json::Value;
 
 /// What can be listed.
@@ -125,7 +125,7 @@ impl Kind {
 
 /// What is listed.
 #[derive(Debug, Args)]
-pub(crate) struct Get {
+pub struct Get {
     /// Of what
     kind: Kind,
     /// Only this one: a name, a UID, WORKFLOW/KEY of a run; for tasks, the machine
@@ -239,7 +239,7 @@ pub(crate) enum Described {
 
 /// What is described.
 #[derive(Debug, Args)]
-pub(crate) struct Describe {
+pub struct Describe {
     /// What it is
     kind: Described,
     /// Its name; of a machine also its UID

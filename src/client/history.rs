@@ -10,7 +10,7 @@ const PAGE: usize = 200;
 
 /// Whose history.
 #[derive(Debug, Args)]
-pub(crate) struct History {
+pub struct History {
     /// The machine: its name, NAMESPACE/NAME or UID; or rollout/POOL
     machine: String,
     /// From this record on

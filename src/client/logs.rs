@@ -8,11 +8,11 @@ use super::{
     Failure, To,
     act::run_of,
     get::list,
-    output::span,
     server::{Server, segment},
-    trace::{Attempt, Episode, Task, lasted, moment, read},
+    trace::{Attempt, Episode, Task, moment, read},
 };
 use clap::Args;
+use dormer_views::moment::{lasted, span};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
@@ -32,7 +32,7 @@ const ATTEMPTS: usize = 200;
 
 /// Of which machine, and which task.
 #[derive(Debug, Args)]
-pub(crate) struct Logs {
+pub struct Logs {
     /// The machine: its name, NAMESPACE/NAME, or its UID
     machine: String,
     /// Of this task only: its id (12.0, as dormer trace shows it), or all of a name (converge-host)

@@ -3,11 +3,12 @@
 use super::Failure;
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
+use dormer_views::moment::span;
 use serde_json::Value;
 
 /// In which form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum Output {
+pub enum Output {
     /// A table for people
     #[default]
     Table,
@@ -24,7 +25,7 @@ impl Output {
     ///
     /// # Errors
     /// The value cannot be written, which no answer of the API is.
-    pub(crate) fn for_programs(self, value: &Value) -> Result<Option<String>, Failure> {
+    pub fn for_programs(self, value: &Value) -> Result<Option<String>, Failure> {
         let failed = |why: String| Failure::Refused {
             error: format!("the answer cannot be written: {why}"),
             what_to_do: "try -o json".into(),
@@ -43,10 +44,10 @@ impl Output {
 }
 
 /// A column: its heading, where its value is (`a.b` is b in a), and whether only a wide table has it.
-pub(crate) type Column = (&'static str, &'static str, bool);
+pub type Column = (&'static str, &'static str, bool);
 
 /// `items` as a table of `columns`.
-pub(crate) fn table(items: &[Value], columns: &[Column], wide: bool) -> String {
+pub fn table(items: &[Value], columns: &[Column], wide: bool) -> String {
     let shown: Vec<&Column> = columns.iter().filter(|column| wide || !column.2).collect();
     let mut table = Table::new();
     table.load_style(NOTHING);
@@ -64,7 +65,7 @@ pub(crate) fn table(items: &[Value], columns: &[Column], wide: bool) -> String {
 }
 
 /// What stands at `path`, as a person reads it.
-pub(crate) fn cell(item: &Value, path: &str) -> String {
+pub fn cell(item: &Value, path: &str) -> String {
     // The server's clock measures spans: a simulated world's may run faster than ours.
     if path == "since"
         && let Some(seconds) = item["sinceSeconds"].as_u64()
@@ -75,7 +76,7 @@ pub(crate) fn cell(item: &Value, path: &str) -> String {
 }
 
 /// A value in a cell: nothing is a dash, a list its items.
-pub(crate) fn plain(value: &Value) -> String {
+pub fn plain(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),
         Value::String(text) if text.is_empty() => "-".into(),
@@ -86,19 +87,6 @@ pub(crate) fn plain(value: &Value) -> String {
         Value::Array(items) if items.is_empty() => "-".into(),
         Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(", "),
         Value::Object(_) | Value::Number(_) => value.to_string(),
-    }
-}
-
-/// So many seconds as people tell them: `5m12s`, `3h5m`, `12d1h`.
-pub(crate) fn span(seconds: u64) -> String {
-    let minutes = seconds / 60;
-    let hours = seconds / 3_600;
-    let days = seconds / 86_400;
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3_600 => format!("{minutes}m{}s", seconds % 60),
-        3_600..86_400 => format!("{hours}h{}m", minutes % 60),
-        _ => format!("{days}d{}h", hours % 24),
     }
 }
 
@@ -131,9 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_told_as_people_tell_them() {
-        let told = [2, 312, 11_100, 1_040_400].map(span);
-        assert_eq!(told, ["2s", "5m12s", "3h5m", "12d1h"]);
+    fn a_cell_counts_by_the_clock_of_the_server() {
         assert_eq!(
             cell(&json!({"since": "x", "sinceSeconds": 61}), "since"),
             "1m1s"

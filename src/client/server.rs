@@ -5,9 +5,10 @@ use super::{
     cluster::{self, Place},
     way::{Dial, Way, tls},
 };
-use crate::{config::Secret, shell};
+use crate::plugin;
 use bytes::Bytes;
 use clap::Args;
+use dormer_views::secret::Secret;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
     Method, Request, StatusCode, Uri,
@@ -28,7 +29,7 @@ const API: &str = "/api/v1";
 
 /// Which server is asked, and as whom.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct Address {
+pub struct Address {
     /// Where dormer's API answers [default: http://127.0.0.1:7080; of kubectl dormer: the one in the cluster]
     #[arg(long, env = "DORMER_SERVER", value_name = "URL")]
     server: Option<String>,
@@ -56,7 +57,7 @@ pub(crate) struct Address {
 }
 
 /// A server; the way to it is found when it is asked for the first time.
-pub(crate) struct Server {
+pub struct Server {
     address: Address,
     ready: OnceCell<Ready>,
 }
@@ -84,7 +85,7 @@ const NO_TOKEN: &str = "your kubeconfig shows no bearer token (a client certific
 
 impl Address {
     /// The server; nothing is sent yet.
-    pub(crate) fn server(&self) -> Server {
+    pub fn server(&self) -> Server {
         Server {
             address: self.clone(),
             ready: OnceCell::new(),
@@ -105,7 +106,7 @@ impl Address {
     }
 
     async fn ready(&self) -> Result<Ready, Failure> {
-        let in_cluster = self.place.named() || shell::is_plugin();
+        let in_cluster = self.place.named() || plugin::is_plugin();
         match (&self.server, in_cluster) {
             (None, true) => self.in_cluster().await,
             (Some(_), true) if self.place.named() => Err(Failure::Usage(
@@ -194,8 +195,7 @@ impl Server {
     ///
     /// # Errors
     /// The URL is none.
-    #[cfg(feature = "demo")]
-    pub(crate) fn at(url: &str) -> Result<Self, Failure> {
+    pub fn at(url: &str) -> Result<Self, Failure> {
         let address = Address {
             server: Some(url.to_owned()),
             ..Address::default()
@@ -221,7 +221,7 @@ impl Server {
     ///
     /// # Errors
     /// [`Failure`]: nobody answers, or the answer is no.
-    pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
+    pub async fn get(&self, path: &str) -> Result<Value, Failure> {
         self.ask(Method::GET, path, Bytes::new()).await
     }
 
@@ -229,7 +229,7 @@ impl Server {
     ///
     /// # Errors
     /// [`Failure`]: nobody answers, or the answer is no.
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
         self.ask(Method::POST, path, body.to_string().into()).await
     }
 
@@ -337,7 +337,7 @@ impl Ready {
 }
 
 /// `text` as one segment of a path.
-pub(crate) fn segment(text: &str) -> String {
+pub fn segment(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

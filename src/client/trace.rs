@@ -1,7 +1,8 @@
 //! `dormer trace`: an episode of a machine's life as a tree with bars to scale, from its history alone.
 
-use super::{Failure, To, act::run_of, output::span};
+use super::{Failure, To, act::run_of};
 use clap::Args;
+use dormer_views::moment::lasted;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ const ALIKE_MAX: usize = 6;
 
 /// Whose life, and which part.
 #[derive(Debug, Args)]
-pub(crate) struct Trace {
+pub struct Trace {
     /// The machine: its name, NAMESPACE/NAME, or its UID
     machine: String,
     /// The episode that began at this record [default: the latest]
@@ -402,17 +403,8 @@ fn bar(row: &Row, (from, to): (u64, u64), pen: &Pen) -> String {
     cells.collect()
 }
 
-/// A span for people; below a minute, with what a bar cannot show.
-pub(crate) fn lasted(from: u64, to: u64) -> String {
-    match to.saturating_sub(from) {
-        ms @ 0..1_000 => format!("{ms}ms"),
-        ms @ 1_000..60_000 => format!("{}.{}s", ms / 1_000, ms % 1_000 / 100),
-        ms => span(ms / 1_000),
-    }
-}
-
 pub(super) fn moment(at: u64) -> String {
-    crate::api::time(dormer_proto::id::Timestamp(at))
+    dormer_views::moment::time(dormer_proto::id::Timestamp(at))
 }
 
 fn cut(text: &str, chars: usize, pen: &Pen) -> String {

@@ -41,7 +41,7 @@ pub(crate) enum Watched {
 
 /// What is watched.
 #[derive(Debug, Args)]
-pub(crate) struct Watch {
+pub struct Watch {
     /// Of what
     #[arg(default_value = "machines")]
     kind: Watched,

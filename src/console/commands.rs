@@ -1,11 +1,11 @@
 //! The remote commands of a machine's last task: what was run on its host, how it ended, and what the host said.
 
 use super::page::{clock, word};
-use crate::{
-    api::{time, timeline::Episode},
-    client::trace::lasted,
-};
 use dormer_proto::{id::TaskId, message::RemoteCommand};
+use dormer_views::{
+    moment::{lasted, time},
+    timeline::Episode,
+};
 use maud::{Markup, html};
 use serde_json::Value;
 

@@ -5,10 +5,7 @@ use super::{
     item::{Item, STATES},
     page::{bar, pager, query, since, state, version, word},
 };
-use crate::{
-    api::{lacks, shown},
-    live::Live,
-};
+use dormer_api::{lacks, live::Live, shown};
 use maud::{Markup, html};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;

@@ -1,8 +1,7 @@
 //! A run's history as a table, the newest first, page by page.
 
 use super::page::{clock, query, state, texts, word};
-use crate::api::{Api, ApiError, Shown};
-use dormer_engine::port::Ports;
+use dormer_api::{Api, ApiError, Shown};
 use dormer_workflows::actions::RESET;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -23,11 +22,7 @@ pub(super) struct Part {
 }
 
 /// The records of a part, the newest last.
-pub(super) async fn read<P: Ports>(
-    api: &Arc<Api<P>>,
-    run: &Shown,
-    part: Part,
-) -> Result<Vec<Value>, ApiError> {
+pub(super) async fn read(api: &Arc<Api>, run: &Shown, part: Part) -> Result<Vec<Value>, ApiError> {
     let last = part
         .before
         .map_or(run.seq.0, |before| before.saturating_sub(1).min(run.seq.0));

@@ -1,6 +1,6 @@
 //! A machine as the fleet's page lists it: where it is, and whether it needs a person.
 
-use crate::api::Shown;
+use dormer_api::Shown;
 use dormer_engine_core::TaskPhase;
 use dormer_proto::id::Timestamp;
 use dormer_workflows::{State, machine::View};

@@ -1,7 +1,6 @@
 //! One look at the store, shared by all pages that are open: however many browsers there are, it is asked once.
 
-use crate::api::{Api, Shown};
-use dormer_engine::port::Ports;
+use dormer_api::{Api, Shown};
 use dormer_proto::id::{RunId, Timestamp};
 use std::{
     collections::HashMap,
@@ -38,7 +37,7 @@ pub(super) struct Look {
 
 impl Look {
     /// Looks at the store now.
-    pub(super) async fn at<P: Ports>(api: &Api<P>) -> Result<Self, crate::api::ApiError> {
+    pub(super) async fn at(api: &Api) -> Result<Self, dormer_api::ApiError> {
         let (runs, dead, now) = api.standing().await?;
         Ok(Self {
             number: 0,
@@ -81,7 +80,7 @@ pub(super) struct Looks {
 
 impl Looks {
     /// Joins those who are told. The first look may not have been made yet.
-    pub(super) fn follow<P: Ports>(self: &Arc<Self>, api: &Arc<Api<P>>) -> Receiver<Option<Look>> {
+    pub(super) fn follow(self: &Arc<Self>, api: &Arc<Api>) -> Receiver<Option<Look>> {
         let mut telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = telling.upgrade() {
             return sender.subscribe();
@@ -112,7 +111,7 @@ impl Looks {
     }
 }
 
-async fn look_on<P: Ports>(looks: Arc<Looks>, api: Arc<Api<P>>, sender: Arc<Sender<Option<Look>>>) {
+async fn look_on(looks: Arc<Looks>, api: Arc<Api>, sender: Arc<Sender<Option<Look>>>) {
     let mut last: Option<Look> = None;
     let mut told = Instant::now();
     while !looks.nobody_listens(&sender) {
@@ -135,7 +134,7 @@ async fn look_on<P: Ports>(looks: Arc<Looks>, api: Arc<Api<P>>, sender: Arc<Send
 }
 
 /// The next look. Where the store does not answer, the last one with what is wrong.
-async fn next<P: Ports>(api: &Api<P>, last: Option<&Look>) -> Option<Look> {
+async fn next(api: &Api, last: Option<&Look>) -> Option<Look> {
     match Look::at(api).await {
         Ok(look) => Some(look),
         Err(error) => {

@@ -7,16 +7,17 @@ use super::{
     page::{busy, button, clock, query, since, state, version, why, word},
     picture,
 };
-use crate::{
-    api::{Api, ApiError, Shown, reads, shown, time, timeline::Episode},
-    client::{advice, trace::lasted, why as reason},
-};
 use axum::extract::{Path, State as Of};
-use dormer_engine::port::Ports;
+use dormer_api::{Api, ApiError, Shown, reads, shown};
 use dormer_proto::{
     id::Timestamp,
     message::RemoteCommand,
     work::{machine_run, rollout_run},
+};
+use dormer_views::{
+    explain as reason,
+    moment::{lasted, time},
+    timeline::Episode,
 };
 use dormer_workflows::{
     State,
@@ -63,8 +64,8 @@ struct Told<'a> {
 }
 
 /// Reads what the page tells, and draws it.
-pub(super) async fn read<P: Ports>(
-    api: &Arc<Api<P>>,
+pub(super) async fn read(
+    api: &Arc<Api>,
     look: &Look,
     called: &str,
     part: Part,
@@ -85,7 +86,7 @@ pub(super) async fn read<P: Ports>(
         .await?;
     let last = reason::failure_in(super::items(&latest), &machine);
     let why = reason::paragraph(&machine, last.as_deref(), rollout.as_ref());
-    let next = advice::next_step(&machine, rollout.as_ref());
+    let next = reason::next_step(&machine, rollout.as_ref());
     let why = why
         .strip_suffix(&next)
         .unwrap_or(&why)

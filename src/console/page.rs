@@ -1,7 +1,8 @@
 //! What every page of the console has: its frame, its style, its script, and how values are shown.
 
 use super::Content;
-use crate::api::ApiError;
+use dormer_api::ApiError;
+use dormer_views::moment::rough;
 use dormer_workflows::actions::Action;
 use maud::{DOCTYPE, Markup, html};
 use serde_json::Value;
@@ -89,20 +90,10 @@ pub(super) fn word<'a>(thing: &'a Value, key: &str) -> &'a str {
         .unwrap_or("–")
 }
 
-/// How long ago something was, for people: `12 s`, `5 min`, `3 h`, `2 d`.
-pub(super) fn span(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7_200 => format!("{} min", seconds / 60),
-        7_200..172_800 => format!("{} h", seconds / 3_600),
-        _ => format!("{} d", seconds / 86_400),
-    }
-}
-
 /// Since when a run is where it is.
 pub(super) fn since(thing: &Value) -> Markup {
     let seconds = thing["sinceSeconds"].as_u64().unwrap_or(0);
-    html! { time datetime=(word(thing, "since")) title=(word(thing, "since")) { (span(seconds)) } }
+    html! { time datetime=(word(thing, "since")) title=(word(thing, "since")) { (rough(seconds)) } }
 }
 
 /// `2026-11-21 07:00:00` of an RFC 3339 time.

@@ -2,9 +2,9 @@
 //! It is drawn from the same tree as `dormer trace`.
 
 use super::page::percent;
-use crate::{
-    api::timeline::{Attempt, Episode, Phase, Task},
-    client::trace::lasted,
+use dormer_views::{
+    moment::lasted,
+    timeline::{Attempt, Episode, Phase, Task},
 };
 use maud::{Markup, html};
 

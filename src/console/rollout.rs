@@ -3,15 +3,12 @@
 use super::{
     Content, Look,
     history::{self, Part},
-    page::{bar, button, percent, span, state, texts, why, word},
-};
-use crate::{
-    api::{Api, ApiError, pages::Turn, reads, shown},
-    client::trace::lasted,
+    page::{bar, button, percent, state, texts, why, word},
 };
 use axum::extract::{Path, State as Of};
-use dormer_engine::port::Ports;
+use dormer_api::{Api, ApiError, pages::Turn, reads, shown};
 use dormer_proto::work::rollout_run;
+use dormer_views::moment::{lasted, rough};
 use dormer_workflows::{
     State,
     actions::{PAUSE_POOL, RESUME_POOL},
@@ -30,8 +27,8 @@ const LATE: u64 = 3;
 const NAMED_MAX: usize = 60;
 
 /// Reads what the page tells, and draws it.
-pub(super) async fn read<P: Ports>(
-    api: &Arc<Api<P>>,
+pub(super) async fn read(
+    api: &Arc<Api>,
     look: &Look,
     pool: &str,
     part: Part,
@@ -112,14 +109,14 @@ fn progress(rollout: &Value, look: &Look, pool: &str, turns: &[Turn]) -> Markup 
                 (right) " of " (right + other) " carry what they should"
                 @if let Some(payload) = rollout["payload"].as_str() { " (payload " code { (payload) } ")" }
                 @if let Some(left) = left.filter(|_| other > 0) {
-                    ". About " b { (span(left / 1_000)) } " are left, if each takes as long as the last ones did"
+                    ". About " b { (rough(left / 1_000)) } " are left, if each takes as long as the last ones did"
                 }
                 "."
             }
             @if let Some((name, took, typical)) = late(rollout, turns, look.now.0) {
                 p.reason {
-                    (name) " has had its turn for " (span(took / 1_000)) ", and "
-                    (span(typical / 1_000)) " is usual: see what it waits for."
+                    (name) " has had its turn for " (rough(took / 1_000)) ", and "
+                    (rough(typical / 1_000)) " is usual: see what it waits for."
                 }
             }
         }

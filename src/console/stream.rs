@@ -2,7 +2,6 @@
 //! slept, or lost its connection, is right again with the first event that it hears.
 
 use super::{Console, Look, Page, guarded, page};
-use crate::live::Live;
 use axum::{
     body::Body,
     http::{
@@ -12,7 +11,7 @@ use axum::{
     response::Response,
 };
 use bytes::Bytes;
-use dormer_engine::port::Ports;
+use dormer_api::live::Live;
 use dormer_proto::work::{machine_run, rollout_run};
 use futures::{Stream, stream};
 use serde_json::json;
@@ -25,7 +24,7 @@ const APART: Duration = Duration::from_millis(400);
 const READERS_MAX: usize = 200;
 
 /// The stream, unless there are too many.
-pub(super) fn answer<P: Ports>(console: Arc<Console<P>>, page: Page) -> Response {
+pub(super) fn answer(console: Arc<Console>, page: Page) -> Response {
     if console.looks.followers() >= READERS_MAX {
         return guarded(
             [],
@@ -41,8 +40,8 @@ pub(super) fn answer<P: Ports>(console: Arc<Console<P>>, page: Page) -> Response
 }
 
 /// What one browser hears.
-struct Reader<P> {
-    console: Arc<Console<P>>,
+struct Reader {
+    console: Arc<Console>,
     page: Page,
     looks: Receiver<Option<Look>>,
     /// Remote commands that this process hears of.
@@ -58,8 +57,8 @@ struct Told {
     content: Bytes,
 }
 
-fn events<P: Ports>(
-    console: Arc<Console<P>>,
+fn events(
+    console: Arc<Console>,
     page: Page,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
     let looks = console.looks.follow(&console.api);
@@ -77,7 +76,7 @@ fn events<P: Ports>(
     })
 }
 
-impl<P: Ports> Reader<P> {
+impl Reader {
     /// The next event. `None`: dormer ends.
     async fn next(&mut self) -> Option<Bytes> {
         loop {

@@ -1,8 +1,8 @@
 //! `dormer payload list`: the payloads in folders.
 
 use super::{Form, folders, size};
-use crate::client::{Failure, output::table};
 use clap::Args;
+use dormer_client::{Failure, output::table};
 use dormer_profile::payload::{Manifest, PayloadFile};
 use dormer_workers::{
     catalog::{Folder, order},
@@ -51,7 +51,7 @@ impl List {
             ("FOLDER", "folder", false),
             ("PROBLEM", "problem", false),
         ];
-        let wide = self.form.output == crate::client::output::Output::Wide;
+        let wide = self.form.output == dormer_client::output::Output::Wide;
         Ok(table(&found, &columns, wide))
     }
 }

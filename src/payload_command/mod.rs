@@ -3,8 +3,8 @@
 mod list;
 mod verify;
 
-use crate::client::{EXIT_CODES, Failure, finish, output::Output};
 use clap::{Args, Subcommand};
+use dormer_client::{EXIT_CODES, Failure, finish, output::Output};
 use std::{path::PathBuf, process::ExitCode};
 
 /// What may be asked about payloads.
@@ -45,7 +45,7 @@ pub(crate) async fn run(asked: Payload) -> ExitCode {
 /// It cannot be read, or has no payload.
 fn folders(folder: &std::path::Path) -> Result<Vec<PathBuf>, Failure> {
     let failed = |why: String| Failure::refused(format!("{}: {why}", folder.display()), "");
-    let found = crate::run::payloads::manifests(folder).map_err(|e| failed(e.to_string()))?;
+    let found = dormer_run::payloads::manifests(folder).map_err(|e| failed(e.to_string()))?;
     if found.is_empty() {
         let file = dormer_profile::payload::MANIFEST_FILE;
         return Err(failed(format!(

@@ -1,11 +1,11 @@
 //! `dormer payload verify`: a payload's files against its manifest, each with its sum.
 
 use super::{Form, size};
-use crate::client::{
+use clap::Args;
+use dormer_client::{
     Failure,
     output::{Output, table},
 };
-use clap::Args;
 use dormer_profile::{builtin, payload::Manifest, profile::Profile};
 use dormer_workers::catalog::{CatalogError, Folder};
 use serde_json::{Value, json};

@@ -3,11 +3,9 @@
 mod host;
 mod report;
 
-use crate::{
-    client::{EXIT_CODES, Failure, finish},
-    profile_command::{offline, read},
-};
+use crate::profile_command::offline;
 use clap::Args;
+use dormer_client::{EXIT_CODES, Failure, file::read, finish};
 use dormer_workers::ssh::{Key, SshError, fingerprint};
 use host::{Place, Wanted};
 use std::{io::IsTerminal, path::PathBuf, process::ExitCode};

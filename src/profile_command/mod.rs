@@ -3,12 +3,12 @@
 pub(crate) mod offline;
 mod render;
 
-use crate::client::{EXIT_CODES, Failure, finish};
 use clap::{Args, Subcommand, ValueEnum};
+use dormer_client::{EXIT_CODES, Failure, finish};
 use dormer_profile::{document::Document, payload::Manifest, profile, values::Values};
 use schemars::schema_for;
 use serde_json::Value;
-use std::{path::Path, process::ExitCode};
+use std::process::ExitCode;
 
 /// What may be asked about profiles.
 #[derive(Debug, Subcommand)]
@@ -83,21 +83,4 @@ pub(crate) async fn run(asked: Profile) -> ExitCode {
         Profile::Render(render) => render.run().await,
     };
     finish(answer.map(|text| (text, true)))
-}
-
-/// The text of a file that was named on the command line.
-///
-/// # Errors
-/// It cannot be read, or is longer than `bytes_max`.
-pub(crate) fn read(path: &Path, bytes_max: u64) -> Result<String, Failure> {
-    let failed = |why: String| Failure::refused(format!("{}: {why}", path.display()), "");
-    let size = std::fs::metadata(path)
-        .map_err(|error| failed(error.to_string()))?
-        .len();
-    if size > bytes_max {
-        return Err(failed(format!(
-            "{size} bytes, at most {bytes_max} are read"
-        )));
-    }
-    std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))
 }

@@ -1,7 +1,6 @@
 //! A rendering without a running dormer: built-in profiles, layers from files, and an example's facts.
 
-use super::read;
-use crate::client::Failure;
+use dormer_client::{Failure, file::read};
 use dormer_profile::{
     builtin,
     document::Section,

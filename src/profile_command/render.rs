@@ -3,13 +3,13 @@
 use super::{
     Form,
     offline::{layered, payload, rendered},
-    read,
-};
-use crate::client::{
-    Failure,
-    server::{Address, segment},
 };
 use clap::{Args, ValueEnum};
+use dormer_client::{
+    Failure,
+    file::read,
+    server::{Address, segment},
+};
 use dormer_profile::{document::Section, layers::LAYER_BYTES_MAX, values::Values};
 use serde_json::Value;
 use std::path::PathBuf;

@@ -10,10 +10,9 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_proto::id::{RunId, Seq};
+use dormer_views::export::FORMAT;
 use serde::Deserialize;
 
-/// The newest form of an export, and of either dump, that this build reads.
-pub(crate) const FORMAT: u64 = 1;
 /// Longest line that is read, in bytes: a record of the largest size in base64, and what people read beside it.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 

@@ -1,15 +1,12 @@
 //! `dormer replay`: recorded histories, folded with this build, offline. It changes nothing.
 
-mod fold;
 mod lines;
 mod report;
 
-pub(crate) use lines::FORMAT;
-
-use crate::client::output::Output;
 use clap::Args;
+use dormer_api::replay::Fold;
+use dormer_client::output::Output;
 use dormer_engine::embedded;
-use fold::Fold;
 use lines::Line;
 use report::Report;
 use std::{

@@ -1,6 +1,6 @@
 //! What a replay found, for people and for programs.
 
-use super::fold::{Difference, Judgement, Otherwise};
+use dormer_api::replay::{Difference, Judgement, Otherwise};
 use dormer_proto::id::{RunId, Seq};
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt};
@@ -156,32 +156,5 @@ fn counted(count: u64, what: &str) -> String {
         format!("1 {what}")
     } else {
         format!("{count} {what}s")
-    }
-}
-
-impl fmt::Display for Otherwise {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            run,
-            name,
-            seq,
-            at,
-            build,
-            ..
-        } = self;
-        writeln!(f, "{run} ({name}) record {seq}, {at}, written by {build}")?;
-        for event in &self.events {
-            writeln!(f, "  happened  {event}")?;
-        }
-        writeln!(f, "  recorded  {}", self.recorded)?;
-        write!(f, "  today     {}", self.today)?;
-        for it in &self.differences {
-            write!(
-                f,
-                "\n  differs   {}: {} was recorded, {} today",
-                it.field, it.recorded, it.today
-            )?;
-        }
-        Ok(())
     }
 }

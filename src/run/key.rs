@@ -238,7 +238,7 @@ impl<H: Execute> Execute for Keyed<H> {
     }
 }
 
-#[cfg(all(test, feature = "demo"))]
+#[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use dormer_fleet::{World, WorldConfig};

@@ -72,7 +72,7 @@ pub(crate) async fn told_again() -> std::io::Result<&'static str> {
 ///
 /// # Errors
 /// The system takes no handlers.
-pub(crate) async fn told_to_stop() -> std::io::Result<&'static str> {
+pub async fn told_to_stop() -> std::io::Result<&'static str> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(tokio::select! {

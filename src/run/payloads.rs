@@ -96,7 +96,7 @@ impl Payloads {
 }
 
 /// The payload folders at `folder`, each with the time of its manifest.
-pub(crate) fn manifests(folder: &Path) -> std::io::Result<Vec<(PathBuf, SystemTime)>> {
+pub fn manifests(folder: &Path) -> std::io::Result<Vec<(PathBuf, SystemTime)>> {
     let written = |folder: &Path| std::fs::metadata(folder.join(MANIFEST_FILE))?.modified();
     if let Ok(at) = written(folder) {
         return Ok(vec![(folder.to_owned(), at)]);

@@ -1,12 +1,8 @@
 //! The roles of a process: started from their parts, watched, and ended in the right order.
 
-use crate::{
-    embedded::{LocalFacts, LocalOrders, OwnStore},
-    health::{Health, Standing},
-    live::Live,
-    telemetry::Telemetry,
-};
+use crate::embedded::{LocalFacts, LocalOrders, OwnStore};
 use anyhow::Context;
+use dormer_api::live::Live;
 use dormer_engine::{
     engine,
     lane::Tally,
@@ -14,6 +10,10 @@ use dormer_engine::{
     port::{Clock, History, Ports},
 };
 use dormer_proto::id::RunId;
+use dormer_telemetry::{
+    Telemetry,
+    health::{Health, Standing},
+};
 use dormer_workers::{
     execute::Execute,
     pool::Installed,
@@ -37,32 +37,31 @@ const STORE_ASKED_EVERY: Duration = Duration::from_secs(5);
 const STORE_ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// The name of the engine role, as in `--role`.
-pub(crate) const ENGINE: &str = "engine";
+pub const ENGINE: &str = "engine";
 /// The name of the worker role.
-pub(crate) const WORKER: &str = "worker";
+pub const WORKER: &str = "worker";
 /// The name of the watcher role.
-pub(crate) const WATCHER: &str = "watcher";
+pub const WATCHER: &str = "watcher";
 /// The name of the console role.
-pub(crate) const CONSOLE: &str = "console";
+pub const CONSOLE: &str = "console";
 
 /// What a process of all roles is made of, on a store that it owns.
-pub(crate) struct Parts<S, C, X> {
+pub struct Parts<S, C, X> {
     /// The store and its queues.
-    pub(crate) ports: Arc<Local<S, C>>,
+    pub ports: Arc<Local<S, C>>,
     /// Who executes.
-    pub(crate) hands: Arc<X>,
+    pub hands: Arc<X>,
     /// Where heartbeats are shown.
-    pub(crate) live: Arc<Live>,
+    pub live: Arc<Live>,
     /// How the engine runs.
-    pub(crate) engine: engine::Options,
+    pub engine: engine::Options,
     /// How the worker works.
-    pub(crate) worker: worker::Options,
+    pub worker: worker::Options,
 }
 
 /// Starts engine and worker on a store of this process. The caller adds a watcher, by [`facts`] and
 /// [`Running::watcher`].
-#[cfg(any(test, feature = "demo"))]
-pub(crate) fn start<S, C, X>(parts: Parts<S, C, X>) -> Running
+pub fn start<S, C, X>(parts: Parts<S, C, X>) -> Running
 where
     S: OwnStore,
     C: Clock + Clone,
@@ -73,7 +72,7 @@ where
 }
 
 /// Starts engine and worker on a store of this process, and tells `telemetry` what is done. The caller adds a watcher.
-pub(crate) fn start_seen<S, C, X>(parts: Parts<S, C, X>, telemetry: Arc<Telemetry>) -> Running
+pub fn start_seen<S, C, X>(parts: Parts<S, C, X>, telemetry: Arc<Telemetry>) -> Running
 where
     S: OwnStore,
     C: Clock + Clone,
@@ -94,7 +93,7 @@ where
 }
 
 /// The facts' way into a store of this process.
-pub(crate) fn facts<S: OwnStore, C>(ports: &Local<S, C>) -> Arc<LocalFacts<S>> {
+pub fn facts<S: OwnStore, C>(ports: &Local<S, C>) -> Arc<LocalFacts<S>> {
     Arc::new(LocalFacts::new(
         Arc::clone(&ports.store),
         Arc::clone(&ports.inbox),
@@ -102,7 +101,7 @@ pub(crate) fn facts<S: OwnStore, C>(ports: &Local<S, C>) -> Arc<LocalFacts<S>> {
 }
 
 /// Roles at work.
-pub(crate) struct Running {
+pub struct Running {
     health: Arc<Health>,
     telemetry: Arc<Telemetry>,
     /// Ends watcher and worker.
@@ -177,7 +176,7 @@ fn panicked(error: JoinError) -> anyhow::Error {
 
 impl Running {
     /// No roles yet; `telemetry` will be told what they do.
-    pub(crate) fn seen_by(telemetry: Arc<Telemetry>) -> Self {
+    pub fn seen_by(telemetry: Arc<Telemetry>) -> Self {
         Self {
             telemetry,
             ..Self::default()
@@ -185,17 +184,17 @@ impl Running {
     }
 
     /// Who is told what the roles do.
-    pub(crate) fn telemetry(&self) -> Arc<Telemetry> {
+    pub fn telemetry(&self) -> Arc<Telemetry> {
         Arc::clone(&self.telemetry)
     }
 
     /// How the roles do.
-    pub(crate) fn health(&self) -> Arc<Health> {
+    pub fn health(&self) -> Arc<Health> {
         Arc::clone(&self.health)
     }
 
     /// Adds an engine on queues of this process, with the alarms' bell.
-    pub(crate) fn local_engine<S: OwnStore, C: Clock + Clone>(
+    pub fn local_engine<S: OwnStore, C: Clock + Clone>(
         &mut self,
         ports: Arc<Local<S, C>>,
         options: engine::Options,
@@ -212,7 +211,7 @@ impl Running {
     }
 
     /// Adds an engine.
-    pub(crate) fn engine<P: Ports>(&mut self, ports: Arc<P>, options: engine::Options) {
+    pub fn engine<P: Ports>(&mut self, ports: Arc<P>, options: engine::Options) {
         let stop = self.halt.subscribe();
         let health = Arc::clone(&self.health);
         let telemetry = self.telemetry();
@@ -235,7 +234,7 @@ impl Running {
     }
 
     /// Adds what must run as part of a role until the end.
-    pub(crate) fn beside(
+    pub fn beside(
         &mut self,
         role: &'static str,
         doing: impl Future<Output = anyhow::Result<()>> + Send + 'static,
@@ -250,12 +249,12 @@ impl Running {
     }
 
     /// Adds what is done once everything has ended.
-    pub(crate) fn at_end(&mut self, doing: impl Future<Output = ()> + Send + 'static) {
+    pub fn at_end(&mut self, doing: impl Future<Output = ()> + Send + 'static) {
         self.closing.push(Box::pin(doing));
     }
 
     /// Adds a worker.
-    pub(crate) fn worker<O: Orders, X: Execute>(
+    pub fn worker<O: Orders, X: Execute>(
         &mut self,
         orders: Arc<O>,
         hands: Arc<X>,
@@ -274,7 +273,7 @@ impl Running {
     }
 
     /// Adds a watcher; answers how it fares, for those who show it. It lists before anything is known of the cluster.
-    pub(crate) fn watcher<F: Facts, I: Installed>(
+    pub fn watcher<F: Facts, I: Installed>(
         &mut self,
         client: kube::Client,
         facts: Arc<F>,
@@ -305,7 +304,7 @@ impl Running {
     }
 
     /// Waits until a role ends by itself, which none should, and says why it did.
-    pub(crate) async fn ended(&mut self) -> anyhow::Error {
+    pub async fn ended(&mut self) -> anyhow::Error {
         let (role, result) = tokio::select! {
             ended = self.front.next() => ended,
             ended = self.back.next() => ended,
@@ -322,7 +321,7 @@ impl Running {
     ///
     /// # Errors
     /// The first that a role met.
-    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+    pub async fn stop(mut self) -> anyhow::Result<()> {
         self.leave.cancel();
         let front = self.front.all().await;
         self.halt.send_replace(true);

@@ -4,9 +4,9 @@ use super::{
     roles::{CONSOLE, Running},
     tls::Tls,
 };
-use crate::health::Standing;
 use anyhow::Context;
 use axum::{Router, serve::ListenerExt};
+use dormer_telemetry::health::Standing;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 ///
 /// # Errors
 /// The address is taken, or not ours.
-pub(crate) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+pub async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
         format!(
             "cannot listen on {address}; --listen names another address, and port 0 any free port"
@@ -24,7 +24,7 @@ pub(crate) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 /// Answers on `listener` until the roles end; over TLS, where there is a certificate.
-pub(crate) fn serve(
+pub fn serve(
     running: &mut Running,
     listener: TcpListener,
     router: Router,

@@ -144,10 +144,10 @@ async fn within<T>(doing: impl Future<Output = Result<T, kube::Error>>) -> Resul
     }
 }
 
-#[cfg(all(test, feature = "demo"))]
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{config::Key as Place, run::key::tests::world};
+    use crate::{config::Key as Place, key::tests::world};
     use kube::api::{DeleteParams, Patch, PatchParams};
     use serde_json::json;
 

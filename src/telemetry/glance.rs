@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// A run before a transition.
 #[derive(Debug, Clone)]
-pub(crate) struct Glance {
+pub struct Glance {
     state: &'static str,
     since: Timestamp,
     tasks: Vec<Task>,
@@ -65,7 +65,7 @@ impl AttemptEnd<'_> {
 
 impl Glance {
     /// Looks at a run.
-    pub(crate) fn at(run: &Run<Dormer>) -> Self {
+    pub fn at(run: &Run<Dormer>) -> Self {
         let task = |task: &dormer_engine_core::OpenTask<Dormer>| Task {
             key: task.key,
             name: task.body.name(),
@@ -204,33 +204,4 @@ pub(super) fn count(deeds: &EngineDeeds, before: Option<&Glance>, record: &Recor
             deeds.lease_ended(between(*granted, at));
         }
     }
-}
-
-/// Writes a transition to the log: one line. Tasks and attempts are those that ended here, with commas between them.
-pub(super) fn log(before: Option<&Glance>, record: &Record<Dormer>) {
-    if !tracing::enabled!(tracing::Level::INFO) {
-        return;
-    }
-    let run = &record.run;
-    let ended = before.into_iter().flat_map(|before| before.changes(record));
-    let ended = ended.filter_map(|(task, change)| change.attempt.map(|end| (task, end)));
-    let mut tasks = Vec::new();
-    let mut attempts = Vec::new();
-    let mut outcomes = Vec::new();
-    for (task, end) in ended {
-        tasks.push(format!("{} ({})", run.task_id(task.key), task.name));
-        attempts.push(task.attempt.to_string());
-        outcomes.push(match end {
-            AttemptEnd::Failed(code) => code,
-            end => end.name(),
-        });
-    }
-    let list = |words: &[String]| (!words.is_empty()).then(|| words.join(","));
-    let outcome = (!outcomes.is_empty()).then(|| outcomes.join(","));
-    let trace = super::spans::trace_of_record(record).map(|trace| trace.to_string());
-    tracing::info!(
-        run = %run.id, seq = run.seq.0, state = Dormer::label(&run.state),
-        from = before.map(Glance::state), events = record.events.len(), task = list(&tasks),
-        attempt = list(&attempts), outcome, trace, "transition"
-    );
 }

@@ -119,7 +119,7 @@ impl Variables<'_> {
 }
 
 /// What leaves this process, and where it goes.
-pub(crate) struct Export {
+pub struct Export {
     traces: Option<Target>,
     metrics: Option<Target>,
     resource: Resource,
@@ -139,7 +139,7 @@ impl Export {
     ///
     /// # Errors
     /// One sentence: an endpoint is no URL, or a certificate cannot be used.
-    pub(crate) fn new(endpoint: Option<&str>, name: &str) -> anyhow::Result<Self> {
+    pub fn new(endpoint: Option<&str>, name: &str) -> anyhow::Result<Self> {
         Self::by(endpoint, name, &|variable| std::env::var(variable).ok())
     }
 

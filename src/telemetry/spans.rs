@@ -16,20 +16,25 @@ use opentelemetry_semantic_conventions::trace::ERROR_TYPE;
 
 /// One span.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Span {
-    pub(crate) trace: TraceId,
-    pub(crate) id: SpanId,
-    pub(crate) parent: Option<SpanId>,
-    pub(crate) name: String,
+pub struct Span {
+    /// Trace that it belongs to.
+    pub trace: TraceId,
+    /// Its own id.
+    pub id: SpanId,
+    /// Span above it. `None`: the root.
+    pub parent: Option<SpanId>,
+    /// What it is called in a trace.
+    pub name: String,
     /// Milliseconds since 1970.
-    pub(crate) from: u64,
+    pub from: u64,
     /// Milliseconds since 1970.
-    pub(crate) to: u64,
-    pub(crate) attributes: Vec<(&'static str, String)>,
+    pub to: u64,
+    /// Attributes, by their names.
+    pub attributes: Vec<(&'static str, String)>,
     /// What went wrong.
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
     /// The episode before: its trace and its root.
-    pub(crate) link: Option<(TraceId, SpanId)>,
+    pub link: Option<(TraceId, SpanId)>,
 }
 
 impl Span {
@@ -86,7 +91,7 @@ pub(crate) fn trace_of_record(record: &Record<Dormer>) -> Option<TraceId> {
 }
 
 /// The spans that `record` completes.
-pub(crate) fn of(before: Option<&Glance>, record: &Record<Dormer>) -> Vec<Span> {
+pub fn of(before: Option<&Glance>, record: &Record<Dormer>) -> Vec<Span> {
     let run = &record.run;
     let ended: Vec<&Episode> = ended_episodes(before, record).collect();
     let mut spans: Vec<Span> = Vec::new();

@@ -64,11 +64,15 @@ pub(super) struct Traces {
 }
 
 /// An episode of which this process did not tell everything.
-pub(super) struct Hole {
-    pub(super) run: RunId,
-    pub(super) episode: Seq,
-    pub(super) until: Seq,
-    pub(super) told: BTreeSet<Seq>,
+pub struct Hole {
+    /// Run that the episode is of.
+    pub run: RunId,
+    /// Record at which the episode began.
+    pub episode: Seq,
+    /// Last record that counts.
+    pub until: Seq,
+    /// Records whose spans are with the collector already.
+    pub told: BTreeSet<Seq>,
 }
 
 impl Traces {
@@ -212,7 +216,7 @@ async fn fill(records: Arc<dyn Records>, exporter: Exporter, hole: Hole) {
 }
 
 /// The spans of an episode's records, but for those that were told.
-pub(super) fn missing(hole: &Hole, kept: &[Vec<u8>]) -> Vec<Span> {
+pub fn missing(hole: &Hole, kept: &[Vec<u8>]) -> Vec<Span> {
     let (mut spans, mut before): (Vec<Span>, Option<Run<Dormer>>) = Default::default();
     for bytes in kept {
         let Ok((record, _)) = envelope::decode::<Record<Dormer>>(bytes, SCHEMA) else {

@@ -14,8 +14,8 @@ const WATCHER: (&str, &str) = (
 const MODEL: &str = "workflows/tests/rollout_model.rs";
 const ROLLOUT: &str = "workflows/tests/rollout_stories.rs";
 const STORY: &str = "workflows/tests/machine_stories.rs";
-const WHOLE: &str = "src/bench/fleet/scenarios.rs";
-const WINDOWS: &str = "src/bench/fleet/scenarios/windows.rs";
+const WHOLE: &str = "src/lab/bench/fleet/scenarios.rs";
+const WINDOWS: &str = "src/lab/bench/fleet/scenarios/windows.rs";
 const EVICT: &str = "workers/tests/kubernetes/evict.rs";
 const REAL_DRAIN: &str = "tests/real/drain.rs";
 const REAL_STRESS: &str = "tests/real/stress.rs";
@@ -513,7 +513,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
         60,
         "a hook that is left behind after the uninstall",
         &[(
-            "src/bench/fleet/scenarios/left_behind.rs",
+            "src/lab/bench/fleet/scenarios/left_behind.rs",
             "machines_go_after_dormer_is_gone_in_the_middle_of_an_upgrade",
         )],
     ),

@@ -10,7 +10,8 @@ mod options;
 mod orders;
 mod pull;
 
+pub use dormer_nats::{ConnectError, Login, Tls};
 pub use facts::NatsFacts;
 pub use link::{NatsLink, Sign};
-pub use options::{ConnectError, Login, Options, Tls};
+pub use options::Options;
 pub use orders::{CLAIM, NatsClaim, NatsOrders};

@@ -1,7 +1,8 @@
 //! Connecting, and refusing a server that is unfit.
 
-use super::options::{Login, OpenError, Options, Sync, Synced};
-use async_nats::{Client, ConnectOptions, Event, ServerAddr, jetstream};
+use super::options::{OpenError, Options, Sync, Synced};
+use async_nats::{Client, Event, jetstream};
+pub(super) use dormer_nats::ANSWER_MAX;
 use dormer_proto::subject::SERVER_OLDEST;
 use std::{sync::Arc, time::Duration};
 use tokio::{
@@ -10,8 +11,6 @@ use tokio::{
     sync::Notify,
 };
 
-/// How long one answer of the server may take before it counts as none.
-pub(super) const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Longest monitoring page that is read, in bytes.
 const MONITOR_BYTES_MAX: u64 = 1 << 20;
 
@@ -20,54 +19,14 @@ pub(super) async fn connect(
     options: &Options,
     reconnected: Arc<Notify>,
 ) -> Result<Client, OpenError> {
-    let refused = |why: String| OpenError::Connect {
-        servers: options.servers.clone(),
-        why,
-    };
-    let mut servers = Vec::new();
-    for server in options.servers.split(',').filter(|s| !s.trim().is_empty()) {
-        servers.push(
-            server
-                .trim()
-                .parse::<ServerAddr>()
-                .map_err(|e| refused(e.to_string()))?,
-        );
-    }
-    let mut how = ConnectOptions::new()
-        .name("dormer")
-        .client_capacity(16_384)
-        .request_timeout(Some(ANSWER_MAX))
-        // An outage may last as long as it likes.
-        .max_reconnects(None)
-        .reconnect_delay_callback(|tries| Duration::from_millis((50 << tries.min(6)) as u64))
-        .event_callback(move |event| {
-            if event == Event::Connected {
-                reconnected.notify_one();
-            }
-            async {}
-        });
-    how = match &options.login {
-        Login::Open => how,
-        Login::User { user, password } => how.user_and_password(user.clone(), password.clone()),
-        Login::Token(token) => how.token(token.clone()),
-        #[cfg(feature = "nats-creds")]
-        Login::CredentialsFile(path) => how
-            .credentials_file(path)
-            .await
-            .map_err(|e| refused(e.to_string()))?,
-    };
-    how = how.require_tls(options.tls.required);
-    if let Some(ca) = &options.tls.ca {
-        how = how.add_root_certificates(ca.clone());
-    }
-    if let Some((certificate, key)) = &options.tls.identity {
-        how = how.add_client_certificate(certificate.clone(), key.clone());
-    }
-    how.connect(servers).await.map_err(|error| {
-        // The kind alone says "authorization violation"; the source says which file or name was wrong.
-        let source = std::error::Error::source(&error).map(ToString::to_string);
-        refused(source.map_or_else(|| error.to_string(), |source| format!("{error} ({source})")))
-    })
+    let settings = dormer_nats::settings("dormer", 16_384).event_callback(move |event| {
+        if event == Event::Connected {
+            reconnected.notify_one();
+        }
+        async {}
+    });
+    let connected = dormer_nats::connect(settings, &options.servers, &options.login, &options.tls);
+    Ok(connected.await?)
 }
 
 /// Refuses a server that is too old, without JetStream, or without the syncing that was asked for.

@@ -25,9 +25,10 @@ pub use alarms::NatsAlarms;
 pub use backup::{BackupError, Checked};
 pub use changes::{Mark, NatsChanges, News, Standing, TellError, Told};
 pub use dead::NatsDead;
+pub use dormer_nats::{Login, Tls};
 pub use history::NatsHistory;
 pub use inbox::NatsInbox;
-pub use options::{Login, OpenError, Options, Sync, Synced, Tls};
+pub use options::{OpenError, Options, Sync, Synced};
 pub use tasks::NatsTasks;
 
 use crate::{
@@ -35,8 +36,8 @@ use crate::{
     port::{Clock, Ports, StoreError, SystemClock},
 };
 use async_nats::jetstream::{self, context::ContextBuilder};
-use connect::ANSWER_MAX;
 use dormer_engine_core::Workflow;
+use dormer_nats::ANSWER_MAX;
 use dormer_proto::{
     id::{Epoch, Incarnation},
     subject::Names,

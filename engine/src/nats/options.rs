@@ -1,51 +1,7 @@
 //! How a NATS store is reached, and what may keep it from being opened.
 
+use dormer_nats::{ConnectError, Login, Tls};
 use dormer_proto::subject::SERVER_OLDEST;
-use std::path::PathBuf;
-
-/// Who we are to the server.
-#[derive(Clone, Default)]
-pub enum Login {
-    /// Nobody in particular, or whoever the URL names.
-    #[default]
-    Open,
-    /// A user with a password.
-    User {
-        /// The user's name.
-        user: String,
-        /// The password.
-        password: String,
-    },
-    /// Whoever has the token.
-    Token(String),
-    /// A credentials file (`.creds`: a JWT and its key).
-    #[cfg(feature = "nats-creds")]
-    CredentialsFile(PathBuf),
-}
-
-impl std::fmt::Debug for Login {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Secrets do not belong in logs.
-        f.write_str(match self {
-            Self::Open => "Open",
-            Self::User { .. } => "User",
-            Self::Token(_) => "Token",
-            #[cfg(feature = "nats-creds")]
-            Self::CredentialsFile(_) => "CredentialsFile",
-        })
-    }
-}
-
-/// TLS files, PEM.
-#[derive(Debug, Clone, Default)]
-pub struct Tls {
-    /// Authorities to trust beside the system's.
-    pub ca: Option<PathBuf>,
-    /// Our certificate and its key, where the server wants one.
-    pub identity: Option<(PathBuf, PathBuf)>,
-    /// Refuse a server without TLS.
-    pub required: bool,
-}
 
 /// What must hold of history that was acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -143,6 +99,13 @@ pub enum OpenError {
         /// What came of it.
         why: String,
     },
+}
+
+impl From<ConnectError> for OpenError {
+    fn from(error: ConnectError) -> Self {
+        let ConnectError { servers, why } = error;
+        Self::Connect { servers, why }
+    }
 }
 
 impl OpenError {

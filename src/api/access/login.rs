@@ -1,7 +1,7 @@
 //! Logging in from a browser: a link that works once, or a bearer token in a form; and logging out.
 
 use super::{Gate, ask_origin};
-use crate::api::ApiError;
+use crate::ApiError;
 use axum::{
     Extension, Form, Json, Router,
     extract::{Query, State as Of},

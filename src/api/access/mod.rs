@@ -8,7 +8,7 @@ mod review;
 pub(crate) mod right;
 mod session;
 
-pub(crate) use review::Reviews;
+pub use review::Reviews;
 
 use super::{Api, ApiError};
 use axum::{
@@ -23,7 +23,6 @@ use axum::{
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
-use dormer_engine::port::Ports;
 use dormer_profile::sha256_hex;
 use dormer_workflows::State as RunState;
 use futures::StreamExt;
@@ -39,7 +38,7 @@ use std::{
 const STREAM_MAX: Duration = Duration::from_secs(300);
 
 /// Who lets people in.
-pub(crate) enum By {
+pub enum By {
     /// Nobody: something in front of dormer must know who may.
     Nobody,
     /// Whoever reaches the address may look; actions are taken from this machine.
@@ -52,11 +51,11 @@ pub(crate) enum By {
 
 /// In which namespaces rights are asked for.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Homes {
+pub struct Homes {
     /// Of machines; `None`: they are in several, and lists need the right in all.
-    pub(crate) machines: Option<String>,
+    pub machines: Option<String>,
     /// Of rollouts and letters: dormer's own.
-    pub(crate) own: String,
+    pub own: String,
 }
 
 /// Who asks, as authentication has it: it stands in the history.
@@ -64,7 +63,7 @@ pub(crate) struct Homes {
 pub(crate) struct Caller(pub(crate) String);
 
 /// Stands before the API and the console.
-pub(crate) struct Gate {
+pub struct Gate {
     by: By,
     homes: Homes,
     sessions: Sessions,
@@ -76,7 +75,7 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// One that lets people in by that word. Sessions are sealed with the first of `keys`, and opened with any.
-    pub(crate) fn new(by: By, homes: Homes, secure: bool, keys: &[String]) -> Arc<Self> {
+    pub fn new(by: By, homes: Homes, secure: bool, keys: &[String]) -> Arc<Self> {
         let sessions = Sessions::new(keys);
         let printed = OnceLock::new();
         Arc::new(Self {
@@ -89,13 +88,12 @@ impl Gate {
     }
 
     /// Actions from this machine, and looking from wherever the address is reached.
-    #[cfg(any(test, feature = "demo"))]
-    pub(crate) fn loopback() -> Arc<Self> {
+    pub fn loopback() -> Arc<Self> {
         Self::new(By::Loopback, Homes::default(), false, &[])
     }
 
     /// Prints the link that opens the console at `url`, where one is needed.
-    pub(crate) fn announce(&self, url: &str) {
+    pub fn announce(&self, url: &str) {
         let _ = self.printed.set(url.to_owned());
         self.print_link();
     }
@@ -168,30 +166,23 @@ enum Known {
 }
 
 /// `router` behind the gate, with the pages to log in.
-pub(crate) fn around<P: Ports>(router: Router, api: Arc<Api<P>>, gate: Arc<Gate>) -> Router {
+pub fn around(router: Router, api: Arc<Api>, gate: Arc<Gate>) -> Router {
     let guard = Guard {
         gate: Arc::clone(&gate),
         api,
     };
     router
         .merge(login::links(Arc::clone(&gate)))
-        .layer(middleware::from_fn_with_state(
-            Arc::new(guard),
-            guarded::<P>,
-        ))
+        .layer(middleware::from_fn_with_state(Arc::new(guard), guarded))
         .merge(login::open(gate))
 }
 
-struct Guard<P> {
+struct Guard {
     gate: Arc<Gate>,
-    api: Arc<Api<P>>,
+    api: Arc<Api>,
 }
 
-async fn guarded<P: Ports>(
-    State(guard): State<Arc<Guard<P>>>,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     match guard.lets_in(&mut parts).await {
         Ok(lasting) => {
@@ -217,7 +208,7 @@ fn cut(response: Response) -> Response {
     })
 }
 
-impl<P: Ports> Guard<P> {
+impl Guard {
     /// Lets the request go on, or says why not; and whether a stream may last for ever.
     async fn lets_in(&self, parts: &mut Parts) -> Result<bool, ApiError> {
         let reads = matches!(parts.method, Method::GET | Method::HEAD);

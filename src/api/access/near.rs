@@ -1,7 +1,7 @@
 //! Whether somebody asks from this machine: people on it, and those who come through `kubectl port-forward`, which
 //! Kubernetes lets through by name.
 
-use crate::api::ApiError;
+use crate::ApiError;
 use axum::{
     extract::ConnectInfo,
     http::{header::HOST, request::Parts},

@@ -4,7 +4,7 @@ use super::{
     cache::Cache,
     right::{GROUP, Object, Right},
 };
-use crate::api::ApiError;
+use crate::ApiError;
 use dormer_profile::sha256_hex;
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
@@ -26,7 +26,7 @@ const NO_MAX: Duration = Duration::from_secs(2);
 const TOKEN_BYTES_MAX: usize = 16 << 10;
 
 /// Reviews by a cluster's API server.
-pub(crate) struct Reviews {
+pub struct Reviews {
     client: Client,
     audiences: Option<Vec<String>>,
     /// How long a yes is remembered.
@@ -39,7 +39,7 @@ pub(crate) struct Reviews {
 impl Reviews {
     /// Reviews by the API server behind `client`. With an audience, tokens must be made for it; a yes is remembered
     /// for `kept_for`.
-    pub(crate) fn by(client: Client, audience: Option<String>, kept_for: Duration) -> Self {
+    pub fn by(client: Client, audience: Option<String>, kept_for: Duration) -> Self {
         Self {
             client,
             audiences: audience.map(|one| vec![one]),

@@ -6,10 +6,10 @@
 //! goes back, and if the store itself went back (a restored dump), the stream follows.
 
 use super::{Api, Change};
-use crate::api::shown;
+use crate::shown;
 use dormer_engine::{
     nats::{Mark, NatsChanges, Standing, TellError, Told},
-    port::{Ports, StoreError},
+    port::StoreError,
 };
 use dormer_proto::{id::RunId, work::ROLLOUT};
 use std::{
@@ -39,10 +39,7 @@ const SETTLE_TRIES: usize = 16;
 type Trouble = String;
 
 /// Tells every change to the stream, for ever. What is wrong is said in the log, once, and tried again.
-pub(crate) async fn publish_for_ever<P: Ports>(
-    api: Arc<Api<P>>,
-    stream: NatsChanges,
-) -> Infallible {
+pub async fn publish_for_ever(api: Arc<Api>, stream: NatsChanges) -> Infallible {
     let mut publisher = Publisher {
         api,
         stream,
@@ -60,8 +57,8 @@ pub(crate) async fn publish_for_ever<P: Ports>(
     }
 }
 
-struct Publisher<P> {
-    api: Arc<Api<P>>,
+struct Publisher {
+    api: Arc<Api>,
     stream: NatsChanges,
     /// What the stream holds, as far as this process knows.
     known: BTreeMap<RunId, Told>,
@@ -69,7 +66,7 @@ struct Publisher<P> {
     last: u64,
 }
 
-impl<P: Ports> Publisher<P> {
+impl Publisher {
     /// Compares everything once, and then follows the changes until something goes wrong.
     async fn follow(&mut self, said: &mut Option<Trouble>) -> Trouble {
         // Listens before it compares, so that no change falls between the two.

@@ -69,7 +69,7 @@ pub const PARTS: &[Part] = &[
     Part {
         name: "demo-fleets",
         what: "scaling, adoption and health checks with 20 and 50 machines instead of 3 to 12",
-        select: &["-p", "dormer", "--bin", "dormer", "demo::acts"],
+        select: &["-p", "dormer-lab", "--lib", "demo::acts"],
         env: &[],
         minutes: 2,
     },

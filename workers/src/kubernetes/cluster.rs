@@ -19,6 +19,8 @@ use serde_json::json;
 use std::net::Ipv4Addr;
 use zeroize::Zeroizing;
 
+/// Service of the nodes' windows_exporter, in dormer's namespace (`deploy/monitoring/windows-exporter.yaml`).
+pub const EXPORTER: &str = "dormer-windows-exporter";
 /// The Secret with certificate and key of the nodes' windows_exporter, in dormer's namespace. OpenShift makes it for the
 /// Service of `deploy/monitoring/windows-exporter.yaml`.
 pub const EXPORTER_TLS: &str = "dormer-windows-exporter-tls";

@@ -16,7 +16,7 @@ mod refusal;
 pub mod token;
 
 pub(crate) use around::Around;
-pub use cluster::{EXPORTER_TLS, Settings};
+pub use cluster::{EXPORTER, EXPORTER_TLS, Settings};
 
 use crate::{execute::Execute, progress::Progress};
 use dormer_proto::{

@@ -1,22 +1,21 @@
 //! One connection to a NATS store, which outlives outages.
 
-use super::options::{ConnectError, Login, Options};
+use super::options::Options;
 use crate::port::PortError;
 use async_nats::{
-    Client, ConnectOptions, ServerAddr,
+    Client,
     jetstream::{self, context::ContextBuilder},
 };
 use bytes::Bytes;
+pub(super) use dormer_nats::ANSWER_MAX;
+use dormer_nats::{ConnectError, connect, settings};
 use dormer_proto::{
     envelope,
     message::{Heartbeat, RemoteCommand},
     subject::Names,
 };
 use futures::{Stream, StreamExt};
-use std::{sync::Arc, time::Duration};
-
-/// How long one answer of the server may take before it counts as none.
-pub(super) const ANSWER_MAX: Duration = Duration::from_secs(5);
+use std::sync::Arc;
 
 /// A connection to one store.
 #[derive(Clone)]
@@ -32,28 +31,8 @@ impl NatsLink {
     /// # Errors
     /// [`ConnectError`]: no server answers, or it refuses us.
     pub async fn connect(options: &Options) -> Result<Arc<Self>, ConnectError> {
-        let refused = |why: String| ConnectError {
-            servers: options.servers.clone(),
-            why,
-        };
-        let mut servers = Vec::new();
-        for server in options
-            .servers
-            .split(',')
-            .filter(|server| !server.trim().is_empty())
-        {
-            servers.push(
-                server
-                    .trim()
-                    .parse::<ServerAddr>()
-                    .map_err(|e| refused(e.to_string()))?,
-            );
-        }
-        let how = settings(options).await.map_err(refused)?;
-        let client = how.connect(servers).await.map_err(|error| {
-            let source = std::error::Error::source(&error).map(ToString::to_string);
-            refused(source.map_or_else(|| error.to_string(), |why| format!("{error} ({why})")))
-        })?;
+        let settings = settings("dormer worker", 4_096);
+        let client = connect(settings, &options.servers, &options.login, &options.tls).await?;
         let js = ContextBuilder::new()
             .timeout(ANSWER_MAX)
             .build(client.clone());
@@ -100,34 +79,6 @@ impl Sign {
         let ran = || envelope::decode::<RemoteCommand>(bytes, 0).map(|(ran, _)| Self::Ran(ran));
         beat.or_else(|_| ran()).ok()
     }
-}
-
-async fn settings(options: &Options) -> Result<ConnectOptions, String> {
-    let mut how = ConnectOptions::new()
-        .name("dormer worker")
-        .client_capacity(4_096)
-        .request_timeout(Some(ANSWER_MAX))
-        // An outage may last as long as it likes.
-        .max_reconnects(None)
-        .reconnect_delay_callback(|tries| Duration::from_millis((50 << tries.min(6)) as u64));
-    how = match &options.login {
-        Login::Open => how,
-        Login::User { user, password } => how.user_and_password(user.clone(), password.clone()),
-        Login::Token(token) => how.token(token.clone()),
-        #[cfg(feature = "nats-creds")]
-        Login::CredentialsFile(path) => how
-            .credentials_file(path)
-            .await
-            .map_err(|error| error.to_string())?,
-    };
-    how = how.require_tls(options.tls.required);
-    if let Some(ca) = &options.tls.ca {
-        how = how.add_root_certificates(ca.clone());
-    }
-    if let Some((certificate, key)) = &options.tls.identity {
-        how = how.add_client_certificate(certificate.clone(), key.clone());
-    }
-    Ok(how)
 }
 
 pub(super) fn failed(error: impl std::fmt::Display) -> PortError {

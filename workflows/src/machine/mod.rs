@@ -30,7 +30,7 @@ use dormer_proto::{
 pub struct Machine;
 
 impl Workflow for Machine {
-    const SCHEMA: u16 = 1;
+    const SCHEMA: u16 = dormer_proto::work::SCHEMA;
     type State = State;
     type Task = Task;
     type Outcome = Outcome;

@@ -49,7 +49,7 @@ pub enum Timer {
 }
 
 impl Workflow for Rollout {
-    const SCHEMA: u16 = 1;
+    const SCHEMA: u16 = dormer_proto::work::SCHEMA;
     type State = State;
     type Task = Task;
     type Outcome = Outcome;

@@ -1,5 +1,6 @@
 //! File content as a host keeps it: size and SHA-256 in full, the bytes up to a limit.
 
+use dormer_profile::text::hex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
@@ -248,15 +249,6 @@ impl std::io::Write for HashSink {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
-}
-
-fn hex(digest: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut out = String::with_capacity(64);
-    for byte in digest {
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
 }
 
 /// Bodies alive in this process, by hash: a thousand hosts hold one copy of one payload.

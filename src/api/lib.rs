@@ -1,0 +1,140 @@
+//! The HTTP API under `/api/v1`: what dormer knows, and what people may ask of it, as JSON.
+
+pub mod access;
+mod ask;
+mod changes;
+mod commands;
+mod dead;
+mod error;
+pub mod lacks;
+pub mod live;
+pub mod openapi;
+pub mod pages;
+pub mod plan;
+mod planned;
+pub mod projection;
+pub mod reads;
+pub mod replay;
+mod shelf;
+pub mod shown;
+mod store;
+mod story;
+mod timeline;
+mod writes;
+
+pub use changes::publish_for_ever;
+pub use error::ApiError;
+pub use shelf::Shown;
+
+use crate::{live::Live, plan::Desk, store::Store};
+use axum::{
+    Router,
+    routing::{get, post},
+};
+use dormer_engine::port::Ports;
+use dormer_proto::id::Timestamp;
+use dormer_telemetry::metrics::{Source, standing::Standing};
+use futures::future::BoxFuture;
+use shelf::Shelf;
+use std::sync::Arc;
+
+/// Dead letters that a scrape counts.
+const DEAD_COUNTED_MAX: usize = 1_000;
+
+/// What the API answers from.
+pub struct Api {
+    ports: Arc<dyn Store>,
+    live: Arc<Live>,
+    shelf: Shelf,
+    changes: changes::Changes,
+    /// What a node would become, where this process knows payloads and the cluster.
+    desk: Option<Arc<Desk>>,
+}
+
+impl Api {
+    /// API over a store, with the heartbeats that this process hears; with a `desk` it also says what nodes would
+    /// become.
+    pub fn over<P: Ports>(ports: Arc<P>, live: Arc<Live>, desk: Option<Arc<Desk>>) -> Arc<Self> {
+        let ports: Arc<dyn Store> = ports;
+        let shelf = Shelf::new(Arc::clone(&ports));
+        Arc::new(Self {
+            shelf,
+            ports,
+            live,
+            changes: changes::Changes::default(),
+            desk,
+        })
+    }
+}
+
+/// What the metrics are made of.
+impl Api {
+    /// Every run, the number of dead letters (counted up to [`DEAD_COUNTED_MAX`]), and now by the engine's clock.
+    pub async fn standing(&self) -> Result<(Vec<Shown>, usize, Timestamp), ApiError> {
+        let runs = self.shelf.all().await?;
+        let dead = self.ports.dead_letters(0, DEAD_COUNTED_MAX).await?.len();
+        Ok((runs, dead, self.now()))
+    }
+
+    /// The heartbeats that this process hears.
+    pub fn live(&self) -> &Live {
+        &self.live
+    }
+}
+
+impl Source for Api {
+    fn tell<'a>(&'a self, to: &'a Standing) -> BoxFuture<'a, anyhow::Result<()>> {
+        Box::pin(async move {
+            let (runs, dead, now) = self.standing().await?;
+            to.tell(
+                &runs,
+                &|task, attempt| self.live.hears(task, attempt),
+                now,
+                dead,
+            );
+            Ok(())
+        })
+    }
+}
+
+/// Every endpoint. Who may ask, [`access::around`] says.
+pub fn router(api: Arc<Api>) -> Router {
+    let v1 = Router::new()
+        .route("/machines", get(reads::machines))
+        .route("/machines/{machine}", get(reads::machine))
+        .route("/machines/{machine}/desired", get(planned::desired))
+        .route("/machines/{machine}/commands", get(commands::commands))
+        .route("/machines/{machine}/history", get(reads::machine_history))
+        .route(
+            "/machines/{machine}/actions/{action}",
+            post(writes::machine),
+        )
+        .route("/runs", get(reads::runs))
+        .route("/runs/{workflow}/{key}", get(reads::run))
+        .route("/runs/{workflow}/{key}/history", get(reads::run_history))
+        .route("/runs/{workflow}/{key}/timeline", get(reads::run_timeline))
+        .route("/runs/{workflow}/{key}/reset", post(writes::reset))
+        .route("/rollouts", get(reads::rollouts))
+        .route("/rollouts/{pool}", get(reads::rollout))
+        .route("/rollouts/{pool}/history", get(reads::rollout_history))
+        .route("/rollouts/{pool}/actions/rollback", post(writes::rollback))
+        .route("/rollouts/{pool}/actions/{action}", post(writes::rollout))
+        .route("/pools", get(reads::pools))
+        .route("/pools/{pool}", get(reads::pool))
+        .route(
+            "/pools/{pool}/plan",
+            get(planned::plan).post(planned::plan_with),
+        )
+        .route("/tasks", get(reads::tasks))
+        .route("/changes", get(changes::changes))
+        .route("/dead", get(reads::dead))
+        .route("/dead/{id}", get(reads::dead_letter))
+        .route("/dead/{id}/requeue", post(writes::requeue))
+        .route("/openapi.json", get(openapi::openapi))
+        .fallback(nowhere);
+    Router::new().nest("/api/v1", v1).with_state(api)
+}
+
+async fn nowhere(uri: axum::http::Uri) -> ApiError {
+    ApiError::absent("endpoint", uri.path(), "dormer help")
+}

@@ -1,0 +1,325 @@
+//! What is being done just now: the latest heartbeat of every attempt and the latest remote commands, for people.
+//! Nothing is decided by it, and nothing of it outlives the process.
+
+use dormer_proto::{
+    id::{Attempt, RunId, Seq, TaskId},
+    message::{Heartbeat, RemoteCommand},
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{sync::watch, time::Instant};
+
+/// A heartbeat older than this is shown no more: its worker has ended, or lies elsewhere and is not heard.
+const SHOWN_FOR: Duration = Duration::from_secs(45);
+/// Heartbeats kept; beyond it the stale ones go, and new tasks find no place.
+const LIVE_MAX: usize = 20_000;
+/// Bytes of remote commands kept, of all runs; beyond it the oldest go.
+const COMMANDS_BYTES_MAX: usize = 8 << 20;
+/// Remote commands kept of one task; beyond it its oldest go.
+const TASK_COMMANDS_MAX: usize = 64;
+
+/// How a command ended whose worker is heard no more.
+const UNHEARD: &str = "not heard of any more";
+
+/// The heartbeats and the remote commands that this process knows of.
+#[derive(Debug, Default)]
+pub struct Live {
+    /// A lock: held for a map operation, never across an await.
+    beats: Mutex<BTreeMap<TaskId, (Instant, Heartbeat)>>,
+    /// A lock: as above.
+    commands: Mutex<Commands>,
+    /// How many remote commands were taken in.
+    heard: watch::Sender<u64>,
+}
+
+/// Remote commands by task, and in which order they came.
+#[derive(Debug, Default)]
+struct Commands {
+    of: BTreeMap<TaskId, VecDeque<RemoteCommand>>,
+    came: VecDeque<TaskId>,
+    bytes: usize,
+}
+
+impl Commands {
+    fn put(&mut self, command: RemoteCommand) {
+        let task = command.task.clone();
+        let ours = self.of.entry(task.clone()).or_default();
+        let same = |known: &&mut RemoteCommand| {
+            (known.attempt, &known.worker, known.number)
+                == (command.attempt, &command.worker, command.number)
+        };
+        if let Some(known) = ours.iter_mut().find(same) {
+            // What runs has ended; an end is not taken back.
+            if known.ended.is_empty() {
+                self.bytes = (self.bytes + size(&command)).saturating_sub(size(known));
+                *known = command;
+            }
+            return;
+        }
+        self.bytes += size(&command);
+        ours.push_back(command);
+        self.came.push_back(task.clone());
+        if ours.len() > TASK_COMMANDS_MAX {
+            let place = self.came.iter().position(|came| *came == task);
+            place.and_then(|at| self.came.remove(at));
+            self.drop_first(&task);
+        }
+        while self.bytes > COMMANDS_BYTES_MAX
+            && let Some(oldest) = self.came.pop_front()
+        {
+            self.drop_first(&oldest);
+        }
+    }
+
+    fn drop_first(&mut self, task: &TaskId) {
+        let Some(ours) = self.of.get_mut(task) else {
+            return;
+        };
+        if let Some(command) = ours.pop_front() {
+            self.bytes = self.bytes.saturating_sub(size(&command));
+        }
+        if ours.is_empty() {
+            self.of.remove(task);
+        }
+    }
+}
+
+/// Its texts, and what stands around them.
+fn size(command: &RemoteCommand) -> usize {
+    let RemoteCommand {
+        worker,
+        name,
+        line,
+        ended,
+        head,
+        tail,
+        ..
+    } = command;
+    let texts = [
+        worker,
+        name,
+        line,
+        ended,
+        head,
+        tail,
+        &command.task.run.as_str().to_owned(),
+    ];
+    texts.iter().map(|text| text.len()).sum::<usize>() + size_of::<RemoteCommand>()
+}
+
+impl Live {
+    fn beats(&self) -> MutexGuard<'_, BTreeMap<TaskId, (Instant, Heartbeat)>> {
+        self.beats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a heartbeat in.
+    pub fn beat(&self, heartbeat: Heartbeat) {
+        let now = Instant::now();
+        let mut beats = self.beats();
+        if beats.len() >= LIVE_MAX {
+            beats.retain(|_, (at, _)| now.duration_since(*at) < SHOWN_FOR);
+        }
+        if beats.len() < LIVE_MAX {
+            beats.insert(heartbeat.task.clone(), (now, heartbeat));
+        }
+    }
+
+    /// The task has ended.
+    pub fn ended(&self, task: &TaskId) {
+        self.beats().remove(task);
+    }
+
+    /// Takes a remote command in, in place of the oldest one if there are too many.
+    pub fn ran(&self, command: RemoteCommand) {
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        commands.put(command);
+        drop(commands);
+        self.heard.send_modify(|heard| *heard += 1);
+    }
+
+    /// Changes with every remote command that is taken in, of whichever run.
+    pub fn heard(&self) -> watch::Receiver<u64> {
+        self.heard.subscribe()
+    }
+
+    /// What differs when another remote command of this run is known, or how one ended.
+    pub fn commands_mark(&self, run: &RunId) -> (usize, usize, Option<TaskId>) {
+        let first = TaskId {
+            run: run.clone(),
+            seq: Seq(0),
+            ordinal: 0,
+        };
+        let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let ours = commands
+            .of
+            .range(first..)
+            .take_while(|(task, _)| task.run == *run);
+        ours.fold((0, 0, None), |(all, over, _), (task, commands)| {
+            let ended = commands
+                .iter()
+                .filter(|command| !command.ended.is_empty())
+                .count();
+            // Of a task that has too many, the newest take the oldest's places.
+            let newest = commands.back().map_or(0, |last| last.number as usize);
+            (all + newest, over + ended + newest, Some(task.clone()))
+        })
+    }
+
+    /// The remote commands that are known of one run, task by task. One without an end runs: its worker is heard.
+    pub fn commands(&self, run: &RunId) -> Vec<RemoteCommand> {
+        let first = TaskId {
+            run: run.clone(),
+            seq: Seq(0),
+            ordinal: 0,
+        };
+        let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let ours = commands
+            .of
+            .range(first..)
+            .take_while(|(task, _)| task.run == *run);
+        let mut ours: Vec<RemoteCommand> = ours.flat_map(|(_, ours)| ours).cloned().collect();
+        drop(commands);
+        for command in ours.iter_mut().filter(|command| command.ended.is_empty()) {
+            if !self.hears(&command.task, command.attempt) {
+                UNHEARD.clone_into(&mut command.ended);
+            }
+        }
+        ours
+    }
+
+    /// Whether a worker is heard that executes this very attempt.
+    pub fn hears(&self, task: &TaskId, attempt: Attempt) -> bool {
+        let beats = self.beats();
+        let heard = beats.get(task);
+        heard.is_some_and(|(at, beat)| beat.attempt == attempt && at.elapsed() < SHOWN_FOR)
+    }
+
+    /// What is going on for one run.
+    pub fn of(&self, run: &RunId) -> Vec<Heartbeat> {
+        let first = TaskId {
+            run: run.clone(),
+            seq: Seq(0),
+            ordinal: 0,
+        };
+        let beats = self.beats();
+        let ours = beats
+            .range(first..)
+            .take_while(|(task, _)| task.run == *run);
+        ours.filter(|(_, (at, _))| at.elapsed() < SHOWN_FOR)
+            .map(|(_, (_, heartbeat))| heartbeat.clone())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_proto::id::Timestamp;
+
+    fn beat(run: &str, seq: u64, done: u64) -> Heartbeat {
+        Heartbeat {
+            task: TaskId {
+                run: RunId::new("machine", run).unwrap(),
+                seq: Seq(seq),
+                ordinal: 0,
+            },
+            attempt: Attempt(1),
+            worker: "w".into(),
+            step: "upload".into(),
+            done,
+            of: 10,
+            unit: "bytes".into(),
+            lacks: None,
+        }
+    }
+
+    /// As much as a command says that still runs.
+    const RUNS: usize = 1;
+
+    #[tokio::test]
+    async fn remote_commands_are_kept_in_a_bounded_memory_the_latest_of_each_task() {
+        let live = Live::default();
+        let ran = |run: &str, number: u32, said: usize| {
+            let Heartbeat {
+                task,
+                attempt,
+                worker,
+                ..
+            } = beat(run, 1, 0);
+            let (name, line, tail) = Default::default();
+            let ended = if said == RUNS {
+                String::new()
+            } else {
+                "exit 0".to_owned()
+            };
+            let head = "x".repeat(said);
+            let at = Timestamp(0);
+            let took_ms = 0;
+            let left_out = 0;
+            live.ran(RemoteCommand {
+                task,
+                attempt,
+                worker,
+                number,
+                name,
+                line,
+                at,
+                took_ms,
+                ended,
+                head,
+                left_out,
+                tail,
+            });
+        };
+        let numbers = |run: &str| -> Vec<u32> {
+            let commands = live.commands(&RunId::new("machine", run).unwrap());
+            commands.iter().map(|command| command.number).collect()
+        };
+        ran("b", 1, 0);
+        (1..=70).for_each(|number| ran("a", number, 0));
+        assert_eq!((numbers("a"), numbers("b")), ((7..=70).collect(), vec![1]));
+        (1..=9).for_each(|number| ran("c", number, COMMANDS_BYTES_MAX / 8));
+        assert_eq!((numbers("a"), numbers("b")), (Vec::new(), Vec::new()));
+        assert_eq!(numbers("c"), [3, 4, 5, 6, 7, 8, 9]);
+
+        // What runs is shown so while its worker is heard, and its end takes its place.
+        let run = RunId::new("machine", "d").unwrap();
+        let ended = || {
+            live.commands(&run)
+                .iter()
+                .map(|it| it.ended.clone())
+                .collect::<Vec<_>>()
+        };
+        ran("d", 1, RUNS);
+        assert_eq!(ended(), [UNHEARD]);
+        live.beat(beat("d", 1, 0));
+        let mark = live.commands_mark(&run);
+        assert_eq!(ended(), [""]);
+        ran("d", 1, 0);
+        ran("d", 1, RUNS);
+        assert_eq!(ended(), ["exit 0"]);
+        assert_ne!(live.commands_mark(&run), mark);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_shows_its_own_latest_heartbeats_until_they_are_stale() {
+        let live = Live::default();
+        for heartbeat in [beat("a", 1, 1), beat("a", 1, 4), beat("b", 7, 2)] {
+            live.beat(heartbeat);
+        }
+        let of = |run: &str| -> Vec<u64> {
+            let beats = live.of(&RunId::new("machine", run).unwrap());
+            beats.iter().map(|beat| beat.done).collect()
+        };
+        assert_eq!((of("a"), of("b"), of("c")), (vec![4], vec![2], Vec::new()));
+        let task = beat("b", 7, 0).task;
+        assert!(live.hears(&task, Attempt(1)) && !live.hears(&task, Attempt(2)));
+        live.ended(&beat("b", 7, 0).task);
+        assert_eq!((of("a"), of("b")), (vec![4], Vec::new()));
+        tokio::time::advance(SHOWN_FOR).await;
+        assert!(of("a").is_empty());
+    }
+}

@@ -1,0 +1,303 @@
+//! The cluster that is written to: one call each, with one time limit, and a sentence for what goes wrong.
+
+use super::{
+    Settings,
+    conditions::Condition,
+    events::Tale,
+    objects::{API_VERSION, Kind, Object, Place},
+};
+use dormer_proto::id::Timestamp;
+use dormer_views::moment::time;
+use kube::{
+    Api, Client,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+        PostParams,
+    },
+};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, fmt, future::Future, time::Duration};
+
+/// The longest that one call may take.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+/// What marks our objects; others of these kinds are left alone.
+pub(super) const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "dormer");
+/// Which dormer made them, by its namespace: a cluster may have several, each with machines of its own.
+const INSTANCE: &str = "app.kubernetes.io/instance";
+/// Who writes, as the API server's managed fields show it.
+pub(super) const MANAGER: &str = "dormer-console";
+/// Longest note of an Event, in bytes; the API server refuses more than 1,024.
+const NOTE_BYTES_MAX: usize = 1_000;
+
+/// What could not be done, and what to do: one sentence for all objects of a kind.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Trouble(String);
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A way to write.
+pub(super) struct Cluster {
+    pub(super) client: Client,
+    pub(super) namespace: String,
+    name: String,
+}
+
+impl Cluster {
+    pub(super) fn new(client: Client, settings: &Settings) -> Self {
+        Self {
+            client,
+            namespace: settings.namespace.clone(),
+            name: settings.name.clone(),
+        }
+    }
+
+    /// The API server's minor version.
+    pub(super) async fn minor(&self) -> Option<u32> {
+        let info = within(self.client.apiserver_version()).await.ok()?;
+        info.minor
+            .trim_end_matches(|c: char| !c.is_ascii_digit())
+            .parse()
+            .ok()
+    }
+
+    /// The objects of ours that stand there, by their status.
+    pub(super) async fn list(&self) -> Result<BTreeMap<Place, Value>, Trouble> {
+        let mut all = BTreeMap::new();
+        for kind in Kind::ALL {
+            let api: Api<DynamicObject> = match kind {
+                Kind::Machine => Api::all_with(self.client.clone(), &resource(kind)),
+                Kind::Pool => {
+                    Api::namespaced_with(self.client.clone(), &self.namespace, &resource(kind))
+                }
+            };
+            let label = format!("{}={},{INSTANCE}={}", OURS.0, OURS.1, self.namespace);
+            let mut params = ListParams::default().labels(&label).limit(PAGE);
+            loop {
+                let page = within(api.list(&params))
+                    .await
+                    .map_err(|e| sentence("list", kind, &e))?;
+                for object in page.items {
+                    let namespace = object.metadata.namespace;
+                    let name = object.metadata.name;
+                    let place = Place {
+                        kind,
+                        namespace: namespace.unwrap_or_default(),
+                        name: name.unwrap_or_default(),
+                    };
+                    all.insert(place, object.data["status"].clone());
+                }
+                match page.metadata.continue_.filter(|more| !more.is_empty()) {
+                    Some(more) => params.continue_token = Some(more),
+                    None => break,
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Makes the object stand as it shall.
+    pub(super) async fn put(&self, object: &Object) -> Result<(), Trouble> {
+        let kind = object.place.kind;
+        let api = self.objects(&object.place);
+        let patch = self.patch_status(&api, object).await;
+        match patch {
+            Err(Failed::Kube(error)) if is(&error, 404) => {}
+            done => return done.map_err(|error| sentence("patch the status of", kind, &error)),
+        }
+        let made = within(api.create(&PostParams::default(), &self.bare(object))).await;
+        match made {
+            Ok(_) => {}
+            Err(Failed::Kube(error)) if is(&error, 409) => {}
+            Err(error) => return Err(sentence("create", kind, &error)),
+        }
+        let patched = self.patch_status(&api, object).await;
+        patched.map_err(|error| sentence("patch the status of", kind, &error))
+    }
+
+    async fn patch_status(&self, api: &Api<DynamicObject>, object: &Object) -> Result<(), Failed> {
+        let patch = json!({"status": object.status});
+        let params = PatchParams {
+            field_manager: Some(MANAGER.into()),
+            ..Default::default()
+        };
+        let name = &object.place.name;
+        within(api.patch_status(name, &params, &Patch::Merge(patch)))
+            .await
+            .map(drop)
+    }
+
+    /// Takes an object away whose machine is gone.
+    pub(super) async fn remove(&self, place: &Place) -> Result<(), Trouble> {
+        let api = self.objects(place);
+        match within(api.delete(&place.name, &DeleteParams::default())).await {
+            Ok(_) => Ok(()),
+            Err(Failed::Kube(error)) if is(&error, 404) => Ok(()),
+            Err(error) => Err(sentence("delete", place.kind, &error)),
+        }
+    }
+
+    /// Writes our condition on a Node, and touches no other.
+    pub(super) async fn on_node(&self, node: &str, condition: &Condition) -> Result<(), Trouble> {
+        let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
+        let patch = json!({"status": {"conditions": [condition.json(None)]}});
+        let params = PatchParams {
+            field_manager: Some(MANAGER.into()),
+            ..Default::default()
+        };
+        match within(api.patch_status(node, &params, &Patch::Strategic(patch))).await {
+            Ok(_) => Ok(()),
+            Err(Failed::Kube(error)) if is(&error, 404) => Ok(()),
+            Err(error) => Err(trouble("patch the status of", "Nodes", &error)),
+        }
+    }
+
+    /// Tells the Operator Lifecycle Manager whether dormer may be updated now.
+    pub(super) async fn on_operator(
+        &self,
+        name: &str,
+        condition: &Condition,
+        now: Timestamp,
+    ) -> Result<(), Trouble> {
+        let gvk = GroupVersionKind::gvk("operators.coreos.com", "v2", "OperatorCondition");
+        let resource = ApiResource::from_gvk(&gvk);
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
+        let patch = json!({"spec": {"conditions": [condition.json(Some(now))]}});
+        let params = PatchParams {
+            field_manager: Some(MANAGER.into()),
+            ..Default::default()
+        };
+        let done = within(api.patch(name, &params, &Patch::Merge(patch))).await;
+        let what = format!("the OperatorCondition {name}");
+        done.map(drop)
+            .map_err(|error| trouble("patch", &what, &error))
+    }
+
+    /// Writes an Event; one that is there already tells the same.
+    pub(super) async fn tell(&self, tale: &Tale) -> Result<(), Trouble> {
+        let gvk = GroupVersionKind::gvk("events.k8s.io", "v1", "Event");
+        let api: Api<DynamicObject> = Api::namespaced_with(
+            self.client.clone(),
+            tale.namespace(),
+            &ApiResource::from_gvk(&gvk),
+        );
+        match within(api.create(&PostParams::default(), &self.event(tale))).await {
+            Ok(_) => Ok(()),
+            Err(Failed::Kube(error)) if is(&error, 409) => Ok(()),
+            Err(error) => Err(trouble("create", "Events", &error)),
+        }
+    }
+
+    fn event(&self, tale: &Tale) -> DynamicObject {
+        let about = &tale.about;
+        let note = &tale.note[..tale.note.floor_char_boundary(NOTE_BYTES_MAX)];
+        let mut regarding =
+            json!({"apiVersion": about.api_version, "kind": about.kind, "name": about.name});
+        for (key, value) in [("namespace", &about.namespace), ("uid", &about.uid)] {
+            if let Some(value) = value {
+                regarding[key] = value.as_str().into();
+            }
+        }
+        object(json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event",
+            "metadata": {"name": tale.name, "namespace": tale.namespace()},
+            "eventTime": micro(tale.at),
+            "type": if tale.warning { "Warning" } else { "Normal" },
+            "reason": tale.reason, "action": tale.reason, "note": note,
+            "regarding": regarding,
+            "reportingController": "dormer.io/console",
+            "reportingInstance": &self.name[..self.name.floor_char_boundary(128)],
+        }))
+    }
+
+    /// An object before it has a status.
+    fn bare(&self, of: &Object) -> DynamicObject {
+        let mut metadata = json!({
+            "name": of.place.name, "namespace": of.place.namespace,
+            "labels": {OURS.0: OURS.1, INSTANCE: self.namespace},
+        });
+        if let Some(owner) = &of.owner {
+            metadata["ownerReferences"] = json!([{
+                "apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine",
+                "name": owner.name, "uid": owner.uid,
+            }]);
+        }
+        object(json!({
+            "apiVersion": API_VERSION, "kind": of.place.kind.name(), "metadata": metadata,
+        }))
+    }
+
+    fn objects(&self, place: &Place) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &place.namespace, &resource(place.kind))
+    }
+}
+
+pub(super) fn object(mut value: Value) -> DynamicObject {
+    let metadata = serde_json::from_value(value["metadata"].take()).unwrap_or_default();
+    let types = serde_json::from_value(value.clone()).ok();
+    if let Some(fields) = value.as_object_mut() {
+        for known in ["metadata", "apiVersion", "kind"] {
+            fields.remove(known);
+        }
+    }
+    DynamicObject {
+        types,
+        metadata,
+        data: value,
+    }
+}
+
+fn resource(kind: Kind) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("dormer.io", "v1alpha1", kind.name()))
+}
+
+/// A MicroTime has six digits.
+fn micro(at: Timestamp) -> String {
+    time(at).replace('Z', "000Z")
+}
+
+/// Why a call failed.
+pub(super) enum Failed {
+    Silent,
+    Kube(kube::Error),
+}
+
+pub(super) async fn within<T>(
+    doing: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Failed> {
+    match tokio::time::timeout(ANSWER_MAX, doing).await {
+        Ok(done) => done.map_err(Failed::Kube),
+        Err(_) => Err(Failed::Silent),
+    }
+}
+
+pub(super) fn is(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+fn sentence(verb: &str, kind: Kind, failed: &Failed) -> Trouble {
+    match failed {
+        Failed::Kube(error) if is(error, 404) => Trouble(format!(
+            "the cluster does not know {}s, so `kubectl get` does not show them: kubectl apply -f deploy/crd.yaml",
+            kind.name()
+        )),
+        _ => trouble(verb, &format!("{}s", kind.name()), failed),
+    }
+}
+
+pub(super) fn trouble(verb: &str, what: &str, failed: &Failed) -> Trouble {
+    let why = match failed {
+        Failed::Silent => "the API server does not answer in 10 s".to_owned(),
+        Failed::Kube(error) if is(error, 403) => {
+            "the console's account may not (deploy/rbac.yaml has the rule)".to_owned()
+        }
+        Failed::Kube(error) => error.to_string(),
+    };
+    Trouble(format!("cannot {verb} {what}: {why}"))
+}

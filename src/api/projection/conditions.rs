@@ -1,0 +1,317 @@
+//! Conditions: the product's own on each pool, one on each Node.
+
+use crate::{Shown, lacks::Lack};
+use dormer_proto::id::Timestamp;
+use dormer_views::moment::time;
+use dormer_workflows::{State, machine, rollout};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The condition that a Node carries.
+pub(super) const ON_NODES: &str = "DormerConfigured";
+/// Minors that a kubelet may be older than its API server (Kubernetes' version skew policy).
+const SKEW_MAX: u32 = 3;
+/// Machines that one message names; the rest is a count.
+const NAMED_MAX: usize = 3;
+/// Longest message, in bytes: conditions take 32 KiB, people read less.
+const MESSAGE_BYTES_MAX: usize = 1_000;
+
+/// A condition, without the time at which it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Condition {
+    pub(super) kind: &'static str,
+    pub(super) status: bool,
+    /// A word in PascalCase that stays the same.
+    pub(super) reason: String,
+    pub(super) message: String,
+    /// When it came, where the history knows.
+    pub(super) since: Option<Timestamp>,
+}
+
+impl Condition {
+    fn new(kind: &'static str, status: bool, reason: &str, message: impl Into<String>) -> Self {
+        let mut message: String = message.into();
+        if message.len() > MESSAGE_BYTES_MAX {
+            message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+        }
+        Self {
+            kind,
+            status,
+            reason: reason.to_owned(),
+            message,
+            since: None,
+        }
+    }
+
+    /// As the API has it; `since` for a condition whose history does not know when it came.
+    pub(super) fn json(&self, since: Option<Timestamp>) -> Value {
+        let status = if self.status { "True" } else { "False" };
+        let mut shown = json!({
+            "type": self.kind, "status": status, "reason": self.reason, "message": self.message,
+        });
+        if let Some(since) = self.since.or(since) {
+            shown["lastTransitionTime"] = time(since).into();
+        }
+        shown
+    }
+}
+
+/// What is known beside the histories.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beside<'a> {
+    /// Minor version of the API server.
+    pub(super) server: Option<u32>,
+    /// What dormer itself lacks.
+    pub(super) lacks: &'a [Lack],
+}
+
+/// A pool's four conditions, as those of a ClusterOperator are named. Their times are put in by [`date`].
+pub(super) fn of_pool(
+    pool: &str,
+    view: &rollout::View,
+    runs: &[Shown],
+    beside: Beside<'_>,
+) -> Vec<Value> {
+    let machines: Vec<machine::View> = views(runs).filter(|one| one.pool == pool).collect();
+    let all = [
+        available(view),
+        progressing(view, &machines),
+        degraded(view, &machines, beside.lacks),
+        upgradeable(runs, beside.server),
+    ];
+    all.iter().map(|condition| condition.json(None)).collect()
+}
+
+fn available(view: &rollout::View) -> Condition {
+    match view.max_unavailable {
+        Some(_) => Condition::new("Available", true, "AsExpected", "machines are taken in"),
+        None => Condition::new(
+            "Available",
+            false,
+            "NoSettings",
+            "the pool's ConfigMap was not read yet, so no machine is configured",
+        ),
+    }
+}
+
+fn progressing(view: &rollout::View, machines: &[machine::View]) -> Condition {
+    let moving = |one: &&machine::View| !matches!(one.state, "Joined" | "Failed" | "Gone");
+    let moving: Vec<&str> = machines
+        .iter()
+        .filter(moving)
+        .map(|one| one.name.as_str())
+        .collect();
+    if !moving.is_empty() {
+        let message = format!(
+            "{} of {} machines: {}",
+            moving.len(),
+            machines.len(),
+            some(&moving)
+        );
+        return Condition::new("Progressing", true, "MachinesUnderWay", message);
+    }
+    match view.queue.len() {
+        0 => Condition::new(
+            "Progressing",
+            false,
+            "AsExpected",
+            "every machine is at rest",
+        ),
+        waiting => {
+            let why = view.waiting_for.as_deref().unwrap_or("the next decision");
+            let message = format!("{waiting} machines wait for the lease: {why}");
+            Condition::new("Progressing", true, "MachinesWait", message)
+        }
+    }
+}
+
+fn degraded(view: &rollout::View, machines: &[machine::View], lacks: &[Lack]) -> Condition {
+    if let Some(lack) = lacks.first() {
+        return Condition::new("Degraded", true, "DormerLacks", lack.sentence());
+    }
+    let failed: Vec<&machine::View> = machines
+        .iter()
+        .filter(|one| one.state == "Failed")
+        .collect();
+    if let Some(first) = failed.first() {
+        let names: Vec<&str> = failed.iter().map(|one| one.name.as_str()).collect();
+        let why = first.reason.as_deref().unwrap_or("no reason is known");
+        let message = format!("{} failed: {} ({why})", failed.len(), some(&names));
+        return Condition::new("Degraded", true, "MachineFailed", message);
+    }
+    match &view.halted {
+        Some(why) => Condition::new("Degraded", true, "RolloutHalted", why.clone()),
+        None => Condition::new("Degraded", false, "AsExpected", "no machine has failed"),
+    }
+}
+
+/// Whether dormer and the cluster may be upgraded now: not while a machine holds a lease, and not when the cluster's
+/// next minor would leave a kubelet behind.
+pub(super) fn upgradeable(runs: &[Shown], server: Option<u32>) -> Condition {
+    let names = crate::shown::names(runs);
+    let slots = runs
+        .iter()
+        .filter(|run| run.closed.is_none())
+        .flat_map(|run| match &run.state {
+            State::Rollout(state) => state.view().slots,
+            _ => Vec::new(),
+        });
+    if let Some(slot) = slots.into_iter().next() {
+        let holder = names.get(&slot.holder).unwrap_or(&slot.holder);
+        let message = format!("{holder} holds the lease (token {})", slot.token.0);
+        return Condition::new("Upgradeable", false, "LeaseHeld", message);
+    }
+    let kubelets = runs
+        .iter()
+        .filter(|run| run.closed.is_none())
+        .filter_map(|run| {
+            let State::Machine(state) = &run.state else {
+                return None;
+            };
+            let node = state.node.as_ref()?;
+            Some((minor(&node.kubelet_version)?, node.name.clone()))
+        });
+    let oldest = kubelets.min();
+    if let (Some(server), Some((kubelet, node))) = (server, oldest)
+        && server + 1 > kubelet + SKEW_MAX
+    {
+        let message = format!(
+            "the API server is at 1.{server}; at 1.{} the kubelet of {node} (1.{kubelet}) would be more than \
+             {SKEW_MAX} minors behind: install a newer payload first",
+            server + 1
+        );
+        return Condition::new("Upgradeable", false, "KubeletSkew", message);
+    }
+    Condition::new(
+        "Upgradeable",
+        true,
+        "AsExpected",
+        "no machine holds a lease",
+    )
+}
+
+/// `v1.33.4` is 33.
+fn minor(version: &str) -> Option<u32> {
+    version
+        .trim_start_matches('v')
+        .split('.')
+        .nth(1)?
+        .parse()
+        .ok()
+}
+
+/// What Nodes shall carry, by the Node's UID: its name, and the condition.
+pub(super) fn of_nodes(runs: &[Shown]) -> BTreeMap<String, (String, Condition)> {
+    let mut all = BTreeMap::new();
+    for run in runs.iter().filter(|run| run.closed.is_none()) {
+        let State::Machine(state) = &run.state else {
+            continue;
+        };
+        let Some(node) = state.node.as_ref().filter(|node| !node.uid.is_empty()) else {
+            continue;
+        };
+        let view = state.view();
+        let right = view.state == "Joined"
+            && view.version.is_some()
+            && view.version == view.desired_version;
+        let message = match (&view.reason, &view.waiting_for) {
+            _ if right => format!("at {}", view.version.as_deref().unwrap_or_default()),
+            (Some(reason), Some(waits)) => format!("{}: {reason}; waits for {waits}", view.phase),
+            (Some(one), None) => format!("{}: {one}", view.phase),
+            (None, Some(waits)) => format!("{}: waits for {waits}", view.phase),
+            (None, None) => view.phase.to_owned(),
+        };
+        let reason = if view.state == "Joined" && !right {
+            "NotAsDesired"
+        } else {
+            view.state
+        };
+        let mut condition = Condition::new(ON_NODES, right, reason, message);
+        condition.since = Some(run.entered.at);
+        all.insert(node.uid.clone(), (node.name.clone(), condition));
+    }
+    all
+}
+
+/// A condition that goes on keeps its time; a new one has come `now`.
+pub(super) fn date(status: &mut Value, standing: Option<&Value>, now: Timestamp) {
+    let before = standing
+        .and_then(|it| it["conditions"].as_array())
+        .cloned()
+        .unwrap_or_default();
+    for condition in status["conditions"].as_array_mut().into_iter().flatten() {
+        let same =
+            |old: &&Value| old["type"] == condition["type"] && old["status"] == condition["status"];
+        let since = before
+            .iter()
+            .find(same)
+            .map(|old| old["lastTransitionTime"].clone());
+        let since = since.filter(Value::is_string);
+        condition["lastTransitionTime"] = since.unwrap_or_else(|| time(now).into());
+    }
+}
+
+/// Marks a pool that nothing is known of: the store does not answer.
+pub(super) fn unavailable(status: &mut Value, why: &str, now: Timestamp) {
+    let condition = Condition::new("Available", false, "StoreSilent", why);
+    let all = status["conditions"].as_array_mut();
+    if let Some(old) = all
+        .into_iter()
+        .flatten()
+        .find(|old| old["type"] == "Available")
+    {
+        *old = condition.json(Some(now));
+    }
+}
+
+fn views(runs: &[Shown]) -> impl Iterator<Item = machine::View> {
+    runs.iter()
+        .filter(|run| run.closed.is_none())
+        .filter_map(|run| match &run.state {
+            State::Machine(state) => Some(state.view()),
+            _ => None,
+        })
+}
+
+fn some(names: &[&str]) -> String {
+    let named = names
+        .iter()
+        .take(NAMED_MAX)
+        .copied()
+        .collect::<Vec<_>>()
+        .join(", ");
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_that_goes_on_keeps_its_time() {
+        let mut status = json!({"conditions": [
+            {"type": "Available", "status": "True", "message": "new words"},
+            {"type": "Degraded", "status": "True"},
+        ]});
+        let standing = json!({"conditions": [
+            {"type": "Available", "status": "True", "lastTransitionTime": "then"},
+            {"type": "Degraded", "status": "False", "lastTransitionTime": "then"},
+        ]});
+        date(&mut status, Some(&standing), Timestamp(0));
+        assert_eq!(status["conditions"][0]["lastTransitionTime"], "then");
+        assert_eq!(
+            status["conditions"][1]["lastTransitionTime"],
+            "1970-01-01T00:00:00.000Z"
+        );
+    }
+
+    #[test]
+    fn names_and_versions_are_read_and_told() {
+        assert_eq!(minor("v1.33.4+abc"), Some(33));
+        assert_eq!(minor("nonsense"), None);
+        assert_eq!(some(&["a", "b", "c", "d", "e"]), "a, b, c and 2 more");
+    }
+}

@@ -1,0 +1,205 @@
+//! Events on Machines, Nodes and the pool's ConfigMap. An Event's name follows from the record that it tells of, so
+//! the same is told once, whoever tells it and how often.
+
+use super::Settings;
+use crate::Shown;
+use dormer_engine_core::{Run, Workflow};
+use dormer_proto::id::{LeaseToken, RunId, Seq, Timestamp};
+use dormer_workflows::{Dormer, State, machine, rollout};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What happened longer ago, before this process looked for the first time, is not told: it was, or it is history.
+const NEWS_MS: u64 = 600_000;
+/// Events about objects without a namespace go there.
+const DEFAULT: &str = "default";
+/// Names of objects are shortened to this many bytes in an Event's name, whose limit is 253.
+const NAME_BYTES_MAX: usize = 190;
+
+/// What an Event is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct About {
+    pub(super) api_version: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    pub(super) uid: Option<String>,
+}
+
+/// An Event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tale {
+    pub(super) name: String,
+    pub(super) about: About,
+    pub(super) warning: bool,
+    pub(super) reason: String,
+    pub(super) note: String,
+    pub(super) at: Timestamp,
+}
+
+impl Tale {
+    /// The namespace that it lies in.
+    pub(super) fn namespace(&self) -> &str {
+        self.about.namespace.as_deref().unwrap_or(DEFAULT)
+    }
+}
+
+/// What was told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// The record at which each run entered its state, as last seen.
+    entered: BTreeMap<RunId, Seq>,
+    tokens: BTreeSet<(RunId, LeaseToken)>,
+}
+
+impl Told {
+    /// What there is to tell, and from now on is told.
+    pub(super) fn news(
+        &mut self,
+        runs: &[Shown],
+        now: Timestamp,
+        settings: &Settings,
+    ) -> Vec<Tale> {
+        let mut news = Vec::new();
+        let names = crate::shown::names(runs);
+        for run in runs {
+            let known = self.entered.insert(run.id.clone(), run.entered.seq);
+            let recent = now.since_ms(run.entered.at) < NEWS_MS;
+            let entered = known.map_or(recent, |seq| seq != run.entered.seq);
+            match &run.state {
+                State::Machine(state) if entered => news.extend(of_machine(run, state)),
+                State::Rollout(state) => {
+                    if entered {
+                        news.extend(of_pool(run, state, settings));
+                    }
+                    news.extend(self.granted(run, state, now, settings, &names));
+                }
+                _ => {}
+            }
+        }
+        let there: BTreeSet<&RunId> = runs.iter().map(|run| &run.id).collect();
+        self.entered.retain(|run, _| there.contains(run));
+        news
+    }
+
+    fn granted(
+        &mut self,
+        run: &Run<Dormer>,
+        state: &rollout::State,
+        now: Timestamp,
+        settings: &Settings,
+        names: &BTreeMap<String, String>,
+    ) -> Vec<Tale> {
+        let slots = state.view().slots;
+        let held: BTreeSet<LeaseToken> = slots.iter().map(|slot| slot.token).collect();
+        self.tokens
+            .retain(|(of, token)| *of != run.id || held.contains(token));
+        let fresh = slots.into_iter().filter(|slot| {
+            let new = self.tokens.insert((run.id.clone(), slot.token));
+            new && now.since_ms(slot.since) < NEWS_MS
+        });
+        let told = fresh.map(|slot| {
+            let holder = names.get(&slot.holder).unwrap_or(&slot.holder);
+            Tale {
+                name: format!("dormer-pool-{}.lease.{:x}", run.id.key(), slot.token.0),
+                about: pool(run, settings),
+                warning: false,
+                reason: "LeaseGranted".into(),
+                note: format!(
+                    "{holder} holds the lease (token {}) until it serves again",
+                    slot.token.0
+                ),
+                at: slot.since,
+            }
+        });
+        told.collect()
+    }
+}
+
+fn of_machine(run: &Run<Dormer>, state: &machine::State) -> Vec<Tale> {
+    let view = state.view();
+    if view.name.is_empty() {
+        return Vec::new();
+    }
+    let note = note(&view);
+    let event = |about: About| {
+        let uid = view.uid.get(..8).unwrap_or(&view.uid);
+        let short = &about.name[..about.name.floor_char_boundary(NAME_BYTES_MAX)];
+        Tale {
+            name: format!("{short}.{uid}.{:x}", run.entered.seq.0),
+            about,
+            warning: view.state == "Failed",
+            reason: view.state.into(),
+            note: note.clone(),
+            at: run.entered.at,
+        }
+    };
+    let machine = About {
+        api_version: "machine.openshift.io/v1beta1",
+        kind: "Machine",
+        namespace: Some(view.namespace.clone()),
+        name: view.name.clone(),
+        uid: Some(view.uid.clone()),
+    };
+    let node = state
+        .node
+        .as_ref()
+        .filter(|_| matches!(view.state, "Joined" | "Draining" | "Failed"));
+    // Kubernetes' own components name a Node by its name where others have the UID; `kubectl describe node` looks so.
+    let node = node.map(|node| About {
+        api_version: "v1",
+        kind: "Node",
+        namespace: None,
+        name: node.name.clone(),
+        uid: Some(node.name.clone()),
+    });
+    std::iter::once(machine).chain(node).map(event).collect()
+}
+
+/// The cause, in words.
+fn note(view: &machine::View) -> String {
+    let name = &view.name;
+    match (view.state, &view.reason, &view.waiting_for) {
+        ("Joined", _, None) => format!(
+            "serves as Node {} at {}",
+            view.node.as_deref().unwrap_or("?"),
+            view.version
+                .as_deref()
+                .unwrap_or("a version that is not known")
+        ),
+        ("Failed", Some(why), _) => format!("{why}. What to do: dormer why {name}"),
+        (_, Some(why), Some(waits)) => format!("{why}; waits for {waits}"),
+        (_, Some(one), None) => one.clone(),
+        (_, None, Some(waits)) => format!("waits for {waits}"),
+        (state, None, None) => state.to_owned(),
+    }
+}
+
+fn of_pool(run: &Run<Dormer>, state: &rollout::State, settings: &Settings) -> Option<Tale> {
+    let view = state.view();
+    let label = Dormer::label(&run.state);
+    let note = match label {
+        "Halted" => view.halted?,
+        "Paused" => format!("no further machine is begun: {}", view.paused?),
+        "Open" => "machines may be upgraded, within the pool's limit".into(),
+        _ => return None,
+    };
+    Some(Tale {
+        name: format!("dormer-pool-{}.{:x}", run.id.key(), run.entered.seq.0),
+        about: pool(run, settings),
+        warning: label == "Halted",
+        reason: format!("Rollout{label}"),
+        note,
+        at: run.entered.at,
+    })
+}
+
+/// The pool's settings are what people know it by.
+fn pool(run: &Run<Dormer>, settings: &Settings) -> About {
+    About {
+        api_version: "v1",
+        kind: "ConfigMap",
+        namespace: Some(settings.namespace.clone()),
+        name: format!("dormer-pool-{}", run.id.key()),
+        uid: None,
+    }
+}

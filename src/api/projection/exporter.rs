@@ -1,0 +1,110 @@
+//! Where the nodes' windows_exporter is: EndpointSlices of the machines that serve, for a Service that selects no pods.
+//! They are kept while there is that Service (`deploy/monitoring/windows-exporter.yaml`).
+
+use super::cluster::{Cluster, Failed, MANAGER, OURS, Trouble, is, object, trouble, within};
+use crate::Shown;
+use dormer_workers::kubernetes::EXPORTER as SERVICE;
+use dormer_workflows::State;
+use kube::{
+    Api,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+    },
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The exporter's port.
+const PORT: u16 = 9182;
+/// Endpoints in one slice, as Kubernetes' own controller makes them.
+const SLICE_MAX: usize = 100;
+
+/// The slices' endpoints, by the slices' names. There is always one.
+pub(super) fn slices(runs: &[Shown]) -> BTreeMap<String, Value> {
+    let serving = runs
+        .iter()
+        .filter(|run| run.closed.is_none())
+        .filter_map(|run| {
+            let State::Machine(state) = &run.state else {
+                return None;
+            };
+            let view = state.view();
+            let node = view.node.filter(|_| view.state == "Joined")?;
+            let address = view.address?;
+            let ipv4 = address.parse::<std::net::Ipv4Addr>().is_ok();
+            ipv4.then(
+                || json!({"addresses": [address], "nodeName": node, "conditions": {"ready": true}}),
+            )
+        });
+    let mut all: Vec<Value> = serving.collect();
+    all.sort_by(|a, b| a["nodeName"].as_str().cmp(&b["nodeName"].as_str()));
+    let mut slices: BTreeMap<String, Value> = BTreeMap::new();
+    for (number, some) in all.chunks(SLICE_MAX).enumerate() {
+        slices.insert(format!("{SERVICE}-{number}"), json!(some));
+    }
+    slices.entry(format!("{SERVICE}-0")).or_insert(json!([]));
+    slices
+}
+
+impl Cluster {
+    fn slice_api(&self) -> Api<DynamicObject> {
+        let gvk = GroupVersionKind::gvk("discovery.k8s.io", "v1", "EndpointSlice");
+        Api::namespaced_with(
+            self.client.clone(),
+            &self.namespace,
+            &ApiResource::from_gvk(&gvk),
+        )
+    }
+
+    /// The endpoints of our slices, by their names. `None`: there is no Service, so nobody scrapes.
+    pub(super) async fn slices(&self) -> Result<Option<BTreeMap<String, Value>>, Trouble> {
+        let services: Api<k8s_openapi::api::core::v1::Service> =
+            Api::namespaced(self.client.clone(), &self.namespace);
+        match within(services.get_opt(SERVICE)).await {
+            Ok(None) => return Ok(None),
+            Ok(Some(_)) => {}
+            Err(error) => return Err(trouble("get", "the Service of the nodes' metrics", &error)),
+        }
+        let label = format!("kubernetes.io/service-name={SERVICE},{}={}", OURS.0, OURS.1);
+        let found = within(self.slice_api().list(&ListParams::default().labels(&label))).await;
+        let found = found.map_err(|error| trouble("list", "EndpointSlices", &error))?;
+        let slices = found.items.into_iter().map(|slice| {
+            let endpoints = slice.data["endpoints"].clone();
+            let endpoints = if endpoints.is_null() {
+                json!([])
+            } else {
+                endpoints
+            };
+            (slice.metadata.name.unwrap_or_default(), endpoints)
+        });
+        Ok(Some(slices.collect()))
+    }
+
+    /// Makes a slice stand so.
+    pub(super) async fn put_slice(&self, name: &str, endpoints: &Value) -> Result<(), Trouble> {
+        let slice = object(json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": name, "namespace": self.namespace, "labels": {
+                "kubernetes.io/service-name": SERVICE,
+                "endpointslice.kubernetes.io/managed-by": "dormer.io",
+                OURS.0: OURS.1,
+            }},
+            "addressType": "IPv4",
+            "ports": [{"name": "metrics", "port": PORT, "protocol": "TCP"}],
+            "endpoints": endpoints,
+        }));
+        let params = PatchParams::apply(MANAGER).force();
+        let put = within(self.slice_api().patch(name, &params, &Patch::Apply(&slice))).await;
+        put.map(drop)
+            .map_err(|error| trouble("patch", "EndpointSlices", &error))
+    }
+
+    /// Takes a slice away that no node is in.
+    pub(super) async fn remove_slice(&self, name: &str) -> Result<(), Trouble> {
+        match within(self.slice_api().delete(name, &DeleteParams::default())).await {
+            Ok(_) => Ok(()),
+            Err(Failed::Kube(error)) if is(&error, 404) => Ok(()),
+            Err(error) => Err(trouble("delete", "EndpointSlices", &error)),
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What `kubectl` shows of dormer without dormer's own commands: status-only objects, a condition on each Node, Events.
+//!
+//! All of it is a projection of the histories: deleting it loses nothing, and within a minute it is there again.
+//! Several consoles may project side by side: they write the same, and an Event's name follows from what it tells.
+
+mod cluster;
+mod conditions;
+mod events;
+mod exporter;
+mod objects;
+
+use crate::{
+    Api, ApiError, Shown,
+    lacks::{self, Lack},
+};
+use cluster::{Cluster, Trouble};
+use conditions::{Beside, Condition};
+use dormer_proto::id::Timestamp;
+use futures::{StreamExt, stream};
+use objects::{Kind, Object, Place};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+/// How often the histories are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// How often what stands in the cluster is read, so that what others changed or deleted is mended.
+pub const READ_EVERY: Duration = Duration::from_secs(60);
+/// Writes under way at once.
+const WRITES_MAX: usize = 8;
+/// Looks at a silent store before the pools are said to be unavailable.
+const SILENT_LOOKS: u32 = 5;
+
+/// Where things are written, beside the machines' own namespaces.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// dormer's namespace: pools, and Events about them.
+    pub namespace: String,
+    /// This process, in Events.
+    pub name: String,
+    /// The Operator Lifecycle Manager's OperatorCondition of this installation, if it has one.
+    pub operator_condition: Option<String>,
+    /// How often what stands in the cluster is read; [`READ_EVERY`] but in a world that runs faster.
+    pub read_every: Duration,
+}
+
+/// Projects the runs behind `api` into the cluster behind `client`, for ever. What cannot be written is said in the
+/// log, once, and tried again.
+pub async fn project_for_ever(
+    api: Arc<Api>,
+    client: kube::Client,
+    settings: Settings,
+) -> std::convert::Infallible {
+    let mut projector = Projector::new(Cluster::new(client, &settings), settings);
+    let mut again = interval(LOOK_EVERY);
+    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        again.tick().await;
+        match api.standing().await {
+            Ok((runs, _, now)) => {
+                let lacks = lacks::all(&runs, api.live());
+                projector.look(&runs, &lacks, now).await;
+            }
+            Err(error) => projector.silent(&error, api.now()).await,
+        }
+    }
+}
+
+/// What stands in the cluster, as far as this process knows.
+struct Projector {
+    cluster: Cluster,
+    settings: Settings,
+    /// The EndpointSlices that stand there for the nodes' exporters; `None`: nobody wants any.
+    slices: Option<BTreeMap<String, Value>>,
+    /// The objects that stand there; `None`: not read yet, or their kind is not there.
+    standing: Option<BTreeMap<Place, Value>>,
+    /// When they are read again.
+    read_again: Instant,
+    /// The conditions on Nodes that were written, by the Node's UID.
+    nodes: BTreeMap<String, Condition>,
+    upgradeable: Option<Condition>,
+    told: events::Told,
+    /// Minor version of the API server.
+    server: Option<u32>,
+    silent: u32,
+    troubles: BTreeSet<Trouble>,
+}
+
+impl Projector {
+    fn new(cluster: Cluster, settings: Settings) -> Self {
+        Self {
+            cluster,
+            settings,
+            slices: None,
+            standing: None,
+            read_again: Instant::now(),
+            nodes: BTreeMap::new(),
+            upgradeable: None,
+            told: events::Told::default(),
+            server: None,
+            silent: 0,
+            troubles: BTreeSet::new(),
+        }
+    }
+
+    async fn look(&mut self, runs: &[Shown], lacks: &[Lack], now: Timestamp) {
+        self.silent = 0;
+        let mut troubles = BTreeSet::new();
+        if Instant::now() >= self.read_again {
+            self.read(&mut troubles).await;
+        }
+        let beside = Beside {
+            server: self.server,
+            lacks,
+        };
+        let wanted = objects::of(runs, &self.settings.namespace, beside);
+        self.write_objects(wanted, now, &mut troubles).await;
+        self.write_nodes(runs, &mut troubles).await;
+        self.write_slices(runs, &mut troubles).await;
+        self.write_operator(runs, now, &mut troubles).await;
+        for event in self.told.news(runs, now, &self.settings) {
+            troubles.extend(self.cluster.tell(&event).await.err());
+        }
+        self.say(troubles);
+    }
+
+    /// Reads what others may have changed.
+    async fn read(&mut self, troubles: &mut BTreeSet<Trouble>) {
+        self.read_again = Instant::now() + self.settings.read_every;
+        if let Some(minor) = self.cluster.minor().await {
+            self.server = Some(minor);
+        }
+        match self.cluster.list().await {
+            Ok(standing) => self.standing = Some(standing),
+            Err(trouble) => {
+                self.standing = None;
+                troubles.insert(trouble);
+            }
+        }
+        match self.cluster.slices().await {
+            Ok(slices) => self.slices = slices,
+            Err(trouble) => {
+                self.slices = None;
+                troubles.insert(trouble);
+            }
+        }
+        // Whoever removed a condition finds it written again.
+        self.nodes.clear();
+    }
+
+    async fn write_objects(
+        &mut self,
+        wanted: Vec<Object>,
+        now: Timestamp,
+        troubles: &mut BTreeSet<Trouble>,
+    ) {
+        let Some(standing) = &mut self.standing else {
+            return;
+        };
+        let mut due = Vec::new();
+        let mut kept = BTreeSet::new();
+        for mut object in wanted {
+            let there = standing.get(&object.place);
+            conditions::date(&mut object.status, there, now);
+            kept.insert(object.place.clone());
+            if there != Some(&object.kept()) {
+                due.push(object);
+            }
+        }
+        let stale: Vec<Place> = standing
+            .keys()
+            .filter(|place| !kept.contains(*place))
+            .cloned()
+            .collect();
+        let cluster = &self.cluster;
+        let put = stream::iter(due).map(|object| async move {
+            let done = cluster.put(&object).await;
+            (object, done)
+        });
+        let mut put = put.buffer_unordered(WRITES_MAX);
+        while let Some((object, done)) = put.next().await {
+            match done {
+                Ok(()) => {
+                    let kept = object.kept();
+                    standing.insert(object.place, kept);
+                }
+                Err(trouble) => drop(troubles.insert(trouble)),
+            }
+        }
+        for place in stale {
+            match self.cluster.remove(&place).await {
+                Ok(()) => drop(standing.remove(&place)),
+                Err(trouble) => drop(troubles.insert(trouble)),
+            }
+        }
+    }
+
+    async fn write_nodes(&mut self, runs: &[Shown], troubles: &mut BTreeSet<Trouble>) {
+        let wanted = conditions::of_nodes(runs);
+        self.nodes.retain(|uid, _| wanted.contains_key(uid));
+        let due: Vec<_> = wanted
+            .into_iter()
+            .filter(|(uid, one)| self.nodes.get(uid) != Some(&one.1))
+            .collect();
+        let cluster = &self.cluster;
+        let put = stream::iter(due).map(|(uid, (node, condition))| async move {
+            let done = cluster.on_node(&node, &condition).await;
+            (uid, condition, done)
+        });
+        let mut put = put.buffer_unordered(WRITES_MAX);
+        while let Some((uid, condition, done)) = put.next().await {
+            match done {
+                Ok(()) => drop(self.nodes.insert(uid, condition)),
+                Err(trouble) => drop(troubles.insert(trouble)),
+            }
+        }
+    }
+
+    /// Where the nodes' exporters are, if there is the Service that is scraped.
+    async fn write_slices(&mut self, runs: &[Shown], troubles: &mut BTreeSet<Trouble>) {
+        let Some(standing) = &mut self.slices else {
+            return;
+        };
+        let wanted = exporter::slices(runs);
+        let stale: Vec<String> = standing
+            .keys()
+            .filter(|name| !wanted.contains_key(*name))
+            .cloned()
+            .collect();
+        for (name, endpoints) in wanted {
+            if standing.get(&name) == Some(&endpoints) {
+                continue;
+            }
+            match self.cluster.put_slice(&name, &endpoints).await {
+                Ok(()) => drop(standing.insert(name, endpoints)),
+                Err(trouble) => drop(troubles.insert(trouble)),
+            }
+        }
+        for name in stale {
+            match self.cluster.remove_slice(&name).await {
+                Ok(()) => drop(standing.remove(&name)),
+                Err(trouble) => drop(troubles.insert(trouble)),
+            }
+        }
+    }
+
+    /// The Operator Lifecycle Manager holds an update of dormer back while this condition is False.
+    async fn write_operator(
+        &mut self,
+        runs: &[Shown],
+        now: Timestamp,
+        troubles: &mut BTreeSet<Trouble>,
+    ) {
+        let Some(name) = &self.settings.operator_condition else {
+            return;
+        };
+        let condition = conditions::upgradeable(runs, self.server);
+        if self.upgradeable.as_ref() == Some(&condition) {
+            return;
+        }
+        match self.cluster.on_operator(name, &condition, now).await {
+            Ok(()) => self.upgradeable = Some(condition),
+            Err(trouble) => drop(troubles.insert(trouble)),
+        }
+    }
+
+    /// The store does not answer: for a while that is an outage like others, then the pools say so.
+    async fn silent(&mut self, error: &ApiError, now: Timestamp) {
+        self.silent += 1;
+        if self.silent != SILENT_LOOKS {
+            return;
+        }
+        let Some(standing) = &mut self.standing else {
+            return;
+        };
+        let mut troubles = BTreeSet::new();
+        let pools = standing
+            .iter_mut()
+            .filter(|(place, _)| place.kind == Kind::Pool);
+        for (place, status) in pools {
+            conditions::unavailable(status, error.told().0, now);
+            let object = Object {
+                place: place.clone(),
+                owner: None,
+                status: status.clone(),
+            };
+            troubles.extend(self.cluster.put(&object).await.err());
+        }
+        self.say(troubles);
+    }
+
+    /// Each trouble is said when it comes, and that it is over when it goes.
+    fn say(&mut self, troubles: BTreeSet<Trouble>) {
+        for new in troubles.difference(&self.troubles) {
+            tracing::warn!("{new}");
+        }
+        for over in self.troubles.difference(&troubles) {
+            tracing::info!("no longer: {over}");
+        }
+        self.troubles = troubles;
+    }
+}

@@ -1,0 +1,159 @@
+//! Runs as status-only objects: a `WindowsMachine` for each machine, a `WindowsPool` for each pool.
+
+use super::conditions::{self, Beside};
+use crate::Shown;
+use dormer_engine_core::Run;
+use dormer_views::moment::time;
+use dormer_workflows::{Dormer, State, machine, rollout};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The group and version of both kinds.
+pub(super) const API_VERSION: &str = "dormer.io/v1alpha1";
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Machine,
+    Pool,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 2] = [Self::Machine, Self::Pool];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Machine => "WindowsMachine",
+            Self::Pool => "WindowsPool",
+        }
+    }
+}
+
+/// Where an object is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) kind: Kind,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// The Machine that an object is about: when it goes, the object does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) name: String,
+    pub(super) uid: String,
+}
+
+/// An object as it shall stand.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Object {
+    pub(super) place: Place,
+    pub(super) owner: Option<Owner>,
+    /// Every field is there, so that a merge takes away what is no more: `null` where there is nothing to say.
+    pub(super) status: Value,
+}
+
+impl Object {
+    /// The status as the API server keeps it: without `null`.
+    pub(super) fn kept(&self) -> Value {
+        let mut status = self.status.clone();
+        if let Some(fields) = status.as_object_mut() {
+            fields.retain(|_, value| !value.is_null());
+        }
+        status
+    }
+}
+
+/// The objects for these runs. Of two machines of one name the one that came last is shown.
+pub(super) fn of(runs: &[Shown], namespace: &str, beside: Beside<'_>) -> Vec<Object> {
+    let mut machines: BTreeMap<Place, (&Run<Dormer>, Object)> = BTreeMap::new();
+    let mut pools = Vec::new();
+    for run in runs.iter().filter(|run| run.closed.is_none()) {
+        match &run.state {
+            State::Machine(state) => {
+                let object = machine(run, state);
+                let older = machines
+                    .get(&object.place)
+                    .is_some_and(|(it, _)| it.began > run.began);
+                if !object.place.name.is_empty() && !older {
+                    machines.insert(object.place.clone(), (run.as_ref(), object));
+                }
+            }
+            State::Rollout(state) => pools.push(pool(run, state, runs, namespace, beside)),
+            State::None => {}
+        }
+    }
+    machines
+        .into_values()
+        .map(|(_, object)| object)
+        .chain(pools)
+        .collect()
+}
+
+fn machine(run: &Run<Dormer>, state: &machine::State) -> Object {
+    let view = state.view();
+    let status = json!({
+        "state": view.state,
+        "phase": view.phase,
+        "since": time(run.entered.at),
+        "version": view.version,
+        "desiredVersion": view.desired_version,
+        "waitingFor": view.waiting_for,
+        "reason": view.reason,
+        "node": view.node,
+        "address": view.address,
+        "pool": view.pool,
+        "attempt": run.tasks.iter().map(|task| task.attempt.0).max(),
+    });
+    let place = Place {
+        kind: Kind::Machine,
+        namespace: view.namespace,
+        name: view.name.clone(),
+    };
+    Object {
+        place,
+        owner: Some(Owner {
+            name: view.name,
+            uid: view.uid,
+        }),
+        status,
+    }
+}
+
+fn pool(
+    run: &Run<Dormer>,
+    state: &rollout::State,
+    runs: &[Shown],
+    namespace: &str,
+    beside: Beside<'_>,
+) -> Object {
+    let names = crate::shown::names(runs);
+    let name = |uid: &str| names.get(uid).map_or(uid, String::as_str).to_owned();
+    let view = state.view_with(&name);
+    let holders: Vec<String> = view.slots.iter().map(|slot| name(&slot.holder)).collect();
+    let status = json!({
+        "state": view.state,
+        "since": time(run.entered.at),
+        "payload": view.payload,
+        "members": view.members,
+        "joined": view.joined,
+        "failed": view.failed,
+        "unavailable": view.unavailable,
+        "maxUnavailable": view.max_unavailable,
+        "holders": holders,
+        "waiting": view.queue.len(),
+        "waitingFor": view.waiting_for,
+        "conditions": conditions::of_pool(run.id.key(), &view, runs, beside),
+    });
+    let namespace = namespace.to_owned();
+    let name = run.id.key().to_owned();
+    Object {
+        place: Place {
+            kind: Kind::Pool,
+            namespace,
+            name,
+        },
+        owner: None,
+        status,
+    }
+}

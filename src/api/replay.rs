@@ -1,0 +1,349 @@
+//! The fold of recorded histories, run after run: each record's events, decided by this build, and compared with what
+//! the record says.
+//!
+//! What a run *decided* is where it stands (state and phase), its tasks, timers and signals, its episodes and its end.
+//! A newer build may remember more in its state than an older one wrote down; that alone is no other decision. So the
+//! fold goes on from what this build remembers as long as it decides the same, and from the record where it does not.
+
+use crate::story::Story;
+use dormer_engine_core::{Divergence, Record, Run, Workflow, replay_record};
+use dormer_proto::{
+    envelope::{self, DecodeError},
+    id::{RunId, Seq, Sum},
+    work::SCHEMA,
+};
+use dormer_workflows::{Dormer, State};
+use serde::Serialize;
+use std::fmt::{self, Debug};
+
+/// Differences that are named of one record.
+const DIFFERENCES_MAX: usize = 20;
+/// Longest value of a difference that is printed, in characters.
+const VALUE_CHARS_MAX: usize = 160;
+
+/// A record at which today's code would decide otherwise.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Otherwise {
+    /// Id of the run.
+    pub run: String,
+    /// What people call it.
+    pub name: String,
+    /// Number of the record.
+    pub seq: u64,
+    /// When it was written, in RFC 3339.
+    pub at: String,
+    /// The build that wrote it.
+    pub build: String,
+    /// What happened.
+    pub events: Vec<String>,
+    /// What was decided then.
+    pub recorded: String,
+    /// What would be decided now.
+    pub today: String,
+    /// In which fields the two runs differ, the first [`DIFFERENCES_MAX`].
+    pub differences: Vec<Difference>,
+}
+
+impl fmt::Display for Otherwise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            run,
+            name,
+            seq,
+            at,
+            build,
+            ..
+        } = self;
+        writeln!(f, "{run} ({name}) record {seq}, {at}, written by {build}")?;
+        for event in &self.events {
+            writeln!(f, "  happened  {event}")?;
+        }
+        writeln!(f, "  recorded  {}", self.recorded)?;
+        write!(f, "  today     {}", self.today)?;
+        for it in &self.differences {
+            write!(
+                f,
+                "\n  differs   {}: {} was recorded, {} today",
+                it.field, it.recorded, it.today
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// A field of a run in which the two differ.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// Path of the field, such as `state.phase`.
+    pub field: String,
+    /// Its value on record.
+    pub recorded: String,
+    /// Its value by this build.
+    pub today: String,
+}
+
+/// What came of one record.
+#[derive(Debug)]
+pub enum Judgement {
+    /// This build decides the same.
+    Same,
+    /// It decides the same, and remembers something else: the fields.
+    Remembers(Vec<Difference>),
+    /// It is the first that is kept of a longer history: there is nothing to decide it on.
+    First,
+    /// This build decides otherwise.
+    Otherwise(Box<Otherwise>),
+    /// It cannot be judged.
+    Fault(String),
+}
+
+/// The run being folded.
+#[derive(Default)]
+pub struct Fold {
+    before: Option<Run<Dormer>>,
+    story: Story,
+    /// The run's last record could not be read: the next one has nothing to stand on.
+    broken: Option<RunId>,
+}
+
+impl Fold {
+    /// Folds the next record. A run's records come one after another.
+    pub fn next(&mut self, run: &RunId, seq: Seq, bytes: &[u8]) -> Judgement {
+        if self.before.as_ref().is_some_and(|before| before.id != *run) {
+            *self = Self::default();
+        }
+        let (record, sum) = match envelope::decode::<Record<Dormer>>(bytes, SCHEMA) {
+            Ok(read) => read,
+            Err(error) => {
+                *self = Self {
+                    broken: Some(run.clone()),
+                    ..Self::default()
+                };
+                return Judgement::Fault(unreadable(&error));
+            }
+        };
+        let mut recorded = record.run.clone();
+        recorded.sealed(sum);
+        let (judgement, goes_on) = match self.stands_on(run, seq, &record) {
+            Err(fault) => (Judgement::Fault(fault), recorded),
+            Ok(false) => (Judgement::First, recorded),
+            Ok(true) => self.judge(&record, recorded, sum),
+        };
+        self.story.learn(&record);
+        self.before = Some(goes_on);
+        self.broken = None;
+        judgement
+    }
+
+    /// Whether there is something to decide the record on.
+    fn stands_on(&self, run: &RunId, seq: Seq, record: &Record<Dormer>) -> Result<bool, String> {
+        let says = &record.run;
+        if says.id != *run || says.seq != seq {
+            return Err(format!(
+                "it says that it is record {} of {}",
+                says.seq, says.id
+            ));
+        }
+        let Some(before) = &self.before else {
+            let broken = self.broken.as_ref() == Some(run);
+            if seq == Seq(1) && record.prev != Sum(0) {
+                return Err("it is the first, and names one before it".into());
+            }
+            return Ok(seq == Seq(1) && !broken);
+        };
+        if seq != before.seq.next() {
+            return Err(format!("a gap: the record before is {}", before.seq));
+        }
+        if record.prev != before.sum {
+            return Err(format!("it does not follow from record {}", before.seq));
+        }
+        Ok(true)
+    }
+
+    /// What this build makes of the record, and the run from which the next one is decided.
+    fn judge(
+        &self,
+        record: &Record<Dormer>,
+        recorded: Run<Dormer>,
+        sum: Sum,
+    ) -> (Judgement, Run<Dormer>) {
+        let (ours, divergence) = replay_record(self.before.as_ref(), record, sum);
+        let Some(divergence) = divergence else {
+            return (Judgement::Same, ours);
+        };
+        if same_decision(&ours, &recorded) {
+            return (Judgement::Remembers(differences(&recorded, &ours)), ours);
+        }
+        (
+            Judgement::Otherwise(Box::new(self.told(record, &divergence))),
+            recorded,
+        )
+    }
+
+    fn told(&self, record: &Record<Dormer>, found: &Divergence<Dormer>) -> Otherwise {
+        let mut differences = differences(&found.recorded, &found.ours);
+        differences.truncate(DIFFERENCES_MAX);
+        Otherwise {
+            run: record.run.id.to_string(),
+            name: name(&record.run),
+            seq: found.seq.0,
+            at: dormer_views::moment::time(record.at),
+            build: record.build.clone(),
+            events: self.story.events(record),
+            recorded: decided(&found.recorded),
+            today: decided(&found.ours),
+            differences,
+        }
+    }
+}
+
+fn unreadable(error: &DecodeError) -> String {
+    match error {
+        DecodeError::Newer { .. } => format!("a newer build wrote it ({error}): replay it there"),
+        _ => format!("it cannot be read: {error}"),
+    }
+}
+
+/// Whether two runs stand at the same place and ask for the same, whatever else they remember.
+fn same_decision(ours: &Run<Dormer>, recorded: &Run<Dormer>) -> bool {
+    phase(ours) == phase(recorded)
+        && Run {
+            state: State::None,
+            ..ours.clone()
+        } == Run {
+            state: State::None,
+            ..recorded.clone()
+        }
+}
+
+/// State and phase.
+fn phase(run: &Run<Dormer>) -> (&'static str, &'static str) {
+    let label = Dormer::label(&run.state);
+    match &run.state {
+        State::Machine(state) => (label, state.view().phase),
+        _ => (label, label),
+    }
+}
+
+/// What people call a run.
+fn name(run: &Run<Dormer>) -> String {
+    match &run.state {
+        State::Machine(state) => state.machine_ref().name,
+        _ => run.id.key().to_owned(),
+    }
+}
+
+/// What a record decided, in a line: where the run is, and what it asks for.
+fn decided(run: &Run<Dormer>) -> String {
+    let (label, phase) = phase(run);
+    let mut text = label.to_owned();
+    if !phase.eq_ignore_ascii_case(label) {
+        text += &format!(" ({phase})");
+    }
+    let asks = run.tasks.iter().filter(|task| task.key.seq == run.seq);
+    let asks: Vec<&str> = asks.map(|task| task.body.name()).collect();
+    text += &match asks.as_slice() {
+        [] => "; asks for nothing".to_owned(),
+        asks => format!("; asks for {}", asks.join(", ")),
+    };
+    let tells = run.outbox.iter().filter(|out| out.id.seq == run.seq);
+    let tells: Vec<String> = tells.map(|out| out.to.to_string()).collect();
+    if !tells.is_empty() {
+        text += &format!("; tells {}", tells.join(", "));
+    }
+    if run.closed.is_some() {
+        text += "; ends";
+    }
+    text
+}
+
+/// Every field in which two runs differ.
+fn differences(recorded: &Run<Dormer>, today: &Run<Dormer>) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let mut part = |field: &str, recorded: serde_json::Value, today: serde_json::Value| {
+        compare(field, &recorded, &today, &mut found);
+    };
+    part("state", value(&recorded.state), value(&today.state));
+    part("entered", value(&recorded.entered), value(&today.entered));
+    part("tasks", value(&recorded.tasks), value(&today.tasks));
+    part("timers", timers(recorded), timers(today));
+    part("outbox", value(&recorded.outbox), value(&today.outbox));
+    part("taken", value(&recorded.taken), value(&today.taken));
+    part(
+        "requests",
+        value(&recorded.requests),
+        value(&today.requests),
+    );
+    part("facts", facts(recorded), facts(today));
+    part(
+        "episodes",
+        value(&recorded.episodes),
+        value(&today.episodes),
+    );
+    part("closed", value(&recorded.closed), value(&today.closed));
+    found
+}
+
+/// Keys that are no text do not go into JSON.
+fn timers(run: &Run<Dormer>) -> serde_json::Value {
+    let timers = run.timers.iter();
+    timers
+        .map(|(timer, at)| (format!("{timer:?}"), serde_json::json!(at)))
+        .collect()
+}
+
+fn facts(run: &Run<Dormer>) -> serde_json::Value {
+    let facts = run.facts.iter();
+    facts
+        .map(|(object, mark)| (format!("{}/{}", object.kind, object.uid), value(mark)))
+        .collect()
+}
+
+fn value<T: Serialize + Debug>(of: &T) -> serde_json::Value {
+    serde_json::to_value(of).unwrap_or_else(|_| format!("{of:?}").into())
+}
+
+fn compare(
+    field: &str,
+    recorded: &serde_json::Value,
+    today: &serde_json::Value,
+    found: &mut Vec<Difference>,
+) {
+    use serde_json::Value;
+    if recorded == today || found.len() > DIFFERENCES_MAX {
+        return;
+    }
+    match (recorded, today) {
+        (Value::Object(one), Value::Object(other)) => {
+            let keys: std::collections::BTreeSet<&String> =
+                one.keys().chain(other.keys()).collect();
+            for key in keys {
+                let one = one.get(key);
+                let other = other.get(key);
+                let nothing = &Value::Null;
+                let one = one.unwrap_or(nothing);
+                let other = other.unwrap_or(nothing);
+                compare(&format!("{field}.{key}"), one, other, found);
+            }
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            for (at, (one, other)) in one.iter().zip(other).enumerate() {
+                compare(&format!("{field}[{at}]"), one, other, found);
+            }
+        }
+        _ => found.push(Difference {
+            field: field.to_owned(),
+            recorded: short(recorded),
+            today: short(today),
+        }),
+    }
+}
+
+fn short(value: &serde_json::Value) -> String {
+    let text = value.to_string();
+    if text.chars().count() <= VALUE_CHARS_MAX {
+        return text;
+    }
+    text.chars().take(VALUE_CHARS_MAX).chain(['…']).collect()
+}

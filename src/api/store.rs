@@ -1,0 +1,64 @@
+//! The store as the API asks it: the engine's ports behind one object, so that API and console are compiled once.
+
+use dormer_engine::port::{
+    Clock, DeadLetter, DeadLetters, Head, History, HistoryReader, Inbox, Ports, StoreError, Stored,
+};
+use dormer_proto::id::{Incarnation, RunId, Seq, Timestamp};
+use futures::future::BoxFuture;
+
+/// Answer of the store, which may take its time.
+type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+/// The part of [`Ports`] that people's questions and requests need. Contracts are those of the ports.
+pub(crate) trait Store: Send + Sync + 'static {
+    /// Identity of the store.
+    fn incarnation(&self) -> Incarnation;
+    /// Now, by the engine's clock.
+    fn now(&self) -> Timestamp;
+    /// Last record of each run.
+    fn load<'a>(&'a self, runs: &'a [RunId]) -> Answer<'a, Vec<Option<Stored>>>;
+    /// Records of one run from `from` on, at most `limit`.
+    fn records<'a>(&'a self, run: &'a RunId, from: Seq, limit: usize) -> Answer<'a, Vec<Vec<u8>>>;
+    /// Heads of runs after `after`, at most `limit`.
+    fn heads<'a>(&'a self, after: Option<&'a RunId>, limit: usize) -> Answer<'a, Vec<Head>>;
+    /// Puts one letter into the inbox.
+    fn put(&self, run: RunId, letter: Vec<u8>) -> Answer<'_, ()>;
+    /// Dead letters after `after`, at most `limit`.
+    fn dead_letters(&self, after: u64, limit: usize) -> Answer<'_, Vec<DeadLetter>>;
+    /// Removes a dead letter.
+    fn remove_dead_letter(&self, id: u64) -> Answer<'_, ()>;
+}
+
+impl<P: Ports> Store for P {
+    fn incarnation(&self) -> Incarnation {
+        self.history().incarnation()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock().now()
+    }
+
+    fn load<'a>(&'a self, runs: &'a [RunId]) -> Answer<'a, Vec<Option<Stored>>> {
+        Box::pin(self.history().load(runs))
+    }
+
+    fn records<'a>(&'a self, run: &'a RunId, from: Seq, limit: usize) -> Answer<'a, Vec<Vec<u8>>> {
+        Box::pin(self.reader().records(run, from, limit))
+    }
+
+    fn heads<'a>(&'a self, after: Option<&'a RunId>, limit: usize) -> Answer<'a, Vec<Head>> {
+        Box::pin(self.reader().heads(after, limit))
+    }
+
+    fn put(&self, run: RunId, letter: Vec<u8>) -> Answer<'_, ()> {
+        Box::pin(self.inbox().put(vec![(run, letter)]))
+    }
+
+    fn dead_letters(&self, after: u64, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
+        Box::pin(self.dead().list(after, limit))
+    }
+
+    fn remove_dead_letter(&self, id: u64) -> Answer<'_, ()> {
+        Box::pin(self.dead().remove(id))
+    }
+}

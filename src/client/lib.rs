@@ -1,0 +1,176 @@
+//! The commands that ask a running dormer, over its HTTP API.
+
+mod act;
+mod cluster;
+mod console;
+mod dead;
+mod export;
+mod failure;
+pub mod file;
+mod get;
+mod history;
+mod logs;
+pub mod output;
+mod plan;
+pub mod plugin;
+pub mod server;
+mod sse;
+mod trace;
+mod watch;
+mod way;
+mod why;
+
+pub use failure::{EXIT_CODES, Failure, finish};
+
+use clap::{Args, Subcommand};
+use dormer_workflows::actions::{self, Action};
+use output::Output;
+use server::Server;
+use std::process::ExitCode;
+
+/// What is said below an action's help: where it works and at what price, as the table of actions has it.
+fn help(action: &Action) -> String {
+    format!("{}\n\n{EXIT_CODES}", action.terms())
+}
+
+/// What is said of an action that a machine and a pool have.
+fn either(machine: &Action, pool: &Action) -> String {
+    let mut of_pool = pool.what.to_owned();
+    of_pool[..1].make_ascii_lowercase();
+    format!("{}; with --pool: {of_pool}", machine.what)
+}
+
+fn help_on_either(machine: &Action, pool: &Action) -> String {
+    format!(
+        "On a machine: {} On a pool: {}\n\n{EXIT_CODES}",
+        machine.terms(),
+        pool.terms()
+    )
+}
+
+/// What may be asked of a running dormer.
+#[derive(Debug, Subcommand)]
+pub enum Ask {
+    /// List machines, runs, rollouts, tasks or pools
+    #[command(after_help = EXIT_CODES)]
+    Get(get::Get),
+    /// Everything that is known of one machine or rollout
+    #[command(after_help = EXIT_CODES)]
+    Describe(get::Describe),
+    /// What happened to a machine or rollout, record by record
+    #[command(after_help = EXIT_CODES)]
+    History(history::History),
+    /// An episode of a machine's life as a tree: phases, tasks, attempts and waits, to scale
+    #[command(after_help = EXIT_CODES)]
+    Trace(trace::Trace),
+    /// Machines or rollouts as they change, until you end it; redrawn in place on a terminal
+    #[command(after_help = EXIT_CODES)]
+    Watch(watch::Watch),
+    /// A machine's tasks, attempt by attempt: who tried, how it ended, the latest remote commands, and what goes on
+    ///
+    /// Attempts are read from the history. Remote commands with the beginning and end of their output, secrets taken
+    /// out, are in the memory of the dormer that answers: those that it heard of, until it ends.
+    #[command(after_help = EXIT_CODES)]
+    Logs(logs::Logs),
+    /// Where a machine is, what it waits for, what was tried, and what to do next
+    #[command(after_help = EXIT_CODES)]
+    Why(why::Why),
+    /// Try a failed step again
+    #[command(about = actions::RETRY.what, after_help = help(&actions::RETRY))]
+    Retry(act::Machine),
+    /// Stop at the next safe point
+    #[command(about = either(&actions::PAUSE, &actions::PAUSE_POOL), after_help = help_on_either(&actions::PAUSE, &actions::PAUSE_POOL))]
+    Pause(act::MachineOrPool),
+    /// Go on after a pause
+    #[command(about = either(&actions::RESUME, &actions::RESUME_POOL), after_help = help_on_either(&actions::RESUME, &actions::RESUME_POOL))]
+    Resume(act::MachineOrPool),
+    /// Keep a machine as it is
+    #[command(about = actions::HOLD.what, after_help = help(&actions::HOLD))]
+    Hold(act::Machine),
+    /// Empty a node
+    #[command(about = actions::DRAIN.what, after_help = help(&actions::DRAIN))]
+    Drain(act::Machine),
+    /// Replace a machine
+    #[command(about = actions::RECREATE.what, after_help = help(&actions::RECREATE))]
+    Recreate(act::Machine),
+    /// Let a machine be changed
+    #[command(about = actions::APPROVE.what, after_help = help(&actions::APPROVE))]
+    Approve(act::Machine),
+    /// Call a change off
+    #[command(about = actions::ABORT.what, after_help = help(&actions::ABORT))]
+    Abort(act::Machine),
+    /// Forget a machine
+    #[command(about = actions::REMOVE.what, after_help = help(&actions::REMOVE))]
+    Remove(act::Machine),
+    /// Go back to an earlier record
+    #[command(about = actions::RESET.what, after_help = help(&actions::RESET))]
+    Reset(act::Reset),
+    /// Which nodes would change, what on them, and how: with what is wanted now, or with something tried on
+    #[command(after_help = EXIT_CODES)]
+    Plan(plan::Plan),
+    /// Go back to an earlier payload
+    #[command(about = actions::ROLLBACK.what, after_help = help(&actions::ROLLBACK))]
+    Rollback(act::Rollback),
+    /// Letters that could not be understood
+    #[command(subcommand)]
+    Dead(dead::Dead),
+    /// Print a link that opens the console in a browser under your name; of kubectl dormer: forward a port to it
+    #[command(after_help = EXIT_CODES)]
+    Console(console::Console),
+}
+
+/// Whom to ask, and how to print the answer.
+#[derive(Debug, Args)]
+pub(crate) struct To {
+    #[command(flatten)]
+    address: server::Address,
+    /// For people or for programs
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl To {
+    pub(crate) fn server(&self) -> Result<Server, Failure> {
+        Ok(self.address.server())
+    }
+
+    /// `value` as text, when it is a program that reads it.
+    pub(crate) fn programs(&self, value: &serde_json::Value) -> Result<Option<String>, Failure> {
+        self.output.for_programs(value)
+    }
+
+    pub(crate) fn wide(&self) -> bool {
+        self.output == Output::Wide
+    }
+}
+
+/// Asks, prints, and says by the exit code how it went.
+pub async fn run(ask: Ask) -> ExitCode {
+    finish(answer(ask).await.map(|text| (text, true)))
+}
+
+async fn answer(ask: Ask) -> Result<String, Failure> {
+    match ask {
+        Ask::Get(get) => get.run().await,
+        Ask::Describe(describe) => describe.run().await,
+        Ask::History(history) => history.run().await,
+        Ask::Trace(trace) => trace.run().await,
+        Ask::Watch(watch) => watch.run().await,
+        Ask::Logs(logs) => logs.run().await,
+        Ask::Why(why) => why.run().await,
+        Ask::Retry(on) => on.run(&actions::RETRY).await,
+        Ask::Pause(on) => on.run(actions::PAUSE.name).await,
+        Ask::Resume(on) => on.run(actions::RESUME.name).await,
+        Ask::Hold(on) => on.run(&actions::HOLD).await,
+        Ask::Drain(on) => on.run(&actions::DRAIN).await,
+        Ask::Recreate(on) => on.run(&actions::RECREATE).await,
+        Ask::Approve(on) => on.run(&actions::APPROVE).await,
+        Ask::Abort(on) => on.run(&actions::ABORT).await,
+        Ask::Remove(on) => on.run(&actions::REMOVE).await,
+        Ask::Reset(reset) => reset.run().await,
+        Ask::Plan(plan) => plan.run().await,
+        Ask::Rollback(rollback) => rollback.run().await,
+        Ask::Dead(dead) => dead.run().await,
+        Ask::Console(console) => console.run().await,
+    }
+}

@@ -1,0 +1,188 @@
+//! The console: the fleet in a browser, rendered here from what the API answers, and live.
+//!
+//! Each page has one address. Asked for it, the server answers the page; asked for it as a stream of events, as the
+//! page's own script does, it answers the page's content whenever that has changed. The browser computes nothing.
+
+mod commands;
+mod dead;
+mod diagram;
+mod fleet;
+mod history;
+mod item;
+mod looks;
+mod machine;
+mod page;
+#[cfg(test)]
+mod palette;
+mod picture;
+mod rollout;
+mod stream;
+
+use axum::{
+    Router,
+    extract::{Path, Query, State as Of},
+    http::{
+        HeaderMap, HeaderName, HeaderValue,
+        header::{
+            ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY,
+            X_CONTENT_TYPE_OPTIONS,
+        },
+    },
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use dormer_api::{Api, ApiError, reads};
+use looks::{Drawn, Look, Looks};
+use maud::Markup;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Nothing but what this process serves: no script in the page, nothing from elsewhere, in nobody's frame. The one
+/// form there is asks for a page.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+    img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// What the pages are made from.
+struct Console {
+    api: Arc<Api>,
+    looks: Arc<Looks>,
+    /// Held while a page is drawn: those who want the same one draw it once.
+    drawn: tokio::sync::Mutex<Drawn<Page>>,
+}
+
+type Asked = Of<Arc<Console>>;
+
+/// A page, by its address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Page {
+    Fleet(fleet::Filter),
+    Machine(String, history::Part),
+    Rollout(String, history::Part),
+    Dead,
+}
+
+/// A page's title and content.
+struct Content {
+    title: String,
+    main: Markup,
+}
+
+/// The pages, and the API that they ask. Who may ask, [`dormer_api::access::around`] says.
+pub fn with_api(api: Arc<Api>) -> Router {
+    dormer_api::router(Arc::clone(&api)).merge(router(api))
+}
+
+/// The pages.
+fn router(api: Arc<Api>) -> Router {
+    let drawn = tokio::sync::Mutex::default();
+    Router::new()
+        .route("/", get(fleet_page))
+        .route("/machines/{machine}", get(machine_page))
+        .route("/rollouts/{pool}", get(rollout_page))
+        .route("/dead", get(dead_page))
+        .route(
+            "/console.css",
+            get(|| async { asset("text/css", page::STYLE) }),
+        )
+        .route(
+            "/console.js",
+            get(|| async { asset("text/javascript", page::SCRIPT) }),
+        )
+        .route(
+            "/icon.svg",
+            get(|| async { asset("image/svg+xml", page::ICON) }),
+        )
+        .with_state(Arc::new(Console {
+            api,
+            looks: Arc::default(),
+            drawn,
+        }))
+}
+
+async fn fleet_page(
+    Of(console): Asked,
+    Query(filter): Query<fleet::Filter>,
+    headers: HeaderMap,
+) -> Response {
+    console.answer(Page::Fleet(filter), &headers).await
+}
+
+async fn machine_page(
+    Of(console): Asked,
+    Path(called): Path<String>,
+    Query(part): Query<history::Part>,
+    headers: HeaderMap,
+) -> Response {
+    console.answer(Page::Machine(called, part), &headers).await
+}
+
+async fn rollout_page(
+    Of(console): Asked,
+    Path(pool): Path<String>,
+    Query(part): Query<history::Part>,
+    headers: HeaderMap,
+) -> Response {
+    console.answer(Page::Rollout(pool, part), &headers).await
+}
+
+async fn dead_page(Of(console): Asked, headers: HeaderMap) -> Response {
+    console.answer(Page::Dead, &headers).await
+}
+
+impl Console {
+    /// A page, the stream of its content, or the page that says why there is none.
+    async fn answer(self: Arc<Self>, page: Page, headers: &HeaderMap) -> Response {
+        let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+        if accept.is_some_and(|accept| accept.starts_with("text/event-stream")) {
+            return stream::answer(self, page);
+        }
+        let drawn = match Look::at(&self.api).await {
+            Ok(look) => self.draw(&page, &look).await,
+            Err(error) => Err(error),
+        };
+        match drawn {
+            Ok(content) => guarded([], page::page(&content.title, content.main)),
+            Err(error) => {
+                let failed = page::failed(&error);
+                guarded([], (error.status(), page::page(&failed.title, failed.main)))
+            }
+        }
+    }
+
+    async fn draw(&self, page: &Page, look: &Look) -> Result<Content, ApiError> {
+        match page {
+            Page::Fleet(filter) => Ok(fleet::fleet(look, self.api.live(), filter)),
+            Page::Machine(called, part) => machine::read(&self.api, look, called, *part).await,
+            Page::Rollout(pool, part) => rollout::read(&self.api, look, pool, *part).await,
+            Page::Dead => {
+                let letters = reads::dead(Of(Arc::clone(&self.api))).await?.0;
+                Ok(dead::dead(items(&letters)))
+            }
+        }
+    }
+}
+
+fn asset(kind: &'static str, text: &'static str) -> Response {
+    guarded([(CONTENT_TYPE, HeaderValue::from_static(kind))], text)
+}
+
+fn guarded(
+    more: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+    body: impl IntoResponse,
+) -> Response {
+    let mut response = body.into_response();
+    let headers = response.headers_mut();
+    headers.extend(more);
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers
+        .entry(CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-cache"));
+    headers.insert(VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+fn items(list: &Value) -> &[Value] {
+    list["items"].as_array().map_or(&[], Vec::as_slice)
+}

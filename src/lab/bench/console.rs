@@ -1,0 +1,311 @@
+//! `dormer bench console`: how far the console's streams lag behind the truth, and what they cost.
+//!
+//! A process of its own holds a store with many machines, changes some of them all the time, and serves the console;
+//! here are the browsers, which read as an `EventSource` reads, by HTTP over loopback.
+
+mod reader;
+mod server;
+
+use super::calibration::{Calibration, calibrate};
+use anyhow::Context;
+use clap::Args;
+use reader::{Seen, What, follow};
+use serde::Serialize;
+use std::{
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Child, Command, ExitCode, Stdio},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    time::{Duration, Instant},
+};
+
+/// Until the first contents are read and the figures are steady.
+const SETTLE: Duration = Duration::from_secs(4);
+/// What a change may lag behind, in milliseconds, and the processors that it may cost.
+const LAG_MS_MAX: f64 = 1_000.0;
+const CORES_MAX: f64 = 1.0;
+/// A change that no reader has heard of for so long is lost, in milliseconds.
+const LOST_MS: f64 = 30_000.0;
+
+/// What is measured.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Machines in the store
+    #[arg(long, default_value_t = 5_000)]
+    machines: u64,
+    /// Records a second that are added, spread over the machines
+    #[arg(long, default_value_t = 200)]
+    changes: u64,
+    /// Open pages, and afterwards readers of the API's changes
+    #[arg(long, default_value_t = 20)]
+    browsers: usize,
+    /// How long each is measured
+    #[arg(long, default_value_t = 20)]
+    seconds: u64,
+    /// One JSON object on standard output in place of a table
+    #[arg(long)]
+    json: bool,
+    /// Where the store's folder is made
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// The process that is measured: serves, and says each batch of changes
+    #[arg(long, hide = true)]
+    serve: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Figures {
+    machines: u64,
+    browsers: usize,
+    seconds: u64,
+    /// Records a second that were in fact added.
+    changes_per_s: f64,
+    /// Of the process that makes the changes and serves, while nobody looks.
+    cores_without_readers: f64,
+    /// The fleet's page, as browsers follow it.
+    pages: Lag,
+    /// `GET /api/v1/changes`.
+    changes: Lag,
+    within: bool,
+    debug_build: bool,
+    calibration: Calibration,
+}
+
+/// How far readers lag behind the truth, over every batch of changes and every reader.
+#[derive(Debug, Serialize)]
+struct Lag {
+    p50_ms: f64,
+    p99_ms: f64,
+    max_ms: f64,
+    /// Batches that a reader never heard of.
+    lost: usize,
+    /// Of the process that is measured: it makes the changes, too.
+    cores: f64,
+    kib_per_s_and_reader: f64,
+}
+
+impl Lag {
+    fn within(&self) -> bool {
+        self.lost == 0 && self.max_ms <= LAG_MS_MAX && self.cores <= CORES_MAX
+    }
+}
+
+/// Measures.
+pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
+    let folder = options.folder.clone().unwrap_or_else(std::env::temp_dir);
+    if options.serve {
+        server::serve(&folder, options.machines, options.changes).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let folder = folder.join(format!("dormer-bench-console-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let figures = measure(&options, &folder).await;
+    std::fs::remove_dir_all(&folder).ok();
+    let figures = figures?;
+    print(&figures, options.json)?;
+    Ok(if figures.within {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+async fn measure(options: &Options, folder: &std::path::Path) -> anyhow::Result<Figures> {
+    let calibration = calibrate(folder)?;
+    let server = Server::start(options, folder)?;
+    let (cores_without_readers, _) = server.cores(Duration::from_secs(5)).await;
+    let (pages, added) = server.lag(What::Page, options).await?;
+    let (changes, _) = server.lag(What::Changes, options).await?;
+    Ok(Figures {
+        machines: options.machines,
+        browsers: options.browsers,
+        seconds: options.seconds,
+        changes_per_s: added / options.seconds as f64,
+        cores_without_readers,
+        within: pages.within() && changes.within(),
+        pages,
+        changes,
+        debug_build: cfg!(debug_assertions),
+        calibration,
+    })
+}
+
+/// The measured process, and the truth as it tells it.
+struct Server {
+    child: Child,
+    url: String,
+    /// After each batch: how many records there are, and when that was.
+    truth: Arc<Mutex<Vec<(u64, Instant)>>>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    fn start(options: &Options, folder: &std::path::Path) -> anyhow::Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["bench", "console", "--serve"])
+            .args(["--machines", &options.machines.to_string()])
+            .args(["--changes", &options.changes.to_string()])
+            .arg("--folder")
+            .arg(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let told = child
+            .stdout
+            .take()
+            .context("no output of the measured process")?;
+        let mut lines = BufReader::new(told).lines();
+        let url = lines.next().context("the measured process ended")??;
+        let truth = Arc::<Mutex<Vec<(u64, Instant)>>>::default();
+        let ours = Arc::clone(&truth);
+        std::thread::spawn(move || {
+            // A pipe takes microseconds, so the moment of reading is the moment of the change.
+            for records in lines
+                .map_while(Result::ok)
+                .filter_map(|line| line.parse().ok())
+            {
+                let mut truth = ours.lock().unwrap_or_else(PoisonError::into_inner);
+                truth.push((records, Instant::now()));
+            }
+        });
+        Ok(Self { child, url, truth })
+    }
+
+    /// Processors that it takes meanwhile, and when that began.
+    async fn cores(&self, during: Duration) -> (f64, Instant) {
+        let before = cpu_seconds_of(self.child.id());
+        let begun = Instant::now();
+        tokio::time::sleep(during).await;
+        (
+            (cpu_seconds_of(self.child.id()) - before) / begun.elapsed().as_secs_f64(),
+            begun,
+        )
+    }
+
+    /// Lets `what` be read by all browsers, and says how late they hear of changes, and how many there were.
+    async fn lag(&self, what: What, options: &Options) -> anyhow::Result<(Lag, f64)> {
+        let stop = Arc::<AtomicBool>::default();
+        let readers: Vec<_> = (0..options.browsers)
+            .map(|_| tokio::spawn(follow(self.url.clone(), what, Arc::clone(&stop))))
+            .collect();
+        tokio::time::sleep(SETTLE).await;
+        let during = Duration::from_secs(options.seconds);
+        let (cores, begun) = self.cores(during).await;
+        let ended = Instant::now();
+        // What changed last is still on its way.
+        tokio::time::sleep(SETTLE).await;
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let truth = self
+            .truth
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let measured: Vec<(u64, Instant)> = truth
+            .into_iter()
+            .filter(|(_, at)| (begun..ended).contains(at))
+            .collect();
+        let mut lags = Vec::new();
+        let mut lost = 0;
+        let mut bytes = 0;
+        for reader in readers {
+            let seen = reader.await??;
+            bytes += seen.bytes;
+            lost += late(&measured, &seen, &mut lags);
+        }
+        lags.sort_by(f64::total_cmp);
+        let at = |part: f64| {
+            let place = (lags.len() as f64 * part) as usize;
+            lags.get(place.min(lags.len().saturating_sub(1)))
+                .copied()
+                .unwrap_or(LOST_MS)
+        };
+        let whole = (during + 2 * SETTLE).as_secs_f64() * options.browsers as f64;
+        let kib_per_s_and_reader = bytes as f64 / 1_024.0 / whole;
+        let lag = Lag {
+            p50_ms: at(0.5),
+            p99_ms: at(0.99),
+            max_ms: at(1.0),
+            lost,
+            cores,
+            kib_per_s_and_reader,
+        };
+        let records = |at: Option<&(u64, Instant)>| at.map_or(0, |it| it.0);
+        Ok((
+            lag,
+            (records(measured.last()) - records(measured.first())) as f64,
+        ))
+    }
+}
+
+/// How late a reader was for each batch; answers how many it never heard of.
+fn late(truth: &[(u64, Instant)], seen: &Seen, lags: &mut Vec<f64>) -> usize {
+    let mut heard = seen.heard.iter().peekable();
+    let mut lost = 0;
+    for (records, at) in truth {
+        while heard.next_if(|(known, _)| known < records).is_some() {}
+        match heard.peek() {
+            Some((_, then)) => lags.push(then.saturating_duration_since(*at).as_secs_f64() * 1e3),
+            None => lost += 1,
+        }
+    }
+    lost
+}
+
+/// Seconds of processor that a process has taken.
+fn cpu_seconds_of(process: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let field = |at: usize| after_name.split_whitespace().nth(at)?.parse::<f64>().ok();
+    (field(11).unwrap_or(0.0) + field(12).unwrap_or(0.0)) / 100.0
+}
+
+fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
+    if json {
+        println!("{}", serde_json::to_string(figures)?);
+        return Ok(());
+    }
+    println!(
+        "{} machines, {:.0} changes a second, {} readers; {:.2} processors while nobody looks",
+        figures.machines, figures.changes_per_s, figures.browsers, figures.cores_without_readers
+    );
+    for (name, lag) in [("pages", &figures.pages), ("changes", &figures.changes)] {
+        println!(
+            "{name:>8}: {:.0} ms behind (p50), {:.0} (p99), {:.0} at most, {} lost; {:.2} processors, {:.0} KiB/s each",
+            lag.p50_ms, lag.p99_ms, lag.max_ms, lag.lost, lag.cores, lag.kib_per_s_and_reader
+        );
+    }
+    if figures.debug_build {
+        println!("This is a debug build: its figures say nothing.");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_as_late_as_the_first_event_that_has_it() {
+        let begin = Instant::now();
+        let at = |ms| begin + Duration::from_millis(ms);
+        let truth = [(10, at(0)), (20, at(50)), (30, at(100)), (40, at(150))];
+        let seen = Seen {
+            heard: vec![(9, at(1)), (10, at(30)), (35, at(300))],
+            bytes: 0,
+        };
+        let mut lags = Vec::new();
+        assert_eq!(
+            late(&truth, &seen, &mut lags),
+            1,
+            "the last one was never heard"
+        );
+        let lags: Vec<u64> = lags.iter().map(|ms| ms.round() as u64).collect();
+        assert_eq!(lags, [30, 250, 200]);
+    }
+}

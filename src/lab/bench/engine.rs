@@ -1,0 +1,402 @@
+//! `dormer bench engine`: the production loop under load, on a store of one's choice.
+
+use super::{
+    calibration::{Calibration, calibrate},
+    desk::Desk,
+    steps::{PAYLOAD_BYTES, Payload, STEPS, Steps},
+};
+use crate::usage::{cpu_seconds, rss_mib};
+use anyhow::Context;
+use clap::Args;
+use dormer_engine::{
+    engine,
+    local::{Local, ring_for_ever},
+    memory::MemoryStore,
+    nats,
+    port::{DeadLetters, History, HistoryReader, Inbox, Ports, SystemClock},
+};
+use dormer_proto::{
+    envelope,
+    id::{Epoch, Incarnation, RunId},
+    message::{Inbound, Letter, NoSignal, ObjectRef, Observation, TaskOrder, TaskReport, Version},
+};
+use futures::TryStreamExt;
+use serde::Serialize;
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::sync::watch;
+
+/// How the engine is measured.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// `memory`, `embedded` (a fresh folder under the system's temporary one) or `nats://HOST:PORT`, where streams of
+    /// the bench's own are made and deleted; whether they are synced is that server's setting
+    #[arg(long, default_value = "embedded")]
+    store: String,
+    /// Runs going on at once
+    #[arg(long, default_value_t = 256)]
+    in_flight: usize,
+    /// How long, in seconds, after a warm-up of one second
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// One JSON object on standard output in place of a table
+    #[arg(long)]
+    json: bool,
+    /// Lanes of the engine
+    #[arg(long, default_value_t = 2)]
+    lanes: usize,
+    /// Where the embedded store's folder is made
+    #[arg(long)]
+    folder: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+struct Figures {
+    store: String,
+    in_flight: usize,
+    seconds: f64,
+    steps: u64,
+    steps_per_s: f64,
+    step_p50_ms: f64,
+    step_p99_ms: f64,
+    cpu_cores: f64,
+    rss_mib: f64,
+    disk_bytes_per_step: f64,
+    payload_bytes: usize,
+    calibration: Calibration,
+}
+
+/// Measures, prints, and answers success.
+pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
+    let base = options.folder.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = base.join(format!("dormer-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
+    let calibration = calibrate(&folder)?;
+    let figures = match options.store.as_str() {
+        "memory" => {
+            let store = Arc::new(MemoryStore::new(Incarnation(rand::random())));
+            measure(store, &options, &folder, calibration).await
+        }
+        "embedded" => {
+            let store = dormer_engine::embedded::EmbeddedStore::open(&folder)?;
+            measure(Arc::new(store), &options, &folder, calibration).await
+        }
+        url if url.starts_with("nats://") => measure_nats(&options, &folder, calibration).await,
+        other => Err(anyhow::anyhow!(
+            "--store {other}: it is one of memory, embedded, nats://HOST:PORT"
+        )),
+    };
+    std::fs::remove_dir_all(&folder).ok();
+    print(&figures?, options.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// On a store of this process: queues and alarms in memory.
+async fn measure<S>(
+    store: Arc<S>,
+    options: &Options,
+    folder: &Path,
+    calibration: Calibration,
+) -> anyhow::Result<Figures>
+where
+    S: History + HistoryReader + DeadLetters,
+{
+    let incarnation = store.incarnation();
+    let ports = Arc::new(Local::new(store, SystemClock));
+    let ringing = tokio::spawn(ring_for_ever(
+        Arc::clone(&ports.alarms),
+        Arc::clone(&ports.inbox),
+        SystemClock,
+        incarnation,
+    ));
+    let desk = Desk::Local(Arc::clone(&ports.tasks));
+    let figures = measure_on(ports, desk, options, folder, calibration).await;
+    ringing.abort();
+    figures
+}
+
+/// On NATS, under a prefix of the bench's own.
+async fn measure_nats(
+    options: &Options,
+    folder: &Path,
+    calibration: Calibration,
+) -> anyhow::Result<Figures> {
+    let prefix = format!("bench-{:08x}", rand::random::<u32>());
+    let settings = nats::Options {
+        servers: options.store.clone(),
+        prefix: Some(prefix.clone()),
+        sync: nats::Sync::LazyAccepted,
+        ..nats::Options::default()
+    };
+    let store = Arc::new(nats::NatsStore::open(&settings).await?);
+    let desk = Desk::nats(&options.store, &prefix).await?;
+    let figures = measure_on(Arc::clone(&store), desk, options, folder, calibration).await;
+    store.close().await;
+    delete_streams(&options.store, &prefix).await?;
+    figures
+}
+
+async fn delete_streams(url: &str, prefix: &str) -> anyhow::Result<()> {
+    let js = async_nats::jetstream::new(async_nats::connect(url).await?);
+    let names: Vec<String> = js.stream_names().try_collect().await?;
+    for name in names.into_iter().filter(|name| name.starts_with(prefix)) {
+        js.delete_stream(name).await?;
+    }
+    Ok(())
+}
+
+async fn measure_on<P: Ports>(
+    ports: Arc<P>,
+    desk: Desk,
+    options: &Options,
+    folder: &Path,
+    calibration: Calibration,
+) -> anyhow::Result<Figures> {
+    let (stop, stopped) = watch::channel(false);
+    let settings = engine::Options {
+        lanes: options.lanes,
+        ..engine::Options::default()
+    };
+    let engine = tokio::spawn(engine::run::<Steps, _>(
+        Arc::clone(&ports),
+        settings,
+        stopped,
+    ));
+    // On the runtime's own threads, as workers are: this one only waits for it.
+    let span = Duration::from_secs(options.seconds);
+    let loading = under_load(
+        Load::new(ports, desk),
+        options.in_flight,
+        span,
+        folder.to_owned(),
+    );
+    let (load, spent) = tokio::spawn(loading).await??;
+    stop.send_replace(true);
+    engine.await??;
+    Ok(load.figures(options, &spent, calibration))
+}
+
+/// What the load cost.
+struct Spent {
+    seconds: f64,
+    cpu: f64,
+    rss_mib: f64,
+    disk: u64,
+}
+
+async fn under_load<P: Ports>(
+    mut load: Load<P>,
+    in_flight: usize,
+    span: Duration,
+    folder: PathBuf,
+) -> anyhow::Result<(Load<P>, Spent)> {
+    load.begin(in_flight).await?;
+    load.until(Instant::now() + Duration::from_secs(1)).await?;
+    load.forget_figures();
+    let start = Instant::now();
+    let cpu = cpu_seconds();
+    let disk = bytes_in(&folder);
+    load.until(start + span).await?;
+    let spent = Spent {
+        seconds: start.elapsed().as_secs_f64(),
+        cpu: cpu_seconds() - cpu,
+        rss_mib: rss_mib(),
+        disk: bytes_in(&folder).saturating_sub(disk),
+    };
+    Ok((load, spent))
+}
+
+/// Keeps so many runs going: does their tasks, and begins a new run for each that ends.
+struct Load<P> {
+    ports: Arc<P>,
+    desk: Desk,
+    incarnation: Incarnation,
+    begun: u64,
+    reported: HashMap<RunId, (u8, Instant)>,
+    steps: u64,
+    latencies_us: Vec<u32>,
+}
+
+impl<P: Ports> Load<P> {
+    fn new(ports: Arc<P>, desk: Desk) -> Self {
+        let reported = HashMap::new();
+        let latencies_us = Vec::new();
+        let incarnation = ports.history().incarnation();
+        Self {
+            ports,
+            desk,
+            incarnation,
+            begun: 0,
+            reported,
+            steps: 0,
+            latencies_us,
+        }
+    }
+
+    fn forget_figures(&mut self) {
+        self.steps = 0;
+        self.latencies_us.clear();
+    }
+
+    async fn begin(&mut self, count: usize) -> anyhow::Result<()> {
+        let mut letters = Vec::with_capacity(count);
+        for _ in 0..count {
+            self.begun += 1;
+            let run = RunId::new("steps", &self.begun.to_string())?;
+            let object = ObjectRef {
+                cluster: String::new(),
+                kind: "Bench".into(),
+                uid: run.key().into(),
+            };
+            let version = Version {
+                epoch: Epoch(1),
+                resource: self.begun,
+            };
+            let body: Inbound<u64, Payload, NoSignal> = Inbound::Observed(Observation {
+                object,
+                version,
+                fact: Some(self.begun),
+                may_start: true,
+            });
+            self.reported.insert(run.clone(), (0, Instant::now()));
+            letters.push(self.letter(run, body)?);
+        }
+        self.ports.inbox().put(letters).await?;
+        Ok(())
+    }
+
+    fn letter(
+        &self,
+        run: RunId,
+        body: Inbound<u64, Payload, NoSignal>,
+    ) -> anyhow::Result<(RunId, Vec<u8>)> {
+        let letter = Letter {
+            run: run.clone(),
+            incarnation: Some(self.incarnation),
+            body,
+        };
+        Ok((run, envelope::encode(&letter, 1)?.0))
+    }
+
+    async fn until(&mut self, end: Instant) -> anyhow::Result<()> {
+        while Instant::now() < end {
+            let orders = self.desk.take().await?;
+            let mut letters = Vec::with_capacity(orders.len());
+            let mut ended = 0;
+            for order in orders {
+                let (order, _) = envelope::decode::<TaskOrder<Payload>>(&order, 1)?;
+                ended += usize::from(self.done(&order.task.run));
+                letters.push(self.report(order)?);
+            }
+            // As workers do, who repeat a report until it is receipted.
+            self.ports.inbox().tell(letters).await?;
+            self.begin(ended).await?;
+        }
+        Ok(())
+    }
+
+    /// An order came: the step before it is durable. Answers whether the run's last step is now under way.
+    fn done(&mut self, run: &RunId) -> bool {
+        let Some((step, since)) = self.reported.get_mut(run) else {
+            return false;
+        };
+        self.steps += 1;
+        self.latencies_us
+            .push(u32::try_from(since.elapsed().as_micros()).unwrap_or(u32::MAX));
+        (*step, *since) = (*step + 1, Instant::now());
+        let last = *step == STEPS;
+        if last {
+            self.reported.remove(run);
+        }
+        last
+    }
+
+    fn report(&self, order: TaskOrder<Payload>) -> anyhow::Result<(RunId, Vec<u8>)> {
+        let TaskOrder {
+            task,
+            attempt,
+            issued,
+            ..
+        } = order;
+        let run = task.run.clone();
+        let worker = "bench".to_owned();
+        let report = TaskReport {
+            task,
+            attempt,
+            issued,
+            worker,
+            result: Ok(Payload::new()),
+        };
+        self.letter(run, Inbound::Reported(report))
+    }
+
+    fn figures(mut self, options: &Options, spent: &Spent, calibration: Calibration) -> Figures {
+        let Spent {
+            seconds,
+            cpu,
+            rss_mib,
+            disk,
+        } = *spent;
+        self.latencies_us.sort_unstable();
+        let at = |share: f64| {
+            let place = (self.latencies_us.len() as f64 * share) as usize;
+            self.latencies_us
+                .get(place)
+                .map_or(0.0, |us| f64::from(*us) / 1_000.0)
+        };
+        Figures {
+            store: options.store.clone(),
+            in_flight: options.in_flight,
+            seconds,
+            steps: self.steps,
+            steps_per_s: self.steps as f64 / seconds,
+            step_p50_ms: at(0.5),
+            step_p99_ms: at(0.99),
+            cpu_cores: cpu / seconds,
+            rss_mib,
+            disk_bytes_per_step: disk as f64 / self.steps.max(1) as f64,
+            payload_bytes: PAYLOAD_BYTES,
+            calibration,
+        }
+    }
+}
+
+fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
+    if json {
+        println!("{}", serde_json::to_string(figures)?);
+        return Ok(());
+    }
+    println!(
+        "store {}, {} in flight, {:.1} s",
+        figures.store, figures.in_flight, figures.seconds
+    );
+    println!("{:12.0} durable steps/s", figures.steps_per_s);
+    println!(
+        "{:12.3} ms a step (p50), {:.3} ms (p99)",
+        figures.step_p50_ms, figures.step_p99_ms
+    );
+    println!(
+        "{:12.2} cores, {:.0} MiB resident",
+        figures.cpu_cores, figures.rss_mib
+    );
+    println!("{:12.0} bytes on disk a step", figures.disk_bytes_per_step);
+    println!(
+        "machine: {:.0} fdatasync/s, {:.0} cpu loops/s",
+        figures.calibration.fdatasync_per_s, figures.calibration.cpu_loops_per_s
+    );
+    Ok(())
+}
+
+fn bytes_in(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|meta| meta.len())
+        .sum()
+}

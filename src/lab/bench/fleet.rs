@@ -1,0 +1,293 @@
+//! `dormer bench fleet`: how long a whole fleet takes to come up, on a virtual clock, so that processor time costs no
+//! simulated time and the ratios measure waiting.
+
+mod over_nats;
+mod pipe;
+#[cfg(test)]
+mod scenarios;
+mod stage;
+
+use anyhow::Context;
+use clap::Args;
+use serde::Serialize;
+use stage::{Came, Plan};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    process::{Command, ExitCode},
+};
+
+/// Bring-ups of one machine on the idle system, at most: what every ratio is divided by.
+const ALONE_MAX: u32 = 100;
+/// And at least.
+const ALONE_LEAST: u32 = 10;
+/// Machines of the part that runs over real sockets, on the real clock.
+const REAL_MACHINES: u32 = 50;
+/// WMCO's remote work for one fresh node (wmco.md §5.2): commands run one after another, most of them PowerShell.
+const WMCO_COMMANDS: f64 = 84.0;
+/// What one of those commands costs (field.md: a PowerShell start takes 400 to 800 ms), in seconds.
+const WMCO_COMMAND_S: f64 = 0.6;
+/// What WMCO loses to its own polling, per node (wmco.md §5.3: 75 to 120 s), in seconds.
+const WMCO_POLLING_S: f64 = 97.0;
+
+/// How large a fleet, and what else is measured.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Windows machines
+    #[arg(long, default_value_t = 100)]
+    machines: u32,
+    /// Share of the machines whose hosts never answer, 0 to 0.9
+    #[arg(long, default_value_t = 0.1)]
+    dead: f64,
+    /// Machines that are upgraded one after another, for the gap between two upgrades
+    #[arg(long, default_value_t = 10)]
+    upgrades: u32,
+    /// Leaves out the part over real sockets on the real clock
+    #[arg(long)]
+    virtual_only: bool,
+    /// Attempts that the one worker holds at once
+    #[arg(long, default_value_t = 2_000)]
+    slots: usize,
+    /// A nats-server program: the bring-up is measured over NATS, too, with 1, 2 and 4 worker processes
+    #[arg(long, value_name = "FILE")]
+    nats_server: Option<PathBuf>,
+    /// Attempts that each of those worker processes holds at once
+    #[arg(long, default_value_t = 2)]
+    worker_slots: usize,
+    /// One JSON object on standard output in place of a table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Figures {
+    machines: u32,
+    one_machine_s: f64,
+    makespan_s: f64,
+    makespan_ratio: f64,
+    /// The slowest of as many machines, each alone: boots take from 90 to 180 s, whoever waits for them.
+    slowest_alone_s: f64,
+    makespan_ratio_to_slowest: f64,
+    own_wait_share: f64,
+    /// What that share is made of, in seconds a machine.
+    own_wait_s: BTreeMap<&'static str, f64>,
+    remote_commands_per_node: f64,
+    powershell_starts_per_node: f64,
+    sftp_sessions_per_node: f64,
+    dead_share: f64,
+    healthy_delay_share: Option<f64>,
+    upgrade_gap_p99_s: Option<f64>,
+    /// A model, not a measurement: WMCO's work done one machine after another, on this world's latencies.
+    wmco_model_makespan_ratio: f64,
+    cpu_s_per_node: Option<f64>,
+    rss_mib: Option<f64>,
+    over_nats: Vec<over_nats::Came>,
+    /// Real seconds that the virtual part took.
+    took_s: f64,
+}
+
+/// Measures, prints, and answers success.
+pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(options.machines > 0, "--machines 0: at least one is needed");
+    anyhow::ensure!(
+        (0.0..=0.9).contains(&options.dead),
+        "--dead {}: it must lie between 0 and 0.9",
+        options.dead
+    );
+    let real = if options.virtual_only {
+        None
+    } else {
+        Some(over_sockets()?)
+    };
+    let over_nats = match &options.nats_server {
+        None => Vec::new(),
+        Some(server) => {
+            let machines = options.machines;
+            let slots = options.worker_slots;
+            let server = over_nats::server(server)?;
+            over_nats::play(&over_nats::Plan {
+                server,
+                machines,
+                slots,
+            })
+            .await?
+        }
+    };
+    let figures = Figures {
+        over_nats,
+        ..measure(&options, real)?
+    };
+    print(&figures, options.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(options: &Options, real: Option<Real>) -> anyhow::Result<Figures> {
+    let begun = std::time::Instant::now();
+    let plan = |machines| Plan {
+        machines,
+        dead: 0,
+        upgrade: false,
+        slots: options.slots,
+        seed: 1,
+    };
+    let mut alone = Vec::new();
+    for seed in 1..=options.machines.clamp(ALONE_LEAST, ALONE_MAX) {
+        alone.push(stage::play(Plan {
+            seed: seed.into(),
+            ..plan(1)
+        })?);
+    }
+    let slowest = alone.iter().map(|came| came.makespan_s).fold(0.0, f64::max);
+    let one = alone.iter().map(|came| came.makespan_s).sum::<f64>() / alone.len() as f64;
+    let own_wait = alone.iter().map(|came| came.own_wait_share).sum::<f64>() / alone.len() as f64;
+    let all = stage::play(plan(options.machines))?;
+    let dead = (f64::from(options.machines) * options.dead).round() as u32;
+    let with_dead = match dead {
+        0 => None,
+        dead => Some(stage::play(Plan {
+            dead,
+            ..plan(options.machines)
+        })?),
+    };
+    let upgraded = match options.upgrades {
+        0 => None,
+        n => Some(stage::play(Plan {
+            upgrade: true,
+            ..plan(n)
+        })?),
+    };
+    Ok(Figures {
+        machines: options.machines,
+        one_machine_s: one,
+        makespan_s: all.makespan_s,
+        makespan_ratio: all.makespan_s / one,
+        slowest_alone_s: slowest,
+        makespan_ratio_to_slowest: all.makespan_s / slowest,
+        own_wait_share: own_wait,
+        own_wait_s: all.own_wait_s.clone(),
+        remote_commands_per_node: all.remote_commands,
+        powershell_starts_per_node: all.powershell_starts,
+        sftp_sessions_per_node: all.sftp_sessions,
+        dead_share: options.dead,
+        healthy_delay_share: with_dead.map(|came| healthy_delay(&all, &came)),
+        upgrade_gap_p99_s: upgraded.and_then(|came| came.gap_p99_s),
+        wmco_model_makespan_ratio: wmco(&all, options.machines, one),
+        cpu_s_per_node: real.as_ref().map(|real| real.cpu_s_per_node),
+        rss_mib: real.as_ref().map(|real| real.rss_mib),
+        over_nats: Vec::new(),
+        took_s: begun.elapsed().as_secs_f64(),
+    })
+}
+
+/// How much later the healthy machines serve, on average, than the same ones in a fleet without dead hosts.
+fn healthy_delay(without: &Came, with: &Came) -> f64 {
+    with.mean_join_s / without.mean_join_s - 1.0
+}
+
+/// Machines boot side by side; then each is configured alone: its commands, its polling, and the world's own part.
+fn wmco(all: &Came, machines: u32, one: f64) -> f64 {
+    let world = (one - all.boot_s).max(0.0);
+    let each = world + WMCO_COMMANDS * WMCO_COMMAND_S + WMCO_POLLING_S;
+    (all.boot_s + f64::from(machines) * each) / one
+}
+
+#[derive(Debug)]
+struct Real {
+    cpu_s_per_node: f64,
+    rss_mib: f64,
+}
+
+/// The demonstration in a process of its own: real sockets, the real clock, the embedded store.
+fn over_sockets() -> anyhow::Result<Real> {
+    let machines = REAL_MACHINES.to_string();
+    let child = Command::new(std::env::current_exe()?)
+        .args([
+            "demo",
+            "--machines",
+            &machines,
+            "--faults",
+            "none",
+            "--strategy",
+            "in-place",
+        ])
+        .args(["--max-unavailable", &machines, "--json"])
+        .output()?;
+    let said = String::from_utf8_lossy(&child.stderr);
+    anyhow::ensure!(
+        child.status.success(),
+        "the part over real sockets failed: {said}"
+    );
+    let text = String::from_utf8_lossy(&child.stdout);
+    let last = text.lines().last().context("it said nothing")?;
+    let outcome: serde_json::Value = serde_json::from_str(last)?;
+    let number = |name: &str| {
+        outcome[name]
+            .as_f64()
+            .with_context(|| format!("its answer has no number {name}"))
+    };
+    // Every machine came up once and was configured once more.
+    let configured = 2.0 * f64::from(REAL_MACHINES);
+    Ok(Real {
+        cpu_s_per_node: number("cpu_s")? / configured,
+        rss_mib: number("rss_mib")?,
+    })
+}
+
+fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
+    if json {
+        println!("{}", serde_json::to_string(figures)?);
+        return Ok(());
+    }
+    let line = |value: f64, what: &str| println!("{value:12.3} {what}");
+    println!(
+        "{} machines, virtual clock, {:.1} s of real time",
+        figures.machines, figures.took_s
+    );
+    line(figures.one_machine_s, "s until one machine alone serves");
+    line(figures.makespan_s, "s until all serve");
+    line(figures.makespan_ratio, "times as long as one alone");
+    line(
+        figures.makespan_ratio_to_slowest,
+        "times as long as the slowest of as many, each alone",
+    );
+    line(
+        figures.own_wait_share,
+        "share of one machine's time in which only dormer is waited for",
+    );
+    for (phase, seconds) in &figures.own_wait_s {
+        line(*seconds, &format!("s of it a machine: {phase}"));
+    }
+    line(figures.remote_commands_per_node, "remote commands a node");
+    line(
+        figures.powershell_starts_per_node,
+        "PowerShell starts a node",
+    );
+    line(figures.sftp_sessions_per_node, "SFTP sessions a node");
+    if let Some(delay) = figures.healthy_delay_share {
+        line(
+            delay,
+            &format!("later, with {} of the hosts dead", figures.dead_share),
+        );
+    }
+    if let Some(gap) = figures.upgrade_gap_p99_s {
+        line(
+            gap,
+            "s between one upgrade's end and the next one's start (p99)",
+        );
+    }
+    line(
+        figures.wmco_model_makespan_ratio,
+        "times as long as one alone: a model of WMCO",
+    );
+    if let (Some(cpu), Some(rss)) = (figures.cpu_s_per_node, figures.rss_mib) {
+        line(
+            cpu,
+            "processor seconds a node over real sockets, the simulated world's included",
+        );
+        line(rss, "MiB resident, the simulated world's included");
+    }
+    for came in &figures.over_nats {
+        println!("{}", came.line());
+    }
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! The bring-up over NATS, with processes that do the work and have few slots each: twice the processes, half the time.
+
+use anyhow::Context;
+use dormer_client::server::Server;
+use serde::Serialize;
+use std::{
+    fs::File,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// How many times as fast as life this world runs: slow enough that two cores do not become what is waited for.
+const SPEED: f64 = 20.0;
+/// How many worker processes are tried.
+const WORKERS: [u32; 3] = [1, 2, 4];
+/// A play that takes longer has failed.
+const PLAY_MAX: Duration = Duration::from_secs(1_800);
+/// How often dormer is asked.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// What is played, once for each number of workers.
+pub(super) struct Plan {
+    pub(super) server: PathBuf,
+    pub(super) machines: u32,
+    pub(super) slots: usize,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Came {
+    workers: u32,
+    slots_each: usize,
+    /// Real seconds until all machines were Joined, the world being 20 times as fast as life.
+    seconds: f64,
+    /// How many times as fast as one worker.
+    times_as_fast: f64,
+}
+
+impl Came {
+    pub(super) fn line(&self) -> String {
+        let Self {
+            workers,
+            slots_each,
+            seconds,
+            times_as_fast,
+        } = self;
+        format!(
+            "{workers} workers of {slots_each} slots over NATS: {seconds:.0} s, {times_as_fast:.2} times as fast as one"
+        )
+    }
+}
+
+/// Plays with one, two and four workers.
+pub(super) async fn play(plan: &Plan) -> anyhow::Result<Vec<Came>> {
+    let mut all: Vec<Came> = Vec::new();
+    for workers in WORKERS {
+        let seconds = bring_up(plan, workers).await?;
+        let first = all.first().map_or(seconds, |came| came.seconds);
+        let times_as_fast = first / seconds;
+        all.push(Came {
+            workers,
+            slots_each: plan.slots,
+            seconds,
+            times_as_fast,
+        });
+    }
+    Ok(all)
+}
+
+async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
+    let place = Place::make()?;
+    let port = free_port()?;
+    let folder = place.path("jetstream");
+    let mut nats = Command::new(&plan.server);
+    nats.args([
+        "-a",
+        "127.0.0.1",
+        "-p",
+        &port.to_string(),
+        "-js",
+        "-sd",
+        &folder,
+    ]);
+    let _nats = Process::start("nats-server", nats, &place)?;
+    let kubeconfig = place.path("kubeconfig");
+    let payloads = place.path("payloads");
+    let console = format!("127.0.0.1:{}", free_port()?);
+    let store = format!("nats://127.0.0.1:{port}");
+    let dormer = |name: &str, listen: &str, role: &str| {
+        let mut run = own();
+        run.args([
+            "run", "--name", name, "--role", role, "--listen", listen, "--store", &store,
+        ]);
+        run.args([
+            "--kubeconfig",
+            &kubeconfig,
+            "--payload",
+            &payloads,
+            "--ssh-port",
+            "2222",
+        ]);
+        run.args(["--slots", &plan.slots.to_string()]);
+        Process::start(name, run, &place)
+    };
+    let mut fleet = own();
+    fleet.args([
+        "fleet",
+        "--machines",
+        &plan.machines.to_string(),
+        "--speed",
+        &SPEED.to_string(),
+    ]);
+    fleet.args(["--kubeconfig", &kubeconfig, "--payload", &payloads]);
+    let mut running = vec![Process::start("fleet", fleet, &place)?];
+    place.until("fleet", "Ctrl-C ends it").await?;
+    let begun = Instant::now();
+    running.push(dormer("dormer", &console, "watcher,engine,console")?);
+    for n in 1..=workers {
+        running.push(dormer(&format!("worker-{n}"), "127.0.0.1:0", "worker")?);
+    }
+    let server =
+        Server::at(&format!("http://{console}")).map_err(|why| anyhow::anyhow!("{why}"))?;
+    while joined(&server).await != plan.machines as usize {
+        for process in &mut running {
+            process.still_runs(&place)?;
+        }
+        anyhow::ensure!(
+            begun.elapsed() < PLAY_MAX,
+            "not all machines are Joined in time"
+        );
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+/// How many machines are Joined; none while nobody answers.
+async fn joined(server: &Server) -> usize {
+    let Ok(machines) = server.get("/machines").await else {
+        return 0;
+    };
+    let items = machines["items"]
+        .as_array()
+        .or(machines.as_array())
+        .cloned()
+        .unwrap_or_default();
+    items
+        .iter()
+        .filter(|machine| machine["state"] == "Joined")
+        .count()
+}
+
+fn own() -> Command {
+    Command::new(std::env::current_exe().unwrap_or_else(|_| "dormer".into()))
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// A folder that goes with it.
+struct Place(PathBuf);
+
+impl Place {
+    fn make() -> anyhow::Result<Self> {
+        let nanos = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)?
+            .as_nanos();
+        let folder = std::env::temp_dir().join(format!("dormer-bench-{nanos}"));
+        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        Ok(Self(folder))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.0.join(name).with_extension("log")
+    }
+
+    async fn until(&self, name: &str, says: &str) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while !self.said(name).contains(says) {
+            anyhow::ensure!(
+                begun.elapsed() < Duration::from_secs(60),
+                "{}",
+                self.said(name)
+            );
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    fn said(&self, name: &str) -> String {
+        std::fs::read_to_string(self.log(name)).unwrap_or_default()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What stays is a folder under the system's own for such things.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A child that ends with it.
+struct Process {
+    name: String,
+    child: Child,
+}
+
+impl Process {
+    fn start(name: &str, mut command: Command, place: &Place) -> anyhow::Result<Self> {
+        let log = File::create(place.log(name))?;
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let child = command
+            .spawn()
+            .with_context(|| format!("{name} cannot be started"))?;
+        Ok(Self {
+            name: name.into(),
+            child,
+        })
+    }
+
+    fn still_runs(&mut self, place: &Place) -> anyhow::Result<()> {
+        let ended = self.child.try_wait()?;
+        anyhow::ensure!(
+            ended.is_none(),
+            "{} ended: {}",
+            self.name,
+            place.said(&self.name)
+        );
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The server to use: the one that was named, if it is there.
+pub(super) fn server(named: &Path) -> anyhow::Result<PathBuf> {
+    anyhow::ensure!(
+        named.is_file(),
+        "--nats-server {}: there is no such file",
+        named.display()
+    );
+    Ok(named.to_owned())
+}

@@ -1,0 +1,290 @@
+//! A world with a fault and all of dormer in it, in memory and on a virtual clock.
+
+use crate::{
+    bench::fleet::stage::{Ports, start_roles},
+    clock::PacedClock,
+    payload::payload,
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dormer_engine::{
+    local::Local,
+    memory::MemoryStore,
+    port::{History, HistoryReader},
+};
+use dormer_engine_core::Record;
+use dormer_fleet::{World, WorldConfig, api::kinds};
+use dormer_proto::{envelope, id::Incarnation, work};
+use dormer_run::roles;
+use dormer_workers::catalog::Catalog;
+use dormer_workflows::{Dormer, State};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// How often the world is looked at, in virtual time.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// A play that takes longer, in virtual time, has failed.
+const PLAY_MAX: Duration = Duration::from_secs(8 * 3_600);
+
+/// Attempts that the one worker holds at once.
+const SLOTS: usize = 256;
+
+/// What a machine's run tells.
+pub(super) struct Told {
+    pub(super) uid: String,
+    pub(super) state: &'static str,
+    /// Its phase, its reason, and what it waits for.
+    pub(super) words: String,
+    /// The version that its node carries.
+    version: Option<String>,
+    /// The version that is wanted.
+    wanted: Option<String>,
+    /// Whether it holds the lease.
+    pub(super) holds: bool,
+}
+
+impl Told {
+    fn serves_other_than(&self, old: Option<&str>) -> bool {
+        let current = self.version.is_some() && self.version == self.wanted;
+        self.state == "Joined" && current && !self.holds && self.wanted.as_deref() != old
+    }
+}
+
+/// A play under way.
+pub(super) struct Play {
+    world: World,
+    ports: Arc<Ports>,
+    catalog: Catalog,
+    faults: usize,
+    start: Instant,
+    /// The version that was wanted before the upgrade.
+    old: Option<String>,
+    /// Since when the runs have told the same.
+    same: (String, Instant),
+    _running: Option<roles::Running>,
+}
+
+/// Plays on a runtime whose clock stands still while anything can be done.
+pub(super) fn on_a_virtual_clock(play: impl Future<Output = ()>) {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    runtime.block_on(play);
+}
+
+impl Play {
+    /// A world of so many machines with these faults, and dormer in it.
+    pub(super) async fn start(machines: u32, faults: &[&str]) -> Self {
+        let orders = faults.iter().map(|fault| (*fault).to_owned()).collect();
+        let config = WorldConfig {
+            faults: orders,
+            linux: false,
+            ..WorldConfig::in_memory(machines)
+        };
+        Self::start_in(config).await
+    }
+
+    /// Such a world, and dormer in it.
+    pub(super) async fn start_in(config: WorldConfig) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let faults = config.faults.len();
+        let world = World::start(config).await.expect("a world");
+        let store = Arc::new(MemoryStore::new(Incarnation(1)));
+        let ports: Arc<Ports> = Arc::new(Local::new(store, PacedClock::times_faster(1.0)));
+        let catalog = Catalog::new(&[]).expect("a catalog");
+        catalog.add(payload(0));
+        let running = start_roles(&world, &ports, &catalog, SLOTS).expect("roles");
+        let start = Instant::now();
+        let same = (String::new(), start);
+        Self {
+            world,
+            ports,
+            catalog,
+            faults,
+            start,
+            old: None,
+            same,
+            _running: Some(running),
+        }
+    }
+
+    /// Offers a newer payload.
+    pub(super) async fn upgrade(&mut self) {
+        self.old = self.told().await.pop().and_then(|one| one.wanted);
+        self.catalog.add(payload(1));
+    }
+
+    /// Waits until it holds.
+    pub(super) async fn until(&mut self, what: &str, holds: impl Fn(&Self, &[Told]) -> bool) {
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        loop {
+            looks.tick().await;
+            let told = self.told().await;
+            let words: String = told.iter().map(|one| format!("{}; ", one.words)).collect();
+            if words != self.same.0 {
+                println!("{:6} s {words}", self.start.elapsed().as_secs());
+                self.same = (words, Instant::now());
+            }
+            if holds(self, &told) {
+                return;
+            }
+            assert!(
+                self.start.elapsed() < PLAY_MAX,
+                "never: {what}; {}",
+                self.same.0
+            );
+        }
+    }
+
+    /// Whether the runs have told the same for so many minutes.
+    pub(super) fn stands_for(&self, minutes: u64) -> bool {
+        self.same.1.elapsed() > Duration::from_secs(60 * minutes)
+    }
+
+    /// What the runs of machines that are not gone tell.
+    async fn told(&self) -> Vec<Told> {
+        let heads = self
+            .ports
+            .store
+            .heads(None, usize::MAX)
+            .await
+            .expect("heads");
+        let runs = heads.into_iter().map(|head| head.run);
+        let runs: Vec<_> = runs.filter(|run| run.workflow() == work::MACHINE).collect();
+        let stored = self.ports.store.load(&runs).await.expect("runs");
+        let told = stored.into_iter().flatten().filter_map(|stored| {
+            let decoded = envelope::decode::<Record<Dormer>>(&stored.bytes, u16::MAX);
+            match decoded.expect("a record").0.run.state {
+                State::Machine(state) => Some(state.view()).filter(|view| view.state != "Gone"),
+                _ => None,
+            }
+        });
+        told.map(|view| Told {
+            uid: view.uid,
+            state: view.state,
+            version: view.version,
+            wanted: view.desired_version,
+            holds: view.token.is_some(),
+            words: [
+                Some(format!("{} {}", view.name, view.phase)),
+                view.reason,
+                view.waiting_for,
+                view.halted,
+            ]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(", "),
+        })
+        .collect()
+    }
+
+    /// Whether all that live, and so many, serve the version that is wanted, on Nodes that are Ready and schedulable.
+    pub(super) fn all_serve(&self, told: &[Told], machines: usize) -> bool {
+        told.len() == machines
+            && told
+                .iter()
+                .all(|one| one.serves_other_than(self.old.as_deref()))
+            && self.world.record.serving_now() == machines
+    }
+
+    /// Whether every fault has struck.
+    pub(super) fn struck(&self) -> bool {
+        self.world.faults.struck().len() >= self.faults
+    }
+
+    /// Makes objects in the world, as the administrator; what the API server refuses is named.
+    pub(super) fn create(&self, object: serde_json::Value) -> Result<(), String> {
+        self.world
+            .create(object)
+            .map(drop)
+            .map_err(|error| error.to_string())
+    }
+
+    /// All objects of a kind.
+    pub(super) fn all(&self, kind: &kinds::Kind) -> Vec<serde_json::Value> {
+        self.world
+            .all(kind)
+            .iter()
+            .map(|object| object.value.clone())
+            .collect()
+    }
+
+    /// All hosts.
+    pub(super) fn hosts(&self) -> Vec<Arc<dormer_fleet::host::Host>> {
+        self.world
+            .hosts
+            .as_ref()
+            .map(dormer_fleet::host::Hosts::all)
+            .unwrap_or_default()
+    }
+
+    /// Ends dormer, all of it at once, and leaves the world as it is.
+    pub(super) fn uninstall(&mut self) {
+        self._running = None;
+    }
+
+    /// An administrator at the API server.
+    pub(super) fn admin(&self) -> dormer_fleet::cluster::client::Client {
+        let user = dormer_fleet::api::User::admin();
+        dormer_fleet::cluster::client::Client::new(&self.world.api, user)
+    }
+
+    /// Certificate requests for this user that nobody has decided. The request is base64 of PEM of DER, in which the
+    /// name stands as it is.
+    pub(super) fn undecided_for(&self, whose: &str) -> usize {
+        let requests = self.all(&kinds::CSR);
+        let open = requests
+            .iter()
+            .filter(|csr| csr["status"]["conditions"].is_null());
+        open.filter(|csr| {
+            let pem = STANDARD.decode(csr["spec"]["request"].as_str().unwrap_or_default());
+            let pem = String::from_utf8(pem.unwrap_or_default()).unwrap_or_default();
+            let der = STANDARD.decode(
+                pem.lines()
+                    .filter(|line| !line.starts_with("---"))
+                    .collect::<String>(),
+            );
+            String::from_utf8_lossy(&der.unwrap_or_default()).contains(whose)
+        })
+        .count()
+    }
+
+    /// The host of the one machine.
+    pub(super) fn only_host(&self) -> Arc<dormer_fleet::host::Host> {
+        let all = self
+            .world
+            .hosts
+            .as_ref()
+            .map(dormer_fleet::host::Hosts::all)
+            .unwrap_or_default();
+        all.into_iter().next().expect("a host")
+    }
+
+    pub(super) fn all_struck(&self, faults: &[&str]) {
+        let struck = self.world.faults.struck();
+        let struck: Vec<_> = struck.iter().map(|(fault, ..)| fault.name()).collect();
+        // That nothing comes is nothing that strikes.
+        let ordered = faults.iter().filter(|fault| **fault != "replacement-never");
+        let mut named = ordered.map(|fault| fault.split('@').next().unwrap_or_default());
+        assert!(
+            named.all(|fault| struck.contains(&fault)),
+            "{faults:?}: only {struck:?}"
+        );
+    }
+
+    pub(super) fn max_unavailable(&self) -> usize {
+        self.world.record.max_unavailable_observed()
+    }
+
+    /// Certificate requests that nobody has decided.
+    pub(super) fn pending_requests(&self) -> usize {
+        let requests = self.world.all(&kinds::CSR);
+        requests
+            .iter()
+            .filter(|csr| csr.value["status"]["conditions"].is_null())
+            .count()
+    }
+}

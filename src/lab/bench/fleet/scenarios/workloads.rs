@@ -1,0 +1,194 @@
+//! Workloads on a fleet that dormer brings up: the guides' manifests as printed and as mended, the RuntimeClass of each
+//! Windows build, and pods that belong on no Windows node.
+
+use super::stage::{self, Play};
+use dormer_fleet::{WorldConfig, api::kinds, manifest::Sets};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+/// Linux pods without a selector: none may ever land on a Windows node.
+const LINUX_PODS: usize = 500;
+
+macro_rules! manifests {
+    ($folder:literal) => {
+        [
+            manifests!($folder, "runtime-class.yaml"),
+            manifests!($folder, "runtime-class-2019.yaml"),
+            manifests!($folder, "win-webserver-openshift.yaml"),
+            manifests!($folder, "win-webserver-kubernetes.yaml"),
+            manifests!($folder, "iis-2019.yaml"),
+        ]
+    };
+    ($folder:literal, $name:literal) => {
+        (
+            $name,
+            include_str!(concat!(
+                "../../../../../tests/fleet/manifests/workloads/",
+                $folder,
+                "/",
+                $name
+            )),
+        )
+    };
+}
+
+/// Printed in two guides for Windows containers.
+const PRINTED: [(&str, &str); 5] = manifests!("printed");
+/// The same, with what is wrong in them mended; the first line of each says what that was.
+const MENDED: [(&str, &str); 5] = manifests!("mended");
+
+fn objects(text: &str) -> Result<Vec<Value>, String> {
+    let documents = serde_yaml_ng::Deserializer::from_str(text);
+    documents
+        .map(|one| Value::deserialize(one).map_err(|error| error.to_string()))
+        .collect()
+}
+
+/// Two machines with Windows Server 2019, for which the manifests ask.
+async fn fleet() -> Play {
+    let sets = Sets::from([(
+        "windows_container_ami".to_owned(),
+        "windows-server-2019".to_owned(),
+    )]);
+    let config = WorldConfig {
+        linux: false,
+        workload: false,
+        sets,
+        ..WorldConfig::in_memory(2)
+    };
+    Play::start_in(config).await
+}
+
+/// Pods whose name begins so, and whether each runs on a Windows node.
+fn pods(play: &Play, named: &str) -> Vec<bool> {
+    let mut pods = play.all(&kinds::POD);
+    pods.retain(|pod| {
+        pod["metadata"]["name"]
+            .as_str()
+            .is_some_and(|name| name.starts_with(named))
+    });
+    pods.iter()
+        .map(|pod| pod["status"]["phase"] == "Running")
+        .collect()
+}
+
+#[test]
+fn each_mended_manifest_lands_on_a_joined_node_and_no_linux_pod_does() {
+    stage::on_a_virtual_clock(async {
+        let mut play = fleet().await;
+        // They wait from before there is any node, so no moment without the taint would escape them.
+        for n in 0..LINUX_PODS {
+            let pod = json!({"apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": format!("linux-{n}"), "namespace": "default"},
+                "spec": {"containers": [{"name": "c", "image": "registry.example/linux"}]}});
+            play.create(pod).expect("a pod");
+        }
+        for (name, text) in MENDED {
+            for object in objects(text).expect(name) {
+                play.create(object).expect(name);
+            }
+        }
+        let deployed = ["win-webserver-two-", "iis-2019-"];
+        play.until("the workloads run", |play, told| {
+            let run = |named: &&str| {
+                let pods = pods(play, named);
+                !pods.is_empty() && pods.iter().all(|runs| *runs)
+            };
+            play.all_serve(told, 2) && deployed.iter().all(run)
+        })
+        .await;
+        let linux = pods(&play, "linux-");
+        assert_eq!(
+            (linux.len(), linux.iter().filter(|runs| **runs).count()),
+            (LINUX_PODS, 0)
+        );
+        let bound = play.all(&kinds::POD).into_iter().filter(|pod| {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            name.starts_with("linux-") && !pod["spec"]["nodeName"].is_null()
+        });
+        assert_eq!(bound.count(), 0);
+    });
+}
+
+#[test]
+fn a_runtime_class_is_there_for_each_windows_build_and_others_own_is_left_alone() {
+    stage::on_a_virtual_clock(async {
+        let mut play = fleet().await;
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "by-class", "namespace": "default"},
+            "spec": {"runtimeClassName": "windows-10.0.17763",
+                "containers": [{"name": "c", "image": "mcr.microsoft.com/windows/nanoserver:1809"}]}});
+        play.create(pod).expect("a pod");
+        let theirs = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+            "metadata": {"name": "windows-10.0.20348"}, "handler": "theirs"});
+        play.create(theirs).expect("a class");
+        play.until("the pod runs", |play, told| {
+            play.all_serve(told, 2) && pods(play, "by-class") == [true]
+        })
+        .await;
+        let classes = play.all(&kinds::RUNTIME_CLASS);
+        let of = |name: &str| {
+            classes
+                .iter()
+                .find(|class| class["metadata"]["name"] == name)
+        };
+        let ours = of("windows-10.0.17763").expect("made by the watcher");
+        assert_eq!(ours["handler"], "runhcs-wcow-process");
+        let values = ours["scheduling"]["tolerations"]
+            .as_array()
+            .expect("tolerations");
+        let values: Vec<_> = values.iter().map(|one| one["value"].as_str()).collect();
+        assert_eq!(values, [Some("Windows"), Some("windows")]);
+        assert_eq!(
+            of("windows-10.0.20348").expect("theirs")["handler"],
+            "theirs"
+        );
+    });
+}
+
+#[test]
+fn what_is_wrong_with_the_manifests_as_printed_is_refused_or_waits() {
+    stage::on_a_virtual_clock(async {
+        let mut play = fleet().await;
+        play.until("both serve", |play, told| play.all_serve(told, 2))
+            .await;
+        let mut refused = Vec::new();
+        for (name, text) in PRINTED {
+            match objects(text) {
+                Err(why) => refused.push((name, why)),
+                Ok(objects) => {
+                    let made = objects.into_iter().map(|mut object| {
+                        // Both guides call it win-webserver.
+                        if name == "win-webserver-kubernetes.yaml" {
+                            object["metadata"]["namespace"] = json!("dormer");
+                        }
+                        play.create(object)
+                    });
+                    refused.extend(made.filter_map(Result::err).map(|why| (name, why)));
+                }
+            }
+        }
+        let names: Vec<_> = refused.iter().map(|(name, _)| *name).collect();
+        for named in [
+            "runtime-class.yaml",
+            "runtime-class-2019.yaml",
+            "iis-2019.yaml",
+        ] {
+            assert!(names.contains(&named), "{named} was taken: {refused:?}");
+        }
+        assert_eq!(names.len(), 3, "{refused:?}");
+        play.until("nothing more happens", |play, _| play.stands_for(6))
+            .await;
+        let of = |namespace: &str| {
+            let pods = play.all(&kinds::POD).into_iter();
+            let own = pods.filter(|pod| pod["metadata"]["namespace"] == namespace);
+            own.map(|pod| pod["status"]["phase"] == "Running")
+                .collect::<Vec<_>>()
+        };
+        // `Effect` is no field, and a toleration without an effect stands them all; without any toleration it waits.
+        assert_eq!(
+            (of("default"), of("dormer")),
+            (vec![true], vec![false, false])
+        );
+    });
+}

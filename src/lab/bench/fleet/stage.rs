@@ -1,0 +1,348 @@
+//! One play on a virtual clock: a world in memory, all of dormer in it, and what came of it.
+
+use super::pipe::{Reach, client};
+use crate::{clock::PacedClock, payload::payload};
+use anyhow::Context;
+use dormer_api::live::Live;
+use dormer_engine::{
+    engine,
+    local::Local,
+    memory::MemoryStore,
+    port::{Clock as _, History, HistoryReader},
+};
+use dormer_engine_core::{HistoryEvent, Record, TaskPhase};
+use dormer_fleet::{World, WorldConfig, api::User, host::Phase as HostPhase};
+use dormer_proto::{
+    envelope,
+    id::{Incarnation, RunId, Seq, Timestamp},
+    machine::Signal,
+    work,
+};
+use dormer_run::roles::{self, Parts};
+use dormer_workers::{
+    catalog::Catalog,
+    execute::Hands,
+    host::HostHands,
+    kubernetes::{KubernetesHands, Settings},
+    ssh::{Key, Limits},
+    watcher, worker,
+};
+use dormer_workflows::{Dormer, State, machine::Phase};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// How often the world is looked at, in virtual time.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// A play that takes longer, in virtual time, has failed.
+const PLAY_MAX: Duration = Duration::from_secs(12 * 3_600);
+
+/// The store and its queues, in memory and on the virtual clock.
+pub(super) type Ports = Local<MemoryStore, PacedClock>;
+
+/// What is played.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    pub(super) machines: u32,
+    /// Of them, those whose hosts never answer.
+    pub(super) dead: u32,
+    /// Whether all are upgraded afterwards.
+    pub(super) upgrade: bool,
+    pub(super) slots: usize,
+    pub(super) seed: u64,
+}
+
+/// What came of it. Times are virtual seconds.
+#[derive(Debug, Clone)]
+pub(super) struct Came {
+    /// Until the last healthy machine served.
+    pub(super) makespan_s: f64,
+    /// Until a healthy machine served, on average.
+    pub(super) mean_join_s: f64,
+    /// Until the first host was up.
+    pub(super) boot_s: f64,
+    pub(super) own_wait_share: f64,
+    /// The same, in seconds a machine, by what the run stood in.
+    pub(super) own_wait_s: BTreeMap<&'static str, f64>,
+    pub(super) remote_commands: f64,
+    pub(super) powershell_starts: f64,
+    pub(super) sftp_sessions: f64,
+    pub(super) gap_p99_s: Option<f64>,
+}
+
+/// Plays on a thread and a runtime of its own, whose clock stands still while anything can be done.
+pub(super) fn play(plan: Plan) -> anyhow::Result<Came> {
+    let played = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()?;
+        runtime.block_on(act(plan))
+    });
+    played
+        .join()
+        .map_err(|_| anyhow::anyhow!("the play panicked"))?
+}
+
+async fn act(plan: Plan) -> anyhow::Result<Came> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let faults = match plan.dead {
+        0 => Vec::new(),
+        dead => vec![format!("dead={dead}")],
+    };
+    let config = WorldConfig {
+        faults,
+        seed: plan.seed,
+        linux: false,
+        workload: plan.upgrade,
+        ..WorldConfig::in_memory(plan.machines)
+    };
+    let world = World::start(config).await?;
+    let start = Instant::now();
+    let clock = PacedClock::times_faster(1.0);
+    let store = Arc::new(MemoryStore::new(Incarnation(plan.seed)));
+    let ports: Arc<Ports> = Arc::new(Local::new(store, clock));
+    let catalog = Catalog::new(&[])?;
+    catalog.add(payload(0));
+    let mut running = start_roles(&world, &ports, &catalog, plan.slots)?;
+    let mut watch = Watch::new(&world, Arc::clone(&ports), start);
+    let wanted = (plan.machines - plan.dead) as usize;
+    watch.until_serving(wanted, 0).await?;
+    let mut came = watch.came(wanted);
+    if plan.upgrade {
+        let before = watch.joined.len();
+        catalog.add(payload(1));
+        watch.until_serving(wanted, before).await?;
+        came.gap_p99_s = Some(watch.gap_p99().await?);
+    }
+    let ended = tokio::time::timeout(Duration::ZERO, running.ended()).await;
+    anyhow::ensure!(
+        ended.is_err(),
+        "a role ended: {:#}",
+        ended.unwrap_or_else(|e| e.into())
+    );
+    // Nothing of it is to be kept: the runtime drops what still runs.
+    Ok(came)
+}
+
+/// All of dormer's roles at work in a world in memory, with one worker of so many slots.
+pub(super) fn start_roles(
+    world: &World,
+    ports: &Arc<Ports>,
+    catalog: &Catalog,
+    slots: usize,
+) -> anyhow::Result<roles::Running> {
+    let client = client(world.api.connector(None), &world.token_for(User::admin()))?;
+    let key = Key::read(&world.ssh_key.private_pem)?;
+    let kubernetes = KubernetesHands::new(client.clone(), Settings::default());
+    let host = HostHands::new(
+        Arc::new(Reach(world.host_dialer())),
+        key,
+        Limits::default(),
+        catalog.clone(),
+        Arc::new(kubernetes.clone()),
+    );
+    let clock = ports.clock;
+    let host = host.with_clock(Arc::new(move || {
+        i64::try_from(clock.now().0).unwrap_or(i64::MAX)
+    }));
+    let mut running = roles::start(Parts {
+        ports: Arc::clone(ports),
+        hands: Arc::new(Hands { host, kubernetes }),
+        live: Arc::new(Live::default()),
+        engine: engine::Options::default(),
+        worker: worker::Options {
+            slots,
+            ..worker::Options::named("bench")
+        },
+    });
+    let options = watcher::Options::default();
+    let catalog = Arc::new(catalog.clone());
+    running.watcher(client, roles::facts(ports), catalog, options);
+    Ok(running)
+}
+
+/// Looks at the world and at dormer's runs.
+struct Watch<'a> {
+    world: &'a World,
+    ports: Arc<Ports>,
+    start: Instant,
+    /// When each machine served for the first time.
+    joined: BTreeMap<RunId, Duration>,
+    booted: Option<Duration>,
+    /// Looks at a machine that was not yet Joined, and those in which nobody but dormer was waited for.
+    looks: u64,
+    own: BTreeMap<&'static str, u64>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(world: &'a World, ports: Arc<Ports>, start: Instant) -> Self {
+        let joined = BTreeMap::new();
+        Self {
+            world,
+            ports,
+            start,
+            joined,
+            booted: None,
+            looks: 0,
+            own: BTreeMap::new(),
+        }
+    }
+
+    /// Waits until `wanted` machines more than `before` have served.
+    async fn until_serving(&mut self, wanted: usize, before: usize) -> anyhow::Result<()> {
+        while self.joined.len() < wanted + before {
+            anyhow::ensure!(self.start.elapsed() < PLAY_MAX, "{}", self.stuck().await?);
+            tokio::time::sleep(LOOK_EVERY).await;
+            self.look().await?;
+        }
+        Ok(())
+    }
+
+    async fn records(&self) -> anyhow::Result<Vec<Record<Dormer>>> {
+        let heads = self.ports.store.heads(None, usize::MAX).await?;
+        let runs = heads
+            .into_iter()
+            .filter(|head| head.run.workflow() == work::MACHINE);
+        let runs: Vec<RunId> = runs.map(|head| head.run).collect();
+        let runs: Vec<RunId> = runs
+            .into_iter()
+            .filter(|run| !self.joined.contains_key(run))
+            .collect();
+        let stored = self.ports.store.load(&runs).await?;
+        let read = stored
+            .into_iter()
+            .flatten()
+            .map(|stored| Ok(envelope::decode::<Record<Dormer>>(&stored.bytes, u16::MAX)?.0));
+        read.collect()
+    }
+
+    async fn look(&mut self) -> anyhow::Result<()> {
+        let now = self.start.elapsed();
+        let hosts = self.world.hosts.as_ref().context("no hosts")?;
+        let is_up = |host: &dormer_fleet::host::Host| host.phase() == HostPhase::Up;
+        if self.booted.is_none() && hosts.all().iter().any(|host| is_up(host)) {
+            self.booted = Some(now);
+        }
+        for record in self.records().await? {
+            let run = record.run;
+            let State::Machine(state) = &run.state else {
+                continue;
+            };
+            if state.phase.joined() {
+                self.joined.insert(run.id.clone(), now);
+                continue;
+            }
+            let up = hosts
+                .host(&state.view().uid)
+                .is_some_and(|host| is_up(&host));
+            let at_work = run
+                .tasks
+                .iter()
+                .any(|t| matches!(t.phase, TaskPhase::InFlight { .. }));
+            self.looks += 1;
+            if !at_work && !awaits_the_world(&state.phase, up) {
+                *self.own.entry(state.phase.name()).or_default() += 1;
+            }
+        }
+        Ok(())
+    }
+
+    async fn stuck(&self) -> anyhow::Result<String> {
+        let mut text = "the play does not end".to_owned();
+        for record in self.records().await?.iter().take(5) {
+            if let State::Machine(state) = &record.run.state {
+                let view = state.view();
+                let why = view.reason.or(view.waiting_for).unwrap_or_default();
+                text += &format!("; {}: {} ({why})", view.name, view.phase);
+            }
+        }
+        Ok(text)
+    }
+
+    fn came(&self, machines: usize) -> Came {
+        let seconds = |at: &Duration| at.as_secs_f64();
+        let tally = self.world.record.tally();
+        let per = |count: u64| count as f64 / machines.max(1) as f64;
+        Came {
+            makespan_s: self.joined.values().map(seconds).fold(0.0, f64::max),
+            mean_join_s: self.joined.values().map(seconds).sum::<f64>() / machines.max(1) as f64,
+            boot_s: self.booted.as_ref().map_or(0.0, seconds),
+            own_wait_share: self.own.values().sum::<u64>() as f64 / self.looks.max(1) as f64,
+            own_wait_s: self
+                .own
+                .iter()
+                .map(|(phase, looks)| (*phase, waited(*looks, machines)))
+                .collect(),
+            remote_commands: per(tally.remote_commands),
+            powershell_starts: per(tally.powershell_starts),
+            sftp_sessions: per(tally.sftp_sessions),
+            gap_p99_s: None,
+        }
+    }
+
+    /// Between the end of one upgrade (its replacement serves) and the next grant, by the runs' own histories.
+    async fn gap_p99(&self) -> anyhow::Result<f64> {
+        let mut grants = Vec::new();
+        let mut ends = Vec::new();
+        for run in self.joined.keys() {
+            let mut served = false;
+            for bytes in self.ports.store.records(run, Seq(1), usize::MAX).await? {
+                let record = envelope::decode::<Record<Dormer>>(&bytes, u16::MAX)?.0;
+                let State::Machine(state) = &record.run.state else {
+                    continue;
+                };
+                if !served && state.phase.joined() {
+                    served = true;
+                    ends.push(record.at);
+                }
+                if record.events.iter().any(is_grant) {
+                    grants.push(record.at);
+                }
+            }
+        }
+        Ok(gaps_p99(grants, ends))
+    }
+}
+
+/// What so many looks in which dormer alone was waited for come to, in seconds a machine.
+fn waited(looks: u64, machines: usize) -> f64 {
+    looks as f64 * LOOK_EVERY.as_secs_f64() / machines.max(1) as f64
+}
+
+fn is_grant(event: &HistoryEvent<Dormer>) -> bool {
+    let HistoryEvent::SignalTaken { signal, .. } = event else {
+        return false;
+    };
+    matches!(signal, work::Signal::Machine(Signal::Granted { .. }))
+}
+
+fn gaps_p99(mut grants: Vec<Timestamp>, mut ends: Vec<Timestamp>) -> f64 {
+    grants.sort();
+    ends.sort();
+    let gap = |grant: &Timestamp| {
+        let end = ends.iter().rev().find(|end| *end <= grant)?;
+        Some(grant.since_ms(*end))
+    };
+    // The first grant follows the new payload, not another upgrade.
+    let mut gaps: Vec<u64> = grants.iter().skip(1).filter_map(gap).collect();
+    gaps.sort_unstable();
+    let at = (gaps.len() * 99 / 100).min(gaps.len().saturating_sub(1));
+    gaps.get(at).map_or(0.0, |ms| *ms as f64 / 1_000.0)
+}
+
+/// Whether what the run stands in is somebody else's to end: a boot, a Node, a certificate, the soak that was asked
+/// for. A probe that waits for its next attempt is that only while its host is not up.
+fn awaits_the_world(phase: &Phase, up: bool) -> bool {
+    match phase {
+        Phase::Address
+        | Phase::KeyWait { .. }
+        | Phase::Rebooting { .. }
+        | Phase::NodeWait
+        | Phase::ReadyWait
+        | Phase::Soaking => true,
+        Phase::Probing => !up,
+        // The hybrid overlay cuts the connection while it makes its network.
+        Phase::ConvergingNode => false,
+        _ => false,
+    }
+}

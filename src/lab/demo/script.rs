@@ -1,0 +1,267 @@
+//! What is played: everything comes up, what fails is retried, then all are upgraded.
+
+use super::{
+    board::{Board, Seen, serves},
+    outcome::Outcome,
+    show::Show,
+    stage::{Ports, Stage},
+};
+use anyhow::Context;
+use dormer_engine::port::Inbox;
+use dormer_proto::{
+    envelope,
+    id::{RunId, Seq},
+    machine,
+    message::{Ask, Inbound, Letter, Request},
+    work::{self, RequestLetter, SCHEMA},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+/// How often the board is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Nothing moves for so long: the demonstration has failed.
+const STILL_MAX: Duration = Duration::from_secs(40);
+/// How often one machine is retried.
+const RETRIES_MAX: u32 = 3;
+/// Real time for which a failure stands, so that a person sees it.
+const FAILURE_SHOWN: Duration = Duration::from_millis(500);
+
+/// The play.
+pub(crate) struct Script<'a> {
+    stage: &'a mut Stage,
+    show: &'a Show,
+    board: Board<Ports>,
+    begun: Instant,
+    failed: BTreeMap<RunId, (u32, Instant)>,
+    mended: BTreeSet<RunId>,
+    moved: Instant,
+    last: String,
+    /// What fails is a person's to mend.
+    leave_failed: bool,
+}
+
+impl<'a> Script<'a> {
+    pub(crate) fn new(
+        stage: &'a mut Stage,
+        show: &'a Show,
+        begun: Instant,
+        leave_failed: bool,
+    ) -> Self {
+        let board = Board::new(stage.ports());
+        let moved = Instant::now();
+        Self {
+            stage,
+            show,
+            board,
+            begun,
+            failed: BTreeMap::new(),
+            mended: BTreeSet::new(),
+            moved,
+            last: String::new(),
+            leave_failed,
+        }
+    }
+
+    /// Plays it.
+    pub(crate) async fn play(&mut self) -> anyhow::Result<Outcome> {
+        let machines = self.stage.machines();
+        self.say(&format!(
+            "{machines} Windows machines are being made; dormer configures them."
+        ));
+        let address = self.stage.address();
+        self.say(&format!(
+            "Look on meanwhile: dormer get machines --server http://{address}"
+        ));
+        self.say(&format!(
+            "                   or in a browser: http://{address}/"
+        ));
+        let first = self.stage.version(0).to_owned();
+        self.until(&first, "come up").await?;
+        self.say("All serve. A new payload is installed: the rollout upgrades one machine after another.");
+        self.stage
+            .install(1)
+            .await
+            .context("the new payload cannot be installed")?;
+        let second = self.stage.version(1).to_owned();
+        self.until(&second, "be upgraded").await?;
+        Ok(self.outcome(&second))
+    }
+
+    /// Waits until every machine of the world serves with `version`.
+    async fn until(&mut self, version: &str, what: &str) -> anyhow::Result<()> {
+        loop {
+            self.board.look().await?;
+            self.retry_failed().await?;
+            let wanted = self.stage.machines();
+            let serving = self.board.serving(version);
+            let live = self.board.live().count();
+            self.progress(version);
+            if serving == wanted && live == wanted {
+                return Ok(());
+            }
+            let left = self.leave_failed && self.board.live().any(|it| it.view.state == "Failed");
+            let still = self.moved.elapsed() > STILL_MAX && !left;
+            anyhow::ensure!(
+                !still,
+                "machines do not {what}: {serving} of {wanted} serve with {version}"
+            );
+            self.stage.pause(LOOK_EVERY).await?;
+        }
+    }
+
+    fn progress(&mut self, version: &str) {
+        let states = self.board.states();
+        let now = states
+            .iter()
+            .map(|(state, n)| format!("{n} {state}"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let upgraded = if version == self.stage.version(0) {
+            0
+        } else {
+            self.board.serving(version)
+        };
+        let joined = self.board.live().filter(|seen| seen.served).count();
+        self.show.at(joined, upgraded, &now);
+        let all: Vec<_> = self
+            .board
+            .live()
+            .map(|s| (s.view.name.as_str(), s.view.phase))
+            .collect();
+        let marks = format!("{all:?}");
+        if marks != self.last {
+            self.last = marks;
+            self.moved = Instant::now();
+        }
+    }
+
+    /// What fails is named, and retried from the step that failed.
+    async fn retry_failed(&mut self) -> anyhow::Result<()> {
+        let failed: Vec<Seen> = self
+            .board
+            .live()
+            .filter(|seen| seen.view.state == "Failed")
+            .cloned()
+            .collect();
+        for seen in failed {
+            let name = &seen.view.name;
+            let (tries, since) = *self.failed.entry(seen.run.clone()).or_insert_with(|| {
+                let why = seen.view.reason.clone().unwrap_or_default();
+                self.show.say(&format!("{name} failed: {why}"));
+                if self.leave_failed {
+                    self.show.say(&format!(
+                        "It is left to you: dormer why {name}; dormer retry {name}"
+                    ));
+                }
+                (0, Instant::now())
+            });
+            if !self.leave_failed && tries < RETRIES_MAX && since.elapsed() >= FAILURE_SHOWN {
+                self.show
+                    .say(&format!("{name} is retried from the step that failed."));
+                self.retry(&seen.run, tries).await?;
+                self.failed
+                    .insert(seen.run.clone(), (tries + 1, Instant::now()));
+            }
+        }
+        for run in self.failed.keys() {
+            if self
+                .board
+                .live()
+                .any(|seen| seen.run == *run && seen.served)
+            {
+                self.mended.insert(run.clone());
+            }
+        }
+        Ok(())
+    }
+
+    async fn retry(&self, run: &RunId, tries: u32) -> anyhow::Result<()> {
+        let letter: RequestLetter = Letter {
+            run: run.clone(),
+            incarnation: None,
+            body: Inbound::Requested(Request {
+                id: format!("demo-retry-{tries}"),
+                who: "demo".into(),
+                why: "the cause is mended".into(),
+                against: Seq(0),
+                ask: Ask::Signal(work::Signal::Machine(machine::Signal::Retry)),
+            }),
+        };
+        let (bytes, _) = envelope::encode(&letter, SCHEMA)?;
+        self.stage
+            .ports()
+            .inbox
+            .put(vec![(run.clone(), bytes)])
+            .await?;
+        Ok(())
+    }
+
+    fn outcome(&self, version: &str) -> Outcome {
+        let world = self.stage.record();
+        let tally = world.tally();
+        let bring_ups = self.board.all().filter(|seen| seen.served).count();
+        let per = |count: u64| count as f64 / bring_ups.max(1) as f64;
+        Outcome {
+            machines: self.stage.machines(),
+            joined: self
+                .board
+                .live()
+                .filter(|seen| seen.view.phase == "serving")
+                .count(),
+            upgraded: self
+                .board
+                .live()
+                .filter(|seen| serves(seen, version))
+                .count(),
+            failed_then_retried: self.mended.len(),
+            max_unavailable_observed: world.max_unavailable_observed(),
+            bring_ups,
+            remote_commands_per_node: per(tally.remote_commands),
+            powershell_starts_per_node: per(tally.powershell_starts),
+            sftp_sessions_per_node: per(tally.sftp_sessions),
+            pods_evicted: tally.pods_evicted,
+            pods_deleted: tally.pods_deleted,
+            strategy: self.stage.strategy().word(),
+            version: version.to_owned(),
+            speed: self.stage.speed(),
+            seed: self.stage.seed(),
+            cpu_s: crate::usage::cpu_seconds(),
+            rss_mib: crate::usage::rss_mib(),
+            seconds: self.begun.elapsed().as_secs_f64(),
+        }
+    }
+
+    fn say(&self, line: &str) {
+        self.show.say(line);
+    }
+
+    /// The machines at the end.
+    pub(crate) fn machines(&self) -> impl Iterator<Item = &Seen> {
+        self.board.live()
+    }
+
+    /// For an error: who stands where, and why.
+    pub(crate) fn where_it_stands(&self) -> String {
+        let mut lines = vec!["the demonstration did not come to its end".to_owned()];
+        for seen in self
+            .board
+            .live()
+            .filter(|seen| seen.view.phase != "serving")
+        {
+            let view = &seen.view;
+            let why = view
+                .reason
+                .clone()
+                .or_else(|| view.waiting_for.clone())
+                .unwrap_or_default();
+            lines.push(format!(
+                "  {}: {} ({}): {why}",
+                view.name, view.state, view.phase
+            ));
+        }
+        lines.join("\n")
+    }
+}

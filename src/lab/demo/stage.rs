@@ -1,0 +1,424 @@
+//! Everything that the play needs, in one process: a simulated world, and dormer's own roles at work in it.
+
+use super::{Options, Strategy};
+use crate::{clock::PacedClock, payload::payload};
+use anyhow::Context;
+use dormer_api::{
+    Api as PeopleApi,
+    access::{self, Gate},
+    live::Live,
+    plan::Desk,
+    projection::{self, project_for_ever},
+};
+use dormer_engine::{embedded::EmbeddedStore, engine, local::Local};
+use dormer_fleet::{Pace, World, WorldConfig, api::kinds, manifest::Sets, world::Record};
+use dormer_run::{
+    roles::{self, Parts, Running},
+    serve,
+};
+use dormer_telemetry::{Telemetry, health, metrics, otlp::Export};
+use dormer_workers::{
+    catalog::Catalog,
+    execute::Hands,
+    host::HostHands,
+    kubernetes::{KubernetesHands, Settings},
+    pool::{Installed, config_map},
+    ssh::{Key, Limits, TcpDial},
+    watcher, worker,
+};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, Patch, PatchParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::json;
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use tokio::sync::Mutex;
+
+/// dormer's namespace in the simulated cluster.
+const NAMESPACE: &str = "dormer";
+/// The pool.
+const POOL: &str = "windows";
+/// The profile that the machines get.
+const PROFILE: &str = "openshift";
+/// How long a node must have been Ready before it counts, in seconds of the world.
+const SOAK_S: u32 = 10;
+
+/// The least that a connection to a host may take, in real time.
+const DIAL_LEAST: Duration = Duration::from_millis(200);
+/// The least silence after which a host is asked for a sign of life, in real time.
+const KEEPALIVE_LEAST: Duration = Duration::from_secs(1);
+
+/// The store and its queues.
+pub(crate) type Ports = Local<EmbeddedStore, PacedClock>;
+
+/// The world, and dormer in it.
+pub(crate) struct Stage {
+    world: World,
+    ports: Arc<Ports>,
+    catalog: Catalog,
+    client: Client,
+    running: Mutex<Option<Running>>,
+    versions: Vec<String>,
+    strategy: Strategy,
+    speed: f64,
+    seed: u64,
+    folder: PathBuf,
+    own_folder: bool,
+    address: SocketAddr,
+    otlp_endpoint: Option<String>,
+}
+
+impl Stage {
+    /// Builds everything; machines begin to boot at once.
+    pub(crate) async fn set(options: &Options, sets: Sets) -> anyhow::Result<Self> {
+        // Every user of TLS here brings ring; whichever comes second finds it installed.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = serve::listen(options.listen).await?;
+        let world = World::start(config(options, sets)).await?;
+        let client = client(&world).await?;
+        let (folder, own_folder) = folder(options)?;
+        let store = EmbeddedStore::open(&folder)?;
+        let clock = PacedClock::times_faster(options.speed);
+        let ports = Arc::new(Local::new(Arc::new(store), clock));
+        let catalog = Catalog::new(&[])?;
+        catalog.add(payload(0));
+        let stage = Self {
+            versions: vec![version(&catalog)?],
+            running: Mutex::new(None),
+            world,
+            ports,
+            catalog,
+            client,
+            strategy: options.strategy,
+            speed: options.speed,
+            seed: options.seed,
+            folder,
+            own_folder,
+            address: listener.local_addr()?,
+            otlp_endpoint: options.otlp_endpoint.clone(),
+        };
+        stage.make_pool(options).await?;
+        let live = Arc::<Live>::default();
+        let mut running = stage.start_roles(&live)?;
+        let api = PeopleApi::over(stage.ports(), live, Some(stage.desk()));
+        let telemetry = running.telemetry();
+        telemetry.asks(api.clone());
+        let projecting = project_for_ever(api.clone(), stage.client(), stage.projection());
+        running.beside(roles::CONSOLE, async move { match projecting.await {} });
+        let pages = dormer_console::with_api(Arc::clone(&api));
+        let people = access::around(pages, api, Gate::loopback());
+        let router = health::router(running.health())
+            .merge(metrics::router(telemetry, running.health()))
+            .merge(people);
+        serve::serve(&mut running, listener, router, None);
+        *stage.running.lock().await = Some(running);
+        Ok(stage)
+    }
+
+    /// In a world that runs faster, what was deleted comes back sooner, too.
+    fn projection(&self) -> projection::Settings {
+        projection::Settings {
+            namespace: NAMESPACE.into(),
+            name: "demo".into(),
+            operator_condition: None,
+            read_every: projection::READ_EVERY.div_f64(self.speed),
+        }
+    }
+
+    fn start_roles(&self, live: &Arc<Live>) -> anyhow::Result<Running> {
+        let key = Key::read(&self.world.ssh_key.private_pem)?;
+        let dialer = Arc::new(TcpDial {
+            port: dormer_fleet::world::SSH_PORT,
+        });
+        let kubernetes = KubernetesHands::new(self.client.clone(), Settings::default());
+        let host = HostHands::new(
+            dialer,
+            key,
+            limits(self.speed),
+            self.catalog.clone(),
+            Arc::new(kubernetes.clone()),
+        );
+        let hands = Arc::new(Hands { host, kubernetes });
+        let export = Export::new(self.otlp_endpoint.as_deref(), "demo")?;
+        let telemetry = Telemetry::by(self.ports.clock).exported(&export)?;
+        let parts = Parts {
+            ports: Arc::clone(&self.ports),
+            hands,
+            live: Arc::clone(live),
+            engine: engine::Options::default(),
+            worker: worker::Options {
+                time_factor: self.speed,
+                ..worker::Options::named("demo")
+            },
+        };
+        let mut running = roles::start_seen(parts, Arc::new(telemetry));
+        let options = watcher::Options {
+            namespace: NAMESPACE.into(),
+            pool: POOL.into(),
+            // In a world that runs faster, what is lost is found again sooner, too.
+            repeat: Duration::from_secs(60)
+                .div_f64(self.speed)
+                .max(Duration::from_secs(2)),
+            ..watcher::Options::default()
+        };
+        let catalog = Arc::new(self.catalog.clone());
+        running.watcher(
+            self.client.clone(),
+            roles::facts(&self.ports),
+            catalog,
+            options,
+        );
+        Ok(running)
+    }
+
+    async fn make_pool(&self, options: &Options) -> anyhow::Result<()> {
+        use k8s_openapi::api::core::v1::ConfigMap;
+        let post = kube::api::PostParams::default();
+        let named = |name: &str| ObjectMeta {
+            name: Some(name.into()),
+            ..ObjectMeta::default()
+        };
+        let settings = [
+            ("profile", PROFILE.to_owned()),
+            ("payload", "installed".to_owned()),
+            ("strategy", self.strategy.word().to_owned()),
+            ("maxUnavailable", options.max_unavailable.to_string()),
+            ("soakSeconds", SOAK_S.to_string()),
+        ];
+        let data = settings
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect();
+        let map = ConfigMap {
+            metadata: named(&config_map(POOL)),
+            data: Some(data),
+            ..ConfigMap::default()
+        };
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
+        api.create(&post, &map)
+            .await
+            .context("the pool's ConfigMap cannot be made")?;
+        Ok(())
+    }
+
+    /// Installs payload number `n`: that is what starts an upgrade.
+    pub(crate) async fn install(&mut self, n: usize) -> anyhow::Result<()> {
+        // What the world counts from here on is about the upgrade too; nothing is reset.
+        self.catalog.add(payload(n));
+        self.versions.push(version(&self.catalog)?);
+        let map = json!({"metadata": {"annotations": {"dormer.io/demo": n.to_string()}}});
+        let api: Api<k8s_openapi::api::core::v1::ConfigMap> =
+            Api::namespaced(self.client.clone(), NAMESPACE);
+        api.patch(
+            &config_map(POOL),
+            &PatchParams::default(),
+            &Patch::Merge(&map),
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// The version that the payload installed as number `n` makes.
+    pub(crate) fn version(&self, n: usize) -> &str {
+        self.versions.get(n).map_or("", String::as_str)
+    }
+
+    /// Windows machines that the world has, without those that are being deleted.
+    pub(crate) fn machines(&self) -> usize {
+        let all = self.world.all(&kinds::MACHINE);
+        let windows = all.iter().filter(|machine| {
+            let meta = &machine.value["metadata"];
+            meta["labels"]["machine.openshift.io/os-id"] == "Windows"
+                && meta["deletionTimestamp"].is_null()
+        });
+        windows.count()
+    }
+
+    /// The world's own record of what happened.
+    pub(crate) fn record(&self) -> &Record {
+        &self.world.record
+    }
+
+    pub(crate) fn ports(&self) -> Arc<Ports> {
+        Arc::clone(&self.ports)
+    }
+
+    pub(crate) fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+
+    pub(crate) fn speed(&self) -> f64 {
+        self.speed
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The world's administrator, as dormer is one here.
+    pub(super) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// What says what nodes would become.
+    fn desk(&self) -> Arc<Desk> {
+        let kubernetes = KubernetesHands::new(self.client.clone(), Settings::default());
+        Desk::new(self.catalog.clone(), Arc::new(kubernetes))
+    }
+
+    /// Lays another layer on the profiles: that, too, starts an upgrade.
+    #[cfg(test)]
+    pub(super) fn lay(&mut self, layer: &str) {
+        let layer = dormer_profile::layers::Layer::parse("user", layer).expect("a layer");
+        self.catalog.set_layers(&[layer]).expect("it is taken");
+        self.versions
+            .push(version(&self.catalog).expect("a version"));
+    }
+
+    /// What the cluster says of its nodes made another version: it is the next number.
+    #[cfg(test)]
+    pub(super) fn note_version(&mut self) {
+        self.versions
+            .push(version(&self.catalog).expect("a version"));
+    }
+
+    /// What dormer has at hand to install.
+    #[cfg(test)]
+    pub(super) fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The world that dormer works in.
+    #[cfg(test)]
+    pub(super) fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// dormer stops, forgets all it ever knew, and starts again in the same world; nobody serves its API then.
+    #[cfg(test)]
+    pub(super) async fn start_again_without_store(&mut self) -> anyhow::Result<()> {
+        self.stop_dormer().await?;
+        std::fs::remove_dir_all(&self.folder)?;
+        self.start_again()
+    }
+
+    /// dormer stops; the world goes on.
+    #[cfg(test)]
+    pub(super) async fn stop_dormer(&self) -> anyhow::Result<()> {
+        match self.running.lock().await.take() {
+            Some(running) => running.stop().await,
+            None => Ok(()),
+        }
+    }
+
+    #[cfg(test)]
+    fn start_again(&mut self) -> anyhow::Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        let store = EmbeddedStore::open(&self.folder)?;
+        let clock = PacedClock::times_faster(self.speed);
+        self.ports = Arc::new(Local::new(Arc::new(store), clock));
+        let running = self.start_roles(&Arc::default())?;
+        *self.running.get_mut() = Some(running);
+        Ok(())
+    }
+
+    /// Waits for `pause`; ends early, with the reason, if a role of dormer does.
+    pub(crate) async fn pause(&self, pause: Duration) -> anyhow::Result<()> {
+        let mut running = self.running.lock().await;
+        let Some(running) = running.as_mut() else {
+            return Ok(());
+        };
+        match tokio::time::timeout(pause, running.ended()).await {
+            Ok(error) => Err(error),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Where the API and the console answer.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How to look around while it is held.
+    pub(crate) fn invitation(&self) -> anyhow::Result<String> {
+        let path = self.folder.join("kubeconfig");
+        self.world.write_kubeconfig(&path)?;
+        Ok(format!(
+            "\nThe world goes on; Ctrl-C ends it.\n  kubectl --kubeconfig {} get machines,nodes -A\n  \
+             dormer get machines --server http://{address}\n  the console: http://{address}/",
+            path.display(),
+            address = self.address,
+        ))
+    }
+
+    /// Ends dormer, then the world.
+    pub(crate) async fn clear(self) -> anyhow::Result<()> {
+        if let Some(running) = self.running.lock().await.take() {
+            running.stop().await?;
+        }
+        self.world.stop();
+        if self.own_folder {
+            std::fs::remove_dir_all(&self.folder).ok();
+        }
+        Ok(())
+    }
+}
+
+fn config(options: &Options, sets: Sets) -> WorldConfig {
+    let pace = Pace::times_faster(options.speed);
+    // The manifests say how many there are, unless they are told.
+    let machines = options
+        .machines
+        .or(options.manifest.is_empty().then_some(super::MACHINES));
+    WorldConfig {
+        machines,
+        manifests: options.manifest.clone(),
+        sets,
+        faults: options.faults(),
+        seed: options.seed,
+        ..WorldConfig::on_loopback(0, pace)
+    }
+}
+
+/// A packet that a booting host drops is waited for in the world's time, too.
+fn limits(speed: f64) -> Limits {
+    let usual = Limits::default();
+    let scaled = |wait: Duration, least| wait.div_f64(speed).max(least).min(wait);
+    Limits {
+        dial: scaled(usual.dial, DIAL_LEAST),
+        keepalive: scaled(usual.keepalive, KEEPALIVE_LEAST),
+        ..usual
+    }
+}
+
+async fn client(world: &World) -> anyhow::Result<Client> {
+    let kubeconfig: Kubeconfig = serde_json::from_value(world.kubeconfig())?;
+    let options = KubeConfigOptions::default();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}
+
+/// The store's folder, and whether it is ours to remove.
+fn folder(options: &Options) -> anyhow::Result<(PathBuf, bool)> {
+    let own = options.store.is_none();
+    let folder = match &options.store {
+        Some(folder) => folder.clone(),
+        None => std::env::temp_dir().join(format!("dormer-demo-{}", std::process::id())),
+    };
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok((folder, own))
+}
+
+/// The version of the newest payload.
+fn version(catalog: &Catalog) -> anyhow::Result<String> {
+    let desired: BTreeMap<_, _> = catalog
+        .desired(PROFILE, None)
+        .map_err(|why| anyhow::anyhow!(why))?;
+    let first = desired.into_values().next();
+    Ok(first
+        .context("the demonstration's payload is for no Windows build")?
+        .version)
+}

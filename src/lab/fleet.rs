@@ -1,0 +1,198 @@
+//! `dormer fleet`: the simulated cluster as its own process, for `kubectl` and for dormer's roles.
+
+use anyhow::Context;
+use clap::Args;
+use dormer_fleet::{
+    Fault, Pace, World, WorldConfig,
+    api::kinds,
+    manifest,
+    world::{SSH_PORT, Tally},
+};
+use dormer_profile::payload::MANIFEST_FILE;
+use dormer_run::outside::told_to_stop;
+use dormer_workers::kubernetes::keys::VERSION;
+use serde::Serialize;
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+use tokio::io::AsyncWriteExt;
+
+/// What world is simulated.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Windows machines, spread over the Windows MachineSets
+    #[arg(long, default_value_t = 3)]
+    machines: u32,
+    /// A manifest with MachineSets in place of the built-in ones (may be given several times)
+    #[arg(long)]
+    manifest: Vec<PathBuf>,
+    /// Fills a placeholder of the manifests: KEY=VALUE (may be given several times)
+    #[arg(long = "set")]
+    sets: Vec<String>,
+    /// Trouble, comma-separated: `NAME[=MACHINES][xTIMES][@MACHINE]`; see --list-faults
+    #[arg(long, alias = "fault", value_delimiter = ',')]
+    faults: Vec<String>,
+    /// Prints the faults that can be ordered, and ends
+    #[arg(long)]
+    list_faults: bool,
+    /// Where chance comes from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many seconds of the world pass in one second
+    #[arg(long, default_value_t = 10.0)]
+    speed: f64,
+    /// Where the API server listens
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Where the kubeconfig is written
+    #[arg(long, default_value = "dormer-fleet.kubeconfig")]
+    kubeconfig: PathBuf,
+    /// A folder in which stand-ins of payloads are written, for `dormer run --payload`
+    #[arg(long, value_name = "DIR")]
+    payload: Option<PathBuf>,
+}
+
+/// The world's own account of its life, printed at its end as one line of JSON.
+#[derive(Debug, Serialize)]
+struct Account {
+    /// Most nodes that did not serve at one moment once they had.
+    max_unavailable_observed: usize,
+    /// Which those were.
+    max_unavailable_nodes: Vec<String>,
+    /// Nodes that serve at the end.
+    serving: usize,
+    /// Nodes at the end by the version that dormer wrote on them.
+    versions: BTreeMap<String, usize>,
+    /// By Machine, what more than one attempt of the same task changed on its host, as `TASK ITEM`: empty is right.
+    changed_twice: BTreeMap<String, Vec<String>>,
+    /// Commands sent to hosts which no Windows host knows.
+    unknown_commands: u64,
+    /// How often what happened.
+    #[serde(flatten)]
+    tally: Tally,
+}
+
+impl Account {
+    fn of(world: &World) -> Self {
+        let mut account = Self {
+            max_unavailable_observed: world.record.max_unavailable_observed(),
+            max_unavailable_nodes: world.record.max_unavailable_nodes(),
+            serving: world.record.serving_now(),
+            versions: BTreeMap::new(),
+            changed_twice: BTreeMap::new(),
+            unknown_commands: 0,
+            tally: world.record.tally(),
+        };
+        for node in world.all(&kinds::NODE) {
+            if let Some(version) = node.value["metadata"]["annotations"][VERSION].as_str() {
+                *account.versions.entry(version.to_owned()).or_default() += 1;
+            }
+        }
+        for (machine, counts) in world.hosts.iter().flat_map(|hosts| hosts.counts()) {
+            account.unknown_commands += counts.unknown_commands;
+            let twice = counts.changed_twice();
+            if !twice.is_empty() {
+                let twice = twice
+                    .into_iter()
+                    .map(|(task, item)| format!("{task} {item}"));
+                account
+                    .changed_twice
+                    .entry(machine)
+                    .or_default()
+                    .extend(twice);
+            }
+        }
+        account
+    }
+}
+
+/// Runs the world until Ctrl-C or SIGTERM, and ends with its own account of what happened.
+pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
+    if options.list_faults {
+        list_faults();
+        return Ok(ExitCode::SUCCESS);
+    }
+    anyhow::ensure!(
+        options.speed.is_finite() && options.speed > 0.0,
+        "--speed {}: it must be a number above 0",
+        options.speed
+    );
+    let config = WorldConfig {
+        machines: Some(options.machines),
+        manifests: options.manifest,
+        sets: manifest::sets(&options.sets)?,
+        faults: options.faults,
+        seed: options.seed,
+        pace: Pace::times_faster(options.speed),
+        listen: Some(options.listen),
+        ..WorldConfig::default()
+    };
+    let world = World::start(config).await?;
+    world
+        .write_kubeconfig(&options.kubeconfig)
+        .with_context(|| format!("cannot write {}", options.kubeconfig.display()))?;
+    println!(
+        "A simulated cluster at {}, {} times as fast as life.",
+        world.api_url, options.speed
+    );
+    println!(
+        "It imitates the Machine API, nodes, pods, budgets and certificates; nothing in it is real."
+    );
+    println!("Its Windows machines boot, answer SSH on loopback, and wait to be configured.");
+    println!(
+        "\n  kubectl --kubeconfig {} get machinesets,machines,nodes -A\n",
+        options.kubeconfig.display()
+    );
+    if let Some(folder) = &options.payload {
+        write_payload(&folder.join("11.0.0"), 0).await?;
+        write_payload(&folder.join("later").join("11.1.0"), 1).await?;
+        let kubeconfig = options.kubeconfig.display();
+        let folder = folder.display();
+        println!(
+            "dormer makes nodes of them, and upgrades them once the second payload is there:\n"
+        );
+        // As it was called, since it may not be in PATH.
+        let dormer = std::env::args().next().unwrap_or_else(|| "dormer".into());
+        println!(
+            "  {dormer} run --kubeconfig {kubeconfig} --payload {folder} --ssh-port {SSH_PORT}\n  \
+             mv {folder}/later/11.1.0 {folder}/\n"
+        );
+    }
+    println!("Ctrl-C ends it, with one line of JSON about what truly happened.");
+    told_to_stop().await?;
+    let account = Account::of(&world);
+    world.stop();
+    println!("{}", serde_json::to_string(&account)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the demonstration's payload number `n` as a folder; what is there already is replaced.
+async fn write_payload(folder: &Path, n: usize) -> anyhow::Result<()> {
+    let payload = crate::payload::payload(n);
+    let failed = || format!("cannot write the payload {}", folder.display());
+    tokio::fs::create_dir_all(folder)
+        .await
+        .with_context(failed)?;
+    for file in &payload.manifest.files {
+        let mut bytes = payload.open(&file.name).await?;
+        let mut written = tokio::fs::File::create(folder.join(&file.name)).await?;
+        tokio::io::copy(&mut bytes, &mut written)
+            .await
+            .with_context(failed)?;
+        written.flush().await.with_context(failed)?;
+    }
+    // The manifest comes last: a folder without one is no payload yet.
+    let text = serde_yaml_ng::to_string(&payload.manifest)?;
+    tokio::fs::write(folder.join(MANIFEST_FILE), text)
+        .await
+        .with_context(failed)
+}
+
+pub(crate) fn list_faults() {
+    for fault in Fault::ALL {
+        println!("{:24} {}", fault.name(), fault.about());
+    }
+}

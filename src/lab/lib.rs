@@ -1,0 +1,12 @@
+//! Measuring dormer and showing it: the bench, the demonstration, and the simulated cluster as a process.
+
+pub mod bench;
+#[cfg(feature = "demo")]
+mod clock;
+#[cfg(feature = "demo")]
+pub mod demo;
+#[cfg(feature = "demo")]
+pub mod fleet;
+#[cfg(feature = "demo")]
+mod payload;
+mod usage;

@@ -1,0 +1,378 @@
+//! What `dormer run` is told: by flags, by the environment, by a file, in that order of precedence, and that it fits
+//! together.
+
+mod settings;
+
+pub use settings::{Authentication, NatsSettings, Role, Settings};
+
+use anyhow::{Context, bail, ensure};
+use dormer_views::secret::Secret;
+use dormer_workers::kubernetes::Settings as Join;
+use settings::{JoinSettings, LISTEN};
+use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, time::Duration};
+
+/// Most attempts at once in one process: each holds a connection and some memory.
+const SLOTS_MAX: usize = 4_096;
+
+/// Longest time for which a yes of the API server is remembered, in seconds.
+const REVIEW_SECONDS_MAX: u64 = 300;
+/// Shortest access token, in bytes.
+const ACCESS_TOKEN_MIN: usize = 16;
+/// Shortest session key, in bytes.
+const SESSION_KEY_MIN: usize = 32;
+/// Session keys at once: the present one and the one before.
+const SESSION_KEYS_MAX: usize = 2;
+
+/// Where the history is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Store {
+    /// In a folder, which one process has to itself.
+    Folder(PathBuf),
+    /// On NATS, by its URLs.
+    Nats(String),
+}
+
+/// Where the key for Windows hosts is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Key {
+    /// In a file.
+    File(PathBuf),
+    /// In a Secret of this name.
+    Secret(String),
+}
+
+/// Settings that fit together.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// A kubeconfig, if one was named.
+    pub kubeconfig: Option<PathBuf>,
+    /// Its context.
+    pub context: Option<String>,
+    /// Where the history is.
+    pub store: Store,
+    /// What this process does.
+    pub roles: BTreeSet<Role>,
+    /// Folders of payloads.
+    pub payloads: Vec<PathBuf>,
+    /// Files of profile layers, the topmost last.
+    pub layers: Vec<PathBuf>,
+    /// Our namespace.
+    pub namespace: String,
+    /// The Machines' namespace; `None`: all.
+    pub machine_namespace: Option<String>,
+    /// The pool.
+    pub pool: String,
+    /// The key for Windows hosts.
+    pub key: Key,
+    /// Port of SSH.
+    pub ssh_port: u16,
+    /// Tasks at once.
+    pub slots: usize,
+    /// Where the endpoints listen.
+    pub listen: SocketAddr,
+    /// Who says who may look and act.
+    pub authentication: Authentication,
+    /// For whom bearer tokens must be made.
+    pub audience: Option<String>,
+    /// How long a yes of the API server is remembered.
+    pub review_kept_for: Duration,
+    /// The bearer token for programs, where the cluster is not asked.
+    pub access_token: Option<String>,
+    /// What browsers' sessions are sealed with, the present one first; none: drawn at each start.
+    pub session_keys: Vec<String>,
+    /// Certificate and key of the listener.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// This process' name.
+    pub name: String,
+    /// The collector of traces and metrics; `OTEL_*` variables may name one, too.
+    pub otlp_endpoint: Option<String>,
+    /// The Operator Lifecycle Manager's OperatorCondition of this installation.
+    pub operator_condition: Option<String>,
+    /// How kubelets join.
+    pub join: Join,
+    /// How NATS is reached.
+    pub nats: NatsSettings,
+}
+
+impl Config {
+    /// Checks that the settings fit together.
+    ///
+    /// # Errors
+    /// One sentence: what does not, and what to change.
+    pub fn new(settings: Settings) -> anyhow::Result<Self> {
+        let Settings {
+            kubeconfig,
+            context,
+            payload,
+            profile_layer,
+            join,
+            nats,
+            ..
+        } = settings.clone();
+        let all = settings.complete();
+        let roles: BTreeSet<Role> = all.role.iter().copied().collect();
+        let store = store(&all.store.unwrap_or_default(), &roles)?;
+        check_login(&nats)?;
+        let slots = all.slots.unwrap_or_default();
+        ensure!(
+            (1..=SLOTS_MAX).contains(&slots),
+            "--slots {slots}: it must be 1 to {SLOTS_MAX}"
+        );
+        let named = (all.private_key, all.private_key_secret);
+        let key = match named {
+            (Some(file), None) => Key::File(file),
+            (None, Some(secret)) => Key::Secret(secret),
+            (Some(_), Some(_)) => {
+                bail!("--private-key and --private-key-secret: the key is in one of them")
+            }
+            (None, None) => bail!("no private key for Windows hosts is named"),
+        };
+        let listen = all.listen.unwrap_or(LISTEN);
+        let authentication = all
+            .authentication
+            .unwrap_or(match listen.ip().is_loopback() {
+                true => Authentication::Loopback,
+                false => Authentication::Cluster,
+            });
+        let review_seconds = all.review_seconds.unwrap_or_default();
+        ensure!(
+            review_seconds <= REVIEW_SECONDS_MAX,
+            "--review-seconds {review_seconds}: at most {REVIEW_SECONDS_MAX}, else a right that was taken away works on"
+        );
+        let short = all
+            .access_token
+            .as_ref()
+            .is_some_and(|it| it.reveal().len() < ACCESS_TOKEN_MIN);
+        ensure!(
+            !short,
+            "--access-token: at least {ACCESS_TOKEN_MIN} characters (openssl rand -hex 32)"
+        );
+        let session_keys = session_keys(&all.session_key)?;
+        let tls = match (all.tls_certificate, all.tls_key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => bail!("--tls-certificate and --tls-key belong together"),
+        };
+        Ok(Self {
+            kubeconfig,
+            context,
+            store,
+            roles,
+            payloads: payload,
+            layers: profile_layer,
+            namespace: all.namespace.unwrap_or_default(),
+            machine_namespace: all.machine_namespace.filter(|name| name != "*"),
+            pool: all.pool.unwrap_or_default(),
+            key,
+            ssh_port: all.ssh_port.unwrap_or_default(),
+            slots,
+            listen,
+            authentication,
+            audience: all.audience,
+            review_kept_for: Duration::from_secs(review_seconds),
+            access_token: all.access_token.map(|secret| secret.reveal().to_owned()),
+            session_keys,
+            tls,
+            name: all.name.unwrap_or_default(),
+            otlp_endpoint: all.otlp_endpoint,
+            operator_condition: all.operator_condition,
+            join: settled(join)?,
+            nats,
+        })
+    }
+
+    /// Whether this process has the role.
+    pub fn is(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
+}
+
+fn store(text: &str, roles: &BTreeSet<Role>) -> anyhow::Result<Store> {
+    let first = text.split(',').next().unwrap_or_default().trim();
+    match first.split_once("://") {
+        Some(("nats" | "tls" | "ws" | "wss", _)) => Ok(Store::Nats(text.to_owned())),
+        Some((scheme, _)) => bail!("--store {scheme}://…: it is a folder, or nats://HOST:PORT"),
+        None if text.is_empty() => bail!("--store: it is a folder, or nats://HOST:PORT"),
+        None => {
+            let missing = [Role::Watcher, Role::Engine, Role::Worker];
+            ensure!(
+                missing.iter().all(|role| roles.contains(role)),
+                "--role with the store in {text}: a folder belongs to one process, in which watcher, engine and \
+                 worker must all be, since their queues are in its memory. Leave --role away, or put the store on \
+                 NATS (--store nats://HOST:PORT) to split the roles over pods"
+            );
+            Ok(Store::Folder(PathBuf::from(text)))
+        }
+    }
+}
+
+fn session_keys(keys: &[Secret]) -> anyhow::Result<Vec<String>> {
+    // A newline at the end of a Secret's value is no part of the key.
+    let keys: Vec<String> = keys
+        .iter()
+        .map(|key| key.reveal().trim().to_owned())
+        .collect();
+    ensure!(
+        keys.iter().all(|key| key.len() >= SESSION_KEY_MIN),
+        "--session-key: at least {SESSION_KEY_MIN} characters each (openssl rand -hex 32)"
+    );
+    ensure!(
+        keys.len() <= SESSION_KEYS_MAX,
+        "--session-key: at most {SESSION_KEYS_MAX}, the present one and the one before"
+    );
+    Ok(keys)
+}
+
+/// The settings as the worker's hands take them.
+///
+/// # Errors
+/// A name with too few or too many parts.
+fn settled(settings: JoinSettings) -> anyhow::Result<Join> {
+    let mut join = Join {
+        api_url: settings.api_url,
+        ..Join::default()
+    };
+    join.service_cidr = settings.service_cidr;
+    join.cluster_domain = settings.cluster_domain.unwrap_or(join.cluster_domain);
+    join.machine_tokens = settings.machine_tokens.unwrap_or_default();
+    ensure!(
+        !(join.machine_tokens && settings.bootstrap_secret.is_some()),
+        "--machine-tokens and --bootstrap-secret: a token for each machine, or one for all"
+    );
+    if let Some(text) = settings.bootstrap_secret {
+        let parts = text.split_once('/').filter(|(_, name)| !name.contains('/'));
+        let (namespace, name) =
+            parts.with_context(|| format!("--bootstrap-secret {text}: NAMESPACE/NAME"))?;
+        join.bootstrap = (namespace.into(), name.into());
+    }
+    if let Some(text) = settings.client_ca {
+        let parts: Vec<&str> = text.split('/').collect();
+        let [namespace, name, key] = parts[..] else {
+            bail!("--client-ca {text}: NAMESPACE/NAME/KEY")
+        };
+        join.client_ca = (namespace.into(), name.into(), key.into());
+    }
+    Ok(join)
+}
+
+fn check_login(nats: &NatsSettings) -> anyhow::Result<()> {
+    let ways = [
+        nats.user.is_some(),
+        nats.token.is_some(),
+        nats.credentials.is_some(),
+    ];
+    ensure!(
+        ways.iter().filter(|way| **way).count() <= 1,
+        "--nats-user, --nats-token and --nats-credentials: one of them is enough"
+    );
+    ensure!(
+        nats.user.is_some() == nats.password.is_some(),
+        "--nats-user and --nats-password belong together"
+    );
+    ensure!(
+        nats.certificate.is_some() == nats.key.is_some(),
+        "--nats-certificate and --nats-key belong together"
+    );
+    ensure!(
+        nats.credentials.is_none() || cfg!(feature = "nats-creds"),
+        "--nats-credentials: this build cannot read credentials files (it lacks the feature nats-creds)"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> Settings {
+        toml::from_str(text).expect("settings")
+    }
+
+    fn refusal(text: &str) -> String {
+        Config::new(settings(text))
+            .expect_err("a refusal")
+            .to_string()
+    }
+
+    #[test]
+    fn upper_settings_win_and_lower_ones_fill_the_gaps() {
+        let flags = settings("store = 'here'\n[nats]\nuser = 'a'");
+        let file = settings(
+            "store = 'there'\nslots = 7\npayload = ['p']\n[nats]\nuser = 'b'\nprefix = 'x'",
+        );
+        let both = flags.over(file);
+        assert_eq!((both.store.as_deref(), both.slots), (Some("here"), Some(7)));
+        assert_eq!(both.payload, [PathBuf::from("p")]);
+        assert_eq!(
+            (both.nats.user.as_deref(), both.nats.prefix.as_deref()),
+            (Some("a"), Some("x"))
+        );
+    }
+
+    #[test]
+    fn defaults_make_one_process_with_every_role() {
+        let config = Config::new(Settings::default()).expect("a configuration");
+        assert_eq!(config.store, Store::Folder("dormer-store".into()));
+        assert_eq!(config.roles.len(), 4);
+        assert_eq!(config.key, Key::Secret("cloud-private-key".into()));
+        assert_eq!((config.ssh_port, config.pool.as_str()), (22, "windows"));
+        assert!(
+            config.listen.ip().is_loopback(),
+            "nobody else is let in unasked"
+        );
+        assert_eq!(config.authentication, Authentication::Loopback);
+        let wide = Config::new(settings("listen = '0.0.0.0:7080'")).expect("a configuration");
+        assert_eq!(
+            wide.authentication,
+            Authentication::Cluster,
+            "whoever is reached asks who it is"
+        );
+    }
+
+    #[test]
+    fn a_folder_with_some_roles_is_refused_with_the_reason() {
+        assert!(refusal("role = ['worker']").contains("a folder belongs to one process"));
+        let split = settings("role = ['worker']\nstore = 'nats://n1:4222,nats://n2:4222'");
+        let config = Config::new(split).expect("a configuration");
+        assert!(config.is(Role::Worker) && !config.is(Role::Engine));
+        assert!(refusal("store = 'postgres://db'").contains("nats://HOST:PORT"));
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_named() {
+        assert!(refusal("slots = 0").contains("--slots"));
+        assert!(refusal("[nats]\nuser = 'a'").contains("--nats-password"));
+        assert!(refusal("[nats]\ntoken = 't'\nuser = 'a'\npassword = 'p'").contains("one of them"));
+        assert!(refusal("[join]\nclient-ca = 'a/b'").contains("NAMESPACE/NAME/KEY"));
+        let both = "[join]\nmachine-tokens = true\nbootstrap-secret = 'a/b'";
+        assert!(refusal(both).contains("a token for each machine, or one for all"));
+        assert!(refusal("review-seconds = 900").contains("--review-seconds"));
+        assert!(refusal("access-token = 'short'").contains("--access-token"));
+        assert!(refusal("session-key = ['short']").contains("--session-key"));
+        let three = format!("session-key = ['{0}', '{0}', '{0}']", "k".repeat(32));
+        assert!(refusal(&three).contains("the one before"));
+        assert!(refusal("tls-key = 'k.pem'").contains("belong together"));
+        let unknown = toml::from_str::<Settings>("slotz = 3")
+            .expect_err("no such key")
+            .to_string();
+        assert!(
+            unknown.contains("slotz") && unknown.contains("line 1"),
+            "{unknown}"
+        );
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read_again_and_says_no_secret() {
+        let text = "slots = 9\nprivate-key = 'k.pem'\n[nats]\nuser = 'a'\npassword = 's3cret'";
+        let printed = settings(text).complete().print().expect("a file");
+        assert!(
+            printed.contains("slots = 9") && printed.contains("password = \"***\""),
+            "{printed}"
+        );
+        assert!(
+            !printed.contains("s3cret") && !printed.contains("private-key-secret"),
+            "{printed}"
+        );
+        settings(&printed);
+    }
+}

@@ -1,0 +1,209 @@
+//! The workers' ports over the queues of this process: orders, reports and facts without a server.
+
+use dormer_api::live::Live;
+use dormer_engine::{
+    embedded::EmbeddedStore,
+    local::{LocalInbox, LocalTasks},
+    memory::MemoryStore,
+    port::{DeadLetters, History, HistoryReader, Inbox, OrderOut, StoreError},
+};
+use dormer_proto::{
+    id::{Epoch, Incarnation, RunId},
+    message::{Heartbeat, RemoteCommand},
+    work::{FactLetter, MACHINE, Report},
+};
+use dormer_workers::{
+    letter,
+    port::{Beginning, Claimed, Facts, Orders, PortError},
+};
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// A report that is not receipted for so long is repeated.
+const REPEAT_AFTER: Duration = Duration::from_secs(3);
+/// Runs looked at in one step when the live ones are gathered.
+const HEADS_PAGE: usize = 2_000;
+/// Letters that may wait in memory before the watcher has to.
+const LETTERS_MAX: usize = 50_000;
+/// How often a full inbox is looked at again.
+const FULL_PAUSE: Duration = Duration::from_millis(20);
+
+/// A store that one process owns, and from which it draws epochs.
+pub trait OwnStore: History + HistoryReader + DeadLetters {
+    /// Draws the next epoch; it only grows.
+    fn draw_epoch(&self) -> impl Future<Output = Result<Epoch, StoreError>> + Send;
+}
+
+impl OwnStore for EmbeddedStore {
+    async fn draw_epoch(&self) -> Result<Epoch, StoreError> {
+        self.next_epoch().await
+    }
+}
+
+impl OwnStore for MemoryStore {
+    async fn draw_epoch(&self) -> Result<Epoch, StoreError> {
+        Ok(self.next_epoch())
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> PortError {
+    PortError(error.to_string())
+}
+
+/// Orders of this process.
+pub struct LocalOrders {
+    tasks: Arc<LocalTasks>,
+    inbox: Arc<LocalInbox>,
+    live: Arc<Live>,
+}
+
+impl LocalOrders {
+    /// Orders from `tasks`, reports to `inbox`, heartbeats to `live`.
+    pub fn new(tasks: Arc<LocalTasks>, inbox: Arc<LocalInbox>, live: Arc<Live>) -> Self {
+        Self { tasks, inbox, live }
+    }
+
+    fn claim(&self, out: OrderOut) -> Option<Claimed<LocalClaim>> {
+        match letter::order(&out.bytes) {
+            Ok(order) => {
+                let incarnation = order.incarnation;
+                let claim = LocalClaim {
+                    out: Some(out),
+                    incarnation,
+                    tasks: Arc::clone(&self.tasks),
+                    ended: AtomicBool::new(false),
+                };
+                Some(Claimed { claim, order })
+            }
+            Err(error) => {
+                // Written by this very process: its attempt's deadline will end it.
+                tracing::error!(task = %out.task, %error, "an order cannot be read");
+                None
+            }
+        }
+    }
+}
+
+/// The hold on one order. Dropped before its end, it gives the order back.
+pub struct LocalClaim {
+    out: Option<OrderOut>,
+    incarnation: Incarnation,
+    tasks: Arc<LocalTasks>,
+    ended: AtomicBool,
+}
+
+impl Drop for LocalClaim {
+    fn drop(&mut self) {
+        if let Some(out) = self.out.take()
+            && !self.ended.load(Ordering::Acquire)
+        {
+            self.tasks.give_back(out);
+        }
+    }
+}
+
+impl Orders for LocalOrders {
+    type Claim = LocalClaim;
+
+    async fn take(&self, limit: usize) -> Result<Vec<Claimed<LocalClaim>>, PortError> {
+        loop {
+            let taken = self.tasks.take(limit.max(1)).await;
+            let claimed: Vec<_> = taken
+                .into_iter()
+                .filter_map(|out| self.claim(out))
+                .collect();
+            if !claimed.is_empty() {
+                return Ok(claimed);
+            }
+        }
+    }
+
+    async fn heartbeat(&self, _claim: &LocalClaim, heartbeat: Heartbeat) -> Result<(), PortError> {
+        self.live.beat(heartbeat);
+        Ok(())
+    }
+
+    async fn show(&self, command: RemoteCommand) {
+        self.live.ran(command);
+    }
+
+    async fn report(&self, claim: &LocalClaim, report: Report) -> Result<(), PortError> {
+        let run = report.task.run.clone();
+        let key = (report.task.clone(), report.attempt);
+        let bytes = letter::report(report, claim.incarnation).map_err(failed)?;
+        loop {
+            self.inbox
+                .put(vec![(run.clone(), bytes.clone())])
+                .await
+                .map_err(failed)?;
+            let receipt = tokio::time::timeout(REPEAT_AFTER, self.tasks.receipt_of(&key)).await;
+            if let Ok(receipt) = receipt {
+                tracing::debug!(fate = ?receipt.fate, "the report is receipted");
+                claim.ended.store(true, Ordering::Release);
+                self.live.ended(&key.0);
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Facts of this process.
+pub struct LocalFacts<S> {
+    store: Arc<S>,
+    inbox: Arc<LocalInbox>,
+}
+
+impl<S: OwnStore> LocalFacts<S> {
+    /// Facts to `inbox`; epochs and live machines from `store`.
+    pub fn new(store: Arc<S>, inbox: Arc<LocalInbox>) -> Self {
+        Self { store, inbox }
+    }
+}
+
+/// UIDs of the machines whose runs have not ended.
+pub async fn live_machines<R: HistoryReader>(reader: &R) -> Result<Vec<String>, StoreError> {
+    let mut live = Vec::new();
+    let mut after: Option<RunId> = None;
+    loop {
+        let heads = reader.heads(after.as_ref(), HEADS_PAGE).await?;
+        let Some(last) = heads.last() else {
+            return Ok(live);
+        };
+        after = Some(last.run.clone());
+        let open = heads.iter().filter(|head| head.closed.is_none());
+        let ours = open.filter(|head| head.run.workflow() == MACHINE);
+        live.extend(ours.map(|head| head.run.key().to_owned()));
+    }
+}
+
+impl<S: OwnStore> Facts for LocalFacts<S> {
+    async fn begin(&self) -> Result<Beginning, PortError> {
+        let epoch = self.store.draw_epoch().await.map_err(failed)?;
+        let live = live_machines(self.store.as_ref()).await.map_err(failed)?;
+        Ok(Beginning {
+            incarnation: self.store.incarnation(),
+            epoch,
+            live,
+        })
+    }
+
+    async fn publish(&self, letters: Vec<FactLetter>) -> Result<(), PortError> {
+        while self.inbox.depth() > LETTERS_MAX {
+            tokio::time::sleep(FULL_PAUSE).await;
+        }
+        let mut encoded = Vec::with_capacity(letters.len());
+        for one in letters {
+            match letter::fact(&one) {
+                Ok(bytes) => encoded.push((one.run, bytes)),
+                Err(error) => tracing::error!(run = %one.run, %error, "a fact cannot be written"),
+            }
+        }
+        self.inbox.put(encoded).await.map_err(failed)
+    }
+}

@@ -1,0 +1,398 @@
+//! `dormer run`: the real thing, all roles in one process or some of them.
+
+pub mod config;
+pub mod embedded;
+mod hands;
+mod key;
+pub mod nats;
+pub mod outside;
+pub mod payloads;
+pub mod roles;
+pub mod serve;
+mod tls;
+mod userdata;
+
+use anyhow::Context;
+use axum::Router;
+use clap::Args;
+use config::{Authentication, Config, Role, Settings, Store};
+use dormer_api::{
+    Api,
+    access::{self, By, Gate, Homes, Reviews},
+    live::Live,
+    plan::Desk,
+    projection,
+};
+use dormer_engine::{
+    embedded::EmbeddedStore,
+    engine,
+    local::Local,
+    nats::NatsChanges,
+    port::{Ports, SystemClock},
+};
+use dormer_proto::subject::CLASSES;
+use dormer_telemetry::{
+    Pushing, Telemetry,
+    health::{self, Standing},
+    metrics,
+    otlp::Export,
+};
+use dormer_workers::{
+    catalog::Catalog,
+    nats::{NatsFacts, NatsOrders},
+    port::Facts,
+    watcher::{self, Election},
+    worker,
+};
+use payloads::Payloads;
+use roles::{CONSOLE, Parts, Running, WORKER};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+use userdata::Keeper;
+
+/// How long a watcher that holds the Lease may be silent before another takes over.
+const LEASE: Duration = Duration::from_secs(15);
+
+/// What sends metrics, as health names it.
+const METRICS: &str = "metrics";
+/// What looks for new payloads, as health names it.
+const PAYLOADS: &str = "payloads";
+
+/// What is run.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// A TOML file with settings under the names of these flags; flags and variables win over it
+    #[arg(long, env = "DORMER_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Prints the settings that result, without secrets, as such a file, and ends
+    #[arg(long)]
+    print_config: bool,
+
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl Options {
+    fn settle(self) -> anyhow::Result<Settings> {
+        match &self.config {
+            Some(path) => Ok(self.settings.over(Settings::read(path)?)),
+            None => Ok(self.settings),
+        }
+    }
+}
+
+/// Runs until SIGTERM or SIGINT, or until a role cannot go on.
+pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
+    let print = options.print_config;
+    let settings = options.settle()?;
+    let config = Config::new(settings.clone())?;
+    if print {
+        print!("{}", settings.complete().print()?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Every user of TLS here brings ring; whichever comes second finds it installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut running = start(&config).await?;
+    let why = tokio::select! {
+        signal = outside::told_to_stop() => Ok(signal?),
+        error = running.ended() => Err(error),
+    };
+    if let Ok(signal) = &why {
+        tracing::info!(signal, "dormer ends; a second signal ends it at once");
+    }
+    let stopped = tokio::select! {
+        stopped = running.stop() => stopped,
+        _ = outside::told_again() => Err(anyhow::anyhow!("ended at once, at a second signal")),
+    };
+    why.and(stopped.map(|()| ExitCode::SUCCESS))
+}
+
+async fn start(config: &Config) -> anyhow::Result<Running> {
+    let export = Export::new(config.otlp_endpoint.as_deref(), &config.name)?;
+    let listener = serve::listen(config.listen).await?;
+    let tls = config
+        .tls
+        .as_ref()
+        .map(|(certificate, key)| tls::acceptor(certificate, key));
+    let tls = tls.transpose()?;
+    let address = listener.local_addr()?;
+    let client = client(config).await?;
+    let catalog = Arc::new(outside::catalog(config)?);
+    let payloads = Payloads::load(&config.payloads, &catalog)?;
+    let user_data_of = client.clone();
+    let cluster = Cluster {
+        config,
+        client,
+        catalog: Arc::clone(&catalog),
+        export,
+        gate: OnceLock::new(),
+    };
+    let live = Arc::<Live>::default();
+    let (mut running, people) = match &config.store {
+        Store::Folder(folder) => cluster.on_folder(folder, &live).await?,
+        Store::Nats(servers) => cluster.on_nats(servers, &live).await?,
+    };
+    running.beside(PAYLOADS, async move {
+        payloads.follow(catalog.as_ref().clone()).await;
+        Ok(())
+    });
+    if let (true, Some(client)) = (config.is(Role::Worker), user_data_of) {
+        let source = hands::source(config, &client);
+        let keeper = Keeper::new(client, source, config.machine_namespace.clone());
+        running.beside(WORKER, async move { match keeper.for_ever().await {} });
+    }
+    let ours = [
+        (
+            "listen",
+            config.tls.as_ref().map(|(certificate, _)| certificate),
+        ),
+        ("nats", config.nats.certificate.as_ref()),
+    ];
+    for (name, file) in ours {
+        if let Some(file) = file {
+            running.telemetry().metrics().certificates.used(name, file);
+        }
+    }
+    push_metrics(&mut running, &cluster.export)?;
+    let router = health::router(running.health())
+        .merge(metrics::router(running.telemetry(), running.health()))
+        .merge(people);
+    serve::serve(&mut running, listener, router, tls);
+    if let Some(gate) = cluster.gate.get() {
+        let scheme = if config.tls.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        gate.announce(&format!("{scheme}://{address}"));
+    }
+    tracing::info!(%address, roles = ?config.roles, store = ?config.store, "dormer runs");
+    Ok(running)
+}
+
+/// Sends metrics to the collector at an interval, and a last time at the end, if they leave this process.
+fn push_metrics(running: &mut Running, export: &Export) -> anyhow::Result<()> {
+    let pushing = Pushing::new(running.telemetry(), running.health(), export)?;
+    if let Some(pushing) = pushing {
+        let last = Arc::clone(&pushing);
+        running.beside(METRICS, async move { match pushing.for_ever().await {} });
+        running.at_end(async move { last.last().await });
+    }
+    Ok(())
+}
+
+/// Has health say what the worker lacks.
+fn tell_lack(running: &mut Running, hands: &hands::Both) {
+    let health = running.health();
+    let telling = hands.host.telling(move |lack| {
+        health.tell(WORKER, lack.map_or(Standing::Up, Standing::Hindered));
+    });
+    running.beside(WORKER, async move {
+        telling.await;
+        std::future::pending().await
+    });
+}
+
+/// A way to the cluster, where a role needs one. An engine has none at all; a console without one plans nothing.
+async fn client(config: &Config) -> anyhow::Result<Option<kube::Client>> {
+    if config.is(Role::Watcher) || config.is(Role::Worker) {
+        return outside::client(config).await.map(Some);
+    }
+    if !config.is(Role::Console) {
+        return Ok(None);
+    }
+    let client = outside::client(config).await;
+    if let Err(why) = &client {
+        tracing::info!(
+            why = format!("{why:#}"),
+            "plans are not answered here: no way to the cluster"
+        );
+    }
+    Ok(client.ok())
+}
+
+/// The cluster that dormer runs for, and what it installs there.
+struct Cluster<'a> {
+    config: &'a Config,
+    client: Option<kube::Client>,
+    catalog: Arc<Catalog>,
+    /// What leaves this process for a collector.
+    export: Export,
+    /// Who lets people in, once somebody may come.
+    gate: OnceLock<Arc<Gate>>,
+}
+
+impl Cluster<'_> {
+    /// All of it in this process, on a store that no other process may open.
+    async fn on_folder(
+        &self,
+        folder: &Path,
+        live: &Arc<Live>,
+    ) -> anyhow::Result<(Running, Router)> {
+        let store = EmbeddedStore::open(folder)?;
+        let ports = Arc::new(Local::new(Arc::new(store), SystemClock));
+        let hands = self.hands().await?;
+        let parts = Parts {
+            ports: Arc::clone(&ports),
+            hands: Arc::clone(&hands),
+            live: Arc::clone(live),
+            engine: engine::Options::default(),
+            worker: self.worker(),
+        };
+        let mut running = roles::start_seen(parts, self.telemetry()?);
+        tell_lack(&mut running, &hands);
+        self.watch(&mut running, roles::facts(&ports), None)?;
+        let people = self.people(&mut running, ports, live, None)?;
+        Ok((running, people))
+    }
+
+    /// The roles that were asked for, on a store that other processes share.
+    async fn on_nats(&self, servers: &str, live: &Arc<Live>) -> anyhow::Result<(Running, Router)> {
+        let mut running = Running::seen_by(self.telemetry()?);
+        let mut people = Router::new();
+        if nats::needs_store(self.config) {
+            let store = nats::open(self.config, servers).await?;
+            if self.config.is(Role::Engine) {
+                nats::engine(&mut running, &store, engine::Options::default());
+            }
+            let changes = store.changes();
+            people = self.people(&mut running, store, live, Some(changes))?;
+        }
+        let link = nats::connect(self.config, servers).await?;
+        if self.config.is(Role::Worker) {
+            let orders = NatsOrders::open(Arc::clone(&link), &self.config.name, &CLASSES).await?;
+            let hands = self.hands().await?;
+            running.worker(Arc::new(orders), Arc::clone(&hands), self.worker());
+            tell_lack(&mut running, &hands);
+        }
+        if self.config.is(Role::Watcher) {
+            let election = Election {
+                identity: self.config.name.clone(),
+                duration: LEASE,
+            };
+            let facts = Arc::new(NatsFacts::new(Arc::clone(&link)));
+            self.watch(&mut running, facts, Some(election))?;
+        }
+        if self.config.is(Role::Console) {
+            nats::hear(&mut running, &link, Arc::clone(live)).await?;
+        }
+        Ok((running, people))
+    }
+
+    /// What people are answered, and shown by the cluster itself, where that is one of our roles.
+    fn people<P: Ports>(
+        &self,
+        running: &mut Running,
+        ports: Arc<P>,
+        live: &Arc<Live>,
+        changes: Option<NatsChanges>,
+    ) -> anyhow::Result<Router> {
+        if !self.config.is(Role::Console) {
+            return Ok(Router::new());
+        }
+        let api = Api::over(ports, Arc::clone(live), self.desk());
+        running.telemetry().asks(api.clone());
+        if let Some(changes) = changes {
+            nats::tell_changes(running, Arc::clone(&api), changes);
+        }
+        if let Some(client) = &self.client {
+            let settings = projection::Settings {
+                namespace: self.config.namespace.clone(),
+                name: self.config.name.clone(),
+                operator_condition: self.config.operator_condition.clone(),
+                read_every: projection::READ_EVERY,
+            };
+            let projecting =
+                projection::project_for_ever(Arc::clone(&api), client.clone(), settings);
+            running.beside(CONSOLE, async move { match projecting.await {} });
+        }
+        let pages = dormer_console::with_api(Arc::clone(&api));
+        Ok(access::around(pages, api, self.gate()?))
+    }
+
+    /// Who lets people in.
+    fn gate(&self) -> anyhow::Result<Arc<Gate>> {
+        let by = match self.config.authentication {
+            Authentication::None => By::Nobody,
+            Authentication::Loopback => By::Loopback,
+            Authentication::Token => By::Token(self.config.access_token.clone()),
+            Authentication::Cluster => {
+                let client = self.client.clone().context(
+                    "--authentication cluster: there is no way to the cluster that says who may; give the console an \
+                     account, or name another way (--authentication)",
+                )?;
+                let audience = self.config.audience.clone();
+                let kept_for = self.config.review_kept_for;
+                By::Cluster(Box::new(Reviews::by(client, audience, kept_for)))
+            }
+        };
+        let homes = Homes {
+            machines: self.config.machine_namespace.clone(),
+            own: self.config.namespace.clone(),
+        };
+        let secure = self.config.tls.is_some();
+        let keys = &self.config.session_keys;
+        Ok(self
+            .gate
+            .get_or_init(|| Gate::new(by, homes, secure, keys))
+            .clone())
+    }
+
+    /// Who is told what is done here.
+    fn telemetry(&self) -> anyhow::Result<Arc<Telemetry>> {
+        let telemetry = Telemetry::by(SystemClock).exported(&self.export)?;
+        Ok(Arc::new(telemetry))
+    }
+
+    fn worker(&self) -> worker::Options {
+        worker::Options {
+            slots: self.config.slots,
+            ..worker::Options::named(&self.config.name)
+        }
+    }
+
+    fn watch<F: Facts>(
+        &self,
+        running: &mut Running,
+        facts: Arc<F>,
+        election: Option<Election>,
+    ) -> anyhow::Result<()> {
+        let options = watcher::Options {
+            machines: self.config.machine_namespace.clone(),
+            namespace: self.config.namespace.clone(),
+            pool: self.config.pool.clone(),
+            election,
+            ..watcher::Options::default()
+        };
+        running.watcher(
+            self.client()?.clone(),
+            facts,
+            Arc::clone(&self.catalog),
+            options,
+        );
+        Ok(())
+    }
+
+    /// What says what nodes would become.
+    fn desk(&self) -> Option<Arc<Desk>> {
+        let cluster = hands::kubernetes(self.config, self.client.as_ref()?);
+        Some(Desk::new(self.catalog.as_ref().clone(), Arc::new(cluster)))
+    }
+
+    async fn hands(&self) -> anyhow::Result<Arc<hands::Both>> {
+        Ok(Arc::new(
+            hands::both(self.config, self.client()?, &self.catalog).await,
+        ))
+    }
+
+    fn client(&self) -> anyhow::Result<&kube::Client> {
+        self.client
+            .as_ref()
+            .context("watcher and worker need a way to the cluster")
+    }
+}

@@ -1,0 +1,115 @@
+//! Whether this process lives and is ready, by role, and the two endpoints that say so.
+
+use axum::{Json, Router, extract::State, http::StatusCode, routing::get};
+use serde::Serialize;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// How a role does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", content = "why", rename_all = "lowercase")]
+pub enum Standing {
+    /// It does its work.
+    Up,
+    /// It does its work, and lacks something that people have to give it: what.
+    Hindered(String),
+    /// It does not yet, or just now not: why.
+    Waiting(String),
+    /// It has ended and will not come back in this process: why.
+    Ended(String),
+}
+
+/// The roles of this process and how each does.
+#[derive(Debug, Default)]
+pub struct Health {
+    /// A lock: held for a map operation, never across an await.
+    roles: Mutex<BTreeMap<&'static str, Standing>>,
+}
+
+impl Health {
+    fn roles(&self) -> MutexGuard<'_, BTreeMap<&'static str, Standing>> {
+        self.roles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says how a role does. A role that has ended stays so.
+    pub fn tell(&self, role: &'static str, standing: Standing) {
+        let mut roles = self.roles();
+        let before = roles.get(role);
+        if before == Some(&standing) || matches!(before, Some(Standing::Ended(_))) {
+            return;
+        }
+        match &standing {
+            Standing::Up => tracing::info!(role, "up"),
+            Standing::Hindered(why) => tracing::warn!(role, why, "up, but hindered"),
+            Standing::Waiting(why) => tracing::info!(role, why, "waiting"),
+            Standing::Ended(why) => tracing::error!(role, why, "ended"),
+        }
+        roles.insert(role, standing);
+    }
+
+    /// Whether every role does its work; one that people have to help does, since they come by way of the console.
+    pub fn ready(&self) -> bool {
+        let roles = self.roles();
+        let works = |standing: &Standing| matches!(standing, Standing::Up | Standing::Hindered(_));
+        !roles.is_empty() && roles.values().all(works)
+    }
+
+    /// Whether no role has ended: else the process should be started anew.
+    pub fn alive(&self) -> bool {
+        !self
+            .roles()
+            .values()
+            .any(|standing| matches!(standing, Standing::Ended(_)))
+    }
+
+    /// How each role does.
+    pub fn all(&self) -> BTreeMap<&'static str, Standing> {
+        self.roles().clone()
+    }
+}
+
+/// `GET /healthz` (alive) and `GET /readyz` (ready): 200 or 503, and how each role does as JSON.
+pub fn router(health: Arc<Health>) -> Router {
+    Router::new()
+        .route(
+            "/healthz",
+            get(|State(health): State<Arc<Health>>| async move { answer(health.alive(), &health) }),
+        )
+        .route(
+            "/readyz",
+            get(|State(health): State<Arc<Health>>| async move { answer(health.ready(), &health) }),
+        )
+        .with_state(health)
+}
+
+fn answer(good: bool, health: &Health) -> (StatusCode, Json<BTreeMap<&'static str, Standing>>) {
+    let status = if good {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (status, Json(health.all()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_is_when_every_role_is_up_and_what_ended_stays_so() {
+        let health = Health::default();
+        assert!(!health.ready(), "nothing is up yet");
+        health.tell("engine", Standing::Up);
+        health.tell("watcher", Standing::Waiting("the first list".into()));
+        assert!(health.alive() && !health.ready());
+        health.tell("watcher", Standing::Up);
+        assert!(health.ready());
+        health.tell("worker", Standing::Hindered("the key is encrypted".into()));
+        assert!(health.alive() && health.ready());
+        health.tell("engine", Standing::Ended("the store is damaged".into()));
+        health.tell("engine", Standing::Up);
+        assert!(!health.alive() && !health.ready());
+    }
+}

@@ -1,0 +1,224 @@
+//! What engine and worker did here, told onwards: to metrics, to the log, and to traces.
+
+mod collector;
+mod exporter;
+mod glance;
+pub mod health;
+mod lines;
+pub mod metrics;
+pub mod otlp;
+mod push;
+pub mod spans;
+#[cfg(test)]
+mod tests;
+mod traces;
+
+pub use glance::Glance;
+pub use push::Pushing;
+pub use traces::{Hole, missing};
+
+use crate::metrics::{Metrics, Source};
+use dormer_engine::{
+    port::{Clock, Ports, SystemClock},
+    witness::Appended,
+};
+use dormer_engine_core::{Record, Run};
+use dormer_proto::{
+    id::{RunId, Timestamp},
+    machine::Outcome,
+    message::Failure,
+    work::Order,
+};
+use dormer_workers::{
+    watcher::Status,
+    witness::{At, Deed, End},
+};
+use dormer_workflows::Dormer;
+use exporter::Exporter;
+use opentelemetry::InstrumentationScope;
+use otlp::Export;
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+use tokio::sync::watch;
+use traces::Traces;
+
+/// How long the end of a process waits for the collector.
+const FLUSH_MAX: Duration = Duration::from_secs(5);
+
+/// The scope of dormer's spans and metrics.
+pub(crate) fn scope() -> InstrumentationScope {
+    InstrumentationScope::builder("dormer")
+        .with_version(env!("CARGO_PKG_VERSION"))
+        .build()
+}
+
+/// The witness of this process's roles.
+pub struct Telemetry {
+    metrics: Metrics,
+    now: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    /// Milliseconds of the engine's clock in one of ours.
+    factor: f64,
+    traces: Option<Traces>,
+    source: OnceLock<Arc<dyn Source>>,
+    watcher: OnceLock<watch::Receiver<Status>>,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Self::by(SystemClock)
+    }
+}
+
+impl Telemetry {
+    /// A witness that looks at the engine's `clock`.
+    pub fn by(clock: impl Clock) -> Self {
+        let minute = Duration::from_secs(60);
+        Self {
+            metrics: Metrics::default(),
+            factor: minute.as_secs_f64() / clock.wait(60_000).as_secs_f64().max(f64::EPSILON),
+            now: Box::new(move || clock.now()),
+            traces: None,
+            source: OnceLock::new(),
+            watcher: OnceLock::new(),
+        }
+    }
+
+    /// It names this process to a collector as `export` says, and sends it spans if they leave this process. Nothing
+    /// was counted yet.
+    ///
+    /// # Errors
+    /// The exporter refuses its settings.
+    pub fn exported(mut self, export: &Export) -> anyhow::Result<Self> {
+        self.metrics = Metrics::new(export.resource());
+        if let Some((exporter, collector)) = export.spans()? {
+            let counts = Arc::clone(&self.metrics.spans);
+            self.traces = Some(Traces::new(Exporter::new(exporter, collector, counts)));
+        }
+        Ok(self)
+    }
+
+    /// Its metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// From here on a scrape asks `source` how everything stands.
+    pub fn asks(&self, source: Arc<dyn Source>) {
+        // A process has one store: whoever comes second would say the same.
+        let _ = self.source.set(source);
+    }
+
+    /// From here on a scrape looks at this watcher.
+    pub fn looks_at(&self, watcher: watch::Receiver<Status>) {
+        let _ = self.watcher.set(watcher);
+    }
+
+    /// What other processes appended is read here.
+    pub fn reads<P: Ports>(&self, ports: Arc<P>) {
+        if let Some(traces) = &self.traces {
+            traces.reads(ports);
+        }
+    }
+
+    /// The store did, or did not, answer.
+    pub fn store_answered(&self, answered: bool) {
+        self.metrics.engine.store_answered(answered);
+    }
+
+    /// Waits until the collector has what it was told, though not for long.
+    pub async fn flush(&self) {
+        if let Some(traces) = &self.traces
+            && tokio::time::timeout(FLUSH_MAX, traces.flush())
+                .await
+                .is_err()
+        {
+            tracing::warn!("the collector of traces does not answer; the last spans are lost");
+        }
+    }
+
+    pub(crate) fn source(&self) -> Option<Arc<dyn Source>> {
+        self.source.get().cloned()
+    }
+
+    pub(crate) fn watcher(&self) -> Option<Status> {
+        self.watcher.get().map(|status| status.borrow().clone())
+    }
+
+    /// `took`, by the engine's clock.
+    fn scaled(&self, took: Duration) -> u64 {
+        u64::try_from(took.mul_f64(self.factor).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl dormer_engine::witness::Witness<Dormer> for Telemetry {
+    type Glance = Glance;
+
+    fn glance(&self, run: &Run<Dormer>) -> Glance {
+        Glance::at(run)
+    }
+
+    fn stored(&self, before: Option<Glance>, record: &Record<Dormer>) {
+        glance::count(&self.metrics.engine, before.as_ref(), record);
+        lines::log(before.as_ref(), record);
+        if let Some(traces) = &self.traces {
+            traces.stored(before.as_ref(), record);
+        }
+    }
+
+    fn appended(&self, took: Duration, what: Appended) {
+        self.metrics.engine.appended(took, what);
+    }
+
+    fn refused(&self, run: &RunId, why: &str) {
+        self.metrics.engine.refused(run.workflow());
+        tracing::error!(
+            %run, why, advice = "docs/runbook.md, DormerStoreRefuses",
+            "the store will never take this run's next record: it stands still until a person acts"
+        );
+    }
+
+    fn dropped(&self, letters: u64, unknown: u64) {
+        self.metrics.engine.dropped(letters, unknown);
+    }
+
+    fn buried(&self) {
+        self.metrics.engine.buried();
+    }
+}
+
+impl dormer_workers::witness::Witness for Telemetry {
+    fn began(&self, at: &At, order: &Order) {
+        let now = (self.now)();
+        self.metrics
+            .worker
+            .began(at.name, Duration::from_millis(now.since_ms(order.at)));
+        if let Some(traces) = &self.traces {
+            traces.queued(at, order.at, now);
+        }
+    }
+
+    fn ended(&self, at: &At, took: Duration, result: Option<&Result<Outcome, Failure>>) {
+        let outcome = match result {
+            Some(Ok(_)) => "finished",
+            Some(Err(_)) => "failed",
+            None => "cut_off",
+        };
+        self.metrics.worker.ended(at.name, outcome, took);
+        if let Some(traces) = &self.traces {
+            traces.executed(at, (self.now)(), self.scaled(took), outcome);
+        }
+    }
+
+    fn did(&self, at: &At, deed: Deed, took: Duration, end: End) {
+        self.metrics.worker.did(deed, took, end);
+        if let Some(traces) = &self.traces {
+            traces.did(at, deed, (self.now)(), self.scaled(took), end);
+        }
+    }
+
+    fn connections(&self, by: i64) {
+        self.metrics.worker.connections(by);
+    }
+}

@@ -1,0 +1,37 @@
+//! Transitions as lines of the log.
+
+use crate::{
+    glance::{AttemptEnd, Glance},
+    spans::trace_of_record,
+};
+use dormer_engine_core::{Record, Workflow};
+use dormer_workflows::Dormer;
+
+/// Writes a transition to the log: one line. Tasks and attempts are those that ended here, with commas between them.
+pub(crate) fn log(before: Option<&Glance>, record: &Record<Dormer>) {
+    if !tracing::enabled!(tracing::Level::INFO) {
+        return;
+    }
+    let run = &record.run;
+    let ended = before.into_iter().flat_map(|before| before.changes(record));
+    let ended = ended.filter_map(|(task, change)| change.attempt.map(|end| (task, end)));
+    let mut tasks = Vec::new();
+    let mut attempts = Vec::new();
+    let mut outcomes = Vec::new();
+    for (task, end) in ended {
+        tasks.push(format!("{} ({})", run.task_id(task.key), task.name));
+        attempts.push(task.attempt.to_string());
+        outcomes.push(match end {
+            AttemptEnd::Failed(code) => code,
+            end => end.name(),
+        });
+    }
+    let list = |words: &[String]| (!words.is_empty()).then(|| words.join(","));
+    let outcome = (!outcomes.is_empty()).then(|| outcomes.join(","));
+    let trace = trace_of_record(record).map(|trace| trace.to_string());
+    tracing::info!(
+        run = %run.id, seq = run.seq.0, state = Dormer::label(&run.state),
+        from = before.map(Glance::state), events = record.events.len(), task = list(&tasks),
+        attempt = list(&attempts), outcome, trace, "transition"
+    );
+}

@@ -1,0 +1,61 @@
+//! Until when this process's own certificates are valid: whoever forgets one is told a week before.
+
+use super::book::{Book, Level};
+use prometheus_client::registry::Unit;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use std::path::Path;
+use x509_cert::{Certificate, der::Decode};
+
+/// The certificates that this process read when it began. It goes on with them until its end, whatever the files say.
+pub struct Certificates(Level<1>);
+
+impl Certificates {
+    pub(super) fn new(book: &mut Book) -> Self {
+        let help = "When a certificate that this process uses lapses, in seconds since 1970: that of listen or nats";
+        Self(book.level(
+            "certificate_expiry_timestamp",
+            ["certificate"],
+            Some(Unit::Seconds),
+            help,
+        ))
+    }
+
+    /// The certificate in this file is used as `name`. What cannot be read says nothing: its user refuses it.
+    pub fn used(&self, name: &'static str, file: &Path) {
+        if let Some(until) = until(file) {
+            self.0.set([name.into()], until);
+        }
+    }
+}
+
+/// When the first certificate of a PEM file lapses, in seconds since 1970.
+fn until(file: &Path) -> Option<f64> {
+    let first = CertificateDer::from_pem_file(file).ok()?;
+    let certificate = Certificate::from_der(&first).ok()?;
+    let until = certificate.tbs_certificate().validity().not_after;
+    Some(until.to_unix_duration().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_says_until_when_it_is_valid_and_what_is_none_says_nothing() {
+        let folder = dormer_testkit::test_dir("certificates");
+        let key = rcgen::KeyPair::generate().unwrap();
+        let file = folder.path().join("tls.crt");
+        let mut parameters = rcgen::CertificateParams::new(vec!["dormer".to_owned()]).unwrap();
+        parameters.not_after = rcgen::date_time_ymd(2027, 1, 2);
+        let pem = parameters.self_signed(&key).unwrap().pem();
+        std::fs::write(&file, pem).unwrap();
+        assert_eq!(until(&file), Some(1_798_848_000.0));
+        assert_eq!(until(&folder.path().join("nothing")), None);
+        std::fs::write(
+            &file,
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+        )
+        .unwrap();
+        assert_eq!(until(&file), None);
+    }
+}

@@ -1,0 +1,320 @@
+//! The API over a store in memory, with an engine at work and hands that fail: what people see, ask, and are refused.
+
+use super::{openapi::faults, site::Site};
+use axum::{
+    body::{Body, to_bytes},
+    http::{Request, StatusCode},
+};
+use dormer_engine::port::{DeadLetter, DeadLetters, Ports};
+use dormer_proto::{id::Timestamp, work::machine_run};
+use dormer_telemetry::health::{Health, Standing, router};
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+use tokio::time::timeout;
+use tower::ServiceExt;
+
+const IN_TIME: Duration = Duration::from_secs(20);
+
+/// Error answers say what, and what to do.
+fn refused((status, body): (StatusCode, Value), expected: u16, word: &str) {
+    assert_eq!(status.as_u16(), expected, "{body}");
+    assert!(
+        body["error"]
+            .as_str()
+            .is_some_and(|error| error.contains(word)),
+        "{word}: {body}"
+    );
+    assert!(
+        body["whatToDo"]
+            .as_str()
+            .is_some_and(|what| !what.is_empty()),
+        "{body}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_is_shown_by_name_uid_and_namespace_with_its_tasks_and_its_story() {
+    let site = Site::new().await;
+    for called in ["win-u1", "u1", "openshift-machine-api%2Fwin-u1"] {
+        let (status, machine) = site.get(&format!("/machines/{called}")).await;
+        assert_eq!(status, StatusCode::OK, "{machine}");
+        assert_eq!(
+            (&machine["name"], &machine["run"]),
+            (&json!("win-u1"), &json!("machine/u1"))
+        );
+        assert_eq!(machine["state"], "Provisioned");
+        assert!(
+            machine["since"]
+                .as_str()
+                .is_some_and(|since| since.ends_with('Z')),
+            "{machine}"
+        );
+        assert_eq!(machine["tasks"][0]["name"], "probe");
+    }
+    let (_, listed) = site.get("/machines").await;
+    assert_eq!(listed["items"].as_array().map(Vec::len), Some(1));
+    let (_, tasks) = site.get("/tasks").await;
+    assert_eq!(tasks["items"][0]["machine"], "win-u1", "{tasks}");
+    let (_, runs) = site.get("/runs").await;
+    assert_eq!(runs["items"][0]["run"], "machine/u1", "{runs}");
+
+    let (_, page) = site.get("/machines/win-u1/history?limit=1").await;
+    assert_eq!(page["items"][0]["events"][0], "the run began");
+    assert!(
+        page["items"][0]["events"][1]
+            .as_str()
+            .is_some_and(|it| it.contains("Machine is seen"))
+    );
+    assert_eq!(page["items"][0]["asks"], json!(["probe"]));
+    let failed = timeout(IN_TIME, async {
+        loop {
+            let (_, page) = site.get("/machines/win-u1/history?from=2").await;
+            let records = page["items"].as_array().into_iter().flatten();
+            let mut events = records
+                .filter_map(|record| record["events"].as_array())
+                .flatten();
+            let probe = |event: &&Value| event.as_str().is_some_and(|it| it.starts_with("probe"));
+            if let Some(event) = events.find(probe) {
+                return event.clone();
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let failed = failed.await.expect("in time");
+    assert_eq!(
+        failed,
+        "probe failed (NotToday), attempt 1: these hands do nothing"
+    );
+    site.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_is_answered_once_it_is_history_and_a_repeat_is_confirmed() {
+    let site = Site::new().await;
+    let wish = json!({"id": "r1", "why": "maintenance"});
+    for _ in 0..2 {
+        let (status, machine) = site.post("/machines/win-u1/actions/pause", &wish).await;
+        assert_eq!(status, StatusCode::OK, "{machine}");
+        assert_eq!(machine["halted"], "paused by ann: maintenance");
+    }
+    let (_, history) = site.get("/runs/machine/u1/history").await;
+    let told = history.to_string();
+    assert_eq!(
+        told.matches("ann asked: pause (“maintenance”)").count(),
+        1,
+        "{told}"
+    );
+    let (_, machine) = site.post("/machines/u1/actions/resume", &json!({})).await;
+    assert_eq!(machine["halted"], Value::Null, "{machine}");
+
+    let (_, machine) = site.post("/runs/machine/u1/reset", &json!({"to": 1})).await;
+    assert_eq!(machine["name"], "win-u1", "{machine}");
+    refused(
+        site.post("/runs/machine/u1/reset", &json!({"to": 999}))
+            .await,
+        400,
+        "999",
+    );
+    refused(
+        site.post("/runs/machine/u1/reset", &json!({})).await,
+        400,
+        "to",
+    );
+    site.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_is_refused_with_what_to_do() {
+    let site = Site::new().await;
+    refused(site.get("/machines/nobody").await, 404, "nobody");
+    refused(site.get("/rollouts/linux").await, 404, "linux");
+    refused(site.get("/dead/7").await, 404, "7");
+    refused(site.get("/nonsense").await, 404, "nonsense");
+    refused(
+        site.post("/machines/win-u1/actions/explode", &json!({}))
+            .await,
+        404,
+        "explode",
+    );
+    refused(
+        site.post("/machines/win-u1/actions/retry", &json!({}))
+            .await,
+        409,
+        "not failed",
+    );
+    let old = json!({"against": 99});
+    refused(
+        site.post("/machines/win-u1/actions/hold", &old).await,
+        409,
+        "has left",
+    );
+    let form = Request::post("/api/v1/machines/win-u1/actions/remove")
+        .header("content-type", "application/x-www-form-urlencoded")
+        .body(Body::from("why=x"));
+    refused(
+        site.ask(form.expect("a request")).await,
+        415,
+        "application/json",
+    );
+    let foreign = Request::post("/api/v1/machines/win-u1/actions/remove")
+        .header("content-type", "application/json")
+        .header("origin", "https://elsewhere.example")
+        .header("host", "127.0.0.1:7340")
+        .body(Body::from("{}"));
+    refused(
+        site.ask(foreign.expect("a request")).await,
+        403,
+        "elsewhere",
+    );
+    site.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_is_shown_and_goes_back_to_the_inbox() {
+    let site = Site::new().await;
+    let letter = DeadLetter {
+        id: 0,
+        run: machine_run("u1").ok(),
+        reason: "it says nothing that this build knows".into(),
+        at: Timestamp(1_000),
+        origin: "inbox 1".into(),
+        bytes: b"nonsense".to_vec(),
+    };
+    site.ports.dead().put(letter).await.expect("put");
+    let (_, listed) = site.get("/dead").await;
+    let id = listed["items"][0]["id"].as_u64().expect("an id");
+    let (_, shown) = site.get(&format!("/dead/{id}")).await;
+    assert!(
+        shown["letter"]
+            .as_str()
+            .is_some_and(|it| it.contains("cannot be read")),
+        "{shown}"
+    );
+    assert_eq!(shown["run"], "machine/u1");
+    let (status, answer) = site.post(&format!("/dead/{id}/requeue"), &json!({})).await;
+    assert_eq!(
+        (status, &answer["requeued"]),
+        (StatusCode::OK, &json!(true))
+    );
+    refused(site.get(&format!("/dead/{id}")).await, 404, "dead letter");
+    site.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_of_changes_hears_every_run_and_then_what_changes() {
+    let site = Site::new().await;
+    let request = Request::get("/api/v1/changes")
+        .body(Body::empty())
+        .expect("a request");
+    let answer = site
+        .router
+        .clone()
+        .oneshot(request)
+        .await
+        .expect("an answer");
+    assert_eq!(answer.headers()["content-type"], "text/event-stream");
+    let mut stream = answer.into_body();
+    let mut heard = String::new();
+    hear_until(&mut stream, &mut heard, "event: complete").await;
+    assert!(heard.starts_with("event: reset\n"), "{heard}");
+    assert!(heard.contains("\"name\":\"win-u1\""), "{heard}");
+    site.post(
+        "/machines/win-u1/actions/pause",
+        &json!({"why": "a freeze"}),
+    )
+    .await;
+    hear_until(&mut stream, &mut heard, "paused by ann: a freeze").await;
+    site.end().await;
+}
+
+/// Reads a stream until `word` was in it.
+async fn hear_until(stream: &mut Body, heard: &mut String, word: &str) {
+    use http_body_util::BodyExt;
+    while !heard.contains(word) {
+        let frame = timeout(IN_TIME, stream.frame()).await.expect("in time");
+        let frame = frame.expect("the stream goes on").expect("a frame");
+        heard.push_str(&String::from_utf8_lossy(
+            &frame.into_data().unwrap_or_default(),
+        ));
+    }
+}
+
+/// Every list and every thing, as the document says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_are_as_the_document_says() {
+    let site = Site::new().await;
+    site.post("/machines/win-u1/actions/pause", &json!({}))
+        .await;
+    let letter = DeadLetter {
+        id: 0,
+        run: machine_run("u1").ok(),
+        reason: "it says nothing that this build knows".into(),
+        at: Timestamp(1_000),
+        origin: "inbox 1".into(),
+        bytes: b"nonsense".to_vec(),
+    };
+    site.ports.dead().put(letter).await.expect("put");
+    for (path, asked) in [
+        ("/machines", "/machines?all=true"),
+        ("/machines/{machine}", "/machines/win-u1"),
+        ("/machines/{machine}/commands", "/machines/win-u1/commands"),
+        ("/machines/{machine}/history", "/machines/win-u1/history"),
+        ("/runs", "/runs"),
+        ("/runs/{workflow}/{key}", "/runs/machine/u1"),
+        (
+            "/runs/{workflow}/{key}/history",
+            "/runs/machine/u1/history?envelopes=true",
+        ),
+        (
+            "/runs/{workflow}/{key}/timeline",
+            "/runs/machine/u1/timeline",
+        ),
+        ("/rollouts", "/rollouts"),
+        ("/pools", "/pools"),
+        ("/tasks", "/tasks"),
+        ("/dead", "/dead"),
+        ("/openapi.json", "/openapi.json"),
+    ] {
+        let (status, answer) = site.get(asked).await;
+        assert_eq!(status, StatusCode::OK, "{asked}: {answer}");
+        let faults = faults(path, &answer);
+        assert!(faults.is_empty(), "{asked}: {faults:#?}");
+    }
+    let (_, exported) = site.get("/runs/machine/u1/history?envelopes=true").await;
+    assert!(
+        exported["items"][0]["envelope"]
+            .as_str()
+            .is_some_and(|it| !it.is_empty())
+    );
+    assert_eq!(exported["incarnation"], "0000000000000003");
+    let (_, life) = site.get("/runs/machine/u1/timeline").await;
+    let task = &life["episodes"][0]["phases"][0]["tasks"][0];
+    assert_eq!(
+        (&life["episodes"][0]["kind"], &task["name"]),
+        (&json!("bring-up"), &json!("probe"))
+    );
+    site.end().await;
+}
+
+/// Health is beside the API, and its document says so.
+#[tokio::test]
+async fn health_is_answered_as_the_document_says() {
+    let health = Arc::new(Health::default());
+    health.tell("engine", Standing::Up);
+    health.tell("watcher", Standing::Waiting("the first list".into()));
+    for (path, expected) in [
+        ("/healthz", StatusCode::OK),
+        ("/readyz", StatusCode::SERVICE_UNAVAILABLE),
+    ] {
+        let request = Request::get(path).body(Body::empty()).expect("a request");
+        let router = router(Arc::clone(&health));
+        let answer = router.oneshot(request).await.expect("an answer");
+        assert_eq!(answer.status(), expected);
+        let body = to_bytes(answer.into_body(), usize::MAX)
+            .await
+            .expect("a body");
+        let body: Value = serde_json::from_slice(&body).expect("JSON");
+        assert_eq!(body["watcher"]["why"], "the first list");
+        assert_eq!(faults(path, &body), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,85 @@
+//! The console over a store in memory: pages, their filters, and what people wrote on them.
+
+use super::site::Site;
+use serde_json::json;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_fleet_leads_to_machines_and_these_tell_their_story() {
+    let site = Site::new().await;
+    let (status, policy, fleet) = site.page("/").await;
+    assert_eq!(status, 200);
+    assert!(policy.contains("default-src 'none'"), "{policy}");
+    assert!(
+        fleet.contains("<a href=\"/machines/u1\">win-u1</a>"),
+        "{fleet}"
+    );
+    assert!(fleet.contains("data-state=\"Provisioned\""), "{fleet}");
+    let (status, _, machine) = site.page("/machines/win-u1").await;
+    assert_eq!(status, 200);
+    for expected in [
+        "the run began",
+        "→ probe",
+        "machines/u1/actions/pause",
+        "SSH at 10.0.0.9",
+        "<b>Next: </b>",
+        "class=\"spot here\" data-state=\"Provisioned\"",
+        "bring-up",
+    ] {
+        assert!(machine.contains(expected), "{expected}: {machine}");
+    }
+    let (status, _, rollout) = site.page("/rollouts/windows").await;
+    assert!(
+        status == 404 || rollout.contains("rollouts/windows/actions/pause"),
+        "{rollout}"
+    );
+    for asset in ["/console.js", "/console.css", "/icon.svg"] {
+        assert_eq!(site.page(asset).await.0, 200);
+    }
+    let (status, _, nobody) = site.page("/machines/nobody").await;
+    assert!(
+        status == 404 && nobody.contains("there is no machine"),
+        "{nobody}"
+    );
+    assert!(site.page("/dead").await.2.contains("There are none."));
+    site.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_list_is_searched_and_filtered() {
+    let site = Site::new().await;
+    for (query, found) in [
+        ("?q=WIN-u", true),
+        ("?q=10.0.0.9%20win", true),
+        ("?q=nobody", false),
+        ("?state=Joined", false),
+        ("?state=Provisioned&pool=windows&page=7", true),
+        ("?pool=linux", false),
+        ("?q=&state=&page=x", true),
+    ] {
+        let (status, _, page) = site.page(&format!("/{query}")).await;
+        assert_eq!(status, 200, "{query}");
+        assert_eq!(
+            page.contains("<tr data-key=\"u1\">"),
+            found,
+            "{query}: {page}"
+        );
+    }
+    let (_, _, page) = site.page("/?q=%22%3E%3Cb%3E").await;
+    assert!(page.contains("value=\"&quot;&gt;&lt;b&gt;\""), "{page}");
+    site.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_people_write_is_text_on_a_page_and_nothing_more() {
+    let site = Site::new().await;
+    let why = json!({"who": "<b>ann</b>", "why": "<script>alert(1)</script>"});
+    site.post("/machines/u1/actions/pause", &why).await;
+    let (_, _, page) = site.page("/machines/u1").await;
+    assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
+    assert!(
+        !page.contains("<script>alert") && !page.contains("<b>ann"),
+        "{page}"
+    );
+    assert!(page.contains("machines/u1/actions/resume"), "{page}");
+    site.end().await;
+}

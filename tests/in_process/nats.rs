@@ -1,0 +1,111 @@
+//! Roles of several processes on a NATS server.
+
+use super::site::{Telling, machine_seen};
+use dormer_api::live::Live;
+use dormer_engine::engine;
+use dormer_proto::{subject::CLASSES, work::machine_run};
+use dormer_run::{
+    config::{Config, NatsSettings, Role, Settings},
+    nats::{self, connect, hear, open},
+    roles::Running,
+};
+use dormer_testkit::{NatsOptions, NatsServer, await_condition, started};
+use dormer_workers::{
+    nats::{NatsFacts, NatsOrders},
+    port::Facts,
+    worker,
+};
+use std::{sync::Arc, time::Duration};
+use tokio::{sync::mpsc, time::timeout};
+
+const IN_TIME: Duration = Duration::from_secs(60);
+
+fn config(server: &NatsServer, role: Role, name: &str) -> Config {
+    let settings = Settings {
+        store: Some(server.url()),
+        role: vec![role],
+        name: Some(name.into()),
+        nats: NatsSettings {
+            accept_lazy_sync: Some(true),
+            ..NatsSettings::default()
+        },
+        ..Settings::default()
+    };
+    Config::new(settings).expect("a configuration")
+}
+
+/// Each role with connections of its own, as in pods of their own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn roles_of_several_processes_meet_on_a_server_and_survive_its_death() {
+    let mut server = started!(NatsServer::start(NatsOptions {
+        sync_always: true,
+        ..NatsOptions::default()
+    }));
+    let mut deciding = Running::default();
+    let mut stores = Vec::new();
+    for name in ["e1", "e2"] {
+        let config = config(&server, Role::Engine, name);
+        let store = open(&config, &server.url()).await.expect("a store");
+        nats::engine(&mut deciding, &store, engine::Options::default());
+        stores.push(store);
+    }
+    let (told, mut tasks) = mpsc::unbounded_channel();
+    let mut working = Running::default();
+    let link = connect(&config(&server, Role::Worker, "w"), &server.url())
+        .await
+        .expect("a link");
+    let orders = NatsOrders::open(Arc::clone(&link), "w", &CLASSES)
+        .await
+        .expect("orders");
+    let options = worker::Options::named("w");
+    working.worker(Arc::new(orders), Arc::new(Telling(told)), options);
+    let live = Arc::<Live>::default();
+    hear(&mut working, &link, Arc::clone(&live))
+        .await
+        .expect("heartbeats");
+
+    let facts = NatsFacts::new(link);
+    let first = facts.begin().await.expect("an epoch");
+    facts
+        .publish(vec![machine_seen("u1", &first, false)])
+        .await
+        .expect("published");
+    let task = timeout(IN_TIME, tasks.recv()).await.expect("in time");
+    assert_eq!(task.as_deref(), Some("machine/u1 probe"));
+    let run = machine_run("u1").expect("a run");
+    await_condition("a heartbeat", IN_TIME, || async {
+        !live.of(&run).is_empty()
+    })
+    .await;
+    assert_eq!(facts.begin().await.expect("an epoch").live, ["u1"]);
+
+    server.kill();
+    server.restart();
+    let again = timeout(IN_TIME, tasks.recv()).await.expect("in time");
+    assert_eq!(
+        again.as_deref(),
+        Some("machine/u1 probe"),
+        "the next attempt"
+    );
+    await_condition("the watcher's way", IN_TIME, || async {
+        let Ok(next) = facts.begin().await else {
+            return false;
+        };
+        next.epoch > first.epoch
+            && facts
+                .publish(vec![machine_seen("u1", &next, true)])
+                .await
+                .is_ok()
+            && next.live.is_empty()
+    })
+    .await;
+    timeout(IN_TIME, working.stop())
+        .await
+        .expect("in time")
+        .expect("an orderly end");
+    assert!(deciding.health().ready(), "{:?}", deciding.health().all());
+    timeout(IN_TIME, deciding.stop())
+        .await
+        .expect("in time")
+        .expect("an orderly end");
+}

@@ -1,0 +1,434 @@
+//! What `dormer why` says of each trouble that stops or slows a machine, made from the state that the trouble leads to:
+//! `tests/why.txt`, to be reviewed as text. The codes and messages are those that workers report of the simulated
+//! faults.
+
+use dormer_api::{live::Live, shown};
+use dormer_engine_core::{Entered, OpenTask, RetryPolicy, Run, TaskKey, TaskPhase};
+use dormer_fleet::Fault;
+use dormer_proto::{
+    id::{Attempt, RunId, Seq, Sum, Timestamp},
+    machine::{
+        Blocker, ConditionFact, HostRef, MachineFact, MachineRef, NodeFact, Owner, Section, Task,
+    },
+    message::{Failure, Heartbeat},
+    pool::{Desired, PoolSettings},
+};
+use dormer_views::explain::paragraph;
+use dormer_workflows::{
+    Dormer,
+    machine::{Change, Drain, Host, How, Lease, Phase, State},
+};
+use expect_test::expect_file;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Ten minutes past eight, UTC, and the moment at which the state was entered: eight minutes before.
+const NOW: Timestamp = Timestamp(1_795_421_400_000);
+const ENTERED: Timestamp = Timestamp(NOW.0 - 480_000);
+/// Faults that dormer gets over by itself, within seconds or a few attempts, and of which nothing stays to be asked
+/// about.
+const GOT_OVER: &[&str] = &[
+    "shell-varies",
+    "drop-during-script",
+    "feature-needs-reboot",
+    "reboot-in-install",
+    "hns-kills-ssh",
+    "csr-wrong-user",
+    "machine-events-repeat",
+    "same-name-new-uid",
+    "watch-gone",
+    "uncordoned",
+    "holder-dies",
+    "late-renewal",
+    "power-off",
+    "code-page-850",
+    "max-startups",
+    "fast-reboot",
+    "reboots-by-itself",
+    "old-bom",
+    "children-die",
+    "route-lost",
+    "csr-twice",
+    "csr-approved-before",
+    "old-node",
+];
+
+/// A machine in trouble, as the API shows it, and its rollout if that matters.
+struct Trouble {
+    machine: Value,
+    rollout: Option<Value>,
+}
+
+/// A machine that stands in `phase`.
+fn standing(phase: Phase) -> State {
+    let machine = MachineRef {
+        namespace: "openshift-machine-api".into(),
+        name: "win-a".into(),
+        uid: "uid-a".into(),
+    };
+    let owner = Owner {
+        kind: "MachineSet".into(),
+        name: "windows".into(),
+        uid: "uid-set".into(),
+    };
+    let desired = Desired {
+        version: "11.0.0-9fc46aca439d".into(),
+        payload: "11.0.0".into(),
+    };
+    State {
+        phase,
+        machine: Some(MachineFact {
+            machine,
+            phase: Some("Provisioned".into()),
+            addresses: vec!["10.0.0.9".into()],
+            owner: Some(owner),
+            ..MachineFact::default()
+        }),
+        pool: Some(PoolSettings {
+            desired: [("*".to_owned(), desired)].into(),
+            ..PoolSettings::default()
+        }),
+        host: Host {
+            node_name: Some("win-a.ec2.internal".into()),
+            ..Host::default()
+        },
+        ..State::default()
+    }
+}
+
+/// One that served with the version before, and is being replaced.
+fn serving(phase: Phase) -> State {
+    let node = NodeFact {
+        name: "win-a.ec2.internal".into(),
+        ready: true,
+        ..NodeFact::default()
+    };
+    let mut state = standing(phase);
+    if let Some(machine) = &mut state.machine {
+        machine.phase = Some("Running".into());
+    }
+    let version = Some("10.9.0-37cb91f94d5f".into());
+    State {
+        node: Some(node),
+        version,
+        served: true,
+        lease: Lease::Wanted,
+        ..state
+    }
+}
+
+fn failed(from: Phase, code: &str, message: &str) -> Trouble {
+    let failure = Failure::lasting(code, message);
+    shown_as(
+        &standing(Phase::Failed {
+            from: Box::new(from),
+            failure,
+        }),
+        Vec::new(),
+    )
+}
+
+/// A task that failed, and is tried again in ten seconds.
+fn waits(phase: Phase, task: Task, attempt: u64, code: &str, message: &str) -> Trouble {
+    let failure = Failure::transient(code, message);
+    let phase_of = TaskPhase::Waiting {
+        until: NOW.plus_ms(10_000),
+        failure,
+    };
+    shown_as(&standing(phase), vec![(task, attempt, phase_of)])
+}
+
+fn shown_as(state: &State, tasks: Vec<(Task, u64, TaskPhase)>) -> Trouble {
+    let live = Live::default();
+    Trouble {
+        machine: machine(state, tasks, &live),
+        rollout: None,
+    }
+}
+
+fn machine(state: &State, tasks: Vec<(Task, u64, TaskPhase)>, live: &Live) -> Value {
+    let open = |(body, attempt, phase)| OpenTask {
+        key: TaskKey {
+            seq: Seq(7),
+            ordinal: 0,
+        },
+        body,
+        policy: RetryPolicy::PATIENT,
+        first_at: ENTERED,
+        attempt: Attempt(attempt),
+        episode: Seq(1),
+        phase,
+    };
+    let run = Run::<Dormer> {
+        id: RunId::new("machine", "uid-a").unwrap(),
+        seq: Seq(7),
+        began: ENTERED,
+        state: state.clone().into(),
+        entered: Entered {
+            seq: Seq(7),
+            at: ENTERED,
+        },
+        tasks: tasks.into_iter().map(open).collect(),
+        timers: BTreeMap::new(),
+        outbox: Vec::new(),
+        taken: BTreeMap::new(),
+        requests: Default::default(),
+        facts: BTreeMap::new(),
+        episodes: Default::default(),
+        closed: None,
+        sum: Sum(0),
+    };
+    shown::machine(&run, live, NOW).unwrap()
+}
+
+fn probe() -> Task {
+    Task::Probe {
+        host: HostRef {
+            address: "10.0.0.9".into(),
+            ..HostRef::default()
+        },
+    }
+}
+
+fn converge(section: Section) -> Task {
+    let host = HostRef {
+        address: "10.0.0.9".into(),
+        ..HostRef::default()
+    };
+    Task::Converge {
+        host,
+        section,
+        desired: Desired::default(),
+        generation: 1,
+        node_name: None,
+    }
+}
+
+fn converging(attempt: u64, code: &str, message: &str) -> Trouble {
+    let phase = Phase::ConvergingHost { rebooted: false };
+    waits(phase, converge(Section::Host), attempt, code, message)
+}
+
+fn change() -> Change {
+    let differs = [
+        "kubelet.exe (not uploaded)",
+        "containerd.exe (not uploaded)",
+        "kubelet (other)",
+    ];
+    let differs = differs.iter().chain(&["csi-proxy.exe (not uploaded)"]);
+    Change {
+        how: How::Recreate,
+        differs: differs.map(|it| (*it).to_owned()).collect(),
+    }
+}
+
+/// A drain that one pod holds.
+fn evicting(pod: &str, why: &str) -> Trouble {
+    let blockers = vec![Blocker {
+        pod: pod.into(),
+        why: why.into(),
+    }];
+    let drain = Drain {
+        evicted: 4,
+        left: 1,
+        blockers,
+        force: false,
+    };
+    shown_as(&serving(Phase::Evicting(change(), drain)), Vec::new())
+}
+
+fn upload() -> Trouble {
+    let live = Live::default();
+    let run = RunId::new("machine", "uid-a").unwrap();
+    live.beat(Heartbeat {
+        task: dormer_proto::id::TaskId {
+            run,
+            seq: Seq(7),
+            ordinal: 0,
+        },
+        attempt: Attempt(1),
+        worker: "worker-1".into(),
+        step: "upload".into(),
+        done: 31_457_280,
+        of: 209_715_200,
+        unit: "bytes".into(),
+        lacks: None,
+    });
+    let state = standing(Phase::ConvergingHost { rebooted: false });
+    let phase = TaskPhase::InFlight {
+        at: ENTERED,
+        issued: None,
+    };
+    let tasks = vec![(converge(Section::Host), 1, phase)];
+    Trouble {
+        machine: machine(&state, tasks, &live),
+        rollout: None,
+    }
+}
+
+/// Its Machine as the cloud has it.
+fn with_cloud(mut state: State, phase: &str, error: Option<&str>) -> State {
+    if let Some(machine) = &mut state.machine {
+        machine.phase = Some(phase.into());
+        machine.error = error.map(str::to_owned);
+    }
+    state
+}
+
+fn no_address(phase: &str, error: Option<&str>) -> Trouble {
+    let mut state = with_cloud(standing(Phase::Address), phase, error);
+    if let Some(machine) = &mut state.machine {
+        machine.addresses.clear();
+    }
+    shown_as(&state, Vec::new())
+}
+
+/// The cloud makes no instance, and says so in the Machine's own words or in its provider's condition.
+fn refused(phase: &str, error: Option<&str>, condition: Option<(&str, &str, &str)>) -> Trouble {
+    let mut state = with_cloud(standing(Phase::Address), phase, error);
+    if let Some(machine) = &mut state.machine {
+        machine.addresses.clear();
+        let told = condition
+            .into_iter()
+            .map(|(kind, reason, message)| ConditionFact {
+                kind: kind.into(),
+                status: "False".into(),
+                reason: reason.into(),
+                message: message.into(),
+            });
+        machine.conditions = told.collect();
+    }
+    let set = json!({"name": "windows", "replicas": 3, "machines": 3, "ready": 2, "available": 2});
+    Trouble {
+        rollout: Some(json!({"machineSets": [set]})),
+        ..shown_as(&state, Vec::new())
+    }
+}
+
+/// No fault of the simulated world: what the Machine API says of a cloud that refuses.
+#[rustfmt::skip]
+fn clouds() -> Vec<(&'static str, Trouble)> {
+    let quota = "VcpuLimitExceeded: You have requested more vCPU capacity than your current vCPU limit of 32 allows, \
+        status code: 400, request id: …";
+    let never = "error launching instance: The instance type m9.large is not supported";
+    vec![
+        ("a Machine that failed with a quota error", refused("Failed", Some(&format!("InsufficientResources: {quota}")), None)),
+        ("a Machine that the cloud has no room for, tried again and again", refused("Provisioning", None, Some(("MachineCreation", "MachineCreationFailed", quota)))),
+        ("a Machine of a size that there is not", refused("Failed", Some(&format!("InvalidConfiguration: {never}")), Some(("InstanceExists", "InstanceNotCreated", "Instance has not been created")))),
+    ]
+}
+
+fn behind(rollout: Value) -> Trouble {
+    let trouble = shown_as(&serving(Phase::LeaseWait(change())), Vec::new());
+    Trouble {
+        rollout: Some(rollout),
+        ..trouble
+    }
+}
+
+/// What the host does in each phase, by the fault that brings it there.
+#[rustfmt::skip]
+fn hosts() -> Vec<(&'static str, Trouble)> {
+    let timeout = "no answer from 10.0.0.9: the host is down, or a firewall drops packets (port 22, profile Public?)";
+    let refused = "port 22 of 10.0.0.9 refuses connections: sshd does not run (yet), or the host is still booting";
+    let rejected = "10.0.0.9 does not accept our key for Administrator: user data has not run yet, or \
+        administrators_authorized_keys is open to others than Administrators and SYSTEM";
+    let key = "10.0.0.9 shows the host key ssh-ed25519 SHA256:DRwR6J, not the pinned ssh-ed25519 SHA256:nL6KI7: \
+        nothing was sent to it; if the host was reinstalled, recreate the Machine";
+    let reboot = || Phase::Rebooting { boot_id: "b1".into(), asked: true };
+    let host = || Phase::ConvergingHost { rebooted: false };
+    vec![
+        ("dead", waits(Phase::Probing, probe(), 41, "ConnectTimeout", timeout)),
+        ("ssh-reset-in-kex", waits(Phase::Probing, probe(), 2, "HandshakeFailed", "10.0.0.9 ends the connection before the login: early eof")),
+        ("auth-refused-a-while", waits(Phase::KeyWait { since: ENTERED }, probe(), 3, "AuthRejected", rejected)),
+        ("auth-refused", failed(Phase::Probing, "AuthRejected", rejected)),
+        ("host-key-changed", failed(Phase::ConvergingNode, "HostKeyChanged", key)),
+        ("clock-skew", failed(Phase::Probing, "ClockSkew", "its clock is -600 s off: run w32tm /resync")),
+        ("half-open", converging(1, "ConnectionLost", "the connection to 10.0.0.9 broke: Keepalive timeout")),
+        ("no-frame", converging(1, "NoFrame", "the output holds no answer (exit 0); the host is looked at anew")),
+        ("profile-noise", failed(host(), "SftpUnusable", "SFTP of 10.0.0.9 begins with the text \"Load\": a profile of its default shell writes output; let it write none")),
+        ("upload-cut", converging(1, "ConnectionLost", "the connection to 10.0.0.9 broke: early eof")),
+        ("slow-upload", upload()),
+        ("disk-full", converging(2, "DiskFull", "C:\\ProgramData\\dormer\\staging\\51a112.part cannot be written on 10.0.0.9: its disk C: is full, by all signs; free space there")),
+        ("quarantine", failed(host(), "quarantine_suspected", "C:\\k\\kubelet.exe was right and is gone. Restore the file in the virus scanner and exclude it there.")),
+        ("exe-locked", converging(1, "file_locked", "C:\\k\\kubelet.exe is held by a process that did not end")),
+        ("marked-for-deletion", converging(1, "service_marked_for_deletion", "kubelet: 1072")),
+        ("kubelet-start-1053", converging(1, "service_start_timeout", "kubelet: 1053")),
+        ("running-not-healthy", converging(3, "not_healthy", "kubelet runs, and http://127.0.0.1:10248/healthz does not answer 200")),
+        ("hns-restarts", converging(1, "hns_missing", "no HNS network OVNKubernetesHybridOverlayNetwork")),
+        ("slow-reboot", waits(reboot(), probe(), 4, "ConnectTimeout", timeout)),
+        ("sshd-dead-after-reboot", waits(reboot(), probe(), 9, "ConnectRefused", refused)),
+        ("configure-fails", failed(host(), "access_denied", "Access is denied. The SSH user must be an administrator of the host.")),
+    ]
+}
+
+/// What the cluster and the cloud do.
+#[rustfmt::skip]
+fn clusters() -> Vec<(&'static str, Trouble)> {
+    let vanishing = shown_as(&with_cloud(serving(Phase::Vanishing), "Deleting", None), Vec::new());
+    let flapping = NodeFact { name: "win-a.ec2.internal".into(), ..NodeFact::default() };
+    let flapping = State { node: Some(flapping), ..standing(Phase::ReadyWait) };
+    let silent = State { note: Some("the drain takes longer than allowed: 1 pods are left".into()), ..serving(Phase::Evicting(change(), Drain { left: 1, ..Drain::default() })) };
+    let no_instance = with_cloud(standing(Phase::Failed {
+        from: Box::new(Phase::ConvergingNode),
+        failure: Failure::lasting("ConnectTimeout", "no answer from 10.0.0.9: the host is down"),
+    }), "Failed", Some("UpdateError: Can't find created instance"));
+    let quota = "InsufficientResources: You have requested more vCPU capacity than your current limit of 32 allows";
+    vec![
+        ("name-mismatch", shown_as(&standing(Phase::NodeWait), Vec::new())),
+        ("name-mismatch", failed(Phase::NodeWait, "NodeOverdue", "no Node win-a.ec2.internal appeared")),
+        ("csr-extra-san", failed(Phase::NodeWait, "NodeOverdue", "no Node win-a.ec2.internal appeared; a certificate request was not approved: it names the address 10.9.9.9, which the Machine does not have")),
+        ("flapping", shown_as(&flapping, Vec::new())),
+        ("address-late", no_address("Provisioning", None)),
+        ("deleted-while-configuring", shown_as(&with_cloud(standing(Phase::Leaving), "Deleting", None), Vec::new())),
+        ("budget-never", evicting("shop/cart-7", "The disruption budget cart needs 1 healthy pods and has 1 currently")),
+        ("two-budgets", evicting("shop/cart-7", "the disruption budgets cart, shop match it, and no pod with more than one can be evicted: leave it one budget")),
+        ("finalizer-holds", evicting("shop/cart-7", "it waits for its finalizers example.com/never")),
+        ("stubborn-pod", evicting("kube-system/agent-x", "it came after the cordon, which it tolerates")),
+        ("not-ready-in-drain", shown_as(&silent, Vec::new())),
+        ("volume-attached", vanishing),
+        ("replacement-never", shown_as(&with_cloud(serving(Phase::ReplacementWait), "Deleting", None), Vec::new())),
+        ("replacement-never", no_address("Provisioning", Some(quota))),
+        ("replacement-never", behind(json!({"away": [{"name": "win-b"}], "waitingFor": "win-b"}))),
+        ("replacement-never", behind(json!({"halted": "the replacement of win-b failed"}))),
+        ("instance-vanishes", shown_as(&no_instance, Vec::new())),
+    ]
+}
+
+#[test]
+fn every_fault_has_its_true_cause_and_a_next_step_with_a_command() {
+    let mut text = String::from(
+        "# What dormer why says of each fault of dormer fleet --list-faults that stops or slows a machine.\n\
+         # Generated by tests/in_process/why.rs (UPDATE_EXPECT=1 cargo test --test in_process why).\n",
+    );
+    let mut told = Vec::new();
+    for (fault, trouble) in hosts().into_iter().chain(clusters()) {
+        let why = paragraph(&trouble.machine, None, trouble.rollout.as_ref());
+        let command = ["dormer ", "kubectl "].iter().any(|it| why.contains(it));
+        assert!(command, "{fault}: no next step with a command: {why}");
+        assert!(!why.contains("Mend the cause"), "{fault}: {why}");
+        text += &format!("\n{fault}\n  {}\n", why.replace(". ", ".\n  "));
+        told.push(fault);
+    }
+    text += "\n# And of what the Machine API says without any fault of ours:\n";
+    for (what, trouble) in clouds() {
+        let why = paragraph(&trouble.machine, None, trouble.rollout.as_ref());
+        assert!(
+            why.contains("windows has 3 of 3 Machines, 2 ready, 2 available"),
+            "{what}: {why}"
+        );
+        text += &format!("\n{what}\n  {}\n", why.replace(". ", ".\n  "));
+    }
+    text += "\n# dormer gets over these by itself:\n";
+    for fault in GOT_OVER {
+        text += &format!("# {fault}\n");
+    }
+    for fault in Fault::ALL {
+        let name = fault.name();
+        assert!(
+            told.contains(&name) != GOT_OVER.contains(&name),
+            "{name} is told of once"
+        );
+    }
+    expect_file!["../why.txt"].assert_eq(&text);
+}
