@@ -1,6 +1,5 @@
 //! The connection to a collector: HTTP over rustls, and one sentence in the log when it begins or ceases to fail.
 
-use super::otlp::Signal;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Full, Limited};
@@ -26,6 +25,41 @@ use tokio::time::timeout;
 
 /// Bytes of an answer that are read; a collector's answer has a few.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// A kind of telemetry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// Spans.
+    Traces,
+    /// Metrics.
+    Metrics,
+}
+
+impl Signal {
+    /// The signal's name in log lines.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Traces => "traces",
+            Self::Metrics => "metrics",
+        }
+    }
+
+    /// The signal's name in variables.
+    pub(super) fn variable(self) -> &'static str {
+        match self {
+            Self::Traces => "TRACES",
+            Self::Metrics => "METRICS",
+        }
+    }
+
+    /// The path that OTLP over HTTP gives the signal.
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Self::Traces => "/v1/traces",
+            Self::Metrics => "/v1/metrics",
+        }
+    }
+}
 
 /// A collector's endpoint for one signal, as `opentelemetry-otlp` speaks to it.
 #[derive(Debug)]

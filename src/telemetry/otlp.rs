@@ -4,7 +4,7 @@
 //! `opentelemetry-otlp` reads the variables of headers and compression, `opentelemetry_sdk` those of the sampler and of
 //! the resource. What they leave to an application is read here: endpoints, certificates, deadlines and switches.
 
-use super::collector::Collector;
+use super::collector::{Collector, Signal};
 use anyhow::{Context, bail, ensure};
 use hyper::Uri;
 use opentelemetry::KeyValue;
@@ -42,41 +42,6 @@ const SAMPLERS: &[&str] = &[
     "parentbased_always_off",
     "parentbased_traceidratio",
 ];
-
-/// A kind of telemetry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Signal {
-    /// Spans.
-    Traces,
-    /// Metrics.
-    Metrics,
-}
-
-impl Signal {
-    /// The signal's name in log lines.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Traces => "traces",
-            Self::Metrics => "metrics",
-        }
-    }
-
-    /// The signal's name in variables.
-    fn variable(self) -> &'static str {
-        match self {
-            Self::Traces => "TRACES",
-            Self::Metrics => "METRICS",
-        }
-    }
-
-    /// The path that OTLP over HTTP gives the signal.
-    fn path(self) -> &'static str {
-        match self {
-            Self::Traces => "/v1/traces",
-            Self::Metrics => "/v1/metrics",
-        }
-    }
-}
 
 /// The environment; unset and empty variables are the same.
 struct Variables<'a>(&'a dyn Fn(&str) -> Option<String>);
