@@ -11,7 +11,7 @@ const WRITTEN: &str = include_str!("openapi.yaml");
 
 /// The whole. It cannot fail: a test reads it.
 static DOCUMENT: LazyLock<Value> =
-    LazyLock::new(|| whole(serde_yaml_ng::from_str(WRITTEN).unwrap_or_default()));
+    LazyLock::new(|| whole(dormer_profile::yaml::from_str(WRITTEN).unwrap_or_default()));
 
 /// The whole document.
 pub fn document() -> &'static Value {

@@ -293,3 +293,38 @@ async fn short_token(client: &Client, account: &str, home: &str) -> Result<Strin
     let made = made.map_err(|why| failed(&format!("no token for the account {account}"), why))?;
     Ok(made.status.map(|status| status.token).unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[tokio::test]
+    async fn an_alias_bomb_as_a_kubeconfig_is_refused_at_once() {
+        let folder = dormer_testkit::test_dir("kubeconfig");
+        let file = folder.path().join("config");
+        let aliases = vec!["*a"; 170_000].join(",");
+        let bomb = format!(
+            "current-context: &a {}\npreferences: [{aliases}]",
+            "x".repeat(12_000)
+        );
+        std::fs::write(&file, bomb).expect("written");
+        let place = Place {
+            kubeconfig: Some(file),
+            context: None,
+            namespace: None,
+            as_account: None,
+        };
+        let started = Instant::now();
+        let error = config(&place).await.expect_err("refused");
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        let Failure::Refused { error, .. } = error else {
+            panic!("{error:?}");
+        };
+        assert!(
+            error.contains("--kubeconfig: failed to parse kubeconfig YAML"),
+            "{error}"
+        );
+    }
+}

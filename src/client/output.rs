@@ -36,7 +36,8 @@ impl Output {
                 .map(Some)
                 .map_err(|e| failed(e.to_string())),
             Self::Yaml => {
-                let yaml = serde_yaml_ng::to_string(value).map_err(|e| failed(e.to_string()))?;
+                let yaml =
+                    dormer_profile::yaml::to_string(value).map_err(|e| failed(e.to_string()))?;
                 Ok(Some(yaml.trim_end().to_owned()))
             }
         }

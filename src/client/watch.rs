@@ -218,7 +218,7 @@ impl<'a> View<'a> {
         match self.watch.to.output {
             Output::Json => writeln!(out, "{thing}")?,
             Output::Yaml => {
-                let text = serde_yaml_ng::to_string(thing).unwrap_or_default();
+                let text = dormer_profile::yaml::to_string(thing).unwrap_or_default();
                 write!(out, "---\n{text}")?;
             }
             Output::Table | Output::Wide => writeln!(out, "{}", line(thing))?,

@@ -185,7 +185,7 @@ async fn write_payload(folder: &Path, n: usize) -> anyhow::Result<()> {
         written.flush().await.with_context(failed)?;
     }
     // The manifest comes last: a folder without one is no payload yet.
-    let text = serde_yaml_ng::to_string(&payload.manifest)?;
+    let text = dormer_profile::yaml::to_string(&payload.manifest)?;
     tokio::fs::write(folder.join(MANIFEST_FILE), text)
         .await
         .with_context(failed)

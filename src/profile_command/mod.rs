@@ -5,7 +5,7 @@ mod render;
 
 use clap::{Args, Subcommand, ValueEnum};
 use dormer_client::{EXIT_CODES, Failure, finish};
-use dormer_profile::{document::Document, payload::Manifest, profile, values::Values};
+use dormer_profile::{document::Document, payload::Manifest, profile, values::Values, yaml};
 use schemars::schema_for;
 use serde_json::Value;
 use std::process::ExitCode;
@@ -69,7 +69,7 @@ impl Form {
         let failed = |why: String| Failure::Usage(format!("it cannot be written: {why}"));
         match self {
             Self::Json => serde_json::to_string_pretty(value).map_err(|e| failed(e.to_string())),
-            Self::Yaml => serde_yaml_ng::to_string(value)
+            Self::Yaml => yaml::to_string(value)
                 .map(|text| text.trim_end().to_owned())
                 .map_err(|e| failed(e.to_string())),
         }

@@ -1,6 +1,7 @@
 //! dormer's accounts as `deploy/rbac.yaml` and `deploy/machine-tokens.yaml` make them, once for each test and under its names.
 
 use super::cluster::{Site, hands};
+use dormer_profile::yaml;
 use dormer_testkit::Speaker;
 use dormer_workers::kubernetes::KubernetesHands;
 use k8s_openapi::api::{
@@ -8,7 +9,6 @@ use k8s_openapi::api::{
     core::v1::ServiceAccount,
 };
 use kube::{Api, api::PostParams};
-use serde::Deserialize;
 use serde_json::Value;
 
 /// The manifests as they are shipped.
@@ -19,11 +19,9 @@ const MANIFESTS: [&str; 2] = [
 
 /// The objects of the manifests.
 pub(crate) fn shipped() -> Vec<Value> {
-    let documents = MANIFESTS
+    MANIFESTS
         .into_iter()
-        .flat_map(serde_yaml_ng::Deserializer::from_str);
-    documents
-        .map(|one| Value::deserialize(one).expect("an object"))
+        .flat_map(|text| yaml::documents(text).expect("objects"))
         .collect()
 }
 

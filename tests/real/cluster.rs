@@ -1,5 +1,6 @@
 //! The one control plane of this test binary, and a test's own part of it.
 
+use dormer_profile::yaml;
 use dormer_proto::{
     id::{Attempt, Incarnation, LeaseToken, RunId, Seq, Sum, TaskId, Timestamp},
     machine::{MachineRef, Outcome, Task},
@@ -20,7 +21,6 @@ use kube::{
     },
     config::{KubeConfigOptions, Kubeconfig},
 };
-use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{sync::OnceLock, time::Duration};
 
@@ -91,8 +91,7 @@ async fn prepare(plane: &ControlPlane, crds: &[String]) {
         admin: client(&plane.kubeconfig(&plane.admin())).await,
     };
     let all = crds.iter().map(String::as_str).chain([OURS]);
-    let all = all.flat_map(serde_yaml_ng::Deserializer::from_str);
-    for crd in all.map(|one| Value::deserialize(one).expect("a CRD")) {
+    for crd in all.flat_map(|text| yaml::documents(text).expect("CRDs")) {
         let name = crd["metadata"]["name"].as_str().expect("a name").to_owned();
         world.create(crd).await;
         await_some("the kind is served", PATIENCE, || async {

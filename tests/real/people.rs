@@ -6,6 +6,7 @@ use super::{
     cluster::{PATIENCE, SERVICE_ACCOUNT, Site, World, client, plane},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use dormer_profile::yaml;
 use dormer_testkit::{
     ControlPlane, NatsOptions, NatsServer, Process, ProcessSpec, Speaker, TempDir, await_some,
     free_port, started, test_dir,
@@ -15,7 +16,6 @@ use ring::{
     rand::SystemRandom,
     signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair},
 };
-use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
     io::{Read, Write},
@@ -74,8 +74,7 @@ impl Office {
         for namespace in [HOME, PEOPLE_HOME] {
             world.namespace(namespace).await;
         }
-        let people = serde_yaml_ng::Deserializer::from_str(PEOPLE);
-        let people = people.map(|one| Value::deserialize(one).expect("an object"));
+        let people = yaml::documents(PEOPLE).expect("objects");
         for object in shipped().into_iter().chain(people) {
             if object["kind"] != "Namespace" {
                 world.create(object).await;

@@ -4,7 +4,8 @@ use super::{
     Settings,
     conditions::Condition,
     events::Tale,
-    objects::{API_VERSION, Kind, Object, Place},
+    objects::{Kind, Object, Place},
+    v1alpha1::{WindowsMachine, WindowsPool},
 };
 use dormer_proto::id::Timestamp;
 use dormer_views::moment::time;
@@ -228,8 +229,9 @@ impl Cluster {
                 "name": owner.name, "uid": owner.uid,
             }]);
         }
+        let kind = resource(of.place.kind);
         object(json!({
-            "apiVersion": API_VERSION, "kind": of.place.kind.name(), "metadata": metadata,
+            "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata,
         }))
     }
 
@@ -254,7 +256,10 @@ pub(super) fn object(mut value: Value) -> DynamicObject {
 }
 
 fn resource(kind: Kind) -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk("dormer.io", "v1alpha1", kind.name()))
+    match kind {
+        Kind::Machine => ApiResource::erase::<WindowsMachine>(&()),
+        Kind::Pool => ApiResource::erase::<WindowsPool>(&()),
+    }
 }
 
 /// A MicroTime has six digits.

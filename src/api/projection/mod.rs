@@ -8,6 +8,7 @@ mod conditions;
 mod events;
 mod exporter;
 mod objects;
+mod v1alpha1;
 
 use crate::{
     Api, ApiError, Shown,

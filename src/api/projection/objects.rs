@@ -1,15 +1,15 @@
 //! Runs as status-only objects: a `WindowsMachine` for each machine, a `WindowsPool` for each pool.
 
-use super::conditions::{self, Beside};
+use super::{
+    conditions::{self, Beside},
+    v1alpha1::{MachineStatus, PoolStatus},
+};
 use crate::Shown;
 use dormer_engine_core::Run;
 use dormer_views::moment::time;
 use dormer_workflows::{Dormer, State, machine, rollout};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-
-/// The group and version of both kinds.
-pub(super) const API_VERSION: &str = "dormer.io/v1alpha1";
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,18 +92,18 @@ pub(super) fn of(runs: &[Shown], namespace: &str, beside: Beside<'_>) -> Vec<Obj
 
 fn machine(run: &Run<Dormer>, state: &machine::State) -> Object {
     let view = state.view();
-    let status = json!({
-        "state": view.state,
-        "phase": view.phase,
-        "since": time(run.entered.at),
-        "version": view.version,
-        "desiredVersion": view.desired_version,
-        "waitingFor": view.waiting_for,
-        "reason": view.reason,
-        "node": view.node,
-        "address": view.address,
-        "pool": view.pool,
-        "attempt": run.tasks.iter().map(|task| task.attempt.0).max(),
+    let status = json!(MachineStatus {
+        state: Some(view.state.to_owned()),
+        phase: Some(view.phase.to_owned()),
+        since: Some(time(run.entered.at)),
+        version: view.version,
+        desired_version: view.desired_version,
+        waiting_for: view.waiting_for,
+        reason: view.reason,
+        node: view.node,
+        address: view.address,
+        pool: Some(view.pool),
+        attempt: run.tasks.iter().map(|task| task.attempt.0).max(),
     });
     let place = Place {
         kind: Kind::Machine,
@@ -131,19 +131,20 @@ fn pool(
     let name = |uid: &str| names.get(uid).map_or(uid, String::as_str).to_owned();
     let view = state.view_with(&name);
     let holders: Vec<String> = view.slots.iter().map(|slot| name(&slot.holder)).collect();
-    let status = json!({
-        "state": view.state,
-        "since": time(run.entered.at),
-        "payload": view.payload,
-        "members": view.members,
-        "joined": view.joined,
-        "failed": view.failed,
-        "unavailable": view.unavailable,
-        "maxUnavailable": view.max_unavailable,
-        "holders": holders,
-        "waiting": view.queue.len(),
-        "waitingFor": view.waiting_for,
-        "conditions": conditions::of_pool(run.id.key(), &view, runs, beside),
+    let conditions = conditions::of_pool(run.id.key(), &view, runs, beside);
+    let status = json!(PoolStatus {
+        state: Some(view.state.to_owned()),
+        since: Some(time(run.entered.at)),
+        payload: view.payload,
+        members: Some(view.members),
+        joined: Some(view.joined),
+        failed: Some(view.failed),
+        unavailable: Some(view.unavailable),
+        max_unavailable: view.max_unavailable,
+        holders: Some(holders),
+        waiting: Some(view.queue.len()),
+        waiting_for: view.waiting_for,
+        conditions: Some(conditions),
     });
     let namespace = namespace.to_owned();
     let name = run.id.key().to_owned();

@@ -5,6 +5,7 @@ use super::{
     Metrics,
     book::{Kind, Listed},
 };
+use dormer_profile::yaml;
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -703,7 +704,7 @@ fn scraped(listed: &[Listed]) -> BTreeSet<String> {
 #[test]
 fn the_committed_files_are_what_the_tables_make() {
     let metrics = Metrics::default();
-    let rules = serde_yaml_ng::to_string(&rules()).expect("YAML");
+    let rules = yaml::to_string(&rules()).expect("YAML");
     held(
         "deploy/monitoring/alerts.yaml",
         &format!("{}{rules}", alerts_head()),
@@ -711,7 +712,7 @@ fn the_committed_files_are_what_the_tables_make() {
     let documents = |objects: Vec<Value>| {
         let all = objects
             .iter()
-            .map(|one| serde_yaml_ng::to_string(one).expect("YAML"));
+            .map(|one| yaml::to_string(one).expect("YAML"));
         all.collect::<Vec<_>>().join("---\n")
     };
     held(

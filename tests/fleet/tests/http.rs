@@ -142,6 +142,26 @@ async fn a_watch_that_starts_too_early_is_gone() {
 }
 
 #[tokio::test]
+async fn an_alias_bomb_in_yaml_is_refused_at_once() {
+    let world = world(1).await;
+    let client = client(world.kubeconfig()).await;
+    let aliases = vec!["*a"; 170_000].join(",");
+    let bomb = format!("kind: &a {}\nitems: [{aliases}]", "x".repeat(12_000));
+    let request = axum::http::Request::post("/api/v1/namespaces/default/configmaps")
+        .header("content-type", "application/yaml")
+        .body(bomb.into_bytes())
+        .expect("a request");
+    let started = std::time::Instant::now();
+    let error = client.request::<Value>(request).await.expect_err("refused");
+    let took = started.elapsed();
+    assert!(took < Duration::from_millis(500), "{took:?}");
+    assert!(
+        error.to_string().contains("more than 1000 aliases"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn a_kubelet_gets_its_certificate() {
     let world = world(0).await;
     let bootstrap = User::service_account("openshift-machine-config-operator", "node-bootstrapper");
@@ -272,7 +292,7 @@ async fn kubectl_is_served() {
         dormer_fleet::manifest::AZURE_WINDOWS,
         &dormer_fleet::manifest::Sets::new(),
     );
-    let azure = serde_yaml_ng::to_string(&azure.expect("it parses")[0]).expect("YAML");
+    let azure = dormer_profile::yaml::to_string(&azure.expect("it parses")[0]).expect("YAML");
     let file = home.path().join("azure.yaml");
     std::fs::write(&file, azure).expect("it is written");
     let kubectl = Kubectl { config, home };

@@ -144,7 +144,7 @@ fn unescaped(text: &str) -> Option<Vec<u8>> {
 /// The same providers, as they are called on Windows: with `.exe`. JSON, which is YAML too.
 fn for_windows(text: &str) -> Result<String, String> {
     let mut config: Value =
-        serde_yaml_ng::from_str(text).map_err(|e| format!("its {ECR_CONFIG} is no YAML: {e}"))?;
+        crate::yaml::from_str(text).map_err(|e| format!("its {ECR_CONFIG} is no YAML: {e}"))?;
     let providers = config.get_mut("providers").and_then(Value::as_array_mut);
     let providers = providers.filter(|all| !all.is_empty());
     for provider in providers.ok_or_else(|| format!("its {ECR_CONFIG} names no provider"))? {

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::check::check;
 use crate::problem::Problems;
 use crate::profile::Profile;
+use crate::yaml::{self, YamlError};
 
 /// Largest layer, in bytes.
 pub const LAYER_BYTES_MAX: usize = 1 << 20;
@@ -26,9 +27,9 @@ impl Layer {
             let reason = format!("{} bytes, at most {LAYER_BYTES_MAX}", text.len());
             return Err(Problems::one(name, reason));
         }
-        let yaml = |e: serde_yaml_ng::Error| Problems::from_yaml(&e).below(name);
-        let _: Profile = serde_yaml_ng::from_str(text).map_err(yaml)?;
-        let value: Value = serde_yaml_ng::from_str(text).map_err(yaml)?;
+        let refused = |e: YamlError| Problems::from_yaml(&e).below(name);
+        let _: Profile = yaml::from_str(text).map_err(refused)?;
+        let value: Value = yaml::from_str(text).map_err(refused)?;
         Ok(Self {
             name: name.to_owned(),
             value,

@@ -25,5 +25,6 @@ pub mod userdata;
 pub mod values;
 pub mod variables;
 pub mod version;
+pub mod yaml;
 
 pub use text::{hex, is_sha256, sha256_hex};

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::problem::{Problem, Problems};
+use crate::yaml;
 
 /// Name of the manifest in the payload's folder.
 pub const MANIFEST_FILE: &str = "payload.yaml";
@@ -63,7 +64,7 @@ pub trait PayloadReader {
 impl Manifest {
     /// Reads and checks a manifest (YAML, so JSON as well).
     pub fn parse(text: &str) -> Result<Self, Problems> {
-        let manifest: Self = serde_yaml_ng::from_str(text).map_err(|e| Problems::from_yaml(&e))?;
+        let manifest: Self = yaml::from_str(text).map_err(|e| Problems::from_yaml(&e))?;
         manifest.check()?;
         Ok(manifest)
     }

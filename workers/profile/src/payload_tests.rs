@@ -33,7 +33,7 @@ impl PayloadReader for Folder {
 
 #[test]
 fn a_manifest_survives_yaml() {
-    let text = serde_yaml_ng::to_string(&manifest()).expect("YAML");
+    let text = yaml::to_string(&manifest()).expect("YAML");
     assert_eq!(Manifest::parse(&text), Ok(manifest()));
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::yaml::YamlError;
+
 /// Most problems that are told at once.
 pub const PROBLEMS_MAX: usize = 50;
 
@@ -51,16 +53,12 @@ impl Problems {
     }
 
     /// What the YAML reader says, with line and column.
-    pub fn from_yaml(error: &serde_yaml_ng::Error) -> Self {
-        let text = error.to_string();
-        match error.location() {
-            Some(at) => {
-                let end = format!(" at line {} column {}", at.line(), at.column());
-                let reason = text.strip_suffix(&end).unwrap_or(&text);
-                Self::one(format!("line {} column {}", at.line(), at.column()), reason)
-            }
-            None => Self::one("document", text),
-        }
+    pub fn from_yaml(error: &YamlError) -> Self {
+        let place = match error.location {
+            Some((line, column)) => format!("line {line} column {column}"),
+            None => "document".into(),
+        };
+        Self::one(place, error.reason.as_str())
     }
 
     /// The problems.

@@ -9,6 +9,7 @@ use crate::{
     platform,
     problem::Problems,
     variables::{Secrets, Variables},
+    yaml,
 };
 use std::collections::BTreeMap;
 
@@ -85,8 +86,8 @@ impl Values {
     /// A field that there is not, or a value that is no text: with line, column and reason.
     pub fn parse_over(example: &Self, text: &str) -> Result<Self, Problems> {
         let said: BTreeMap<String, serde_json::Value> =
-            serde_yaml_ng::from_str(text).map_err(|e| Problems::from_yaml(&e))?;
-        let _: Self = serde_yaml_ng::from_str(text).map_err(|e| Problems::from_yaml(&e))?;
+            yaml::from_str(text).map_err(|e| Problems::from_yaml(&e))?;
+        let _: Self = yaml::from_str(text).map_err(|e| Problems::from_yaml(&e))?;
         let mut whole = serde_json::to_value(example).unwrap_or_default();
         for (name, value) in said {
             whole[name] = value;

@@ -444,7 +444,8 @@ impl Call {
     fn value(&self) -> Result<Value, Refusal> {
         let bad = |e: &dyn std::fmt::Display| Refusal::bad_request(e.to_string());
         if self.content_type.contains("yaml") {
-            return serde_yaml_ng::from_slice(&self.body).map_err(|e| bad(&e));
+            let text = std::str::from_utf8(&self.body).map_err(|e| bad(&e))?;
+            return dormer_profile::yaml::from_str(text).map_err(|e| bad(&e));
         }
         if self.content_type.contains("protobuf") {
             let message = "the simulated server reads JSON and YAML, no protobuf";

@@ -4,7 +4,7 @@ pub mod demo;
 
 use std::{collections::BTreeMap, path::Path};
 
-use serde::Deserialize;
+use dormer_profile::yaml;
 use serde_json::Value;
 
 /// The guide's Windows MachineSet on AWS.
@@ -50,7 +50,7 @@ pub enum ManifestError {
     Unset(String),
     /// The text is no YAML.
     #[error("not valid YAML: {0}")]
-    Yaml(#[from] serde_yaml_ng::Error),
+    Yaml(#[from] yaml::YamlError),
     /// A `--set` without `=`.
     #[error("--set {0:?} is not of the form KEY=VALUE")]
     Set(String),
@@ -95,11 +95,9 @@ pub fn load(path: &Path, sets: &Sets) -> Result<Vec<Value>, ManifestError> {
 pub fn parse(text: &str, sets: &Sets) -> Result<Vec<Value>, ManifestError> {
     let filled = fill(text, sets)?;
     let mut objects = Vec::new();
-    for document in serde_yaml_ng::Deserializer::from_str(&filled) {
-        let value = Value::deserialize(document)?;
+    for value in yaml::documents(&filled)? {
         match value["items"].as_array() {
             Some(items) if value["kind"] == "List" => objects.extend(items.iter().cloned()),
-            _ if value.is_null() => {}
             _ => objects.push(value),
         }
     }
@@ -164,6 +162,20 @@ mod tests {
         assert_eq!(aws[0].name(), "demo-x7k2p-windows-worker-us-west-2b");
         let infra = parse(INFRA, &Sets::new()).expect("it parses");
         assert_eq!(infra[0]["spec"]["replicas"], 0);
+    }
+
+    #[test]
+    fn an_alias_bomb_is_refused_at_once() {
+        let aliases = vec!["*a"; 170_000].join(",");
+        let bomb = format!("kind: &a {}\nitems: [{aliases}]", "x".repeat(12_000));
+        let started = std::time::Instant::now();
+        let error = parse(&bomb, &Sets::new()).expect_err("refused").to_string();
+        let took = started.elapsed();
+        assert!(took < std::time::Duration::from_millis(500), "{took:?}");
+        assert!(
+            error.starts_with("not valid YAML: more than 1000 aliases (`*name`)"),
+            "{error}"
+        );
     }
 
     #[test]

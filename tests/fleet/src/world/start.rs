@@ -370,7 +370,7 @@ impl World {
             .truncate(true)
             .mode(0o600)
             .open(path)?;
-        let text = serde_yaml_ng::to_string(&self.kubeconfig()).map_err(io::Error::other)?;
+        let text = dormer_profile::yaml::to_string(&self.kubeconfig()).map_err(io::Error::other)?;
         file.write_all(text.as_bytes())
     }
 

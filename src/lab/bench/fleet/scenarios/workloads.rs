@@ -3,7 +3,7 @@
 
 use super::stage::{self, Play};
 use dormer_fleet::{WorldConfig, api::kinds, manifest::Sets};
-use serde::Deserialize as _;
+use dormer_profile::yaml;
 use serde_json::{Value, json};
 
 /// Linux pods without a selector: none may ever land on a Windows node.
@@ -38,10 +38,7 @@ const PRINTED: [(&str, &str); 5] = manifests!("printed");
 const MENDED: [(&str, &str); 5] = manifests!("mended");
 
 fn objects(text: &str) -> Result<Vec<Value>, String> {
-    let documents = serde_yaml_ng::Deserializer::from_str(text);
-    documents
-        .map(|one| Value::deserialize(one).map_err(|error| error.to_string()))
-        .collect()
+    yaml::documents(text).map_err(|error| error.to_string())
 }
 
 /// Two machines with Windows Server 2019, for which the manifests ask.

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use dormer_profile::yaml;
 use serde_json::Value;
 
 use super::api::Identity;
@@ -46,7 +47,7 @@ impl Settings {
     pub(super) fn read(host: &Host, command: &str) -> Result<Self, String> {
         let needed = |name: &str| flag(command, name).ok_or_else(|| format!("no --{name}"));
         let config = text(host, &needed("config")?)?;
-        let config: Value = serde_yaml_ng::from_str(&config).map_err(|e| e.to_string())?;
+        let config: Value = yaml::from_str(&config).map_err(|e| e.to_string())?;
         let hostname = host.state().hostname.to_lowercase();
         let mut node = flag(command, "hostname-override").unwrap_or(hostname);
         if host.armed(Fault::NameMismatch) && host.strike(Fault::NameMismatch) {
@@ -93,7 +94,7 @@ pub(super) fn text(host: &Host, path: &str) -> Result<String, String> {
 
 /// Reads a kubeconfig from the disk of the host.
 pub(super) fn kubeconfig(host: &Host, path: &str) -> Result<Kubeconfig, String> {
-    let config: Value = serde_yaml_ng::from_str(&text(host, path)?).map_err(|e| e.to_string())?;
+    let config: Value = yaml::from_str(&text(host, path)?).map_err(|e| e.to_string())?;
     let cluster = &config["clusters"][0]["cluster"];
     let user = &config["users"][0]["user"];
     let server = cluster["server"]
