@@ -1,0 +1,250 @@
+//! Names in the field's words: no private word in a type, function, module or file, and few type names in several
+//! packages. The glossary is `docs/glossary.md`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Words that were tried and given up, each with its forms. What to write instead stands behind them.
+const PRIVATE: &[(&[&str], &str)] = &[
+    (&["letter", "letters"], "message"),
+    (
+        &["ring", "rings", "rang", "ringing"],
+        "timer due, alarm, fire",
+    ),
+    (
+        &["bury", "buries", "buried", "burying"],
+        "dead-letter, forget",
+    ),
+    (
+        &["settle", "settles", "settled", "settling"],
+        "acknowledge, resolve, reconcile",
+    ),
+    (&["lane", "lanes"], "shard"),
+    (&["hand", "hands"], "executor"),
+    (&["witness", "witnesses", "witnessed"], "observer"),
+    (&["deed", "deeds"], "operation"),
+    (&["glance", "glances"], "state before"),
+    (
+        &["look", "looks", "looked", "looking"],
+        "snapshot, read, poll, check",
+    ),
+    (&["shelf", "shelves"], "run cache"),
+    (&["book", "books"], "registry"),
+    (&["level", "levels"], "gauge"),
+    (&["spread", "spreads"], "histogram"),
+    (&["heard", "hear", "hears", "hearing"], "signals, received"),
+    (&["seen"], "facts, observed"),
+    (&["told"], "what it holds: published, reported, text"),
+    (&["desk", "desks"], "what it holds: renderer, queue"),
+    (
+        &["way", "ways"],
+        "what it holds: method, connector, transfer",
+    ),
+    (
+        &["place", "places", "placed"],
+        "what it holds: target, key, location, slot",
+    ),
+    (&["standing"], "what it holds: status, state, contents"),
+    (&["play", "plays", "played"], "scenario, simulation"),
+    (&["act", "acts", "acted", "acting"], "scenario, action"),
+];
+
+/// Words of the field that contain a private one, and names that others gave.
+const ALLOWED: &[&str] = &[
+    // A dead letter is the field's own word.
+    "dead_letter",
+    "dead_letters",
+    // An upgrade in place, as people call it.
+    "in_place",
+    // A column of `kubectl get events`.
+    "last_seen",
+];
+
+/// What declares a name: the keyword, and what kind of name it is.
+const DECLARES: &[(&str, &str)] = &[
+    ("fn", "function"),
+    ("struct", "type"),
+    ("enum", "type"),
+    ("union", "type"),
+    ("trait", "type"),
+    ("type", "type"),
+    ("mod", "module"),
+];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn collect(under: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(under).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if name != "target" && !name.starts_with('.') {
+                collect(&path, found);
+            }
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+/// Every Rust file by its path from the root, with its text.
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    collect(&root(), &mut found);
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    found.sort();
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("a source is readable");
+        let path = path.strip_prefix(root()).expect("below the root");
+        (path.to_owned(), text)
+    };
+    found.into_iter().map(read).collect()
+}
+
+/// `DeadLetters`, `DEAD_LETTERS` and `dead_letters` as `dead_letters`.
+fn snake(name: &str) -> String {
+    let mut text = String::new();
+    let mut before = '_';
+    for character in name.chars() {
+        if character.is_ascii_uppercase() && before.is_ascii_lowercase() {
+            text.push('_');
+        }
+        text.push(character.to_ascii_lowercase());
+        before = character;
+    }
+    text
+}
+
+/// The private word in a name, with what to write instead.
+fn private(name: &str) -> Option<(String, &'static str)> {
+    let mut name = format!("_{}_", snake(name));
+    for allowed in ALLOWED {
+        name = name.replace(&format!("_{allowed}_"), "__");
+    }
+    let word = |word: &str| {
+        let known = PRIVATE.iter().find(|(forms, _)| forms.contains(&word));
+        known.map(|(_, instead)| (word.to_owned(), *instead))
+    };
+    name.split('_').find_map(word)
+}
+
+/// The name that a line declares, if it does.
+fn declared(line: &str) -> Option<(&'static str, &str)> {
+    let line = line.trim_start();
+    if line.starts_with("//") || line.starts_with('"') {
+        return None;
+    }
+    let mut words = line.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '#'));
+    let mut before = "";
+    for _ in 0..8 {
+        let word = words.next()?;
+        let known = DECLARES.iter().find(|(keyword, _)| *keyword == before);
+        if let (Some((_, kind)), false) = (known, word.is_empty()) {
+            return Some((kind, word));
+        }
+        let qualifies = [
+            "pub", "crate", "super", "in", "async", "const", "default", "",
+        ];
+        if !qualifies.contains(&word) && !DECLARES.iter().any(|(keyword, _)| *keyword == word) {
+            return None;
+        }
+        if !word.is_empty() {
+            before = word;
+        }
+    }
+    None
+}
+
+#[test]
+fn declarations_are_recognised() {
+    for (line, expected) in [
+        (
+            "pub(crate) async fn read_all(",
+            Some(("function", "read_all")),
+        ),
+        ("    pub(super) struct Seen {", Some(("type", "Seen"))),
+        ("type Word = str;", Some(("type", "Word"))),
+        ("mod tests {", Some(("module", "tests"))),
+        ("// fn commented()", None),
+        ("let kind = 3;", None),
+    ] {
+        assert_eq!(declared(line), expected, "{line}");
+    }
+    assert_eq!(snake("HTTPDeadLetter2"), "httpdead_letter2");
+    assert_eq!(
+        private("LaneCount").map(|(word, _)| word),
+        Some("lane".into())
+    );
+    assert_eq!(private("dead_letters_of"), None);
+    assert_eq!(private("placeholder"), None);
+}
+
+#[test]
+fn no_private_word_is_left_in_a_name() {
+    let mut found = Vec::new();
+    for (path, text) in sources() {
+        let parts = path.iter().map(|part| part.to_string_lossy());
+        for part in parts {
+            if let Some((word, instead)) = private(part.trim_end_matches(".rs")) {
+                found.push(format!("{}: `{word}` → {instead}", path.display()));
+            }
+        }
+        for (number, line) in text.lines().enumerate() {
+            let Some((kind, name)) = declared(line) else {
+                continue;
+            };
+            if let Some((word, instead)) = private(name) {
+                let number = number + 1;
+                let path = path.display();
+                found.push(format!(
+                    "{path}:{number}: {kind} `{name}`: `{word}` → {instead}"
+                ));
+            }
+        }
+    }
+    assert!(found.is_empty(), "private words:\n{}", found.join("\n"));
+}
+
+/// The folder of the package that a file belongs to; the root's is empty.
+fn package(path: &Path) -> PathBuf {
+    let folders = path.ancestors().skip(1);
+    let own = |folder: &&Path| root().join(folder).join("Cargo.toml").exists();
+    folders.into_iter().find(own).unwrap_or(path).to_owned()
+}
+
+/// One name, one meaning is a hint for a reader, not a rule: the names in several packages are printed, never failed
+/// on.
+#[test]
+fn type_names_in_more_than_two_packages() {
+    let mut packages: BTreeMap<String, BTreeSet<PathBuf>> = BTreeMap::new();
+    for (path, text) in sources() {
+        // A target of tests may name its toys as it likes.
+        if path.iter().any(|part| part == "tests") && !path.iter().any(|part| part == "src") {
+            continue;
+        }
+        let top = |line: &&str| !line.starts_with(' ');
+        for (kind, name) in text.lines().filter(top).filter_map(declared) {
+            if kind == "type" {
+                packages
+                    .entry(name.to_owned())
+                    .or_default()
+                    .insert(package(&path));
+            }
+        }
+    }
+    for (name, packages) in packages.iter().filter(|(_, packages)| packages.len() > 2) {
+        let named: Vec<_> = packages
+            .iter()
+            .map(|folder| match folder.to_string_lossy() {
+                name if name.is_empty() => ".".into(),
+                name => name,
+            })
+            .collect();
+        println!("{name:20} {}", named.join(", "));
+    }
+}
