@@ -147,7 +147,7 @@ async fn an_alias_bomb_in_yaml_is_refused_at_once() {
     let client = client(world.kubeconfig()).await;
     let aliases = vec!["*a"; 170_000].join(",");
     let bomb = format!("kind: &a {}\nitems: [{aliases}]", "x".repeat(12_000));
-    let request = axum::http::Request::post("/api/v1/namespaces/default/configmaps")
+    let request = hyper::Request::post("/api/v1/namespaces/default/configmaps")
         .header("content-type", "application/yaml")
         .body(bomb.into_bytes())
         .expect("a request");
