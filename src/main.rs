@@ -43,12 +43,12 @@ fn main() -> ExitCode {
 /// `dormer … | head`: a reader that has seen enough ends the program, as it ends others. Rust ignores the signal for it,
 /// and makes a panic of the print that follows.
 fn end_when_nobody_reads() {
-    let told = std::panic::take_hook();
+    let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let what = panic.payload_as_str().unwrap_or_default();
         if what.starts_with("failed printing to stdout") && what.contains("Broken pipe") {
             std::process::exit(BY_SIGPIPE);
         }
-        told(panic);
+        default_hook(panic);
     }));
 }

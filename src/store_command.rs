@@ -64,7 +64,7 @@ pub(crate) struct Restore {
 }
 
 impl Which {
-    fn settle(self) -> anyhow::Result<Config> {
+    fn resolve(self) -> anyhow::Result<Config> {
         let settings = match &self.config {
             Some(path) => self.settings.over(Settings::read(path)?),
             None => self.settings,
@@ -78,9 +78,9 @@ pub(crate) async fn run(asked: StoreCommand) -> anyhow::Result<ExitCode> {
     // Every user of TLS here brings ring; whichever comes second finds it installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match asked {
-        StoreCommand::Check(which) => check(&which.settle()?).await,
-        StoreCommand::Dump(asked) => dump(&asked.which.settle()?, &asked.to).await,
-        StoreCommand::Restore(asked) => restore(&asked.which.settle()?, &asked.from).await,
+        StoreCommand::Check(which) => check(&which.resolve()?).await,
+        StoreCommand::Dump(asked) => dump(&asked.which.resolve()?, &asked.to).await,
+        StoreCommand::Restore(asked) => restore(&asked.which.resolve()?, &asked.from).await,
     }
 }
 

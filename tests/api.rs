@@ -220,7 +220,7 @@ async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
         site.say(&["get", "runs", "-o", "yaml"])
             .contains("run: rollout/windows")
     );
-    assert_eq!(site.json(&["dead", "list"]), json!([]));
+    assert_eq!(site.json(&["dead-letters", "list"]), json!([]));
     site.dormer.terminate().expect("it ends");
 }
 
@@ -249,9 +249,9 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
         unknown == 2 && said.contains("machines"),
         "{unknown}: {said}"
     );
-    let (dead, said) = code(&["dead", "show", "77"]);
+    let (dead, said) = code(&["dead-letters", "show", "77"]);
     assert!(
-        dead == 3 && said.contains("dormer dead list"),
+        dead == 3 && said.contains("dormer dead-letters list"),
         "{dead}: {said}"
     );
     let (kept, said) = code(&["reset", name, "--to-record", "4000", "--yes"]);

@@ -10,7 +10,7 @@ use dormer_fleet::{
 use dormer_testkit::{
     Process, ProcessSpec, TempDir, TestCa, await_condition, await_some, free_port, test_dir,
 };
-use dormer_workflows::actions::{ACTIONS, On};
+use dormer_workflows::actions::{ACTIONS, ActionTarget};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -205,8 +205,8 @@ impl Site {
         self.dormer.terminate().expect("it ends");
         let log = self.log();
         // The fleet's tokens begin so.
-        let told = log.replace("windows-user-data", "");
-        assert!(!told.contains("user-"), "a token is in the log: {log}");
+        let output = log.replace("windows-user-data", "");
+        assert!(!output.contains("user-"), "a token is in the log: {log}");
     }
 }
 
@@ -261,7 +261,7 @@ fn text(bytes: &[u8]) -> String {
 fn viewer() -> Vec<Grant> {
     let verbs = ["get", "list", "watch"];
     let of = |resource: &'static str| verbs.map(|verb| Grant::of(verb, resource));
-    [of("machines"), of("rollouts"), of("letters")].concat()
+    [of("machines"), of("rollouts"), of("deadletters")].concat()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -273,17 +273,17 @@ async fn each_action_is_refused_without_its_right_and_taken_with_it() {
     let uid = site.get(&format!("/api/v1/machines/{name}"), &ann).json()["uid"].clone();
     for action in ACTIONS {
         let (path, resource, object) = match action.on {
-            On::Machine => (
+            ActionTarget::Machine => (
                 format!("machines/{name}/actions"),
                 "machines",
                 name.as_str(),
             ),
-            On::Rollout => ("rollouts/windows/actions".into(), "rollouts", "windows"),
-            On::Run => {
+            ActionTarget::Rollout => ("rollouts/windows/actions".into(), "rollouts", "windows"),
+            ActionTarget::Run => {
                 let key = uid.as_str().expect("a UID");
                 (format!("runs/machine/{key}"), "machines", name.as_str())
             }
-            On::DeadLetter => ("dead/7".into(), "letters", "7"),
+            ActionTarget::DeadLetter => ("dead-letters/7".into(), "deadletters", "7"),
         };
         let path = format!("/api/v1/{path}/{}", action.name);
         let body = r#"{"who": "root", "why": "a test", "to": 1, "payload": "0.0.1"}"#;
@@ -319,19 +319,19 @@ async fn each_action_is_refused_without_its_right_and_taken_with_it() {
             taken.body
         );
     }
-    let told = site
+    let output = site
         .get(&format!("/api/v1/machines/{name}/history"), &ann)
         .body;
-    assert!(told.contains("ann asked: pause (“a test”)"), "{told}");
+    assert!(output.contains("ann asked: pause (“a test”)"), "{output}");
     assert!(
-        !told.contains("root asked"),
-        "what a client claims counts for nothing: {told}"
+        !output.contains("root asked"),
+        "what a client claims counts for nothing: {output}"
     );
     site.end();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn looking_is_a_right_of_its_own_and_nobody_unknown_looks() {
+async fn reading_needs_a_right_and_no_unknown_user_reads() {
     dormer_testkit::full!();
     let site = Site::in_cluster("0").await;
     let ann = site.token("ann", viewer());
@@ -480,7 +480,7 @@ async fn a_token_for_somebody_else_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_browser_logs_in_by_a_token_or_a_link_and_acts_from_our_pages_alone() {
+async fn a_browser_logs_in_by_token_or_link_and_sends_requests_from_our_pages_only() {
     dormer_testkit::full!();
     let site = Site::in_cluster("0").await;
     let ann = site.token(

@@ -114,16 +114,16 @@ fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
     browser.open(&site.url());
     browser.script("window.same = true");
     stuck(&browser, 1);
-    let told = browser.until(
+    let output = browser.until(
         "the others come up while one looks on",
         IN_TIME,
         "return document.querySelector('a.chip [data-state=Joined]')?.closest('a').innerText.startsWith('5')
             && window.same && document.title + ' ' + document.querySelector('.needs').innerText",
     );
-    let told = told.as_str().unwrap_or_default();
+    let output = output.as_str().unwrap_or_default();
     assert!(
-        told.starts_with("(1) ") && told.contains("access_denied"),
-        "{told}"
+        output.starts_with("(1) ") && output.contains("access_denied"),
+        "{output}"
     );
     picture(&browser, "fleet");
 
@@ -147,8 +147,8 @@ fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
         "return document.getElementById('said').innerText === 'It was taken.'",
     );
     let asked = "console asked: retry (“the account is an administrator now”)";
-    let told = format!("return document.querySelector('.history').innerText.includes('{asked}')");
-    browser.until("the history has it, and why", SOON, &told);
+    let output = format!("return document.querySelector('.history').innerText.includes('{asked}')");
+    browser.until("the history has it, and why", SOON, &output);
     // In its story, too: in a world that runs fast it may be on its way to its upgrade the next moment.
     let joined =
         "return window.same && [...document.querySelectorAll('.head .state, .history .state')]
@@ -280,7 +280,7 @@ fn narrow(browser: &Browser, site: &Site) {
     for dark in [false, true] {
         browser.size(320, 700);
         browser.dark(dark);
-        for page in ["", &machine, "rollouts/windows", "dead"] {
+        for page in ["", &machine, "rollouts/windows", "dead-letters"] {
             browser.open(&format!("{}{page}", site.url()));
             live(browser);
             let wide = browser.script("return document.documentElement.scrollWidth");
@@ -370,15 +370,15 @@ fn remote_commands_are_unfolded_by_the_keyboard_and_followed_while_the_machine_i
         "document.activeElement.closest('.commands details:last-of-type') !== null",
     );
     browser.press(&ENTER.to_string());
-    let told = browser.until(
+    let output = browser.until(
         "its line and what the host said",
         SOON,
         "return document.querySelector('.commands details[open] pre')?.innerText",
     );
-    let told = told.as_str().unwrap_or_default();
+    let output = output.as_str().unwrap_or_default();
     assert!(
-        told.starts_with("$ ") && told.contains("access_denied"),
-        "{told}"
+        output.starts_with("$ ") && output.contains("access_denied"),
+        "{output}"
     );
     // The other one serves: what its MachineSet lacks is this one.
     let numbers =

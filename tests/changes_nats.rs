@@ -12,7 +12,7 @@ use dormer_fleet::{
     api::{DeleteOptions, Key, User, kinds},
 };
 use dormer_proto::{
-    subject::{Names, shard},
+    subject::{Names, history_stream_of},
     work::machine_run,
 };
 use dormer_testkit::{
@@ -158,7 +158,9 @@ impl Site {
         .await;
         let names = Names::default();
         let run = machine_run(uid).expect("a run");
-        let history = admin.get_stream(names.history_stream(shard(&run))).await;
+        let history = admin
+            .get_stream(names.history_stream(history_stream_of(&run)))
+            .await;
         let purge = history
             .expect("a stream")
             .purge()
@@ -218,7 +220,7 @@ impl Dormer {
     }
 
     /// Asks for an action. An engine that is busy takes it later: it stays in the inbox.
-    fn act(&self, machine: &Value, action: &str) {
+    fn request_action(&self, machine: &Value, action: &str) {
         let name = machine["name"].as_str().expect("a name");
         let path = format!("/api/v1/machines/{name}/actions/{action}");
         let body = json!({"who": "ann", "why": "a test"}).to_string();
@@ -384,7 +386,7 @@ async fn a_late_reader_rebuilds_the_state_and_no_other_reader_drains_or_delays_i
         "a reader read a history"
     );
 
-    dormer.act(&machines[0], "pause");
+    dormer.request_action(&machines[0], "pause");
     let run = machines[0]["run"].as_str().expect("a run");
     let paused = await_some("the change", IN_TIME, || async {
         let state = rebuild(&reader).await?.remove(run)?;
@@ -437,12 +439,12 @@ async fn a_late_reader_rebuilds_the_state_and_no_other_reader_drains_or_delays_i
 }
 
 /// Every message as it comes, of which nothing may be missed.
-struct Told {
-    seen: BTreeMap<String, Vec<u64>>,
+struct MessageLog {
+    sequences: BTreeMap<String, Vec<u64>>,
     count: u64,
 }
 
-impl Told {
+impl MessageLog {
     /// Reads until the stream has no more, and holds each run's seqs against each other.
     async fn read(&mut self, messages: &mut pull::Ordered) {
         while let Ok(Some(message)) =
@@ -455,7 +457,10 @@ impl Told {
                 .and_then(|it| it.get("Dormer-Seq"))
                 .expect("a seq");
             let seq: u64 = seq.as_str().parse().expect("a number");
-            let seqs = self.seen.entry(message.subject.to_string()).or_default();
+            let seqs = self
+                .sequences
+                .entry(message.subject.to_string())
+                .or_default();
             assert!(
                 seqs.last() < Some(&seq),
                 "{}: {seq} after {seqs:?}",
@@ -468,7 +473,7 @@ impl Told {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_consoles_tell_each_change_once_and_nothing_goes_back_over_restarts() {
+async fn two_consoles_publish_each_change_once_and_restarts_never_go_back() {
     dormer_testkit::full!();
     let server = started!(server());
     let mut site = Site::on(server).await;
@@ -487,8 +492,8 @@ async fn two_consoles_tell_each_change_once_and_nothing_goes_back_over_restarts(
     let ordered: jetstream::consumer::Consumer<pull::OrderedConfig> =
         stream.create_consumer(config).await.expect("a consumer");
     let mut messages = ordered.messages().await.expect("messages");
-    let mut told = Told {
-        seen: BTreeMap::new(),
+    let mut log = MessageLog {
+        sequences: BTreeMap::new(),
         count: 0,
     };
     let mut before = None;
@@ -502,18 +507,18 @@ async fn two_consoles_tell_each_change_once_and_nothing_goes_back_over_restarts(
             consoles[1] = site.dormer("console");
             consoles[1].machines().await;
         }
-        consoles[1].act(&machines[0], ["pause", "resume"][round % 2]);
+        consoles[1].request_action(&machines[0], ["pause", "resume"][round % 2]);
         if round == 2 || round == 4 {
             consoles[0] = site.dormer("console");
             consoles[0].machines().await;
         }
         agree("the whole after a change", &reader, &consoles[0]).await;
-        told.read(&mut messages).await;
+        log.read(&mut messages).await;
         let stored = stream.info().await.expect("told").state.last_sequence;
-        let (stored_before, counted_before) = *before.get_or_insert((stored, told.count));
+        let (stored_before, counted_before) = *before.get_or_insert((stored, log.count));
         assert_eq!(
             stored - stored_before,
-            told.count - counted_before,
+            log.count - counted_before,
             "a change was told twice"
         );
     }
@@ -521,7 +526,7 @@ async fn two_consoles_tell_each_change_once_and_nothing_goes_back_over_restarts(
     site.server.kill();
     site.server.restart();
     agree("the whole after the server's death", &reader, &consoles[1]).await;
-    consoles[1].act(&machines[1], "pause");
+    consoles[1].request_action(&machines[1], "pause");
     agree("what changes after that", &reader, &consoles[0]).await;
     stream.purge().await.expect("purged");
     agree(

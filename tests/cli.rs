@@ -44,7 +44,7 @@ fn the_bench_answers_in_json_with_the_machines_calibration() {
 }
 
 #[test]
-fn an_unknown_store_is_told_which_there_are() {
+fn an_unknown_store_is_answered_with_the_known_ones() {
     let output = dormer(&["bench", "engine", "--store", "sqlite"]);
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("one of memory, embedded, nats://"));
@@ -128,7 +128,7 @@ fn as_a_plugin_it_speaks_of_kubectl() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_ends_a_command_without_a_word() {
+fn a_closed_pipe_ends_a_command_silently() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_dormer"))
         .args([
             "bench",

@@ -200,7 +200,7 @@ async fn a_key_that_cannot_be_used_is_the_one_thing_and_dormer_goes_on_once_it_i
     let name = name.split_whitespace().next().expect("its name").to_owned();
 
     let weak = SshKey::make(site.folder.path(), "weak", KeyKind::Rsa(1024)).expect("made");
-    for (pem, told) in [
+    for (pem, output) in [
         (
             "this is no key at all".to_owned(),
             "the SSH private key cannot be read: ",
@@ -215,8 +215,8 @@ async fn a_key_that_cannot_be_used_is_the_one_thing_and_dormer_goes_on_once_it_i
         ),
     ] {
         site.give(&pem).await;
-        let said = site.await_said(&get, &format!("{all}{told}")).await;
-        assert_eq!(said.matches(told).count(), 1, "said once: {said}");
+        let said = site.await_said(&get, &format!("{all}{output}")).await;
+        assert_eq!(said.matches(output).count(), 1, "said once: {said}");
         assert!(
             !said.contains("this is no key"),
             "the key's text is never shown: {said}"
@@ -243,7 +243,10 @@ async fn a_key_that_cannot_be_used_is_the_one_thing_and_dormer_goes_on_once_it_i
         "{}",
         site.degraded()
     );
-    assert_eq!(site.says(&["dead", "list"]).trim(), "There are none.");
+    assert_eq!(
+        site.says(&["dead-letters", "list"]).trim(),
+        "There are none."
+    );
     let tasks: Value = serde_json::from_str(&site.says(&["get", "tasks", "-o", "json"])).unwrap();
     let tasks = tasks
         .as_array()

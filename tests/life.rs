@@ -45,7 +45,7 @@ impl Site {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_life_is_watched_drawn_told_exported_replayed_and_sent_back() {
+async fn a_run_is_watched_traced_logged_exported_replayed_and_reset() {
     dormer_testkit::full!();
     let folder = test_dir("life");
     let port = free_port();
@@ -99,15 +99,15 @@ async fn a_life_is_watched_drawn_told_exported_replayed_and_sent_back() {
     ] {
         assert!(drawn.contains(row), "{row}: {drawn}");
     }
-    let told = site.say(&["logs", &name, "--task", "converge-host"]);
+    let output = site.say(&["logs", &name, "--task", "converge-host"]);
     assert!(
-        told.contains("converge-host") && !told.contains("command probe"),
-        "{told}"
+        output.contains("converge-host") && !output.contains("command probe"),
+        "{output}"
     );
-    assert!(told.contains("command apply host: exit 0"), "{told}");
+    assert!(output.contains("command apply host: exit 0"), "{output}");
     assert!(
-        told.contains(r"\kubelet.exe written") && !told.contains(r"C:\k\["),
-        "{told}"
+        output.contains(r"\kubelet.exe written") && !output.contains(r"C:\k\["),
+        "{output}"
     );
 
     let file = folder.path().join("history.jsonl").display().to_string();

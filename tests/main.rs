@@ -36,5 +36,6 @@ mod settings;
 #[cfg(feature = "demo")]
 mod telemetry;
 mod tidy;
+mod tidy_words;
 #[cfg(feature = "demo")]
 mod windows;

@@ -71,7 +71,7 @@ fn a_payload_that_is_as_its_manifest_says_is_good() {
 }
 
 #[test]
-fn whatever_is_wrong_with_a_payload_is_told_by_file() {
+fn each_problem_of_a_payload_is_reported_by_file() {
     let folder = test_dir("payload");
     write(folder.path(), "11.1.0", &[]);
     let at = |name: &str| folder.path().join(name);

@@ -220,9 +220,9 @@ fn how_long_it_took(held: &Held, payload: &str, plan: &[Value]) {
     }
     let said = held.say(&["plan", "--payload", payload]);
     assert!(said.contains("EXPECTED"), "{said}");
-    let told = "The last time, with the lease: drained, its Machine replaced (2 machines):";
+    let output = "The last time, with the lease: drained, its Machine replaced (2 machines):";
     assert!(
-        said.contains(told) && said.contains("\n  converging the host: "),
+        said.contains(output) && said.contains("\n  converging the host: "),
         "{said}"
     );
     let said = held.say(&["plan", "--payload", payload, "-o", "wide"]);

@@ -122,7 +122,7 @@ impl Site {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_is_looked_at_through_every_shell_and_nothing_stays_there() {
+async fn preflight_works_through_every_shell_and_leaves_nothing_on_the_host() {
     dormer_testkit::full!();
     for faults in [&[][..], &["shell-varies"], &["code-page-850"]] {
         let site = Site::new(faults).await;
@@ -229,12 +229,12 @@ async fn a_wrong_key_and_another_host_key_end_it_before_anything_is_written() {
     assert_eq!((site.host.counts().logins, site.files()), (0, files));
 }
 
-/// A real sshd that is no Windows; `told` answers commands in its place.
-fn elsewhere(told: &str) -> (TempDir, Ran) {
-    let config = if told.is_empty() {
+/// A real sshd that is no Windows; `output` answers commands in its place.
+fn elsewhere(output: &str) -> (TempDir, Ran) {
+    let config = if output.is_empty() {
         String::new()
     } else {
-        format!("ForceCommand {told}\n")
+        format!("ForceCommand {output}\n")
     };
     let folder = test_dir("preflight");
     let server = Sshd::start(&SshdOptions {
@@ -267,10 +267,10 @@ fn what_is_no_windows_or_has_no_powershell_is_named_and_left_as_it_is() {
     // Where the distributions have it.
     let sftp = "for it in /usr/lib/openssh /usr/libexec/openssh /usr/lib/ssh; do \
                 if [ -x $it/sftp-server ]; then exec $it/sftp-server; fi; done";
-    let told = format!(
+    let output = format!(
         "case \"$SSH_ORIGINAL_COMMAND\" in reg.exe*) echo {registry};; *sftp*) {sftp};; *) exit 127;; esac"
     );
-    let (_folder, ran) = elsewhere(&told);
+    let (_folder, ran) = elsewhere(&output);
     assert_eq!(
         ran.failed(),
         Some(("NoPowerShell", "run the probe")),

@@ -153,7 +153,7 @@ fn facts_and_layers_are_a_persons_own() {
 }
 
 #[test]
-fn a_mistake_is_told_with_its_place_and_its_reason() {
+fn a_mistake_in_a_profile_is_reported_with_location_and_reason() {
     let table = [
         (
             "host: {services: {a: {command: [x], depends: [b]}, b: {command: [x], depends: [a]}}}",

@@ -1,4 +1,4 @@
-//! dormer's hands and its watcher against a real kube-apiserver with the real controllers, under the accounts that
+//! dormer's executors and its watcher against a real kube-apiserver with the real controllers, under the accounts that
 //! `deploy/rbac.yaml` and `deploy/machine-tokens.yaml` give them.
 //!
 //! One control plane serves the whole binary, and each test has namespaces and Nodes of its own. Without the servers'

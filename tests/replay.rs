@@ -164,9 +164,9 @@ fn a_record_that_says_otherwise_is_reported_with_both_decisions() {
 }
 
 #[test]
-fn what_is_damaged_or_newer_is_told_apart_from_what_differs() {
+fn damaged_newer_and_divergent_records_are_distinguished() {
     let lines = history("bring-up");
-    let told = |lines: &[String], code: i32, part: &str| {
+    let output = |lines: &[String], code: i32, part: &str| {
         let (_folder, name) = file(lines);
         let said = replay(&[&name]);
         assert_eq!(said.code, Some(code), "{part}: {}{}", said.out, said.error);
@@ -176,32 +176,32 @@ fn what_is_damaged_or_newer_is_told_apart_from_what_differs() {
     let first = &lines[..1];
     let mut cut = lines.clone();
     cut[last].truncate(200);
-    told(&cut, 1, "is no line of a history (EOF while parsing");
+    output(&cut, 1, "is no line of a history (EOF while parsing");
     let mut flipped = lines.clone();
     flipped[last] = flipped[last].replace("\"envelope\":\"haF2", "\"envelope\":\"haF3");
-    told(&flipped, 1, "it cannot be read: not an envelope");
+    output(&flipped, 1, "it cannot be read: not an envelope");
     let gap: Vec<String> = first
         .iter()
         .chain(&lines[2..4])
         .chain(&lines[5..])
         .cloned()
         .collect();
-    told(&gap, 1, "a gap: the record before is 3");
-    told(
+    output(&gap, 1, "a gap: the record before is 3");
+    output(
         &gap,
         1,
         "1 begin a history whose earlier records are not kept",
     );
     let mut newer = lines.clone();
     newer[last] = with(&lines[last], &record(&lines[last]).unwrap(), SCHEMA + 1);
-    told(&newer, 1, "a newer build wrote it");
-    told(
+    output(&newer, 1, "a newer build wrote it");
+    output(
         &[r#"{"history":{"format":2}}"#.into()],
         1,
         "replay it with a newer dormer",
     );
-    told(&lines[1..], 1, "does not say what the file is");
-    told(&[], 1, "is empty");
+    output(&lines[1..], 1, "does not say what the file is");
+    output(&[], 1, "is empty");
     let said = replay(&["/nonexistent/history"]);
     assert_eq!(said.code, Some(2));
     assert!(said.error.contains("No such file"), "{}", said.error);

@@ -4,7 +4,7 @@ mod table;
 
 use dormer_fleet::faults::{Fault, Owner};
 use std::{fmt::Write as _, fs, path::PathBuf};
-use table::{Plays, SCENARIOS};
+use table::{CoveringTests, SCENARIOS};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -30,8 +30,8 @@ fn fault_cell(number: u8) -> String {
     }
 }
 
-fn test_cell(plays: &Plays) -> String {
-    let links = plays
+fn test_cell(covering: &CoveringTests) -> String {
+    let links = covering
         .iter()
         .map(|(file, test)| format!("[`{test}`](../{file})"));
     let links: Vec<String> = links.collect();
@@ -45,7 +45,7 @@ fn test_cell(plays: &Plays) -> String {
 fn page() -> String {
     let missing = SCENARIOS
         .iter()
-        .filter(|(_, _, plays)| plays.is_empty())
+        .filter(|(_, _, covering)| covering.is_empty())
         .count();
     let mut page = format!(
         "# Scenarios\n\nGenerated from `tests/scenarios/table.rs` by `tests/scenarios.rs` (`UPDATE_EXPECT=1`). \
@@ -60,9 +60,9 @@ fn page() -> String {
             ", the others are named as missing"
         },
     );
-    for (number, what, plays) in SCENARIOS {
+    for (number, what, covering) in SCENARIOS {
         let fault = fault_cell(*number);
-        let tests = test_cell(plays);
+        let tests = test_cell(covering);
         let _ = writeln!(page, "| {number} | {what} | {fault} | {tests} |");
     }
     page.push_str("\nFaults of the fleet beyond the list:\n\n");
@@ -76,8 +76,8 @@ fn page() -> String {
 fn every_scenario_has_its_row_and_every_test_named_is_there() {
     let numbers: Vec<u8> = SCENARIOS.iter().map(|(number, ..)| *number).collect();
     assert_eq!(numbers, (1..=60).collect::<Vec<u8>>());
-    for (number, what, plays) in SCENARIOS {
-        for (file, test) in *plays {
+    for (number, what, covering) in SCENARIOS {
+        for (file, test) in *covering {
             let text = source(file);
             assert!(
                 text.contains(&format!("fn {test}(")),
@@ -87,11 +87,11 @@ fn every_scenario_has_its_row_and_every_test_named_is_there() {
         // A test that names the fault is among them, unless only a test can bring it about.
         if let Some(fault) = fault(*number)
             && fault.owner() != Owner::Scenario
-            && !plays.is_empty()
+            && !covering.is_empty()
         {
             let forms = [format!("\"{fault}\""), format!("\"{fault}@")];
             let names = |text: String| forms.iter().any(|form| text.contains(form));
-            let named = plays.iter().any(|(file, _)| names(source(file)));
+            let named = covering.iter().any(|(file, _)| names(source(file)));
             assert!(named, "{number} ({what}): no test of it names {fault}");
         }
     }
@@ -163,12 +163,12 @@ fn outlives(script: &str) -> Option<String> {
         .filter(|line| !line.trim_start().starts_with('#'));
     let alone = |line: &str, word: &str| {
         line.match_indices(word).any(|(at, _)| {
-            let letter = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+            let message = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
             let before = line[..at].chars().next_back();
             let after = line[at + word.len()..].chars().next();
             // A class may go on (`Diagnostics.ProcessStartInfo`), a command may not.
-            let ends = word.contains('.') || !letter(after);
-            !letter(before) && ends
+            let ends = word.contains('.') || !message(after);
+            !message(before) && ends
         })
     };
     let mut lines = code.map(str::to_lowercase);

@@ -27,10 +27,10 @@ const OTLP_HEADERS: &str = "authorization=Bearer%20marked-otlp-52c8e1,x-tenant=w
 struct Collector(OtlpReceiver);
 
 impl Collector {
-    fn told(&self) -> Vec<Value> {
+    fn received(&self) -> Vec<Value> {
         assert_eq!(self.0.refused(), Vec::<String>::new());
-        let heard = self.0.heard();
-        heard
+        let bytes = self.0.received();
+        bytes
             .iter()
             .map(|line| serde_json::from_str(line).expect("JSON"))
             .collect()
@@ -39,8 +39,8 @@ impl Collector {
     /// The names of the metrics that a process told, with the kind of each.
     fn metrics(&self) -> BTreeMap<String, &'static str> {
         let mut all = BTreeMap::new();
-        for told in self.told() {
-            for metric in told["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
+        for message in self.received() {
+            for metric in message["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
                 .as_array()
                 .into_iter()
                 .flatten()
@@ -61,8 +61,8 @@ impl Collector {
     /// Every span once, by trace and id; one that was told twice was told the same.
     fn spans(&self) -> BTreeMap<String, BTreeMap<String, Value>> {
         let mut traces: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
-        for told in self.told() {
-            for resource in told["resourceSpans"].as_array().into_iter().flatten() {
+        for message in self.received() {
+            for resource in message["resourceSpans"].as_array().into_iter().flatten() {
                 for span in resource["scopeSpans"][0]["spans"]
                     .as_array()
                     .into_iter()
@@ -218,7 +218,7 @@ impl Site {
 fn get(port: u16, path: &str) -> String {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let until = Instant::now() + Duration::from_secs(5);
-    let mut heard = Vec::new();
+    let mut bytes = Vec::new();
     let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(2)) else {
         return String::new();
     };
@@ -231,10 +231,10 @@ fn get(port: u16, path: &str) -> String {
     while patience.is_ok() && asked.is_ok() && Instant::now() < until {
         match stream.read(&mut piece) {
             Ok(0) | Err(_) => break,
-            Ok(read) => heard.extend_from_slice(&piece[..read]),
+            Ok(read) => bytes.extend_from_slice(&piece[..read]),
         }
     }
-    String::from_utf8_lossy(&heard).into_owned()
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Whether every span's parent is told, and there is one root.
@@ -254,14 +254,14 @@ fn hold_whole(trace: &BTreeMap<String, Value>) {
 }
 
 /// The names from a span up to the root.
-fn way_up<'a>(trace: &'a BTreeMap<String, Value>, span: &'a Value) -> Vec<&'a str> {
-    let mut way = vec![text(span, "name")];
+fn ancestors<'a>(trace: &'a BTreeMap<String, Value>, span: &'a Value) -> Vec<&'a str> {
+    let mut ancestors = vec![text(span, "name")];
     let mut at = span;
     while let Some(parent) = trace.get(text(at, "parentSpanId")) {
-        way.push(text(parent, "name"));
+        ancestors.push(text(parent, "name"));
         at = parent;
     }
-    way
+    ancestors
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -297,12 +297,12 @@ async fn a_trace_is_whole_though_engine_and_worker_were_killed_in_the_middle() {
     .await;
     let traces = bring_ups(collector.spans());
     let mut instances = BTreeSet::new();
-    for told in collector
-        .told()
+    for message in collector
+        .received()
         .iter()
-        .filter(|told| told["resourceSpans"].is_array())
+        .filter(|message| message["resourceSpans"].is_array())
     {
-        let attributes = &told["resourceSpans"][0]["resource"];
+        let attributes = &message["resourceSpans"][0]["resource"];
         instances.insert(attribute(attributes, "service.instance.id").to_owned());
     }
     let metrics = collector.metrics();
@@ -331,21 +331,25 @@ async fn a_trace_is_whole_though_engine_and_worker_were_killed_in_the_middle() {
         ] {
             assert!(named(name) >= 1, "{name}");
         }
-        for deed in ["queue", "execute", "connect", "command", "upload"] {
-            assert!(named(deed) >= 1, "{deed}");
+        for operation in ["queue", "execute", "connect", "command", "upload"] {
+            assert!(named(operation) >= 1, "{operation}");
         }
         let command = trace
             .values()
             .find(|span| text(span, "name") == "command")
             .expect("one");
-        let way = way_up(trace, command);
+        let ancestors = ancestors(trace, command);
         assert_eq!(
-            (way[0], way.len(), way[way.len() - 1]),
+            (
+                ancestors[0],
+                ancestors.len(),
+                ancestors[ancestors.len() - 1]
+            ),
             ("command", 5, "bring-up"),
-            "{way:?}"
+            "{ancestors:?}"
         );
-        assert!(way[1].starts_with("attempt "), "{way:?}");
-        assert!(way[3].starts_with("transition "), "{way:?}");
+        assert!(ancestors[1].starts_with("attempt "), "{ancestors:?}");
+        assert!(ancestors[3].starts_with("transition "), "{ancestors:?}");
         // Every record of the episode, one after another.
         let seqs = trace
             .values()
@@ -466,14 +470,14 @@ async fn a_collector_is_reached_over_tls_with_headers_and_one_that_is_not_truste
     let (mut second, port) = started("trustful", &authority);
     site.await_joined(1, port).await;
     await_condition("traces and metrics", IN_TIME, || {
-        let messages = collector.told();
+        let messages = collector.received();
         let of = |signal| messages.iter().filter(|it| it[signal].is_array()).count();
         let both = of("resourceSpans") >= 1 && of("resourceMetrics") >= 2;
         async move { both }
     })
     .await;
     second.terminate().expect("it ends");
-    let messages = collector.told();
+    let messages = collector.received();
     for signal in ["resourceSpans", "resourceMetrics"] {
         for (key, value) in [
             ("service.name", "nodes"),
@@ -576,7 +580,7 @@ fn logs(machine: &str, port: u16) -> String {
         .args(["logs", machine, "--server", &server])
         .output()
         .expect("it runs");
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let message = String::from_utf8_lossy(&output.stdout).into_owned();
     for part in [
         "  command probe: exit 0 after ",
         "-EncodedCommand [",
@@ -585,12 +589,12 @@ fn logs(machine: &str, port: u16) -> String {
         "  command apply node: exit 0 after ",
     ] {
         assert!(
-            told.contains(part),
-            "{part} in {told}\n{}",
+            message.contains(part),
+            "{part} in {message}\n{}",
             String::from_utf8_lossy(&output.stderr)
         );
     }
-    told
+    message
 }
 
 /// Everything that people or programs can read: what it is, and its text.
@@ -600,7 +604,7 @@ fn outputs(site: &Site, collector: &Collector, port: u16) -> Vec<(String, String
         "/readyz",
         "/metrics",
         "/",
-        "/dead",
+        "/dead-letters",
         "/rollouts/windows",
         "/api/v1/machines",
         "/api/v1/runs",
@@ -640,7 +644,7 @@ fn outputs(site: &Site, collector: &Collector, port: u16) -> Vec<(String, String
     outputs.push(("the log".into(), site.log("log")));
     outputs.push((
         "traces".into(),
-        serde_json::to_string(&collector.told()).expect("JSON"),
+        serde_json::to_string(&collector.received()).expect("JSON"),
     ));
     for kind in kinds::ALL.iter().filter(|kind| kind.kind != "Secret") {
         for object in site.world.all(kind) {
@@ -659,7 +663,7 @@ fn outputs(site: &Site, collector: &Collector, port: u16) -> Vec<(String, String
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_secret_is_told_to_anybody() {
+async fn no_secret_leaves_the_process() {
     dormer_testkit::full!();
     let collector = Collector(started!(OtlpReceiver::start()));
     let endpoint = collector.0.url();

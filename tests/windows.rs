@@ -16,7 +16,7 @@ use dormer_fleet::{
     cluster::client::Client,
     host::{Hosts, Image, Reach},
     payload::write_example,
-    world::{CloudAct, CloudError, HostCloud, HostContext, HostOrder, Instance},
+    world::{CloudAction, CloudError, HostCloud, HostContext, HostOrder, Instance},
 };
 use dormer_testkit::{Process, ProcessSpec, Skipped, TempDir, free_port, test_dir};
 use futures::future::BoxFuture;
@@ -59,7 +59,7 @@ impl HostCloud for Given {
         Box::pin(async {})
     }
 
-    fn act<'a>(&'a self, uid: &'a str, _: CloudAct) -> BoxFuture<'a, Option<Instance>> {
+    fn perform<'a>(&'a self, uid: &'a str, _: CloudAction) -> BoxFuture<'a, Option<Instance>> {
         Box::pin(async move { Some(self.instance(uid)) })
     }
 }
@@ -151,14 +151,14 @@ impl Site {
     /// Follows the machine until it serves, and prints each of its steps.
     async fn joined(&self, within: Duration) {
         let began = Instant::now();
-        let mut told = String::new();
+        let mut output = String::new();
         loop {
             let machine = self.machine();
             let word = |key: &str| machine[key].as_str().unwrap_or_default().to_owned();
             let now = format!("{} ({})", word("state"), word("phase"));
-            if now != told {
+            if now != output {
                 println!("{:5} s  {now}", began.elapsed().as_secs());
-                told = now;
+                output = now;
             }
             if word("state") == "Joined" {
                 return;
@@ -168,7 +168,7 @@ impl Site {
             let late = began.elapsed() > within;
             assert!(
                 !late && word("state") != "Failed",
-                "{told}\n{}\n{}",
+                "{output}\n{}\n{}",
                 why(),
                 log()
             );

@@ -1,10 +1,10 @@
-//! An engine: lanes side by side, the intake that feeds them, the sweep, and the shutdown.
+//! An engine: shards side by side, the intake that feeds them, the sweep, and the shutdown.
 
 use crate::{
-    lane::{Arrived, Lane, Tally},
-    local::ring,
-    port::{Alarms, Clock, Head, History, HistoryReader, Inbox, Ports, Settle, StoreError},
-    witness::Witness,
+    local::timer_due,
+    observer::EngineObserver,
+    port::{Ack, Alarms, Clock, Head, History, HistoryReader, Inbox, Ports, StoreError},
+    shard::{Counters, DecodedDelivery, Shard},
 };
 use dormer_engine_core::Workflow;
 use dormer_proto::id::{RunId, Timestamp, hash64};
@@ -30,10 +30,10 @@ pub struct Options {
     /// The build, as it is written into records.
     pub build: String,
     /// Lanes: each owns the runs whose ids hash to it.
-    pub lanes: usize,
-    /// Letters in one turn of a lane.
+    pub shards: usize,
+    /// Messages in one turn of a shard.
     pub batch_max: usize,
-    /// Runs kept in memory, over all lanes.
+    /// Runs kept in memory, over all shards.
     pub cached_max: usize,
     /// How often the sweep passes over all runs.
     pub sweep_every: Duration,
@@ -45,7 +45,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             build: concat!("dormer ", env!("CARGO_PKG_VERSION")).into(),
-            lanes: 4,
+            shards: 4,
             batch_max: 512,
             cached_max: 8_192,
             sweep_every: Duration::from_secs(30),
@@ -62,31 +62,35 @@ pub async fn run<W: Workflow, P: Ports>(
     ports: Arc<P>,
     options: Options,
     stop: watch::Receiver<bool>,
-) -> Result<Tally, StoreError> {
-    run_seen::<W, P, ()>(ports, options, Arc::default(), stop).await
+) -> Result<Counters, StoreError> {
+    run_observed::<W, P, ()>(ports, options, Arc::default(), stop).await
 }
 
-/// As [`run`], and tells `witness` what is done.
+/// As [`run`], and tells `observer` what is done.
 ///
 /// # Errors
 /// As [`run`].
-pub async fn run_seen<W: Workflow, P: Ports, E: Witness<W>>(
+pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
     ports: Arc<P>,
     options: Options,
-    witness: Arc<E>,
+    observer: Arc<E>,
     mut stop: watch::Receiver<bool>,
-) -> Result<Tally, StoreError> {
-    let lanes = options.lanes.max(1);
-    let mut tasks: JoinSet<Result<Tally, StoreError>> = JoinSet::new();
-    let mut mouths = Vec::with_capacity(lanes);
-    for _ in 0..lanes {
-        let (mouth, letters) = mpsc::channel(options.batch_max * 2);
+) -> Result<Counters, StoreError> {
+    let shards = options.shards.max(1);
+    let mut tasks: JoinSet<Result<Counters, StoreError>> = JoinSet::new();
+    let mut queues = Vec::with_capacity(shards);
+    for _ in 0..shards {
+        let (queue, messages) = mpsc::channel(options.batch_max * 2);
         let build = options.build.clone();
-        let cached_max = options.cached_max / lanes;
-        let lane =
-            Lane::<W, P, E>::seen_by(Arc::clone(&ports), build, cached_max, Arc::clone(&witness));
-        tasks.spawn(lane_loop(lane, letters, options.batch_max));
-        mouths.push(mouth);
+        let cached_max = options.cached_max / shards;
+        let shard = Shard::<W, P, E>::observed_by(
+            Arc::clone(&ports),
+            build,
+            cached_max,
+            Arc::clone(&observer),
+        );
+        tasks.spawn(shard_loop(shard, messages, options.batch_max));
+        queues.push(queue);
     }
     let mut background = JoinSet::new();
     background.spawn(sweep_for_ever(Arc::clone(&ports), options.clone()));
@@ -96,16 +100,16 @@ pub async fn run_seen<W: Workflow, P: Ports, E: Witness<W>>(
     }
     let result = tokio::select! {
         biased;
-        result = intake::<W, P>(&ports, &mouths, &options, &mut stop) => result,
+        result = intake::<W, P>(&ports, &queues, &options, &mut stop) => result,
         Some(ended) = tasks.join_next() => flatten(ended).map(drop),
     };
     drop(background);
-    drop(mouths);
-    let mut total = Tally::default();
+    drop(queues);
+    let mut total = Counters::default();
     let mut first_error = result.err();
     while let Some(ended) = tasks.join_next().await {
         match flatten(ended) {
-            Ok(tally) => total = sum(total, tally),
+            Ok(counters) => total = sum(total, counters),
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }
@@ -126,7 +130,7 @@ async fn ask_again<W: Workflow, P: Ports>(ports: Arc<P>) {
                 );
                 tokio::time::sleep(ASK_AGAIN_AFTER).await;
             }
-            // The lanes end the engine with this error.
+            // The shards end the engine with this error.
             Err(error) => {
                 tracing::error!(%error, "not everything outstanding was carried out again");
                 return;
@@ -136,33 +140,33 @@ async fn ask_again<W: Workflow, P: Ports>(ports: Arc<P>) {
 }
 
 fn flatten(
-    ended: Result<Result<Tally, StoreError>, tokio::task::JoinError>,
-) -> Result<Tally, StoreError> {
+    ended: Result<Result<Counters, StoreError>, tokio::task::JoinError>,
+) -> Result<Counters, StoreError> {
     ended.unwrap_or_else(|error| Err(StoreError::Broken(format!("a lane ended: {error}"))))
 }
 
-async fn told(stop: &mut watch::Receiver<bool>) {
+async fn stopped(stop: &mut watch::Receiver<bool>) {
     // An owner that is gone without a word wants a stop, too.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-async fn lane_loop<W: Workflow, P: Ports, E: Witness<W>>(
-    mut lane: Lane<W, P, E>,
-    mut letters: mpsc::Receiver<Arrived<W>>,
+async fn shard_loop<W: Workflow, P: Ports, E: EngineObserver<W>>(
+    mut shard: Shard<W, P, E>,
+    mut messages: mpsc::Receiver<DecodedDelivery<W>>,
     batch_max: usize,
-) -> Result<Tally, StoreError> {
+) -> Result<Counters, StoreError> {
     let mut batch = Vec::with_capacity(batch_max);
-    while letters.recv_many(&mut batch, batch_max).await > 0 {
-        lane.work_off(std::mem::take(&mut batch)).await?;
+    while messages.recv_many(&mut batch, batch_max).await > 0 {
+        shard.work_off(std::mem::take(&mut batch)).await?;
     }
-    Ok(lane.tally)
+    Ok(shard.counters)
 }
 
-/// Takes letters and hands each to the lane that owns its run, until `stop` says true: what was taken by then is
+/// Takes messages and hands each to the shard that owns its run, until `stop` says true: what was taken by then is
 /// handed over, too, so that a graceful end leaves nothing in between.
 async fn intake<W: Workflow, P: Ports>(
     ports: &P,
-    mouths: &[mpsc::Sender<Arrived<W>>],
+    queues: &[mpsc::Sender<DecodedDelivery<W>>],
     options: &Options,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), StoreError> {
@@ -170,25 +174,28 @@ async fn intake<W: Workflow, P: Ports>(
     loop {
         let taken = tokio::select! {
             biased;
-            () = told(stop) => return Ok(()),
+            () = stopped(stop) => return Ok(()),
             taken = ports.inbox().take(options.batch_max) => taken,
         };
         match taken {
             Ok(deliveries) => {
                 wait = Duration::from_millis(100);
                 for delivery in deliveries {
-                    let letter = Arrived::<W>::open(delivery);
-                    let token = letter.token();
-                    let lane = lane_of(letter.run(), mouths.len());
-                    if mouths[lane].send(letter).await.is_err() {
-                        ports.inbox().settle(vec![(token, Settle::Again(0))]).await;
+                    let message = DecodedDelivery::<W>::open(delivery);
+                    let token = message.token();
+                    let shard = shard_of(message.run(), queues.len());
+                    if queues[shard].send(message).await.is_err() {
+                        ports
+                            .inbox()
+                            .acknowledge(vec![(token, Ack::Again(0))])
+                            .await;
                         return Ok(());
                     }
                 }
             }
             Err(StoreError::Unavailable(why)) => {
                 tracing::warn!(why, "the inbox does not answer");
-                let _ = tokio::time::timeout(wait, told(stop)).await;
+                let _ = tokio::time::timeout(wait, stopped(stop)).await;
                 wait = (wait * 2).min(Duration::from_secs(5));
             }
             Err(broken) => return Err(broken),
@@ -196,12 +203,12 @@ async fn intake<W: Workflow, P: Ports>(
     }
 }
 
-/// Which of so many lanes owns `run`.
+/// Which of so many shards owns `run`.
 #[must_use]
-pub fn lane_of(run: Option<&RunId>, lanes: usize) -> usize {
-    // An unreadable letter goes to the first lane, which buries it.
+pub fn shard_of(run: Option<&RunId>, shards: usize) -> usize {
+    // An unreadable message goes to the first shard, which buries it.
     let hash = run.map_or(0, |run| hash64(run.as_str().as_bytes()));
-    usize::try_from(hash % lanes as u64).unwrap_or(0)
+    usize::try_from(hash % shards as u64).unwrap_or(0)
 }
 
 /// Rings for runs whose deadline is past and whose alarm did not ring; deletes runs that ended long ago.
@@ -237,12 +244,12 @@ pub async fn sweep<P: Ports>(ports: &P, grace_ms: u64) -> Result<(), StoreError>
         let late = others
             .into_iter()
             .filter(|it| it.deadline.is_some_and(|deadline| deadline <= overdue));
-        let letters: Vec<(RunId, Vec<u8>)> = late
-            .filter_map(|head| ring(&head.run, incarnation).map(|bytes| (head.run, bytes)))
+        let messages: Vec<(RunId, Vec<u8>)> = late
+            .filter_map(|head| timer_due(&head.run, incarnation).map(|bytes| (head.run, bytes)))
             .collect();
         // Rings first: somebody may wait for them, and nobody for a deletion.
-        if !letters.is_empty() {
-            ports.inbox().put(letters).await?;
+        if !messages.is_empty() {
+            ports.inbox().put(messages).await?;
         }
         for head in expired {
             ports.reader().forget(&head.run, head.revision).await?;
@@ -260,11 +267,11 @@ pub async fn revisit_all<W: Workflow, P: Ports>(
     ports: Arc<P>,
     per_s: usize,
 ) -> Result<usize, StoreError> {
-    let mut lane = Lane::<W, P>::new(Arc::clone(&ports), "revisit", 1);
+    let mut shard = Shard::<W, P>::new(Arc::clone(&ports), "revisit", 1);
     let mut after: Option<RunId> = None;
     let mut count = 0;
     loop {
-        let page = revisit_page(&mut lane, ports.as_ref(), after.as_ref(), per_s).await?;
+        let page = revisit_page(&mut shard, ports.as_ref(), after.as_ref(), per_s).await?;
         let Some(Revisited { last, runs, cost }) = page else {
             return Ok(count);
         };
@@ -290,7 +297,7 @@ pub struct Revisited {
 /// # Errors
 /// The store's.
 pub async fn revisit_page<W: Workflow, P: Ports>(
-    lane: &mut Lane<W, P>,
+    shard: &mut Shard<W, P>,
     ports: &P,
     after: Option<&RunId>,
     max: usize,
@@ -310,13 +317,14 @@ pub async fn revisit_page<W: Workflow, P: Ports>(
     if !set.is_empty() {
         ports.alarms().set(set).await?;
     }
-    lane.revisit(open.into_iter().map(|head| head.run).collect())
+    shard
+        .revisit(open.into_iter().map(|head| head.run).collect())
         .await?;
     Ok(Some(Revisited { last, runs, cost }))
 }
 
-fn sum(a: Tally, b: Tally) -> Tally {
-    Tally {
+fn sum(a: Counters, b: Counters) -> Counters {
+    Counters {
         records: a.records + b.records,
         events: a.events + b.events,
         dropped: a.dropped + b.dropped,

@@ -1,15 +1,15 @@
 //! The engine in the world: its loop, the ports, and their adapters.
 //!
-//! [`lane`] is the loop's five steps; [`engine`] runs several lanes side by side, the sweep and the shutdown;
+//! [`shard`] is the loop's five steps; [`engine`] runs several shards side by side, the sweep and the shutdown;
 //! [`port`] says what the world must offer. Two real adapters: NATS JetStream, and the embedded store over [`local`]
 //! queues.
 
+mod dump_format;
 pub mod embedded;
 pub mod engine;
-pub mod lane;
-mod lines;
 pub mod local;
 pub mod memory;
 pub mod nats;
+pub mod observer;
 pub mod port;
-pub mod witness;
+pub mod shard;

@@ -4,12 +4,12 @@
 //! is confirmed only from the history, and orders and alarms follow from it (`outstanding()`).
 
 use crate::port::{
-    Alarms, Clock, Delivery, Inbox, OrderOut, Settle, StoreError, SystemClock, TaskQueue, earlier,
+    Ack, Alarms, Clock, Delivery, Inbox, OrderOut, StoreError, SystemClock, TaskQueue, earlier,
 };
 use dormer_proto::{
     envelope,
     id::{Attempt, Incarnation, RunId, TaskId, Timestamp},
-    message::{Inbound, Letter, NoSignal, ReportReceipt},
+    message::{Inbound, InboxMessage, NoSignal, ReportReceipt},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -23,22 +23,22 @@ fn lock<T>(inner: &Mutex<T>) -> MutexGuard<'_, T> {
     inner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Letters in memory.
+/// Messages in memory.
 #[derive(Debug, Default)]
 pub struct LocalInbox {
-    inner: Mutex<Letters>,
+    inner: Mutex<Queue>,
     come: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Letters {
+struct Queue {
     waiting: VecDeque<Delivery>,
     taken: HashMap<u64, Delivery>,
     delayed: BTreeMap<(Instant, u64), Delivery>,
     last: u64,
 }
 
-impl Letters {
+impl Queue {
     fn ripen(&mut self, now: Instant) -> Option<Instant> {
         while let Some(entry) = self.delayed.first_entry() {
             if entry.key().0 > now {
@@ -59,14 +59,14 @@ impl Letters {
         pulled
     }
 
-    fn settle(&mut self, token: u64, fate: Settle, now: Instant) {
+    fn acknowledge(&mut self, token: u64, ack: Ack, now: Instant) {
         let Some(delivery) = self.taken.remove(&token) else {
             return;
         };
-        match fate {
-            Settle::Done => {}
-            Settle::Again(0) => self.waiting.push_back(delivery),
-            Settle::Again(ms) => {
+        match ack {
+            Ack::Done => {}
+            Ack::Again(0) => self.waiting.push_back(delivery),
+            Ack::Again(ms) => {
                 self.delayed
                     .insert((now + Duration::from_millis(ms), token), delivery);
             }
@@ -75,7 +75,7 @@ impl Letters {
 }
 
 impl LocalInbox {
-    /// Letters that wait, are being worked on, or come again later.
+    /// Messages that wait, are being worked on, or come again later.
     #[must_use]
     pub fn depth(&self) -> usize {
         let inner = lock(&self.inner);
@@ -105,10 +105,10 @@ impl Inbox for LocalInbox {
         }
     }
 
-    async fn put(&self, letters: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
+    async fn put(&self, messages: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
         {
             let mut inner = lock(&self.inner);
-            for (_, bytes) in letters {
+            for (_, bytes) in messages {
                 inner.last += 1;
                 let token = inner.last;
                 inner.waiting.push_back(Delivery {
@@ -122,13 +122,13 @@ impl Inbox for LocalInbox {
         Ok(())
     }
 
-    async fn settle(&self, fates: Vec<(u64, Settle)>) {
+    async fn acknowledge(&self, acks: Vec<(u64, Ack)>) {
         let again = {
             let mut inner = lock(&self.inner);
             let now = Instant::now();
-            let again = fates.iter().any(|(_, fate)| *fate != Settle::Done);
-            for (token, fate) in fates {
-                inner.settle(token, fate, now);
+            let again = acks.iter().any(|(_, ack)| *ack != Ack::Done);
+            for (token, ack) in acks {
+                inner.acknowledge(token, ack, now);
             }
             again
         };
@@ -241,7 +241,7 @@ impl TaskQueue for LocalTasks {
     }
 }
 
-/// Alarms in memory; [`ring_for_ever`] rings them.
+/// Alarms in memory; [`deliver_due_timers`] rings them.
 #[derive(Debug, Default)]
 pub struct LocalAlarms {
     inner: Mutex<Due>,
@@ -289,7 +289,7 @@ impl Alarms for LocalAlarms {
                     name
                 });
                 if let Some(at) = at {
-                    // Two may set it at once, the run's lane and the pass at the start, one of them from an older
+                    // Two may set it at once, the run's shard and the pass at the start, one of them from an older
                     // record. What rings early is set anew.
                     let at = earlier(set, at);
                     let name = name.unwrap_or_else(|| Arc::from(run.as_str()));
@@ -303,20 +303,20 @@ impl Alarms for LocalAlarms {
     }
 }
 
-/// The letter by which an alarm rings.
+/// The message by which an alarm rings.
 #[must_use]
-pub fn ring(run: &RunId, incarnation: Incarnation) -> Option<Vec<u8>> {
-    let body: Inbound<(), (), NoSignal> = Inbound::Rang;
-    let letter = Letter {
+pub fn timer_due(run: &RunId, incarnation: Incarnation) -> Option<Vec<u8>> {
+    let body: Inbound<(), (), NoSignal> = Inbound::TimerDue;
+    let message = InboxMessage {
         run: run.clone(),
         incarnation: Some(incarnation),
         body,
     };
-    envelope::encode(&letter, 0).ok().map(|(bytes, _)| bytes)
+    envelope::encode(&message, 0).ok().map(|(bytes, _)| bytes)
 }
 
 /// Rings alarms as they come due, by `clock`, until dropped.
-pub async fn ring_for_ever<C: Clock>(
+pub async fn deliver_due_timers<C: Clock>(
     alarms: Arc<LocalAlarms>,
     inbox: Arc<LocalInbox>,
     clock: C,
@@ -326,13 +326,13 @@ pub async fn ring_for_ever<C: Clock>(
         let changed = alarms.changed.notified();
         let now = clock.now();
         let (due, next) = alarms.due(now);
-        let letters = due
+        let messages = due
             .into_iter()
-            .filter_map(|run| Some((run.clone(), ring(&run, incarnation)?)));
-        let letters: Vec<_> = letters.collect();
-        if !letters.is_empty() {
-            // The in-memory inbox always takes letters.
-            let _ = inbox.put(letters).await;
+            .filter_map(|run| Some((run.clone(), timer_due(&run, incarnation)?)));
+        let messages: Vec<_> = messages.collect();
+        if !messages.is_empty() {
+            // The in-memory inbox always takes messages.
+            let _ = inbox.put(messages).await;
         }
         match next {
             Some(at) => {
@@ -348,7 +348,7 @@ pub async fn ring_for_ever<C: Clock>(
 pub struct Local<S, C = SystemClock> {
     /// History and dead letters.
     pub store: Arc<S>,
-    /// Letters.
+    /// Messages.
     pub inbox: Arc<LocalInbox>,
     /// Orders.
     pub tasks: Arc<LocalTasks>,

@@ -171,12 +171,12 @@ impl HistoryReader for MemoryStore {
 }
 
 impl DeadLetters for MemoryStore {
-    async fn put(&self, mut letter: DeadLetter) -> Result<(), StoreError> {
+    async fn put(&self, mut message: DeadLetter) -> Result<(), StoreError> {
         let mut inner = self.lock();
         inner.dead_last += 1;
-        letter.id = inner.dead_last;
-        let id = letter.id;
-        inner.dead.insert(id, letter);
+        message.id = inner.dead_last;
+        let id = message.id;
+        inner.dead.insert(id, message);
         Ok(())
     }
 
@@ -186,7 +186,7 @@ impl DeadLetters for MemoryStore {
             .dead
             .range(after + 1..)
             .take(limit)
-            .map(|(_, letter)| letter.clone())
+            .map(|(_, message)| message.clone())
             .collect())
     }
 

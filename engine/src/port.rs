@@ -1,9 +1,9 @@
 //! The ports: what the engine needs of the world, each with a contract that one conformance suite checks.
 //!
-//! Bytes cross the ports, not words: what a letter or a record says is the lane's business, so that an adapter can
+//! Bytes cross the ports, not words: what a message or a record says is the shard's business, so that an adapter can
 //! neither misread nor rewrite it. All of them take batches, so that one sync to disk serves many runs.
 
-use dormer_engine_core::unfenced::{Fence, stands};
+use dormer_engine_core::unfenced::{Fence, enforced};
 use dormer_proto::{
     id::{Attempt, Incarnation, Revision, RunId, Seq, TaskId, Timestamp},
     message::ReportReceipt,
@@ -21,7 +21,7 @@ pub enum StoreError {
     Broken(String),
 }
 
-/// Why a record was not appended; only what the lane treats differently.
+/// Why a record was not appended; only what the shard treats differently.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
     /// The run's last revision is another one: somebody else was first (or we were, and never heard).
@@ -145,12 +145,12 @@ pub trait HistoryReader: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// A letter as the inbox delivers it.
+/// A message as the inbox delivers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// The letter's envelope.
+    /// The message's envelope.
     pub bytes: Vec<u8>,
-    /// What the adapter needs in order to settle it.
+    /// What the adapter needs in order to acknowledge it.
     pub token: u64,
     /// A name for it in records, for people and trace links.
     pub cause: String,
@@ -158,37 +158,37 @@ pub struct Delivery {
 
 /// What becomes of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Settle {
+pub enum Ack {
     /// Forget it.
     Done,
     /// Deliver it again, not before so many milliseconds.
     Again(u64),
 }
 
-/// Letters to runs.
+/// Messages to runs.
 ///
 /// # Contract
-/// - A letter that was put is delivered at least once, unless the adapter's rebuildable store is lost; it comes again
-///   until it is settled as done. Neither order nor once is promised.
+/// - A message that was put is delivered at least once, unless the adapter's rebuildable store is lost; it comes again
+///   until it is acknowledged as done. Neither order nor once is promised.
 /// - `take` waits until there is at least one, and answers at most `max`.
 pub trait Inbox: Send + Sync + 'static {
     /// Takes what has come.
     fn take(&self, max: usize) -> impl Future<Output = Result<Vec<Delivery>, StoreError>> + Send;
-    /// Puts letters, each with the run it is for.
+    /// Puts messages, each with the run it is for.
     fn put(
         &self,
-        letters: Vec<(RunId, Vec<u8>)>,
+        messages: Vec<(RunId, Vec<u8>)>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
-    /// Puts letters without waiting for the store's word: for a sender that repeats each until its receipt comes, as
+    /// Puts messages without waiting for the store's word: for a sender that repeats each until its receipt comes, as
     /// workers do. One may be lost, and its sender repeats it.
     fn tell(
         &self,
-        letters: Vec<(RunId, Vec<u8>)>,
+        messages: Vec<(RunId, Vec<u8>)>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send {
-        self.put(letters)
+        self.put(messages)
     }
-    /// Settles deliveries by their tokens. A loss is harmless: the letter comes again.
-    fn settle(&self, fates: Vec<(u64, Settle)>) -> impl Future<Output = ()> + Send;
+    /// Acknowledges deliveries by their tokens. A loss is harmless: the message comes again.
+    fn acknowledge(&self, acks: Vec<(u64, Ack)>) -> impl Future<Output = ()> + Send;
 }
 
 /// An order on its way out.
@@ -218,7 +218,7 @@ pub trait TaskQueue: Send + Sync + 'static {
     fn receipt(&self, receipts: Vec<ReportReceipt>) -> impl Future<Output = ()> + Send;
 }
 
-/// One alarm per run, for its earliest deadline. It rings by a letter in the inbox.
+/// One alarm per run, for its earliest deadline. It rings by a message in the inbox.
 ///
 /// # Contract
 /// - It rings at the time that was set or soon after; perhaps early, perhaps twice; never, if its store is lost.
@@ -236,11 +236,11 @@ pub trait Alarms: Send + Sync + 'static {
 /// Of the time that an alarm is set to and another one: the one that stays.
 #[must_use]
 pub fn earlier(set: Option<Timestamp>, at: Timestamp) -> Timestamp {
-    set.filter(|_| stands(Fence::EarlierAlarm))
+    set.filter(|_| enforced(Fence::EarlierAlarm))
         .map_or(at, |set| set.min(at))
 }
 
-/// A letter that cannot be carried out.
+/// A message that cannot be carried out.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct DeadLetter {
     /// Its place among the dead letters; the store's, 0 until it is stored.
@@ -253,18 +253,18 @@ pub struct DeadLetter {
     pub at: Timestamp,
     /// Where it came from: the inbox's name for it.
     pub origin: String,
-    /// The letter's envelope.
+    /// The message's envelope.
     #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
 }
 
-/// Letters that should have been understood and could not be.
+/// Messages that should have been understood and could not be.
 ///
 /// # Contract
 /// A dead letter that was put stays until it is removed; `list` answers ascending by id.
 pub trait DeadLetters: Send + Sync + 'static {
     /// Puts one.
-    fn put(&self, letter: DeadLetter) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn put(&self, message: DeadLetter) -> impl Future<Output = Result<(), StoreError>> + Send;
     /// Those after `after`, at most `limit`.
     fn list(
         &self,

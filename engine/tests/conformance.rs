@@ -4,7 +4,7 @@ mod contract;
 
 use dormer_engine::{
     embedded::EmbeddedStore,
-    local::{LocalAlarms, LocalInbox, ring_for_ever},
+    local::{LocalAlarms, LocalInbox, deliver_due_timers},
     memory::MemoryStore,
     nats::{NatsStore, Options, Sync},
     port::{Ports, SystemClock},
@@ -37,14 +37,14 @@ async fn the_inbox_of_one_process_keeps_the_contract() {
 async fn the_alarms_of_one_process_keep_the_contract() {
     let alarms = Arc::new(LocalAlarms::default());
     let inbox = Arc::new(LocalInbox::default());
-    let ring = ring_for_ever(
+    let timers = deliver_due_timers(
         Arc::clone(&alarms),
         Arc::clone(&inbox),
         SystemClock,
         Incarnation(7),
     );
     tokio::select! {
-        () = ring => {}
+        () = timers => {}
         () = contract::alarms(alarms.as_ref(), None, inbox.as_ref()) => {}
     }
     assert_eq!(alarms.set_for(), 0);

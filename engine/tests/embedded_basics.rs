@@ -76,7 +76,7 @@ async fn reopen(folder: &std::path::Path) -> EmbeddedStore {
 }
 
 #[tokio::test]
-async fn a_second_process_is_told_who_has_it() {
+async fn a_second_process_learns_who_holds_the_store() {
     let folder = tempfile::tempdir().unwrap();
     let _first = EmbeddedStore::open(folder.path()).unwrap();
     let second = EmbeddedStore::open(folder.path()).err().unwrap();
@@ -147,7 +147,7 @@ async fn dead_letters_stay_until_removed_and_epochs_grow() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path()).unwrap();
     for reason in ["one", "two"] {
-        let letter = DeadLetter {
+        let message = DeadLetter {
             id: 0,
             run: Some(run("a")),
             reason: reason.into(),
@@ -155,7 +155,7 @@ async fn dead_letters_stay_until_removed_and_epochs_grow() {
             origin: "inbox:1".into(),
             bytes: vec![1, 2, 3],
         };
-        store.put(letter).await.unwrap();
+        store.put(message).await.unwrap();
     }
     let listed = store.list(0, 10).await.unwrap();
     assert_eq!(

@@ -4,7 +4,7 @@
 use crate::embedded_common;
 
 use dormer_engine::embedded::{EmbeddedStore, check};
-use embedded_common::{closed, reopen_with, run, stand, step};
+use embedded_common::{closed, position, reopen_with, run, step};
 use std::{
     collections::HashMap,
     io::{BufRead, BufReader, Write},
@@ -30,7 +30,7 @@ async fn the_process_that_is_killed() {
         let store = Arc::clone(&store);
         tokio::spawn(async move {
             let run = run(&i.to_string());
-            let mut at = stand(&*store, &run).await;
+            let mut at = position(&*store, &run).await;
             loop {
                 at = step(&*store, &run, at).await.expect("stored");
                 let line = format!("\nacknowledged {i} {}\n", at.seq);
@@ -56,7 +56,7 @@ fn kill_after(folder: &Path, lines: usize, acknowledged: &mut HashMap<u64, u64>)
         .spawn()
         .expect("starts");
     let out = BufReader::new(child.stdout.take().expect("its output"));
-    let mut seen = 0;
+    let mut found = 0;
     if lines == 0 {
         child.kill().expect("killed");
     }
@@ -68,8 +68,8 @@ fn kill_after(folder: &Path, lines: usize, acknowledged: &mut HashMap<u64, u64>)
         {
             let last: &mut u64 = acknowledged.entry(run).or_default();
             *last = seq.max(*last);
-            seen += 1;
-            if seen == lines {
+            found += 1;
+            if found == lines {
                 child.kill().expect("killed");
             }
         }
@@ -91,7 +91,7 @@ async fn two_hundred_kills_lose_nothing_that_was_acknowledged() {
         kill_after(folder.path(), lines, &mut acknowledged);
         let store = reopen_with(folder.path(), SEGMENT).await;
         for (i, seq) in &acknowledged {
-            let found = stand(&store, &run(&i.to_string())).await.seq;
+            let found = position(&store, &run(&i.to_string())).await.seq;
             assert!(
                 found >= *seq,
                 "kill {kill}: run {i} is at {found}, {seq} was acknowledged"

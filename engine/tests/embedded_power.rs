@@ -3,7 +3,7 @@
 use crate::embedded_common;
 
 use dormer_engine::embedded::{EmbeddedStore, OpenError};
-use embedded_common::{At, run, stand, step};
+use embedded_common::{At, position, run, step};
 use redb::StorageBackend;
 use std::{
     io,
@@ -26,7 +26,7 @@ struct Platter {
     /// What survives for certain.
     synced: Vec<u8>,
     /// What a reader sees.
-    seen: Vec<u8>,
+    visible: Vec<u8>,
     pending: Vec<Change>,
     /// A disk that says "synced" and is not.
     lies: bool,
@@ -121,7 +121,7 @@ impl Disk {
         let lies = platter.lies;
         let fresh = Platter {
             synced,
-            seen: bytes,
+            visible: bytes,
             lies,
             ..Platter::default()
         };
@@ -140,13 +140,13 @@ fn index(offset: u64) -> usize {
 
 impl StorageBackend for Disk {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.platter().seen.len() as u64)
+        Ok(self.platter().visible.len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let platter = self.platter();
         let from = index(offset);
-        let found = platter.seen.get(from..from + out.len());
+        let found = platter.visible.get(from..from + out.len());
         out.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
@@ -154,7 +154,7 @@ impl StorageBackend for Disk {
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut platter = self.burn()?;
         let change = Change::Length(index(len));
-        apply(&mut platter.seen, &change);
+        apply(&mut platter.visible, &change);
         platter.pending.push(change);
         Ok(())
     }
@@ -183,7 +183,7 @@ impl StorageBackend for Disk {
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut platter = self.burn()?;
         let change = Change::Write(index(offset), data.to_vec());
-        apply(&mut platter.seen, &change);
+        apply(&mut platter.visible, &change);
         platter.pending.push(change);
         Ok(())
     }
@@ -249,16 +249,16 @@ async fn lose_power(mut disks: Disks, losses: u32) -> Result<u64, String> {
     let mut store = disks.open().map_err(|error| error.to_string())?;
     let mut acknowledged = vec![At::default(); 8];
     for loss in 0..losses {
-        let mut stands = Vec::new();
+        let mut positions = Vec::new();
         for (i, want) in acknowledged.iter().enumerate() {
-            let at = stand(&store, &run(&i.to_string())).await;
+            let at = position(&store, &run(&i.to_string())).await;
             if at.seq < want.seq || (at.seq == want.seq && at != *want) {
                 return Err(format!("loss {loss}: run {i} is at {at:?}, not {want:?}"));
             }
-            stands.push(at);
+            positions.push(at);
         }
         disks.store.power().fuse = Some(u32::try_from(chance() % 150).expect("small"));
-        acknowledged = until_dark(&store, stands).await;
+        acknowledged = until_dark(&store, positions).await;
         disks = disks.after_power_loss(&mut chance);
         // Now and then the power fails again while the store is being opened.
         if loss % 4 == 3 {
@@ -316,7 +316,7 @@ async fn appends_wait_for_a_commit_only_when_both_segments_are_full() {
     let name = run("a");
     let mut more = std::pin::pin!(step(&store, &name, at));
     // What is acknowledged is read meanwhile; the writer has both segments full and must wait.
-    assert_eq!(stand(&store, &name).await, at);
+    assert_eq!(position(&store, &name).await, at);
     assert!(
         tokio::time::timeout(Duration::from_millis(300), &mut more)
             .await
@@ -330,7 +330,7 @@ async fn appends_wait_for_a_commit_only_when_both_segments_are_full() {
 }
 
 #[tokio::test]
-async fn power_loss_while_a_commit_is_under_way_takes_no_frame_of_either_segment() {
+async fn power_loss_during_a_commit_loses_no_frame_of_either_segment() {
     let mut chance = chances(11);
     for count in (1..=2 * STEPS_A_SEGMENT).cycle().take(100) {
         let disks = Disks::new();
@@ -339,6 +339,6 @@ async fn power_loss_while_a_commit_is_under_way_takes_no_frame_of_either_segment
         let at = steps(&store, count).await;
         let after = disks.after_power_loss(&mut chance);
         let found = after.open().expect("a store");
-        assert_eq!(stand(&found, &run("a")).await, at, "after {count} steps");
+        assert_eq!(position(&found, &run("a")).await, at, "after {count} steps");
     }
 }

@@ -7,21 +7,21 @@ use dormer_engine::{
     port::{Append, DeadLetter, DeadLetters, Expected, History, HistoryReader},
 };
 use dormer_proto::id::{Seq, Timestamp};
-use embedded_common::{At, closed, reopen, run, stand, step};
+use embedded_common::{At, closed, position, reopen, run, step};
 use std::path::Path;
 
 async fn filled(folder: &Path) -> Vec<At> {
     let store = reopen(folder).await;
-    let mut stands = Vec::new();
+    let mut positions = Vec::new();
     for i in 0..20 {
         let run = run(&i.to_string());
         let mut at = At::default();
         for _ in 0..10 {
             at = step(&store, &run, at).await.expect("stored");
         }
-        stands.push(at);
+        positions.push(at);
     }
-    let letter = DeadLetter {
+    let message = DeadLetter {
         id: 0,
         run: Some(run("1")),
         reason: "unread".into(),
@@ -29,17 +29,17 @@ async fn filled(folder: &Path) -> Vec<At> {
         origin: "inbox:1".into(),
         bytes: vec![0, 159, 146],
     };
-    store.put(letter).await.expect("put");
+    store.put(message).await.expect("put");
     store.next_epoch().await.expect("an epoch");
     closed(store, folder).await;
-    stands
+    positions
 }
 
 #[tokio::test]
 async fn a_dump_restores_to_the_same_histories_under_a_new_incarnation() {
     let old = tempfile::tempdir().expect("a folder");
     let new = tempfile::tempdir().expect("one");
-    let stands = filled(old.path()).await;
+    let positions = filled(old.path()).await;
     let mut lines = Vec::new();
     assert_eq!(dump(old.path(), &mut lines).expect("dumped"), 200);
     let text = String::from_utf8(lines.clone()).expect("text");
@@ -60,9 +60,9 @@ async fn a_dump_restores_to_the_same_histories_under_a_new_incarnation() {
     let before = reopen(old.path()).await;
     let after = reopen(new.path()).await;
     assert_ne!(before.incarnation(), after.incarnation());
-    for (i, at) in stands.iter().enumerate() {
+    for (i, at) in positions.iter().enumerate() {
         let run = run(&i.to_string());
-        assert_eq!(stand(&after, &run).await, *at);
+        assert_eq!(position(&after, &run).await, *at);
         let kept = before.records(&run, Seq(0), 100).await.expect("records");
         assert_eq!(
             after.records(&run, Seq(0), 100).await.expect("records"),

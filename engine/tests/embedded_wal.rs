@@ -7,7 +7,7 @@ use dormer_engine::{
     port::{Append, AppendError, History, HistoryReader},
 };
 use dormer_proto::id::Seq;
-use embedded_common::{At, closed, next, reopen, reopen_with, run, stand, step};
+use embedded_common::{At, closed, next, position, reopen, reopen_with, run, step};
 use redb::{Database, ReadableDatabase, TableDefinition};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -92,7 +92,7 @@ async fn a_kill_leaves_a_log_that_is_taken_over() {
     assert!(check(copy.path()).expect("checks").is_clean());
     assert!(!wal(copy.path()).exists(), "the redb file has everything");
     let again = open(copy.path()).await;
-    assert_eq!(stand(&again, &run("a")).await, at);
+    assert_eq!(position(&again, &run("a")).await, at);
     let further = step(&again, &run("a"), at).await.expect("stored");
     assert!(
         further.revision > at.revision,
@@ -111,12 +111,15 @@ async fn a_torn_tail_is_cut_off() {
             bytes[last + torn..last + BLOCK].fill(0);
         });
         let store = open(copy.path()).await;
-        let found = stand(&store, &run("a")).await;
+        let found = position(&store, &run("a")).await;
         let want = if torn == 512 { at.seq } else { 10 };
         assert_eq!(found.seq, want, "a record of 400 bytes, cut at byte {torn}");
         let further = steps(&store, "a", found, 3).await;
         closed(store, copy.path()).await;
-        assert_eq!(stand(&reopen(copy.path()).await, &run("a")).await, further);
+        assert_eq!(
+            position(&reopen(copy.path()).await, &run("a")).await,
+            further
+        );
     }
 }
 
@@ -125,16 +128,16 @@ async fn a_damaged_middle_is_named() {
     let (folder, _store, _) = eleven().await;
     for broken in [0, 5, 9] {
         let copy = killed(folder.path());
-        let mut place = 0;
+        let mut offset = 0;
         change(copy.path(), |bytes| {
-            place = frames(bytes)[broken];
-            bytes[place + 60] ^= 1;
+            offset = frames(bytes)[broken];
+            bytes[offset + 60] ^= 1;
         });
         let error = refused(copy.path());
         assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
         let text = error.to_string();
         assert!(
-            text.contains(WAL_FILE) && text.contains(&format!("byte {place}:")),
+            text.contains(WAL_FILE) && text.contains(&format!("byte {offset}:")),
             "{text}"
         );
         assert!(
@@ -175,7 +178,7 @@ async fn a_log_cut_short_is_refused() {
             "{part} eighths: {error}"
         );
     }
-    assert_eq!(stand(&open(folder.path()).await, &run("a")).await, at);
+    assert_eq!(position(&open(folder.path()).await, &run("a")).await, at);
 }
 
 /// A log in which a full segment is not in the redb file yet: the redb file of before its commit, the log of after.
@@ -195,14 +198,14 @@ async fn a_commit_that_was_interrupted_is_made_again() {
     let (folder, at) = both_segments().await;
     let again = killed(folder.path());
     let store = open(folder.path()).await;
-    assert_eq!(stand(&store, &run("a")).await, at);
+    assert_eq!(position(&store, &run("a")).await, at);
     let kept = store
         .records(&run("a"), Seq(0), 100)
         .await
         .expect("records");
     assert_eq!(kept.len() as u64, at.seq);
     // Killed in the middle of that, too: whoever comes next finds the same.
-    assert_eq!(stand(&open(again.path()).await, &run("a")).await, at);
+    assert_eq!(position(&open(again.path()).await, &run("a")).await, at);
 }
 
 #[tokio::test]
@@ -231,7 +234,7 @@ async fn frames_of_an_earlier_use_are_not_taken() {
     let at = many(&store, At::default()).await;
     let copy = killed(folder.path());
     let again = open(copy.path()).await;
-    assert_eq!(stand(&again, &run("a")).await, at);
+    assert_eq!(position(&again, &run("a")).await, at);
     let kept = again
         .records(&run("a"), Seq(0), 1_000)
         .await
@@ -265,7 +268,7 @@ async fn the_redb_file_of_another_moment_is_noticed() {
         "another store's: {error}"
     );
     assert_eq!(
-        stand(&open(folder.path()).await, &run("a")).await,
+        position(&open(folder.path()).await, &run("a")).await,
         at,
         "closed, it stands alone"
     );
@@ -328,7 +331,7 @@ async fn a_store_that_was_closed_is_one_file_of_the_old_layout() {
     change.commit().expect("committed");
     drop(file);
     let store = open(folder.path()).await;
-    assert_eq!(stand(&store, &run("a")).await, at);
+    assert_eq!(position(&store, &run("a")).await, at);
     steps(&store, "a", at, 1).await;
 }
 

@@ -1,7 +1,7 @@
 //! Alarms in memory: whoever sets one late, from an older record, postpones nothing.
 
 use dormer_engine::{
-    local::{LocalAlarms, LocalInbox, ring_for_ever},
+    local::{LocalAlarms, LocalInbox, deliver_due_timers},
     port::{Alarms, Clock, Inbox, SystemClock},
 };
 use dormer_proto::id::{Incarnation, RunId};
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 const IN_TIME: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn of_two_times_the_earlier_rings_in_whatever_order_they_were_set() {
+async fn of_two_alarm_times_the_earlier_fires_whatever_the_order() {
     let alarms = Arc::new(LocalAlarms::default());
     let inbox = Arc::new(LocalInbox::default());
     let now = SystemClock.now();
@@ -32,21 +32,21 @@ async fn of_two_times_the_earlier_rings_in_whatever_order_they_were_set() {
         alarms.set(vec![(cleared.clone(), at)]).await.expect("set");
     }
     assert_eq!(alarms.set_for(), 2, "a run that waits for nothing has none");
-    let ringing = ring_for_ever(
+    let delivering = deliver_due_timers(
         Arc::clone(&alarms),
         Arc::clone(&inbox),
         SystemClock,
         Incarnation(1),
     );
-    let heard = async {
-        let mut rings = 0;
-        while rings < 2 {
-            rings += inbox.take(8).await.expect("letters").len();
+    let delivered = async {
+        let mut fired = 0;
+        while fired < 2 {
+            fired += inbox.take(8).await.expect("letters").len();
         }
     };
     tokio::select! {
-        () = ringing => {}
-        heard = timeout(IN_TIME, heard) => heard.expect("both ring in time"),
+        () = delivering => {}
+        delivered = timeout(IN_TIME, delivered) => delivered.expect("both ring in time"),
     }
     assert_eq!(alarms.set_for(), 0);
 }

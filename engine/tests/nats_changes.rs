@@ -2,7 +2,7 @@
 
 use crate::nats_common;
 
-use dormer_engine::nats::{NatsChanges, NatsStore, News, OpenError, TellError};
+use dormer_engine::nats::{NatsChanges, NatsStore, OpenError, PublishError, StateUpdate};
 use dormer_proto::{
     id::{Seq, Sum},
     subject::Names,
@@ -10,9 +10,9 @@ use dormer_proto::{
 use dormer_testkit::{Login, NatsOptions, NatsServer, NatsVersion, started};
 use nats_common::{options, run};
 
-fn news(key: &str, seq: Option<u64>, replaces: u64) -> News {
+fn news(key: &str, seq: Option<u64>, replaces: u64) -> StateUpdate {
     let mark = seq.map(|seq| (Seq(seq), Sum(seq + 100)));
-    News {
+    StateUpdate {
         run: run(key),
         mark,
         body: format!("{key} {seq:?}").into(),
@@ -20,12 +20,12 @@ fn news(key: &str, seq: Option<u64>, replaces: u64) -> News {
     }
 }
 
-async fn tell(changes: &NatsChanges, one: News) -> Result<u64, TellError> {
-    changes.tell(vec![one]).await.remove(0)
+async fn publish(changes: &NatsChanges, one: StateUpdate) -> Result<u64, PublishError> {
+    changes.publish(vec![one]).await.remove(0)
 }
 
 #[tokio::test]
-async fn a_state_replaces_the_one_that_it_names_and_no_other() {
+async fn a_state_replaces_only_the_one_that_it_names() {
     for version in [NatsVersion::Current, NatsVersion::Oldest] {
         let server = started!(NatsServer::start(NatsOptions {
             version,
@@ -34,30 +34,36 @@ async fn a_state_replaces_the_one_that_it_names_and_no_other() {
         let store = NatsStore::open(&options(&server)).await.expect("a store");
         let changes = store.changes();
         assert_eq!(changes.extent().await.expect("told"), (0, 0));
-        let first = tell(&changes, news("a", Some(1), 0)).await.expect("told");
-        assert_eq!(
-            tell(&changes, news("a", Some(1), 0)).await,
-            Err(TellError::Conflict)
-        );
-        let second = tell(&changes, news("a", Some(2), first))
+        let first = publish(&changes, news("a", Some(1), 0))
             .await
             .expect("told");
         assert_eq!(
-            tell(&changes, news("a", Some(1), first)).await,
-            Err(TellError::Conflict)
+            publish(&changes, news("a", Some(1), 0)).await,
+            Err(PublishError::Conflict)
         );
-        let other = tell(&changes, news("b", Some(7), 0)).await.expect("told");
-        let standing = changes.standing().await.expect("read");
-        let told = |key: &str| {
-            standing
+        let second = publish(&changes, news("a", Some(2), first))
+            .await
+            .expect("told");
+        assert_eq!(
+            publish(&changes, news("a", Some(1), first)).await,
+            Err(PublishError::Conflict)
+        );
+        let other = publish(&changes, news("b", Some(7), 0))
+            .await
+            .expect("told");
+        let contents = changes.contents().await.expect("read");
+        let published = |key: &str| {
+            contents
                 .runs
                 .get(&run(key))
                 .map(|it| (it.sequence, it.mark))
         };
-        assert_eq!(told("a"), Some((second, Some((Seq(2), Sum(102))))));
-        assert_eq!(told("b"), Some((other, Some((Seq(7), Sum(107))))));
-        assert!(standing.runs.len() == 2 && !standing.full);
-        let gone = tell(&changes, news("a", None, second)).await.expect("told");
+        assert_eq!(published("a"), Some((second, Some((Seq(2), Sum(102))))));
+        assert_eq!(published("b"), Some((other, Some((Seq(7), Sum(107))))));
+        assert!(contents.runs.len() == 2 && !contents.full);
+        let gone = publish(&changes, news("a", None, second))
+            .await
+            .expect("told");
         let one = changes
             .one(&run("a"))
             .await
@@ -80,7 +86,7 @@ async fn it_is_made_again_where_it_is_gone_and_another_of_its_name_ends_the_star
     assert!(
         store
             .changes()
-            .standing()
+            .contents()
             .await
             .expect("made again")
             .runs
@@ -116,7 +122,7 @@ async fn a_server_without_room_for_it_has_a_store_nevertheless() {
     let store = NatsStore::open(&options(&server)).await.expect("a store");
     let missing = store
         .changes()
-        .standing()
+        .contents()
         .await
         .expect_err("no room")
         .to_string();

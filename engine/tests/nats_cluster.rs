@@ -9,16 +9,16 @@ use crate::nats_common;
 use builds::{Build, old, old::Old, run};
 use dormer_engine::{
     engine,
-    lane::Tally,
     nats::{NatsStore, Options, rebuild_for_ever},
     port::{Head, History, HistoryReader, Inbox, Ports, StoreError},
+    shard::Counters,
 };
-use dormer_engine_core::LetterOf;
+use dormer_engine_core::InboxMessageOf;
 use dormer_proto::{
     envelope,
     id::{Epoch, RunId},
-    message::{Inbound, Letter, ObjectRef, Observation, Version},
-    subject::{HISTORY_SHARDS, Names},
+    message::{Inbound, InboxMessage, ObjectRef, Observation, Version},
+    subject::{HISTORY_STREAMS, Names},
 };
 use dormer_testkit::{
     NatsOptions, NatsServer, NatsVersion, Skipped, Start, await_some, free_port, long, skip,
@@ -81,7 +81,7 @@ fn cluster(member: Member<'_>) -> Result<Vec<NatsServer>, Skipped> {
 struct Engine {
     store: Arc<NatsStore>,
     halt: watch::Sender<bool>,
-    running: JoinHandle<Result<Tally, StoreError>>,
+    running: JoinHandle<Result<Counters, StoreError>>,
     rebuilding: JoinHandle<Result<(), StoreError>>,
 }
 
@@ -103,12 +103,12 @@ impl Engine {
     async fn end(self) {
         self.halt.send_replace(true);
         self.rebuilding.abort();
-        let tally = self
+        let counters = self
             .running
             .await
             .expect("no panic")
             .expect("a sound store");
-        assert_eq!(tally.dead, 0);
+        assert_eq!(counters.dead, 0);
     }
 }
 
@@ -150,12 +150,12 @@ impl Story {
     async fn copied(&self) {
         let copied = || async {
             let mut whole = 0;
-            for shard in 0..HISTORY_SHARDS {
-                let info = stream(&self.servers[0].url(), shard).await?;
+            for index in 0..HISTORY_STREAMS {
+                let info = stream(&self.servers[0].url(), index).await?;
                 let copies = info.cluster?.replicas;
                 whole += usize::from(copies.len() == 2 && copies.iter().all(|copy| copy.current));
             }
-            (whole as u64 == HISTORY_SHARDS).then_some(())
+            (whole as u64 == HISTORY_STREAMS).then_some(())
         };
         await_some("every copy to be whole", PATIENCE, copied).await;
     }
@@ -203,11 +203,11 @@ fn on(servers: &[NatsServer], which: &[usize]) -> Options {
     }
 }
 
-async fn stream(url: &str, shard: u64) -> Option<async_nats::jetstream::stream::Info> {
+async fn stream(url: &str, index: u64) -> Option<async_nats::jetstream::stream::Info> {
     let client = async_nats::connect(url).await.ok()?;
     let js = async_nats::jetstream::new(client);
     let stream = js
-        .get_stream(Names::default().history_stream(shard))
+        .get_stream(Names::default().history_stream(index))
         .await
         .ok()?;
     Some(stream.cached_info().clone())
@@ -226,7 +226,7 @@ async fn leader(url: &str) -> Option<usize> {
 
 /// What the watcher does: tells the facts again and again.
 async fn tell(store: &NatsStore, wave: &str) {
-    let letters = (0..RUNS).map(|n| {
+    let messages = (0..RUNS).map(|n| {
         let run = run(&format!("{wave}{n}"));
         let object = ObjectRef {
             cluster: String::new(),
@@ -238,21 +238,21 @@ async fn tell(store: &NatsStore, wave: &str) {
             resource: 1,
         };
         let fact = Some(old::Fact { size: 1 });
-        let seen = Observation {
+        let observation = Observation {
             object,
             version,
             fact,
             may_start: true,
         };
         let incarnation = Some(store.history().incarnation());
-        let letter: LetterOf<Old> = Letter {
+        let message: InboxMessageOf<Old> = InboxMessage {
             run: run.clone(),
             incarnation,
-            body: Inbound::Observed(seen),
+            body: Inbound::Observed(observation),
         };
-        (run, envelope::encode(&letter, 1).expect("a letter").0)
+        (run, envelope::encode(&message, 1).expect("a message").0)
     });
-    let _ = store.inbox().put(letters.collect()).await;
+    let _ = store.inbox().put(messages.collect()).await;
 }
 
 async fn heads(store: &NatsStore) -> Vec<Head> {
@@ -345,7 +345,7 @@ async fn three_that_are_killed_at_once_come_back_with_everything() {
     let mut story = begun!(&plain);
     let acknowledged = heads(story.store()).await;
     tell(story.store(), "b").await;
-    // What lay in memory alone is gone: letters, orders, alarms.
+    // What lay in memory alone is gone: messages, orders, alarms.
     story.servers.iter_mut().for_each(NatsServer::kill);
     story.servers.iter_mut().for_each(NatsServer::restart);
     story.end(&["a", "b"], acknowledged, 0).await;
@@ -363,17 +363,18 @@ async fn a_leader_that_moves_under_load_costs_nothing() {
     let mut moved = 0;
     for round in 0..6 {
         tell(story.store(), "b").await;
-        for shard in 0..HISTORY_SHARDS {
-            let name = Names::default().history_stream(shard);
+        for index in 0..HISTORY_STREAMS {
+            let name = Names::default().history_stream(index);
             let step_down = format!("$JS.API.STREAM.LEADER.STEPDOWN.{name}");
             let answer = client.request(step_down, "".into()).await;
-            let told = answer.is_ok_and(|m| String::from_utf8_lossy(&m.payload).contains("true"));
-            moved += u64::from(told);
+            let moved_on =
+                answer.is_ok_and(|m| String::from_utf8_lossy(&m.payload).contains("true"));
+            moved += u64::from(moved_on);
         }
         let some = || async { (closed(story.store(), "b").await >= round).then_some(()) };
         await_some("runs to go on", PATIENCE, some).await;
     }
-    assert!(moved >= 2 * HISTORY_SHARDS, "{moved} times");
+    assert!(moved >= 2 * HISTORY_STREAMS, "{moved} times");
     story.end(&["a", "b"], acknowledged, 1).await;
     part.passed(&[("runs of each wave", RUNS.to_string())]);
 }

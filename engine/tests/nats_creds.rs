@@ -5,7 +5,7 @@ use crate::nats_common;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use dormer_engine::{
     nats::{Login, NatsStore, OpenError, Options},
-    port::{Expected, History, Inbox, Ports, Settle},
+    port::{Ack, Expected, History, Inbox, Ports},
 };
 use dormer_testkit::{Login as ServerLogin, NatsOptions, NatsServer, started};
 use nats_common::{append, options, run, taken};
@@ -73,11 +73,11 @@ fn text(raw: &[u8]) -> String {
         .iter()
         .flat_map(|byte| (0..8).rev().map(move |at| byte >> at & 1))
         .collect();
-    let letter = |five: &[u8]| {
+    let message = |five: &[u8]| {
         let value = five.iter().fold(0, |value, bit| value << 1 | bit) << (5 - five.len());
         char::from(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"[usize::from(value)])
     };
-    bits.chunks(5).map(letter).collect()
+    bits.chunks(5).map(message).collect()
 }
 
 /// An operator, its system account, and an account with JetStream.
@@ -163,11 +163,11 @@ async fn a_credentials_file_opens_a_store_and_a_wrong_one_does_not() {
         .put(vec![(one, b"letter".to_vec())])
         .await
         .expect("put");
-    let letter = taken(&store).await;
-    assert_eq!(letter.bytes, b"letter");
+    let message = taken(&store).await;
+    assert_eq!(message.bytes, b"letter");
     store
         .inbox()
-        .settle(vec![(letter.token, Settle::Done)])
+        .acknowledge(vec![(message.token, Ack::Done)])
         .await;
 
     let stranger = realm.credentials(folder.path(), &Key::new(ACCOUNT, 9), &user);

@@ -8,11 +8,13 @@ use dormer_engine::{
     nats::{NatsStore, Options, rebuild_for_ever},
     port::{History, HistoryReader, Inbox, Ports, StoreError},
 };
-use dormer_engine_core::{Command, Decision, Input, LetterOf, Now, Record, RetryPolicy, Workflow};
+use dormer_engine_core::{
+    Command, Decision, InboxMessageOf, Input, Now, Record, RetryPolicy, Workflow,
+};
 use dormer_proto::{
     envelope,
     id::{Epoch, RunId, Seq, Sum},
-    message::{Inbound, Letter, ObjectRef, Observation, Version},
+    message::{Inbound, InboxMessage, ObjectRef, Observation, Version},
 };
 use dormer_testkit::{NatsOptions, NatsServer, await_condition, started};
 use nats_common::{options, run, worker};
@@ -68,7 +70,7 @@ impl Workflow for Walk {
 
 /// What the watcher does: tells the facts again and again.
 async fn tell(store: &NatsStore) {
-    let letters = (0..RUNS).map(|at| {
+    let messages = (0..RUNS).map(|at| {
         let object = ObjectRef {
             cluster: String::new(),
             kind: "Machine".into(),
@@ -78,21 +80,21 @@ async fn tell(store: &NatsStore) {
             epoch: Epoch(1),
             resource: 1,
         };
-        let seen = Observation {
+        let observation = Observation {
             object,
             version,
             fact: Some(true),
             may_start: true,
         };
-        let letter: LetterOf<Walk> = Letter {
+        let message: InboxMessageOf<Walk> = InboxMessage {
             run: run(&at.to_string()),
             incarnation: Some(store.incarnation()),
-            body: Inbound::Observed(seen),
+            body: Inbound::Observed(observation),
         };
-        let (bytes, _) = envelope::encode(&letter, Walk::SCHEMA).expect("a letter");
-        (letter.run, bytes)
+        let (bytes, _) = envelope::encode(&message, Walk::SCHEMA).expect("a message");
+        (message.run, bytes)
     });
-    let _ = store.inbox().put(letters.collect()).await;
+    let _ = store.inbox().put(messages.collect()).await;
 }
 
 async fn engine_on(
@@ -100,7 +102,7 @@ async fn engine_on(
     stop: watch::Receiver<bool>,
 ) -> (
     Arc<NatsStore>,
-    tokio::task::JoinHandle<Result<dormer_engine::lane::Tally, StoreError>>,
+    tokio::task::JoinHandle<Result<dormer_engine::shard::Counters, StoreError>>,
 ) {
     let store = Arc::new(NatsStore::open(&options).await.expect("a store"));
     tokio::spawn(rebuild_for_ever::<Walk, _>(Arc::clone(&store)));
@@ -221,7 +223,7 @@ async fn a_server_killed_again_and_again_costs_no_run_its_end() {
     workers.iter().for_each(tokio::task::JoinHandle::abort);
     let tallies = [running.await, beside.await].map(|end| end.expect("no panic").expect("sound"));
     assert_eq!(
-        tallies.iter().map(|tally| tally.dead).sum::<u64>(),
+        tallies.iter().map(|counters| counters.dead).sum::<u64>(),
         0,
         "{tallies:?}"
     );

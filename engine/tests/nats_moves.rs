@@ -39,7 +39,7 @@ async fn fill<S: History + DeadLetters>(store: &S) {
         store.append(vec![append]).await.remove(0).expect("stored");
     }
     for (n, run) in [(1, Some(named(1))), (2, None)] {
-        let letter = DeadLetter {
+        let message = DeadLetter {
             id: 0,
             run,
             reason: format!("unread {n}"),
@@ -47,14 +47,14 @@ async fn fill<S: History + DeadLetters>(store: &S) {
             origin: "inbox:1".into(),
             bytes: vec![0, 159, 146],
         };
-        store.put(letter).await.expect("put");
+        store.put(message).await.expect("put");
     }
 }
 
-type Told = (Vec<Head>, Vec<Vec<Vec<u8>>>, Vec<DeadLetter>);
+type Contents = (Vec<Head>, Vec<Vec<Vec<u8>>>, Vec<DeadLetter>);
 
 /// All that a store says of its runs and dead letters, without the numbers that are its own.
-async fn told(store: &impl HistoryReader, dead: &impl DeadLetters) -> Told {
+async fn contents(store: &impl HistoryReader, dead: &impl DeadLetters) -> Contents {
     let mut heads = store.heads(None, 100).await.expect("heads");
     let mut histories = Vec::new();
     for head in &mut heads {
@@ -66,11 +66,11 @@ async fn told(store: &impl HistoryReader, dead: &impl DeadLetters) -> Told {
                 .expect("records"),
         );
     }
-    let letters = dead.list(0, 100).await.expect("dead letters");
-    let letters = letters
+    let messages = dead.list(0, 100).await.expect("dead letters");
+    let messages = messages
         .into_iter()
-        .map(|letter| DeadLetter { id: 0, ..letter });
-    (heads, histories, letters.collect())
+        .map(|message| DeadLetter { id: 0, ..message });
+    (heads, histories, messages.collect())
 }
 
 /// The store of the embedded kind that this dump makes, its last epoch left behind.
@@ -104,7 +104,7 @@ async fn a_store_moves_to_nats_and_back_and_on_again() {
     for _ in 0..5 {
         store.next_epoch().await.expect("an epoch");
     }
-    let was = told(&store, &store).await;
+    let was = contents(&store, &store).await;
     let incarnation = store.incarnation();
     closed(store, home.path()).await;
 
@@ -114,7 +114,7 @@ async fn a_store_moves_to_nats_and_back_and_on_again() {
     let nats = NatsStore::restore(&options, &mut first.as_slice())
         .await
         .expect("on NATS");
-    assert_eq!(told(nats.reader(), nats.dead()).await, was);
+    assert_eq!(contents(nats.reader(), nats.dead()).await, was);
     assert_ne!(nats.history().incarnation(), incarnation);
     let epoch = nats.next_epoch().await.expect("an epoch");
     assert!(epoch > Epoch(5), "{epoch:?}");
@@ -123,10 +123,10 @@ async fn a_store_moves_to_nats_and_back_and_on_again() {
     assert_eq!(nats.dump(&mut second).await.expect("dumped") as u64, count);
     assert_eq!(kinds(&second), kinds(&first), "the same lines");
     let store = embedded(&second, back.path()).await;
-    assert_eq!(told(&store, &store).await, was);
+    assert_eq!(contents(&store, &store).await, was);
     assert!(store.next_epoch().await.expect("an epoch") > epoch);
     // It goes on where it was.
-    let at = embedded_common::stand(&store, &named(3)).await;
+    let at = embedded_common::position(&store, &named(3)).await;
     step(&store, &named(3), at).await.expect("stored");
 
     let elsewhere = Options {
@@ -136,7 +136,7 @@ async fn a_store_moves_to_nats_and_back_and_on_again() {
     let moved = NatsStore::restore(&elsewhere, &mut second.as_slice())
         .await
         .expect("on NATS");
-    assert_eq!(told(moved.reader(), moved.dead()).await, was);
+    assert_eq!(contents(moved.reader(), moved.dead()).await, was);
 }
 
 /// As this build's predecessor wrote a store on NATS.
@@ -165,14 +165,14 @@ async fn an_old_dump_of_nats_is_still_read_by_either_kind() {
     let new = tempfile::tempdir().expect("one");
     let store = reopen(home.path()).await;
     fill(&store).await;
-    let (mut heads, histories, _) = told(&store, &store).await;
+    let (mut heads, histories, _) = contents(&store, &store).await;
     // It did not say who is quiet.
     heads.iter_mut().for_each(|head| head.quiet = false);
     let old = old_dump(&histories, &heads);
 
     let store = embedded(&old, new.path()).await;
     assert_eq!(
-        told(&store, &store).await,
+        contents(&store, &store).await,
         (heads.clone(), histories.clone(), vec![])
     );
     assert!(store.next_epoch().await.expect("an epoch") > Epoch(9));
@@ -181,7 +181,7 @@ async fn an_old_dump_of_nats_is_still_read_by_either_kind() {
         .await
         .expect("on NATS");
     assert_eq!(
-        told(nats.reader(), nats.dead()).await,
+        contents(nats.reader(), nats.dead()).await,
         (heads, histories, vec![])
     );
     assert!(nats.next_epoch().await.expect("an epoch") > Epoch(9));

@@ -6,15 +6,15 @@ use crate::nats_common;
 use builds::{Build, FETCHES, new, new::New, old, old::Old, run};
 use dormer_engine::{
     engine,
-    lane::Tally,
     nats::NatsStore,
     port::{DeadLetters, History, Inbox, Ports, StoreError},
+    shard::Counters,
 };
-use dormer_engine_core::{LetterOf, Record, Workflow};
+use dormer_engine_core::{InboxMessageOf, Record, Workflow};
 use dormer_proto::{
     envelope,
     id::{Epoch, Revision, RunId, Seq},
-    message::{Ask, Inbound, Letter, ObjectRef, Observation, Request, Version},
+    message::{Ask, Inbound, InboxMessage, ObjectRef, Observation, Request, Version},
 };
 use dormer_testkit::{NatsOptions, NatsServer, await_condition, started};
 use nats_common::{options, worker};
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Life {
     store: Arc<NatsStore>,
     halt: watch::Sender<bool>,
-    running: JoinHandle<Result<Tally, StoreError>>,
+    running: JoinHandle<Result<Counters, StoreError>>,
     working: JoinHandle<()>,
 }
 
@@ -56,26 +56,26 @@ impl Life {
         }
     }
 
-    async fn end(self) -> Tally {
+    async fn end(self) -> Counters {
         self.halt.send_replace(true);
         self.working.abort();
-        let tally = self
+        let counters = self
             .running
             .await
             .expect("no panic")
             .expect("a sound store");
         self.store.close().await;
-        tally
+        counters
     }
 
     async fn put<B: Workflow>(&self, run: &RunId, body: Inbound<B::Fact, B::Outcome, B::Signal>) {
         let incarnation = Some(self.store.history().incarnation());
-        let letter: LetterOf<B> = Letter {
+        let message: InboxMessageOf<B> = InboxMessage {
             run: run.clone(),
             incarnation,
             body,
         };
-        let (bytes, _) = envelope::encode(&letter, B::SCHEMA).expect("a letter");
+        let (bytes, _) = envelope::encode(&message, B::SCHEMA).expect("a message");
         self.store
             .inbox()
             .put(vec![(run.clone(), bytes)])
@@ -113,7 +113,7 @@ impl Life {
     }
 }
 
-fn seen<F>(run: &RunId, resource: u64, fact: F) -> Observation<F> {
+fn observation<F>(run: &RunId, resource: u64, fact: F) -> Observation<F> {
     let object = ObjectRef {
         cluster: String::new(),
         kind: "Page".into(),
@@ -154,7 +154,7 @@ fn fetches(task: &new::Task) -> Option<u32> {
 
 async fn begin_all<B: Workflow>(life: &Life, runs: &[RunId], fact: B::Fact) {
     for run in runs {
-        life.put::<B>(run, Inbound::Observed(seen(run, 1, fact.clone())))
+        life.put::<B>(run, Inbound::Observed(observation(run, 1, fact.clone())))
             .await;
     }
 }
@@ -188,7 +188,10 @@ async fn builds_share_a_store_on_nats() {
             .put::<Old>(run, Inbound::Requested(wish("h", old::Signal::Hello)))
             .await;
         older
-            .put::<Old>(run, Inbound::Observed(seen(run, 2, old::Fact { size: 7 })))
+            .put::<Old>(
+                run,
+                Inbound::Observed(observation(run, 2, old::Fact { size: 7 })),
+            )
             .await;
         let note = wish("n", new::Signal::Note("noted".into()));
         older.put::<New>(run, Inbound::Requested(note)).await;
@@ -206,13 +209,15 @@ async fn builds_share_a_store_on_nats() {
         );
     }
 
-    // Side by side from here on: each letter reaches the one that can read it.
+    // Side by side from here on: each message reaches the one that can read it.
     let newer = Life::begin::<New>(&server, "new", fetches).await;
-    let told = |record: &Record<New>| {
+    let taken_by_newer = |record: &Record<New>| {
         let state = &record.run.state;
         (state.size, state.hellos, state.notes.len()) == (7, 1, 1)
     };
-    newer.until("every letter to be taken", &theirs, told).await;
+    newer
+        .until("every message to be taken", &theirs, taken_by_newer)
+        .await;
     let newest = Life::begin::<New>(&server, "newest", |task| Some(New::answer(task))).await;
     newest.until("every run to end", &theirs, ended).await;
     let dead = newest.store.dead().list(0, 10).await.expect("dead letters");

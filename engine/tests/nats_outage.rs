@@ -4,7 +4,7 @@ use crate::nats_common;
 
 use dormer_engine::{
     nats::NatsStore,
-    port::{AppendError, Expected, History, Inbox, Ports, Settle, StoreError},
+    port::{Ack, AppendError, Expected, History, Inbox, Ports, StoreError},
 };
 use dormer_testkit::{NatsOptions, NatsServer, await_condition, await_some, started};
 use nats_common::{append, options, run, taken};
@@ -60,7 +60,7 @@ async fn a_killed_server_loses_the_queues_not_the_history_and_the_loss_is_notice
         .await;
     assert!(next[0].is_ok(), "{next:?}");
     // The inbox lives again, too.
-    await_condition("the inbox to take letters", SOON, || async {
+    await_condition("the inbox to take messages", SOON, || async {
         store
             .inbox()
             .put(vec![(a.clone(), b"new".to_vec())])
@@ -72,7 +72,7 @@ async fn a_killed_server_loses_the_queues_not_the_history_and_the_loss_is_notice
         let delivery = taken(&store).await;
         store
             .inbox()
-            .settle(vec![(delivery.token, Settle::Done)])
+            .acknowledge(vec![(delivery.token, Ack::Done)])
             .await;
         if delivery.bytes == b"new" {
             break;

@@ -6,8 +6,8 @@ use crate::nats_common;
 use dormer_engine::{
     nats::{Login, NatsStore, OpenError, Options, Sync, Synced, Tls},
     port::{
-        Alarms, AppendError, Clock, DeadLetter, DeadLetters, Expected, History, HistoryReader,
-        Inbox, OrderOut, Ports, Settle, SystemClock, TaskQueue,
+        Ack, Alarms, AppendError, Clock, DeadLetter, DeadLetters, Expected, History, HistoryReader,
+        Inbox, OrderOut, Ports, SystemClock, TaskQueue,
     },
 };
 use dormer_proto::id::{Attempt, Seq, TaskId, Timestamp};
@@ -102,14 +102,14 @@ async fn one_writer_wins_and_the_history_is_read_back() {
 }
 
 #[tokio::test]
-async fn heads_of_thousands_of_runs_are_each_seen_once() {
+async fn paging_yields_each_of_thousands_of_heads_once() {
     let server = started!(NatsServer::start(NatsOptions::default()));
     let store = NatsStore::open(&options(&server)).await.expect("a store");
     let batch =
         (0..12_000).map(|i| append(&run(&format!("{i:05}")), Expected::Nothing, 1, Some(i)));
     let answers = store.history().append(batch.collect()).await;
     assert!(answers.iter().all(Result::is_ok));
-    let mut seen = 0_u64;
+    let mut count = 0_u64;
     let mut after = None;
     loop {
         let page = store
@@ -121,13 +121,13 @@ async fn heads_of_thousands_of_runs_are_each_seen_once() {
         for head in &page {
             assert_eq!(
                 (head.run.clone(), head.deadline),
-                (run(&format!("{seen:05}")), Some(Timestamp(seen)))
+                (run(&format!("{count:05}")), Some(Timestamp(count)))
             );
-            seen += 1;
+            count += 1;
         }
         after = Some(last.run.clone());
     }
-    assert_eq!(seen, 12_000);
+    assert_eq!(count, 12_000);
     let runs: Vec<_> = (0..3_000).map(|i| run(&format!("{i:05}"))).collect();
     let loaded = store.history().load(&runs).await.expect("loaded");
     assert!(loaded.iter().zip(&runs).all(|(stored, run)| {
@@ -138,7 +138,7 @@ async fn heads_of_thousands_of_runs_are_each_seen_once() {
 }
 
 #[tokio::test]
-async fn letters_come_until_they_are_settled_and_alarms_ring() {
+async fn messages_are_redelivered_until_acknowledged_and_alarms_fire() {
     for version in VERSIONS {
         let server = started!(NatsServer::start(NatsOptions {
             version,
@@ -155,13 +155,13 @@ async fn letters_come_until_they_are_settled_and_alarms_ring() {
         assert_eq!(first.bytes, b"one");
         store
             .inbox()
-            .settle(vec![(first.token, Settle::Again(50))])
+            .acknowledge(vec![(first.token, Ack::Again(50))])
             .await;
         let second = taken(&store).await;
         assert_eq!(second.bytes, b"one");
         store
             .inbox()
-            .settle(vec![(second.token, Settle::Done)])
+            .acknowledge(vec![(second.token, Ack::Done)])
             .await;
         // The later alarm is replaced by the earlier; the cleared one does not ring before it.
         let now = SystemClock.now();
@@ -179,13 +179,16 @@ async fn letters_come_until_they_are_settled_and_alarms_ring() {
             .set(vec![(to.clone(), Some(now.plus_ms(600))), (cleared, None)])
             .await
             .expect("set");
-        let rang = taken(&store).await;
+        let due = taken(&store).await;
         assert_eq!(
-            Some(rang.bytes),
-            dormer_engine::local::ring(&to, store.incarnation())
+            Some(due.bytes),
+            dormer_engine::local::timer_due(&to, store.incarnation())
         );
         assert!(SystemClock.now() >= now.plus_ms(600), "not before its time");
-        store.inbox().settle(vec![(rang.token, Settle::Done)]).await;
+        store
+            .inbox()
+            .acknowledge(vec![(due.token, Ack::Done)])
+            .await;
         store.close().await;
         assert!(
             store.inbox().take(1).await.is_err(),
@@ -235,7 +238,7 @@ async fn an_order_published_twice_is_one_and_stays_until_acknowledged() {
 async fn dead_letters_stay_until_removed() {
     let server = started!(NatsServer::start(NatsOptions::default()));
     let store = NatsStore::open(&options(&server)).await.expect("a store");
-    let letter = |reason: &str, run| DeadLetter {
+    let message = |reason: &str, run| DeadLetter {
         id: 0,
         run,
         reason: reason.into(),
@@ -245,12 +248,12 @@ async fn dead_letters_stay_until_removed() {
     };
     store
         .dead()
-        .put(letter("not an\nenvelope", None))
+        .put(message("not an\nenvelope", None))
         .await
         .expect("put");
     store
         .dead()
-        .put(letter("damaged", Some(run("a"))))
+        .put(message("damaged", Some(run("a"))))
         .await
         .expect("put");
     let list = store.dead().list(0, 10).await.expect("list");
@@ -410,7 +413,7 @@ async fn every_login_works_and_a_wrong_one_says_so() {
 }
 
 #[tokio::test]
-async fn tls_both_ways_works_and_an_unknown_authority_is_refused() {
+async fn mutual_tls_works_and_an_unknown_authority_is_refused() {
     let ca = TestCa::new();
     let identity = ca.issue("server", &["127.0.0.1", "localhost"]);
     let tls = NatsTls {
@@ -487,7 +490,7 @@ async fn a_process_that_takes_nothing_holds_nothing_back() {
         let delivery = taken(&engine).await;
         engine
             .inbox()
-            .settle(vec![(delivery.token, Settle::Done)])
+            .acknowledge(vec![(delivery.token, Ack::Done)])
             .await;
     }
 }

@@ -7,17 +7,17 @@ use builds::{Build, FETCHES, awaited::Awaited, new, new::New, old, old::Old, run
 use dormer_engine::{
     embedded::EmbeddedStore,
     engine::{self, Options},
-    lane::Tally,
-    local::{Local, ring_for_ever},
+    local::{Local, deliver_due_timers},
     memory::MemoryStore,
     port::{Clock, DeadLetters, History, HistoryReader, Inbox, OrderOut},
+    shard::Counters,
 };
-use dormer_engine_core::{LetterOf, Record, Workflow, replay_record};
+use dormer_engine_core::{InboxMessageOf, Record, Workflow, replay_record};
 use dormer_proto::{
     envelope::{self, DecodeError},
     id::{Epoch, Incarnation, Revision, RunId, Seq, Timestamp},
     message::{
-        Ask, Inbound, Letter, ObjectRef, Observation, Request, TaskOrder, TaskReport, Version,
+        Ask, Inbound, InboxMessage, ObjectRef, Observation, Request, TaskOrder, TaskReport, Version,
     },
 };
 use dormer_testkit::await_condition;
@@ -25,7 +25,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 
 const RUNS: usize = 8;
-/// Longer than a letter waits for a newer build.
+/// Longer than a message waits for a newer build.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The runtime's clock, which skips what nobody waits for.
@@ -74,8 +74,8 @@ async fn worker<B: Build, S>(
                         worker: "w".into(),
                         result,
                     };
-                    let letter = letter::<B>(&run, Some(ours), Inbound::Reported(report));
-                    ports.inbox.put(vec![letter]).await.expect("put");
+                    let message = message::<B>(&run, Some(ours), Inbound::Reported(report));
+                    ports.inbox.put(vec![message]).await.expect("put");
                 }
                 Ok(_) | Err(DecodeError::Newer { .. }) => held.push(order),
                 Err(error) => panic!("an order that no build wrote: {error}"),
@@ -89,23 +89,23 @@ async fn worker<B: Build, S>(
 
 type Body<B> = Inbound<<B as Workflow>::Fact, <B as Workflow>::Outcome, <B as Workflow>::Signal>;
 
-fn letter<B: Workflow>(
+fn message<B: Workflow>(
     run: &RunId,
     incarnation: Option<Incarnation>,
     body: Body<B>,
 ) -> (RunId, Vec<u8>) {
-    let letter: LetterOf<B> = Letter {
+    let message: InboxMessageOf<B> = InboxMessage {
         run: run.clone(),
         incarnation,
         body,
     };
     (
         run.clone(),
-        envelope::encode(&letter, B::SCHEMA).expect("a letter").0,
+        envelope::encode(&message, B::SCHEMA).expect("a message").0,
     )
 }
 
-fn seen<F>(run: &RunId, resource: u64, fact: F) -> Observation<F> {
+fn observation<F>(run: &RunId, resource: u64, fact: F) -> Observation<F> {
     let object = ObjectRef {
         cluster: String::new(),
         kind: "Page".into(),
@@ -136,7 +136,7 @@ fn wish<S>(id: &str, signal: S) -> Request<S> {
 }
 
 /// One build at work on these ports, until `done`. It then stops as on a SIGTERM.
-async fn life<B: Build, S>(ports: &Ports<S>, checks: bool, done: impl AsyncFn() -> bool) -> Tally
+async fn life<B: Build, S>(ports: &Ports<S>, checks: bool, done: impl AsyncFn() -> bool) -> Counters
 where
     S: History + HistoryReader + DeadLetters,
 {
@@ -144,7 +144,7 @@ where
     let (halt, halted) = watch::channel(false);
     let alarms = Arc::clone(&ports.alarms);
     let inbox = Arc::clone(&ports.inbox);
-    let ringing = tokio::spawn(ring_for_ever(alarms, inbox, ports.clock, ours));
+    let delivering = tokio::spawn(deliver_due_timers(alarms, inbox, ports.clock, ours));
     let working = tokio::spawn(worker::<B, S>(
         Arc::clone(ports),
         ours,
@@ -158,10 +158,10 @@ where
     let running = tokio::spawn(engine::run::<B, _>(Arc::clone(ports), options, halted));
     await_condition("a build to get on", PATIENCE, || done()).await;
     halt.send_replace(true);
-    let tally = running.await.expect("no panic").expect("a sound store");
+    let counters = running.await.expect("no panic").expect("a sound store");
     working.await.expect("no panic");
-    ringing.abort();
-    tally
+    delivering.abort();
+    counters
 }
 
 async fn last<S: HistoryReader>(store: &S, run: &RunId) -> Option<Record<New>> {
@@ -193,12 +193,12 @@ fn named(prefix: &str) -> Vec<RunId> {
 
 async fn begin<B: Workflow, S: History>(ports: &Ports<S>, runs: &[RunId], fact: B::Fact) {
     let ours = Some(ports.store.incarnation());
-    let body = |run| Inbound::Observed(seen(run, 1, fact.clone()));
-    let letters = runs
+    let body = |run| Inbound::Observed(observation(run, 1, fact.clone()));
+    let messages = runs
         .iter()
-        .map(|run| letter::<B>(run, ours, body(run)))
+        .map(|run| message::<B>(run, ours, body(run)))
         .collect();
-    ports.inbox.put(letters).await.expect("put");
+    ports.inbox.put(messages).await.expect("put");
 }
 
 /// The older begins, the newer goes on and leaves half of the runs in its new state, the older comes back (a rollback),
@@ -229,8 +229,8 @@ where
     rolled_back(&ports, &first, &second).await;
 
     let taken = async || ports.inbox.depth() == 0;
-    let tally = life::<New, _>(&ports, false, taken).await;
-    assert_eq!((tally.newer, tally.dead), (0, 0));
+    let counters = life::<New, _>(&ports, false, taken).await;
+    assert_eq!((counters.newer, counters.dead), (0, 0));
     let ended = async || closed(store.as_ref(), &first).await;
     life::<New, _>(&ports, true, ended).await;
     let dead = store.list(0, 10).await.expect("dead letters");
@@ -249,7 +249,7 @@ where
     }
 }
 
-/// The older build meets runs and letters of the newer.
+/// The older build meets runs and messages of the newer.
 async fn rolled_back<S>(ports: &Ports<S>, theirs: &[RunId], own: &[RunId])
 where
     S: History + HistoryReader + DeadLetters,
@@ -257,54 +257,54 @@ where
     let store = ports.store.as_ref();
     let ours = Some(store.incarnation());
     let before = revisions(store).await;
-    let mut letters = Vec::new();
+    let mut messages = Vec::new();
     for run in theirs {
         let fact = |size| old::Fact { size };
-        letters.push(letter::<Old>(
+        messages.push(message::<Old>(
             run,
             ours,
-            Inbound::Observed(seen(run, 2, fact(5))),
+            Inbound::Observed(observation(run, 2, fact(5))),
         ));
-        letters.push(letter::<Old>(
+        messages.push(message::<Old>(
             run,
             ours,
-            Inbound::Observed(seen(run, 3, fact(6))),
+            Inbound::Observed(observation(run, 3, fact(6))),
         ));
-        letters.push(letter::<Old>(
+        messages.push(message::<Old>(
             run,
             None,
             Inbound::Requested(wish("h", old::Signal::Hello)),
         ));
         let note = Inbound::Requested(wish("n", new::Signal::Note("noted".into())));
-        letters.push(letter::<New>(run, None, note));
+        messages.push(message::<New>(run, None, note));
         let fact = new::Fact {
             size: 7,
             colour: Some("red".into()),
         };
-        letters.push(letter::<New>(
+        messages.push(message::<New>(
             run,
             ours,
-            Inbound::Observed(seen(run, 4, fact)),
+            Inbound::Observed(observation(run, 4, fact)),
         ));
     }
-    ports.inbox.put(letters).await.expect("put");
+    ports.inbox.put(messages).await.expect("put");
     begin::<Old, _>(ports, own, old::Fact { size: 1 }).await;
     // Until its own runs have ended, and for long enough that rings, repeats and the sweep pile up if they can.
     let since = ports.clock.now();
     let done = async || {
         for run in theirs {
             // The watcher repeats.
-            let again = seen(run, 3, old::Fact { size: 6 });
-            let again = letter::<Old>(run, ours, Inbound::Observed(again));
+            let again = observation(run, 3, old::Fact { size: 6 });
+            let again = message::<Old>(run, ours, Inbound::Observed(again));
             ports.inbox.put(vec![again]).await.expect("put");
         }
         let pause = Duration::from_secs(5);
         let _ = tokio::time::timeout(pause, std::future::pending::<()>()).await;
         closed(store, own).await && ports.clock.now().since_ms(since) > 90_000
     };
-    let tally = life::<Old, _>(ports, true, done).await;
-    assert_eq!((tally.dead, tally.conflicts), (0, 0));
-    assert!(tally.newer > 0);
+    let counters = life::<Old, _>(ports, true, done).await;
+    assert_eq!((counters.dead, counters.conflicts), (0, 0));
+    assert!(counters.newer > 0);
     let after = revisions(store).await;
     for run in theirs {
         assert_eq!(after.get(run), before.get(run), "{run} was left alone");
@@ -313,7 +313,7 @@ where
     let depth = ports.inbox.depth();
     assert!(
         (4 * RUNS..=6 * RUNS).contains(&depth),
-        "{depth} letters wait"
+        "{depth} messages wait"
     );
 }
 

@@ -5,20 +5,20 @@ use crate::builds;
 
 use builds::{old, old::Old, run};
 use dormer_engine::{
-    lane::Lane,
     local::Local,
     memory::MemoryStore,
+    observer::{Appended, EngineObserver},
     port::{
         Append, AppendError, Clock, DeadLetter, DeadLetters, Delivery, Head, History,
         HistoryReader, StoreError, Stored,
     },
-    witness::{Appended, Witness},
+    shard::Shard,
 };
-use dormer_engine_core::{LetterOf, Record, Run};
+use dormer_engine_core::{InboxMessageOf, Record, Run};
 use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, Revision, RunId, Seq, Timestamp},
-    message::{Inbound, Letter, ObjectRef, Observation, Version},
+    message::{Inbound, InboxMessage, ObjectRef, Observation, Version},
 };
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -69,8 +69,8 @@ impl HistoryReader for Refusing {
 }
 
 impl DeadLetters for Refusing {
-    async fn put(&self, letter: DeadLetter) -> Result<(), StoreError> {
-        self.0.put(letter).await
+    async fn put(&self, message: DeadLetter) -> Result<(), StoreError> {
+        self.0.put(message).await
     }
     async fn list(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
         self.0.list(after, limit).await
@@ -82,9 +82,9 @@ impl DeadLetters for Refusing {
 
 /// What was told of, and how many appends were refused.
 #[derive(Default)]
-struct Told(Mutex<(Vec<String>, u64)>);
+struct RefusalLog(Mutex<(Vec<String>, u64)>);
 
-impl Told {
+impl RefusalLog {
     fn now(&self) -> (Vec<String>, u64) {
         self.0
             .lock()
@@ -93,23 +93,23 @@ impl Told {
     }
 }
 
-impl Witness<Old> for Told {
-    type Glance = ();
-    fn glance(&self, _: &Run<Old>) {}
+impl EngineObserver<Old> for RefusalLog {
+    type StateBefore = ();
+    fn state_before(&self, _: &Run<Old>) {}
     fn stored(&self, _: Option<()>, _: &Record<Old>) {}
     fn appended(&self, _: Duration, what: Appended) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).1 += what.refused;
     }
     fn refused(&self, run: &RunId, why: &str) {
-        let told = format!("{run}: {why}");
+        let refusal = format!("{run}: {why}");
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .0
-            .push(told);
+            .push(refusal);
     }
     fn dropped(&self, _: u64, _: u64) {}
-    fn buried(&self) {}
+    fn dead_lettered(&self) {}
 }
 
 #[derive(Clone, Copy)]
@@ -132,18 +132,18 @@ fn fact(run: &RunId, token: u64) -> Delivery {
         resource: token,
     };
     let fact = Some(old::Fact { size: 1 });
-    let seen = Observation {
+    let observation = Observation {
         object,
         version,
         fact,
         may_start: true,
     };
-    let letter: LetterOf<Old> = Letter {
+    let message: InboxMessageOf<Old> = InboxMessage {
         run: run.clone(),
         incarnation: Some(Incarnation(5)),
-        body: Inbound::Observed(seen),
+        body: Inbound::Observed(observation),
     };
-    let (bytes, _) = envelope::encode(&letter, 1).expect("a letter");
+    let (bytes, _) = envelope::encode(&message, 1).expect("a message");
     Delivery {
         bytes,
         token,
@@ -152,20 +152,22 @@ fn fact(run: &RunId, token: u64) -> Delivery {
 }
 
 #[tokio::test]
-async fn a_refused_record_is_told_of_once_and_counted_each_time() {
+async fn a_refused_record_is_reported_once_and_counted_each_time() {
     let store = Arc::new(Refusing(MemoryStore::new(Incarnation(5))));
     let ports = Arc::new(Local::new(Arc::clone(&store), Still));
-    let told = Arc::new(Told::default());
-    let mut lane = Lane::<Old, _, Told>::seen_by(ports, "test", 8, Arc::clone(&told));
+    let refusals = Arc::new(RefusalLog::default());
+    let mut shard =
+        Shard::<Old, _, RefusalLog>::observed_by(ports, "test", 8, Arc::clone(&refusals));
     let big = run("big");
     let small = run("small");
     for token in 0..3 {
-        lane.turn(vec![fact(&big, 2 * token), fact(&small, 2 * token + 1)])
+        shard
+            .turn(vec![fact(&big, 2 * token), fact(&small, 2 * token + 1)])
             .await
             .expect("sound");
     }
-    assert_eq!(told.now(), (vec!["fetch/big: too large".to_owned()], 3));
-    assert_eq!((lane.tally.refused, lane.tally.dead), (3, 0));
+    assert_eq!(refusals.now(), (vec!["fetch/big: too large".to_owned()], 3));
+    assert_eq!((shard.counters.refused, shard.counters.dead), (3, 0));
     let stored = store.load(&[big, small]).await.expect("loaded");
     assert!(stored[0].is_none() && stored[1].is_some());
 }

@@ -4,7 +4,7 @@
 use dormer_engine::{
     embedded::{self, EmbeddedStore},
     engine::{self, Options},
-    local::{Local, LocalInbox, LocalTasks, ring_for_ever},
+    local::{Local, LocalInbox, LocalTasks, deliver_due_timers},
     memory::MemoryStore,
     port::{DeadLetters, History, HistoryReader, Inbox, SystemClock},
 };
@@ -15,7 +15,8 @@ use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, RunId, Seq},
     message::{
-        Failure, Inbound, Letter, NoSignal, ObjectRef, Observation, TaskOrder, TaskReport, Version,
+        Failure, Inbound, InboxMessage, NoSignal, ObjectRef, Observation, TaskOrder, TaskReport,
+        Version,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -83,17 +84,17 @@ fn runs(count: u32) -> Vec<RunId> {
         .collect()
 }
 
-fn letter(run: &RunId, ours: Incarnation, body: Inbound<u32, u32, NoSignal>) -> (RunId, Vec<u8>) {
-    let letter = Letter {
+fn message(run: &RunId, ours: Incarnation, body: Inbound<u32, u32, NoSignal>) -> (RunId, Vec<u8>) {
+    let message = InboxMessage {
         run: run.clone(),
         incarnation: Some(ours),
         body,
     };
-    (run.clone(), envelope::encode(&letter, 1).unwrap().0)
+    (run.clone(), envelope::encode(&message, 1).unwrap().0)
 }
 
 async fn tell_all(inbox: &LocalInbox, ours: Incarnation, count: u32) {
-    let seen = |run: &RunId| Observation {
+    let observation = |run: &RunId| Observation {
         object: ObjectRef {
             cluster: String::new(),
             kind: "Ladder".into(),
@@ -106,11 +107,11 @@ async fn tell_all(inbox: &LocalInbox, ours: Incarnation, count: u32) {
         fact: Some(1),
         may_start: true,
     };
-    let letters = runs(count)
+    let messages = runs(count)
         .iter()
-        .map(|run| letter(run, ours, Inbound::Observed(seen(run))))
+        .map(|run| message(run, ours, Inbound::Observed(observation(run))))
         .collect();
-    inbox.put(letters).await.unwrap();
+    inbox.put(messages).await.unwrap();
 }
 
 /// Fails every third order, answers every fifth twice, else does what it is told.
@@ -141,7 +142,7 @@ async fn flaky_worker(tasks: Arc<LocalTasks>, inbox: Arc<LocalInbox>, ours: Inca
                 worker: "w".into(),
                 result,
             };
-            let one = letter(&run, ours, Inbound::Reported(report));
+            let one = message(&run, ours, Inbound::Reported(report));
             let twice = count.is_multiple_of(5);
             inbox
                 .put(if twice {
@@ -166,7 +167,7 @@ where
     let (_stop, stopped) = watch::channel(false);
     let mut life = JoinSet::new();
     let alarms = Arc::clone(&ports.alarms);
-    life.spawn(ring_for_ever(
+    life.spawn(deliver_due_timers(
         alarms,
         Arc::clone(&ports.inbox),
         SystemClock,
@@ -250,7 +251,7 @@ async fn every_run_climbs_each_rung_once_in_memory() {
 async fn an_engine_that_is_cut_off_again_and_again_loses_and_doubles_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(EmbeddedStore::open(folder.path()).unwrap());
-    // Each life ends when the histories have grown by so many records; queues, alarms and letters die with it.
+    // Each life ends when the histories have grown by so many records; queues, alarms and messages die with it.
     for life in 1..=8u64 {
         let wanted = life * u64::from(RUNS);
         let grown = async |store: &EmbeddedStore| records(store).await >= wanted;
@@ -279,7 +280,7 @@ async fn the_engine_that_is_killed() {
         return;
     };
     let store = Arc::new(reopen(folder.as_ref()).await);
-    let told = async |store: &EmbeddedStore| {
+    let states = async |store: &EmbeddedStore| {
         let line = format!("\nrecords {}\n", records(store).await);
         std::io::stdout()
             .write_all(line.as_bytes())
@@ -287,7 +288,7 @@ async fn the_engine_that_is_killed() {
         closed(store, KILLED_RUNS).await
     };
     assert!(
-        live(&store, Some(KILLED_RUNS), told).await,
+        live(&store, Some(KILLED_RUNS), states).await,
         "it stands still"
     );
 }
@@ -315,15 +316,15 @@ fn kill_engine_after(folder: &Path, lines: u64) -> u64 {
         .expect("starts");
     let out = BufReader::new(child.stdout.take().expect("its output"));
     let mut most = 0;
-    let mut seen = 0;
+    let mut lines_seen = 0;
     for line in out.lines().map_while(Result::ok) {
         if let Some(count) = line
             .strip_prefix("records ")
             .and_then(|count| count.parse().ok())
         {
             most = most.max(count);
-            seen += 1;
-            if seen >= lines {
+            lines_seen += 1;
+            if lines_seen >= lines {
                 child.kill().expect("killed");
             }
         }

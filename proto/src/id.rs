@@ -192,8 +192,8 @@ impl FromStr for TaskId {
 
     fn from_str(text: &str) -> Result<Self, IdError> {
         let bad = || IdError::NotATask(text.to_owned());
-        let (run, place) = text.rsplit_once('@').ok_or_else(bad)?;
-        let (seq, ordinal) = place.split_once('.').ok_or_else(bad)?;
+        let (run, position) = text.rsplit_once('@').ok_or_else(bad)?;
+        let (seq, ordinal) = position.split_once('.').ok_or_else(bad)?;
         Ok(Self {
             run: run.parse()?,
             seq: Seq(seq.parse().map_err(|_| bad())?),

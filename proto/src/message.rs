@@ -113,7 +113,7 @@ pub struct ReportReceipt {
     /// Who reported.
     pub worker: String,
     /// What the engine made of it.
-    pub fate: Fate,
+    pub fate: ReceiptStatus,
 }
 
 impl Message for ReportReceipt {
@@ -122,7 +122,7 @@ impl Message for ReportReceipt {
 
 /// What became of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Fate {
+pub enum ReceiptStatus {
     /// It is in the history.
     Taken,
     /// It came late or twice; it changed nothing.
@@ -297,7 +297,8 @@ pub enum Inbound<F, O, S> {
     /// A worker's report.
     Reported(TaskReport<O>),
     /// An alarm: some deadline of the run may be due. Early, twice and never are allowed.
-    Rang,
+    #[serde(rename = "Rang")]
+    TimerDue,
     /// Another run's signal.
     Signalled(Signalled<S>),
     /// The answer to a signal of ours.
@@ -308,7 +309,7 @@ pub enum Inbound<F, O, S> {
 
 /// A message in the inbox. Neither its order nor its being the only one is promised.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Letter<F, O, S> {
+pub struct InboxMessage<F, O, S> {
     /// Whom it is for.
     pub run: RunId,
     /// The store it belongs to. `None`: it does not depend on one (a person's request).
@@ -317,7 +318,7 @@ pub struct Letter<F, O, S> {
     pub body: Inbound<F, O, S>,
 }
 
-impl<F, O, S> Message for Letter<F, O, S> {
+impl<F, O, S> Message for InboxMessage<F, O, S> {
     const KIND: &'static str = "letter";
 }
 

@@ -58,7 +58,7 @@ impl SpanId {
 
     /// Something that a worker did for an attempt: `what` tells it from all else that was done for it.
     #[must_use]
-    pub fn deed(task: &TaskId, attempt: Attempt, what: &str) -> Self {
+    pub fn operation(task: &TaskId, attempt: Attempt, what: &str) -> Self {
         Self(bytes(&format!("deed {task} {attempt} {what}")))
     }
 }
@@ -112,8 +112,8 @@ mod tests {
             SpanId::task(&task),
             SpanId::attempt(&task, Attempt(1)),
             SpanId::attempt(&task, Attempt(2)),
-            SpanId::deed(&task, Attempt(1), "command w 1"),
-            SpanId::deed(&task, Attempt(1), "command w 2"),
+            SpanId::operation(&task, Attempt(1), "command w 1"),
+            SpanId::operation(&task, Attempt(1), "command w 2"),
         ];
         assert_eq!(spans.iter().collect::<BTreeSet<_>>().len(), spans.len());
     }

@@ -1,14 +1,14 @@
 //! The one file that spells NATS subjects, stream names and their settings.
 //!
 //! Kubernetes names contain dots, NATS tokens may not: a run's key is one token in which every byte that is not an
-//! ASCII letter, digit, `-` or `_` is written `=XX`.
+//! ASCII message, digit, `-` or `_` is written `=XX`.
 
 use crate::id::{Attempt, Incarnation, RunId, TaskId, hash64};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
 /// Number of history streams: part of a store's identity, since it decides which stream holds a run.
-pub const HISTORY_SHARDS: u64 = 4;
+pub const HISTORY_STREAMS: u64 = 4;
 /// Oldest nats-server that dormer works with: it has message schedules, and the fixes that followed Jepsen's report.
 pub const SERVER_OLDEST: (u64, u64, u64) = (2, 12, 3);
 /// Header of a history message: the run's earliest deadline in milliseconds since the epoch; absent: none.
@@ -51,7 +51,8 @@ pub struct Identity {
     /// Which store this is.
     pub incarnation: Incarnation,
     /// Its number of history streams.
-    pub shards: u64,
+    #[serde(rename = "shards")]
+    pub history_streams: u64,
 }
 
 /// A stream's settings, in words that need no NATS client.
@@ -95,7 +96,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Names under another prefix: ASCII letters, digits, `-` and `_`; anything else is escaped.
+    /// Names under another prefix: ASCII messages, digits, `-` and `_`; anything else is escaped.
     #[must_use]
     pub fn with_prefix(prefix: &str) -> Self {
         Self {
@@ -103,22 +104,22 @@ impl Names {
         }
     }
 
-    /// Name of the history stream of `shard`.
+    /// Name of the history stream of `index`.
     #[must_use]
-    pub fn history_stream(&self, shard: u64) -> String {
-        format!("{}-history-{shard}", self.prefix)
+    pub fn history_stream(&self, index: u64) -> String {
+        format!("{}-history-{index}", self.prefix)
     }
 
     /// Every subject of one history stream.
     #[must_use]
-    pub fn history_all(&self, shard: u64) -> String {
-        format!("{}.history.{shard}.>", self.prefix)
+    pub fn history_all(&self, index: u64) -> String {
+        format!("{}.history.{index}.>", self.prefix)
     }
 
     /// The histories of one workflow's runs in one stream.
     #[must_use]
-    pub fn history_of(&self, shard: u64, workflow: &str) -> String {
-        format!("{}.history.{shard}.{}.*", self.prefix, token(workflow))
+    pub fn history_of(&self, index: u64, workflow: &str) -> String {
+        format!("{}.history.{index}.{}.*", self.prefix, token(workflow))
     }
 
     /// Subject of one run's history.
@@ -127,7 +128,7 @@ impl Names {
         format!(
             "{}.history.{}.{}.{}",
             self.prefix,
-            shard(run),
+            history_stream_of(run),
             token(run.workflow()),
             token(run.key())
         )
@@ -145,7 +146,7 @@ impl Names {
         format!("{}.inbox.>", self.prefix)
     }
 
-    /// Subject of letters to one run.
+    /// Subject of messages to one run.
     #[must_use]
     pub fn inbox(&self, run: &RunId) -> String {
         format!(
@@ -199,7 +200,7 @@ impl Names {
 
     /// Subject on which one run's alarm rings.
     #[must_use]
-    pub fn ring(&self, run: &RunId) -> String {
+    pub fn timer_due(&self, run: &RunId) -> String {
         format!(
             "{}.alarms.ring.{}.{}",
             self.prefix,
@@ -210,7 +211,7 @@ impl Names {
 
     /// Every ring.
     #[must_use]
-    pub fn ring_all(&self) -> String {
+    pub fn all_timers_due(&self) -> String {
         format!("{}.alarms.ring.>", self.prefix)
     }
 
@@ -290,9 +291,9 @@ impl Names {
         format!("{}.heartbeats", self.prefix)
     }
 
-    /// Letters of the inbox stream, without its canary: what consumers are shown.
+    /// Messages of the inbox stream, without its canary: what consumers are shown.
     #[must_use]
-    pub fn inbox_letters(&self) -> String {
+    pub fn inbox_messages(&self) -> String {
         format!("{}.inbox.*.*", self.prefix)
     }
 
@@ -347,10 +348,10 @@ impl Names {
             work_queue: true,
             ..spec(name, subjects)
         };
-        let mut streams: Vec<StreamSpec> = (0..HISTORY_SHARDS)
-            .map(|shard| StreamSpec {
+        let mut streams: Vec<StreamSpec> = (0..HISTORY_STREAMS)
+            .map(|index| StreamSpec {
                 per_subject_max: RECORDS_PER_RUN_MAX,
-                ..spec(self.history_stream(shard), vec![self.history_all(shard)])
+                ..spec(self.history_stream(index), vec![self.history_all(index)])
             })
             .collect();
         streams.push(queue(self.inbox_stream(), vec![self.inbox_all()]));
@@ -361,7 +362,7 @@ impl Names {
         });
         let alarms = vec![
             self.alarm_all(),
-            self.ring_all(),
+            self.all_timers_due(),
             self.canaries()[2].1.clone(),
         ];
         streams.push(StreamSpec {
@@ -387,7 +388,7 @@ impl Names {
         streams
     }
 
-    /// The run that a subject's last two tokens name, as in [`Names::history`] and [`Names::ring`].
+    /// The run that a subject's last two tokens name, as in [`Names::history`] and [`Names::timer_due`].
     #[must_use]
     pub fn run_of(subject: &str) -> Option<RunId> {
         let mut tokens = subject.rsplit('.');
@@ -399,8 +400,8 @@ impl Names {
 
 /// Which history stream holds `run`.
 #[must_use]
-pub fn shard(run: &RunId) -> u64 {
-    hash64(run.as_str().as_bytes()) % HISTORY_SHARDS
+pub fn history_stream_of(run: &RunId) -> u64 {
+    hash64(run.as_str().as_bytes()) % HISTORY_STREAMS
 }
 
 /// One NATS token for any text.
@@ -455,7 +456,7 @@ mod tests {
         for subject in [
             names.history(&run),
             names.inbox(&run),
-            names.ring(&run),
+            names.timer_due(&run),
             names.dead(&run),
             names.change(&run),
         ] {

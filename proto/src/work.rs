@@ -3,7 +3,7 @@
 use crate::{
     id::{IdError, RunId},
     machine,
-    message::{Letter, NoSignal, TaskOrder, TaskReport},
+    message::{InboxMessage, NoSignal, TaskOrder, TaskReport},
     rollout,
 };
 use serde::{Deserialize, Serialize};
@@ -43,12 +43,12 @@ pub enum Signal {
 pub type Order = TaskOrder<machine::Task>;
 /// A worker's answer to an [`Order`].
 pub type Report = TaskReport<machine::Outcome>;
-/// A letter of the watcher: it reports no task and sends no signal.
-pub type FactLetter = Letter<Fact, NoSignal, NoSignal>;
-/// A letter of a worker: a report.
-pub type ReportLetter = Letter<Fact, machine::Outcome, NoSignal>;
-/// A letter of a person, or of a program in a person's name.
-pub type RequestLetter = Letter<Fact, machine::Outcome, Signal>;
+/// A message of the watcher: it reports no task and sends no signal.
+pub type FactMessage = InboxMessage<Fact, NoSignal, NoSignal>;
+/// A message of a worker: a report.
+pub type ReportMessage = InboxMessage<Fact, machine::Outcome, NoSignal>;
+/// A message of a person, or of a program in a person's name.
+pub type RequestMessage = InboxMessage<Fact, machine::Outcome, Signal>;
 
 /// The run of the Machine with this UID.
 ///

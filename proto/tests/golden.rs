@@ -9,15 +9,15 @@ use dormer_proto::{
     id::{Attempt, Epoch, Incarnation, LeaseToken, RunId, Seq, SignalId, Sum, TaskId, Timestamp},
     machine::{ConditionFact, Fact, MachineFact, MachineRef, Outcome, Signal, Task, TokenMark},
     message::{
-        Ask, Failure, Fate, Heartbeat, Inbound, Letter, ObjectRef, Observation, Refusal,
-        RemoteCommand, ReportReceipt, Request, SignalAnswer, Signalled, TaskOrder, TaskReport,
-        Version,
+        Ask, Failure, Heartbeat, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus,
+        Refusal, RemoteCommand, ReportReceipt, Request, SignalAnswer, Signalled, TaskOrder,
+        TaskReport, Version,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
 use std::{fmt::Debug, path::PathBuf};
 
-type Mail = Letter<Fact, Outcome, Signal>;
+type AnyMessage = InboxMessage<Fact, Outcome, Signal>;
 
 fn golden<M: Message + Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, message: &M) {
     let path =
@@ -55,8 +55,8 @@ fn machine() -> MachineRef {
     }
 }
 
-fn letter(body: Inbound<Fact, Outcome, Signal>) -> Mail {
-    Letter {
+fn message(body: Inbound<Fact, Outcome, Signal>) -> AnyMessage {
+    InboxMessage {
         run: run(),
         incarnation: Some(Incarnation(0xfeed)),
         body,
@@ -120,7 +120,7 @@ fn orders_heartbeats_and_receipts() {
             task: task(),
             attempt: Attempt(2),
             worker: "w-1".into(),
-            fate: Fate::Taken,
+            fate: ReceiptStatus::Taken,
         },
     );
 }
@@ -165,13 +165,16 @@ fn a_payload_is_written_and_comes_with_its_terms() {
         resource: 1_234,
     };
     let fact = Some(Fact::Pool(pool));
-    let seen = Observation {
+    let observation = Observation {
         object,
         version,
         fact,
         may_start: false,
     };
-    golden("letter-observed-pool", &letter(Inbound::Observed(seen)));
+    golden(
+        "letter-observed-pool",
+        &message(Inbound::Observed(observation)),
+    );
 }
 
 #[test]
@@ -184,7 +187,7 @@ fn settings_of_an_older_watcher_have_no_terms() {
 }
 
 #[test]
-fn facts_and_rings() {
+fn facts_and_due_timers() {
     let fact = MachineFact {
         machine: machine(),
         created: Timestamp(1_795_000_000_000),
@@ -206,14 +209,17 @@ fn facts_and_rings() {
         epoch: Epoch(4),
         resource: 1_234,
     };
-    let seen = Observation {
+    let observation = Observation {
         object,
         version,
         fact: Some(Fact::Machine(fact)),
         may_start: true,
     };
-    golden("letter-observed", &letter(Inbound::Observed(seen.clone())));
-    if let Some(Fact::Machine(refused)) = seen.clone().fact {
+    golden(
+        "letter-observed",
+        &message(Inbound::Observed(observation.clone())),
+    );
+    if let Some(Fact::Machine(refused)) = observation.clone().fact {
         let condition = ConditionFact {
             kind: "MachineCreation".into(),
             status: "False".into(),
@@ -224,20 +230,23 @@ fn facts_and_rings() {
             conditions: vec![condition],
             ..refused
         }));
-        let told = Observation {
+        let observed = Observation {
             fact,
-            ..seen.clone()
+            ..observation.clone()
         };
         golden(
             "letter-observed-conditions",
-            &letter(Inbound::Observed(told)),
+            &message(Inbound::Observed(observed)),
         );
     }
     golden(
         "letter-gone",
-        &letter(Inbound::Observed(Observation { fact: None, ..seen })),
+        &message(Inbound::Observed(Observation {
+            fact: None,
+            ..observation
+        })),
     );
-    golden("letter-rang", &letter(Inbound::Rang));
+    golden("letter-rang", &message(Inbound::TimerDue));
 }
 
 #[test]
@@ -250,14 +259,14 @@ fn reports() {
         result,
     };
     let done = Ok(Outcome::FenceOpened { was_cordoned: true });
-    golden("letter-reported", &letter(Inbound::Reported(report(done))));
+    golden("letter-reported", &message(Inbound::Reported(report(done))));
     let failed = Err(Failure::transient(
         "ConnectRefused",
         "10.0.1.7:22 refused the connection",
     ));
     golden(
         "letter-reported-failure",
-        &letter(Inbound::Reported(report(failed))),
+        &message(Inbound::Reported(report(failed))),
     );
 }
 
@@ -278,14 +287,14 @@ fn signals_answers_and_requests() {
         issued: Sum(5),
         signal: granted,
     };
-    golden("letter-signalled", &letter(Inbound::Signalled(signalled)));
+    golden("letter-signalled", &message(Inbound::Signalled(signalled)));
     let answer = SignalAnswer {
         from,
         id,
         issued: Sum(5),
         refused: Some(Refusal::Closed),
     };
-    golden("letter-answered", &letter(Inbound::Answered(answer)));
+    golden("letter-answered", &message(Inbound::Answered(answer)));
     let request = |ask| Request {
         id: "r-1".into(),
         who: "ada".into(),
@@ -295,10 +304,10 @@ fn signals_answers_and_requests() {
     };
     golden(
         "letter-requested",
-        &letter(Inbound::Requested(request(Ask::Signal(Signal::Retry)))),
+        &message(Inbound::Requested(request(Ask::Signal(Signal::Retry)))),
     );
     golden(
         "letter-reset",
-        &letter(Inbound::Requested(request(Ask::Reset { to: Seq(4) }))),
+        &message(Inbound::Requested(request(Ask::Reset { to: Seq(4) }))),
     );
 }

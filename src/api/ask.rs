@@ -1,9 +1,9 @@
-//! What people ask of runs: put into the inbox as a letter, and confirmed once it is in the run's history.
+//! What people ask of runs: put into the inbox as a message, and confirmed once it is in the run's history.
 
 use super::{
     ApiError,
     access::Caller,
-    shelf::{Shelf, Shown},
+    run_cache::{RunCache, SharedRun},
     store::Store,
 };
 use axum::{
@@ -16,9 +16,9 @@ use dormer_proto::{
     envelope,
     id::Seq,
     machine,
-    message::{Ask, Inbound, Letter, Request, cut},
+    message::{Ask, Inbound, InboxMessage, Request, cut},
     rollout,
-    work::{RequestLetter, SCHEMA, Signal},
+    work::{RequestMessage, SCHEMA, Signal},
 };
 use dormer_workflows::State;
 use serde::Deserialize;
@@ -31,7 +31,7 @@ const USER_HEADER: &str = "x-dormer-user";
 /// How long a request waits for an engine to take it.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(5);
 /// How often it is looked for meanwhile.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_EVERY: Duration = Duration::from_millis(20);
 /// Longest id of a request, and longest name of who asks, in bytes.
 const NAME_BYTES_MAX: usize = 200;
 
@@ -212,11 +212,11 @@ pub(crate) fn of_rollout(word: &str) -> Option<Signal> {
 /// 409: it has ended, left the state asked about, or there is nothing to retry. 504: no engine took it in time.
 pub(crate) async fn ask(
     ports: &dyn Store,
-    shelf: &Shelf,
-    run: Shown,
+    run_cache: &RunCache,
+    run: SharedRun,
     wish: Ask<Signal>,
     body: Body,
-) -> Result<Shown, ApiError> {
+) -> Result<SharedRun, ApiError> {
     let retry = Ask::Signal(Signal::Machine(machine::Signal::Retry));
     let nothing_to_retry = wish == retry && !failed(&run);
     let request = body.request(wish);
@@ -233,17 +233,17 @@ pub(crate) async fn ask(
     }
     let id = request.id.clone();
     let to = run.id.clone();
-    let letter: RequestLetter = Letter {
+    let message: RequestMessage = InboxMessage {
         run: to.clone(),
         incarnation: None,
         body: Inbound::Requested(request),
     };
-    let (bytes, _) = envelope::encode(&letter, SCHEMA)?;
+    let (bytes, _) = envelope::encode(&message, SCHEMA)?;
     ports.put(to.clone(), bytes).await?;
     let deadline = Instant::now() + CONFIRMED_WITHIN;
     while Instant::now() < deadline {
-        tokio::time::sleep(LOOK_EVERY).await;
-        if let Some(now) = shelf.one(&to).await?
+        tokio::time::sleep(POLL_EVERY).await;
+        if let Some(now) = run_cache.one(&to).await?
             && let Some(run) = taken(&now, &id, against)?
         {
             return Ok(run);
@@ -253,9 +253,9 @@ pub(crate) async fn ask(
 }
 
 /// The run, if the request is in its history.
-fn taken(run: &Shown, id: &str, against: Seq) -> Result<Option<Shown>, ApiError> {
+fn taken(run: &SharedRun, id: &str, against: Seq) -> Result<Option<SharedRun>, ApiError> {
     if run.requests.iter().any(|known| known == id) {
-        return Ok(Some(Shown::clone(run)));
+        return Ok(Some(SharedRun::clone(run)));
     }
     if run.closed.is_some() {
         return Err(ApiError::conflict(
@@ -275,7 +275,7 @@ fn taken(run: &Shown, id: &str, against: Seq) -> Result<Option<Shown>, ApiError>
     Ok(None)
 }
 
-fn failed(run: &Shown) -> bool {
+fn failed(run: &SharedRun) -> bool {
     matches!(&run.state, State::Machine(state) if state.view().state == "Failed")
 }
 

@@ -8,7 +8,7 @@ mod publish;
 
 pub use publish::publish_for_ever;
 
-use super::{Api, shelf::Shown, shown};
+use super::{Api, run_cache::SharedRun, views};
 use axum::{
     body::Body,
     extract::State as Of,
@@ -19,7 +19,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use dormer_engine::nats::{Mark, News};
+use dormer_engine::nats::{Mark, StateUpdate};
 use dormer_proto::{
     id::{RunId, Sum},
     work::ROLLOUT,
@@ -44,11 +44,11 @@ use tokio::{
 };
 
 /// How often the store is looked at, while anybody listens.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const POLL_EVERY: Duration = Duration::from_millis(250);
 /// How often it is looked at for the stream over NATS alone: a console that nobody looks at stays cheap.
-const LOOK_SELDOM: Duration = Duration::from_secs(1);
+const POLL_SELDOM: Duration = Duration::from_secs(1);
 /// How many times as long as such a look takes is waited for the next: of 100,000 runs it takes half a second.
-const LOOK_SHARE: u32 = 9;
+const POLL_SHARE: u32 = 9;
 /// Changes that a slow reader may lag behind before it hears everything again.
 const LAG_MAX: usize = 4_096;
 /// Silence after which a reader hears that the stream still stands: below the minute of most proxies.
@@ -60,7 +60,7 @@ const READERS_MAX: usize = 200;
 #[derive(Default)]
 pub(super) struct Changes {
     /// A lock: held for a comparison, never across an await.
-    telling: Mutex<Weak<Teller>>,
+    broadcaster: Mutex<Weak<Broadcaster>>,
     /// Those among them who are no readers of ours, but tell others over NATS.
     publishers: AtomicUsize,
     /// Somebody came who should not wait for a seldom look.
@@ -68,7 +68,7 @@ pub(super) struct Changes {
 }
 
 /// Where changes are told.
-type Teller = Sender<Arc<Change>>;
+type Broadcaster = Sender<Arc<Change>>;
 
 /// What changed of one run, written once for all who hear of it.
 pub(super) struct Change {
@@ -82,18 +82,18 @@ pub(super) struct Change {
 
 impl Change {
     /// A run as it stands.
-    fn of(api: &Api, run: &Shown, names: &BTreeMap<String, String>) -> Self {
+    fn of(api: &Api, run: &SharedRun, names: &BTreeMap<String, String>) -> Self {
         let mark = Some((run.seq, run.sum));
-        Self::told(run.id.clone(), mark, "run", &api.shown(run, names))
+        Self::new(run.id.clone(), mark, "run", &api.shown(run, names))
     }
 
     /// A run that the store has no more.
     fn forgotten(run: &RunId) -> Self {
         let body = json!({"run": run.as_str(), "forgotten": true});
-        Self::told(run.clone(), None, "forgotten", &body)
+        Self::new(run.clone(), None, "forgotten", &body)
     }
 
-    fn told(run: RunId, mark: Mark, kind: &str, data: &Value) -> Self {
+    fn new(run: RunId, mark: Mark, kind: &str, data: &Value) -> Self {
         let event = event(kind, data);
         let from = "event: \ndata: ".len() + kind.len();
         let body = event.slice(from..event.len() - "\n\n".len());
@@ -106,8 +106,8 @@ impl Change {
     }
 
     /// For the stream over NATS, in place of the message that stands there.
-    fn news(&self, replaces: u64) -> News {
-        News {
+    fn update(&self, replaces: u64) -> StateUpdate {
+        StateUpdate {
             run: self.run.clone(),
             mark: self.mark,
             body: self.body.clone(),
@@ -131,19 +131,19 @@ impl Changes {
         // Read before anybody listens to a new telling, so that whatever changes from then on is told.
         let first = self.listeners() == 0;
         let before = if first {
-            api.shelf.all().await.unwrap_or_default()
+            api.run_cache.all().await.unwrap_or_default()
         } else {
             Vec::new()
         };
-        let (told, begin) = self.listen();
+        let (receiver, begin) = self.listen();
         match begin {
             Some(sender) => {
                 let known = before.iter().map(|run| (run.id.clone(), run.sum)).collect();
-                tokio::spawn(tell(Arc::clone(api), sender, known));
+                tokio::spawn(broadcast(Arc::clone(api), sender, known));
             }
             None => self.joined.notify_one(),
         }
-        told
+        receiver
     }
 
     /// Says that one who listens is a publisher.
@@ -153,23 +153,29 @@ impl Changes {
     }
 
     /// Joins those who are told, and says whether somebody has to begin to tell.
-    fn listen(&self) -> (Receiver<Arc<Change>>, Option<Arc<Teller>>) {
-        let mut telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sender) = telling.upgrade() {
+    fn listen(&self) -> (Receiver<Arc<Change>>, Option<Arc<Broadcaster>>) {
+        let mut broadcaster = self
+            .broadcaster
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = broadcaster.upgrade() {
             return (sender.subscribe(), None);
         }
         let (sender, receiver) = broadcast::channel(LAG_MAX);
         let sender = Arc::new(sender);
-        *telling = Arc::downgrade(&sender);
+        *broadcaster = Arc::downgrade(&sender);
         (receiver, Some(sender))
     }
 
     /// Ends the telling if nobody listens, under the lock under which listeners come.
-    fn nobody_listens(&self, sender: &Teller) -> bool {
-        let mut telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+    fn nobody_listens(&self, sender: &Broadcaster) -> bool {
+        let mut broadcaster = self
+            .broadcaster
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let nobody = sender.receiver_count() == 0;
         if nobody {
-            *telling = Weak::new();
+            *broadcaster = Weak::new();
         }
         nobody
     }
@@ -180,8 +186,11 @@ impl Changes {
     }
 
     fn listeners(&self) -> usize {
-        let telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        telling
+        let broadcaster = self
+            .broadcaster
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        broadcaster
             .upgrade()
             .map_or(0, |sender| sender.receiver_count())
     }
@@ -203,7 +212,7 @@ pub(super) async fn changes(Of(api): Of<Arc<Api>>) -> Response {
 /// What one reader hears.
 struct Reader {
     api: Arc<Api>,
-    told: Receiver<Arc<Change>>,
+    receiver: Receiver<Arc<Change>>,
     /// Parts of the whole that it has not heard yet.
     whole: VecDeque<Bytes>,
 }
@@ -216,30 +225,30 @@ fn reader(api: Arc<Api>) -> impl Stream<Item = Result<Bytes, Infallible>> + Send
                 Some(reader) => reader,
                 None => begin(api).await?,
             };
-            let heard = reader.next().await?;
-            Some((Ok(heard), Some(reader)))
+            let part = reader.next().await?;
+            Some((Ok(part), Some(reader)))
         }
     })
 }
 
 /// Listens before it reads the whole, so that no change falls between the two.
 async fn begin(api: Arc<Api>) -> Option<Reader> {
-    let told = api.changes.join(&api).await;
+    let receiver = api.changes.join(&api).await;
     let mut reader = Reader {
         api,
-        told,
+        receiver,
         whole: VecDeque::new(),
     };
-    reader.hear_all().await?;
+    reader.send_everything().await?;
     Some(reader)
 }
 
 impl Reader {
     /// The whole anew: a `reset`, every run, and `complete`. `None`: the store does not answer; the stream ends, and
     /// a browser asks again by itself.
-    async fn hear_all(&mut self) -> Option<()> {
-        let runs = self.api.shelf.all().await.ok()?;
-        let names = shown::names(&runs);
+    async fn send_everything(&mut self) -> Option<()> {
+        let runs = self.api.run_cache.all().await.ok()?;
+        let names = views::names(&runs);
         self.whole.push_back(event("reset", &json!({})));
         self.whole.extend(
             runs.iter()
@@ -255,11 +264,11 @@ impl Reader {
             if let Some(part) = self.whole.pop_front() {
                 return Some(part);
             }
-            match timeout(QUIET_MAX, self.told.recv()).await {
+            match timeout(QUIET_MAX, self.receiver.recv()).await {
                 Ok(Ok(change)) => return Some(change.event.clone()),
                 Ok(Err(RecvError::Lagged(_))) => {
-                    self.told = self.told.resubscribe();
-                    self.hear_all().await?;
+                    self.receiver = self.receiver.resubscribe();
+                    self.send_everything().await?;
                 }
                 Ok(Err(RecvError::Closed)) => return None,
                 Err(_) => return Some(Bytes::from_static(b": still here\n\n")),
@@ -270,28 +279,28 @@ impl Reader {
 
 impl Api {
     /// Any run as its list shows it.
-    fn shown(&self, run: &Shown, names: &BTreeMap<String, String>) -> Value {
+    fn shown(&self, run: &SharedRun, names: &BTreeMap<String, String>) -> Value {
         let now = self.ports.now();
-        shown::machine(run, &self.live, now)
-            .or_else(|| shown::rollout(run, names, now))
-            .unwrap_or_else(|| shown::run(run, now))
+        views::machine(run, &self.live, now)
+            .or_else(|| views::rollout(run, names, now))
+            .unwrap_or_else(|| views::run(run, now))
     }
 }
 
 /// Looks for changes and tells them, as long as anybody listens. What is `known` is not told: who listens
 /// hears the whole first, and a burst of everything would be more than a reader may lag behind.
-async fn tell(api: Arc<Api>, sender: Arc<Teller>, mut known: HashMap<RunId, Sum>) {
+async fn broadcast(api: Arc<Api>, sender: Arc<Broadcaster>, mut known: HashMap<RunId, Sum>) {
     while !api.changes.nobody_listens(&sender) {
         let began = Instant::now();
-        if let Ok(runs) = api.shelf.all().await {
-            let changed: Vec<&Shown> = runs
+        if let Ok(runs) = api.run_cache.all().await {
+            let changed: Vec<&SharedRun> = runs
                 .iter()
                 .filter(|run| known.get(&run.id) != Some(&run.sum))
                 .collect();
             // Of thousands of runs only some have changed: nothing is made anew for the others.
             let rollout = changed.iter().any(|run| run.id.workflow() == ROLLOUT);
             let names = if rollout {
-                shown::names(&runs)
+                views::names(&runs)
             } else {
                 BTreeMap::new()
             };
@@ -310,9 +319,9 @@ async fn tell(api: Arc<Api>, sender: Arc<Teller>, mut known: HashMap<RunId, Sum>
             }
         }
         let took = began.elapsed();
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
         if api.changes.readers() == 0 {
-            let pause = LOOK_SELDOM.max(took * LOOK_SHARE) - LOOK_EVERY;
+            let pause = POLL_SELDOM.max(took * POLL_SHARE) - POLL_EVERY;
             let _ = timeout(pause, api.changes.joined.notified()).await;
         }
     }

@@ -14,7 +14,7 @@ pub(super) async fn commands(
     Of(api): Of<Arc<Api>>,
     Path(called): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let run = api.shelf.machine(&called).await?;
+    let run = api.run_cache.machine(&called).await?;
     let commands = api.live.commands(&run.id);
     Ok(Json(
         json!({"items": commands.iter().map(shown).collect::<Vec<_>>()}),

@@ -33,7 +33,7 @@ impl ApiError {
     }
 
     /// What went wrong, and what to do.
-    pub fn told(&self) -> (&str, &str) {
+    pub fn what_and_remedy(&self) -> (&str, &str) {
         (&self.error, &self.what_to_do)
     }
 
@@ -45,8 +45,8 @@ impl ApiError {
     }
 
     /// 404: there is no such thing.
-    pub fn absent(what: &str, name: &str, where_to_look: &str) -> Self {
-        let what_to_do = format!("{where_to_look} lists what there is");
+    pub fn absent(what: &str, name: &str, where_it_is_listed: &str) -> Self {
+        let what_to_do = format!("{where_it_is_listed} lists what there is");
         Self::new(
             StatusCode::NOT_FOUND,
             format!("there is no {what} {name:?}"),

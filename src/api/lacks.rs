@@ -1,6 +1,6 @@
 //! What dormer itself lacks: the one thing that many machines wait for, told once and not machine by machine.
 
-use super::shelf::Shown;
+use super::run_cache::SharedRun;
 use crate::live::Live;
 use dormer_engine_core::{Run, TaskPhase};
 use dormer_workflows::{Dormer, State};
@@ -17,8 +17,8 @@ pub fn of(run: &Run<Dormer>, live: &Live) -> Option<String> {
             .then(|| failure.message.trim_end_matches('.').to_owned()),
         TaskPhase::InFlight { .. } => {
             let id = run.task_id(task.key);
-            let heard = beats.get_or_insert_with(|| live.of(&run.id));
-            let beat = heard
+            let heartbeats = beats.get_or_insert_with(|| live.of(&run.id));
+            let beat = heartbeats
                 .iter()
                 .find(|beat| beat.task == id && beat.attempt == task.attempt)?;
             beat.lacks.clone()
@@ -50,8 +50,8 @@ impl Lack {
 }
 
 /// What is lacking, the one that most machines wait for first.
-pub fn all(runs: &[Shown], live: &Live) -> Vec<Lack> {
-    let ours = |run: &&Shown| run.closed.is_none() && matches!(run.state, State::Machine(_));
+pub fn all(runs: &[SharedRun], live: &Live) -> Vec<Lack> {
+    let ours = |run: &&SharedRun| run.closed.is_none() && matches!(run.state, State::Machine(_));
     let mut machines = 0;
     let mut waiting: BTreeMap<String, usize> = BTreeMap::new();
     for run in runs.iter().filter(ours) {

@@ -4,7 +4,7 @@ pub mod access;
 mod ask;
 mod changes;
 mod commands;
-mod dead;
+mod dead_letters;
 mod error;
 pub mod lacks;
 pub mod live;
@@ -15,27 +15,27 @@ mod planned;
 pub mod projection;
 pub mod reads;
 pub mod replay;
-mod shelf;
-pub mod shown;
+mod run_cache;
 mod store;
 mod story;
 mod timeline;
+pub mod views;
 mod writes;
 
 pub use changes::publish_for_ever;
 pub use error::ApiError;
-pub use shelf::Shown;
+pub use run_cache::SharedRun;
 
-use crate::{live::Live, plan::Desk, store::Store};
+use crate::{live::Live, plan::PlanRenderer, store::Store};
 use axum::{
     Router,
     routing::{get, post},
 };
 use dormer_engine::port::Ports;
 use dormer_proto::id::Timestamp;
-use dormer_telemetry::metrics::{Source, standing::Standing};
+use dormer_telemetry::metrics::{SnapshotSource, fleet::FleetMetrics};
 use futures::future::BoxFuture;
-use shelf::Shelf;
+use run_cache::RunCache;
 use std::sync::Arc;
 
 /// Dead letters that a scrape counts.
@@ -45,24 +45,28 @@ const DEAD_COUNTED_MAX: usize = 1_000;
 pub struct Api {
     ports: Arc<dyn Store>,
     live: Arc<Live>,
-    shelf: Shelf,
+    run_cache: RunCache,
     changes: changes::Changes,
     /// What a node would become, where this process knows payloads and the cluster.
-    desk: Option<Arc<Desk>>,
+    renderer: Option<Arc<PlanRenderer>>,
 }
 
 impl Api {
-    /// API over a store, with the heartbeats that this process hears; with a `desk` it also says what nodes would
+    /// API over a store, with the heartbeats that this process hears; with a `renderer` it also says what nodes would
     /// become.
-    pub fn over<P: Ports>(ports: Arc<P>, live: Arc<Live>, desk: Option<Arc<Desk>>) -> Arc<Self> {
+    pub fn over<P: Ports>(
+        ports: Arc<P>,
+        live: Arc<Live>,
+        renderer: Option<Arc<PlanRenderer>>,
+    ) -> Arc<Self> {
         let ports: Arc<dyn Store> = ports;
-        let shelf = Shelf::new(Arc::clone(&ports));
+        let run_cache = RunCache::new(Arc::clone(&ports));
         Arc::new(Self {
-            shelf,
+            run_cache,
             ports,
             live,
             changes: changes::Changes::default(),
-            desk,
+            renderer,
         })
     }
 }
@@ -70,8 +74,8 @@ impl Api {
 /// What the metrics are made of.
 impl Api {
     /// Every run, the number of dead letters (counted up to [`DEAD_COUNTED_MAX`]), and now by the engine's clock.
-    pub async fn standing(&self) -> Result<(Vec<Shown>, usize, Timestamp), ApiError> {
-        let runs = self.shelf.all().await?;
+    pub async fn snapshot(&self) -> Result<(Vec<SharedRun>, usize, Timestamp), ApiError> {
+        let runs = self.run_cache.all().await?;
         let dead = self.ports.dead_letters(0, DEAD_COUNTED_MAX).await?.len();
         Ok((runs, dead, self.now()))
     }
@@ -82,13 +86,13 @@ impl Api {
     }
 }
 
-impl Source for Api {
-    fn tell<'a>(&'a self, to: &'a Standing) -> BoxFuture<'a, anyhow::Result<()>> {
+impl SnapshotSource for Api {
+    fn tell<'a>(&'a self, to: &'a FleetMetrics) -> BoxFuture<'a, anyhow::Result<()>> {
         Box::pin(async move {
-            let (runs, dead, now) = self.standing().await?;
+            let (runs, dead, now) = self.snapshot().await?;
             to.tell(
                 &runs,
-                &|task, attempt| self.live.hears(task, attempt),
+                &|task, attempt| self.live.is_alive(task, attempt),
                 now,
                 dead,
             );
@@ -127,9 +131,9 @@ pub fn router(api: Arc<Api>) -> Router {
         )
         .route("/tasks", get(reads::tasks))
         .route("/changes", get(changes::changes))
-        .route("/dead", get(reads::dead))
-        .route("/dead/{id}", get(reads::dead_letter))
-        .route("/dead/{id}/requeue", post(writes::requeue))
+        .route("/dead-letters", get(reads::dead))
+        .route("/dead-letters/{id}", get(reads::dead_letter))
+        .route("/dead-letters/{id}/requeue", post(writes::requeue))
         .route("/openapi.json", get(openapi::openapi))
         .fallback(nowhere);
     Router::new().nest("/api/v1", v1).with_state(api)

@@ -32,7 +32,7 @@ pub struct Live {
     /// A lock: as above.
     commands: Mutex<Commands>,
     /// How many remote commands were taken in.
-    heard: watch::Sender<u64>,
+    command_count: watch::Sender<u64>,
 }
 
 /// Remote commands by task, and in which order they came.
@@ -63,8 +63,8 @@ impl Commands {
         ours.push_back(command);
         self.came.push_back(task.clone());
         if ours.len() > TASK_COMMANDS_MAX {
-            let place = self.came.iter().position(|came| *came == task);
-            place.and_then(|at| self.came.remove(at));
+            let index = self.came.iter().position(|came| *came == task);
+            index.and_then(|at| self.came.remove(at));
             self.drop_first(&task);
         }
         while self.bytes > COMMANDS_BYTES_MAX
@@ -137,12 +137,13 @@ impl Live {
         let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
         commands.put(command);
         drop(commands);
-        self.heard.send_modify(|heard| *heard += 1);
+        self.command_count
+            .send_modify(|command_count| *command_count += 1);
     }
 
     /// Changes with every remote command that is taken in, of whichever run.
-    pub fn heard(&self) -> watch::Receiver<u64> {
-        self.heard.subscribe()
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.command_count.subscribe()
     }
 
     /// What differs when another remote command of this run is known, or how one ended.
@@ -183,7 +184,7 @@ impl Live {
         let mut ours: Vec<RemoteCommand> = ours.flat_map(|(_, ours)| ours).cloned().collect();
         drop(commands);
         for command in ours.iter_mut().filter(|command| command.ended.is_empty()) {
-            if !self.hears(&command.task, command.attempt) {
+            if !self.is_alive(&command.task, command.attempt) {
                 UNHEARD.clone_into(&mut command.ended);
             }
         }
@@ -191,10 +192,10 @@ impl Live {
     }
 
     /// Whether a worker is heard that executes this very attempt.
-    pub fn hears(&self, task: &TaskId, attempt: Attempt) -> bool {
+    pub fn is_alive(&self, task: &TaskId, attempt: Attempt) -> bool {
         let beats = self.beats();
-        let heard = beats.get(task);
-        heard.is_some_and(|(at, beat)| beat.attempt == attempt && at.elapsed() < SHOWN_FOR)
+        let command_count = beats.get(task);
+        command_count.is_some_and(|(at, beat)| beat.attempt == attempt && at.elapsed() < SHOWN_FOR)
     }
 
     /// What is going on for one run.
@@ -316,7 +317,7 @@ mod tests {
         };
         assert_eq!((of("a"), of("b"), of("c")), (vec![4], vec![2], Vec::new()));
         let task = beat("b", 7, 0).task;
-        assert!(live.hears(&task, Attempt(1)) && !live.hears(&task, Attempt(2)));
+        assert!(live.is_alive(&task, Attempt(1)) && !live.is_alive(&task, Attempt(2)));
         live.ended(&beat("b", 7, 0).task);
         assert_eq!((of("a"), of("b")), (vec![4], Vec::new()));
         tokio::time::advance(SHOWN_FOR).await;

@@ -2,7 +2,7 @@
 
 use super::access::right::{Needs, needs};
 use axum::{Json, http::Method};
-use dormer_workflows::actions::{ACTIONS, On, ROLLBACK};
+use dormer_workflows::actions::{ACTIONS, ActionTarget, ROLLBACK};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
@@ -66,9 +66,9 @@ fn parameters(path: &str) -> Vec<Value> {
                 json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}});
             if name == "action" {
                 let on = if path.starts_with("/rollouts") {
-                    On::Rollout
+                    ActionTarget::Rollout
                 } else {
-                    On::Machine
+                    ActionTarget::Machine
                 };
                 let these = || {
                     ACTIONS
@@ -76,13 +76,13 @@ fn parameters(path: &str) -> Vec<Value> {
                         .filter(move |it| it.on == on && it.name != ROLLBACK.name)
                 };
                 let words: Vec<&str> = these().map(|action| action.name).collect();
-                let told: Vec<String> = these()
+                let described: Vec<String> = these()
                     .map(|action| {
                         format!("- `{}`: {}. {}", action.name, action.what, action.terms())
                     })
                     .collect();
                 parameter["schema"]["enum"] = json!(words);
-                parameter["description"] = told.join("\n").into();
+                parameter["description"] = described.join("\n").into();
             }
             parameter
         })
@@ -202,8 +202,8 @@ mod tests {
     #[test]
     fn every_action_is_documented_and_understood() {
         for (things, on) in [
-            ("machines/{machine}", On::Machine),
-            ("rollouts/{pool}", On::Rollout),
+            ("machines/{machine}", ActionTarget::Machine),
+            ("rollouts/{pool}", ActionTarget::Rollout),
         ] {
             let post = &DOCUMENT["paths"][format!("/{things}/actions/{{action}}")]["post"];
             let parameters = post["parameters"].as_array().expect("parameters");
@@ -222,10 +222,14 @@ mod tests {
                         .unwrap()
                         .contains(&json!(known.name))
                 );
-                let told = action["description"].as_str().unwrap();
-                assert!(told.contains(&known.terms()), "{}: {told}", known.name);
+                let described = action["description"].as_str().unwrap();
+                assert!(
+                    described.contains(&known.terms()),
+                    "{}: {described}",
+                    known.name
+                );
                 let understood = match on {
-                    On::Rollout => ask::of_rollout(known.name),
+                    ActionTarget::Rollout => ask::of_rollout(known.name),
                     _ => ask::of_machine(known.name),
                 };
                 assert_eq!(understood, known.signal, "{}", known.name);

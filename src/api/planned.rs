@@ -1,7 +1,7 @@
 //! The endpoints that say what nodes would become.
 
-use super::{Api, ApiError, ask::Body, shelf::Shown};
-use crate::plan::{Candidate, Desk, Times, compare, merge, tell_steps, times};
+use super::{Api, ApiError, ask::Body, run_cache::SharedRun};
+use crate::plan::{Candidate, PlanRenderer, Times, add_steps, compare, merge, times};
 use axum::{
     Json,
     extract::{Path, State as Of},
@@ -22,7 +22,7 @@ const READ_AT_ONCE: usize = 8;
 type Answer = Result<Json<Value>, ApiError>;
 
 impl Api {
-    fn desk(&self) -> Result<&Desk, ApiError> {
+    fn renderer(&self) -> Result<&PlanRenderer, ApiError> {
         let none = || {
             let error =
                 "this dormer has no way to the cluster, so it cannot say what nodes would become";
@@ -31,14 +31,14 @@ impl Api {
                 "ask one whose process has the role worker; or give the console an account with the worker's rights",
             )
         };
-        self.desk.as_deref().ok_or_else(none)
+        self.renderer.as_deref().ok_or_else(none)
     }
 }
 
 /// What one machine should be: the document of each section, with secrets by their names.
 pub(super) async fn desired(Of(api): Of<Arc<Api>>, Path(called): Path<String>) -> Answer {
-    let run = api.shelf.machine(&called).await?;
-    let desk = api.desk()?;
+    let run = api.run_cache.machine(&called).await?;
+    let renderer = api.renderer()?;
     let unsaid = || {
         ApiError::conflict(
             "the pool does not say what it should be",
@@ -47,14 +47,14 @@ pub(super) async fn desired(Of(api): Of<Arc<Api>>, Path(called): Path<String>) -
     };
     let state = machine(&run).ok_or_else(unsaid)?;
     let desired = state.desired().ok_or_else(unsaid)?;
-    let bootstrap = desk.bootstrap().await.map_err(unread)?;
-    let found = desk.catalog.find(desired).map_err(cannot)?;
+    let bootstrap = renderer.bootstrap().await.map_err(unread)?;
+    let found = renderer.catalog.find(desired).map_err(cannot)?;
     let parts = (
         found.profile.as_ref(),
         &found.payload.manifest,
-        found.around.as_ref(),
+        found.cluster_config.as_ref(),
     );
-    let documents = desk
+    let documents = renderer
         .documents(&bootstrap, state, parts, &desired.version)
         .map_err(|why| ApiError::conflict(why, "dormer profile render shows the same offline"))?;
     let mut shown = json!({
@@ -98,40 +98,43 @@ pub(super) async fn plan_with(
 }
 
 async fn planned(api: &Api, pool: &str, candidate: Candidate) -> Answer {
-    let desk = api.desk()?;
+    let renderer = api.renderer()?;
     api.found_rollout(pool).await?;
-    let runs = api.shelf.all().await?;
-    let bootstrap = desk.bootstrap().await.map_err(unread)?;
+    let runs = api.run_cache.all().await?;
+    let bootstrap = renderer.bootstrap().await.map_err(unread)?;
     let mut items = Vec::new();
-    let ours = |run: &&Shown| machine(run).is_some_and(|state| state.view().pool == pool);
-    let ours: Vec<&Shown> = runs.iter().filter(ours).collect();
+    let ours = |run: &&SharedRun| machine(run).is_some_and(|state| state.view().pool == pool);
+    let ours: Vec<&SharedRun> = runs.iter().filter(ours).collect();
     for run in ours.iter().filter(|run| run.closed.is_none()) {
         let Some(state) = machine(run) else { continue };
-        let (shown, way) = compare(desk, &bootstrap, state, &candidate)
+        let (shown, method) = compare(renderer, &bootstrap, state, &candidate)
             .map_err(|why| ApiError::bad(why, "mend it, and ask again: nothing was changed"))?;
-        items.push((run.id.clone(), shown, way));
+        items.push((run.id.clone(), shown, method));
     }
-    let times = match items.iter().any(|(_, _, way)| way.is_some()) {
+    let times = match items.iter().any(|(_, _, method)| method.is_some()) {
         true => last_times(api, ours).await?,
         false => BTreeMap::new(),
     };
     let mut all = Times::new();
     times.values().for_each(|one| merge(&mut all, one));
     let own = |run: &RunId| times.get(run).cloned().unwrap_or_default();
-    let told = items.into_iter().map(|(run, mut shown, way)| {
-        if let Some(way) = way {
-            tell_steps(&mut shown, way, &own(&run), &all);
+    let answers = items.into_iter().map(|(run, mut shown, method)| {
+        if let Some(method) = method {
+            add_steps(&mut shown, method, &own(&run), &all);
         }
         shown
     });
     Ok(Json(
-        json!({"pool": pool, "items": told.collect::<Vec<_>>()}),
+        json!({"pool": pool, "items": answers.collect::<Vec<_>>()}),
     ))
 }
 
 /// How long the steps of these machines took last, those that ended among them: what was replaced knows how long a
 /// drain takes.
-async fn last_times(api: &Api, mut runs: Vec<&Shown>) -> Result<BTreeMap<RunId, Times>, ApiError> {
+async fn last_times(
+    api: &Api,
+    mut runs: Vec<&SharedRun>,
+) -> Result<BTreeMap<RunId, Times>, ApiError> {
     runs.sort_by_key(|run| std::cmp::Reverse(run.entered.at));
     runs.truncate(HISTORIES_MAX);
     let mut found = BTreeMap::new();
@@ -151,7 +154,7 @@ async fn last_times(api: &Api, mut runs: Vec<&Shown>) -> Result<BTreeMap<RunId, 
     Ok(found)
 }
 
-fn machine(run: &Shown) -> Option<&machine::State> {
+fn machine(run: &SharedRun) -> Option<&machine::State> {
     if let State::Machine(state) = &run.state {
         Some(state)
     } else {

@@ -1,11 +1,11 @@
 //! The endpoints that only read.
 
 use super::{
-    Api, ApiError, dead, lacks,
-    shelf::Shown,
-    shown::{self, names},
+    Api, ApiError, dead_letters, lacks,
+    run_cache::SharedRun,
     story::Story,
     timeline,
+    views::{self, names},
 };
 use axum::{
     Json,
@@ -42,31 +42,31 @@ impl Api {
     }
 
     /// A machine as JSON.
-    pub(super) fn shown_machine(&self, run: &Shown) -> Answer {
-        let shown = shown::machine(run, &self.live, self.now());
+    pub(super) fn shown_machine(&self, run: &SharedRun) -> Answer {
+        let shown = views::machine(run, &self.live, self.now());
         let absent = || ApiError::absent("machine", run.id.as_str(), "dormer get machines");
         shown.map(Json).ok_or_else(absent)
     }
 
     /// A rollout as JSON.
-    pub(super) async fn shown_rollout(&self, run: &Shown) -> Answer {
-        let names = names(&self.shelf.all().await?);
-        let shown = shown::rollout(run, &names, self.now());
+    pub(super) async fn shown_rollout(&self, run: &SharedRun) -> Answer {
+        let names = names(&self.run_cache.all().await?);
+        let shown = views::rollout(run, &names, self.now());
         let absent = || ApiError::absent("rollout", run.id.key(), "dormer get rollouts");
         shown.map(Json).ok_or_else(absent)
     }
 
     /// The run of that name.
-    pub(super) async fn found(&self, run: &RunId) -> Result<Shown, ApiError> {
-        let found = self.shelf.one(run).await?;
+    pub(super) async fn found(&self, run: &RunId) -> Result<SharedRun, ApiError> {
+        let found = self.run_cache.one(run).await?;
         found.ok_or_else(|| ApiError::absent("run", run.as_str(), "dormer get runs"))
     }
 
     /// The rollout of that pool.
-    pub(super) async fn found_rollout(&self, pool: &str) -> Result<Shown, ApiError> {
+    pub(super) async fn found_rollout(&self, pool: &str) -> Result<SharedRun, ApiError> {
         let absent = || ApiError::absent("rollout", pool, "dormer get rollouts");
         let run = rollout_run(pool).map_err(|_| absent())?;
-        self.shelf.one(&run).await?.ok_or_else(absent)
+        self.run_cache.one(&run).await?.ok_or_else(absent)
     }
 }
 
@@ -85,11 +85,11 @@ pub(crate) struct Which {
 }
 
 pub(crate) async fn machines(Of(api): Asked, Query(which): Query<Which>) -> Answer {
-    let runs = api.shelf.all().await?;
+    let runs = api.run_cache.all().await?;
     let now = api.now();
     let listed = runs.iter().filter(|run| which.all || run.closed.is_none());
     let items: Vec<Value> = listed
-        .filter_map(|run| shown::machine(run, &api.live, now))
+        .filter_map(|run| views::machine(run, &api.live, now))
         .collect();
     let lacks: Vec<Value> = lacks::all(&runs, &api.live)
         .iter()
@@ -103,28 +103,28 @@ pub(crate) async fn machines(Of(api): Asked, Query(which): Query<Which>) -> Answ
 /// # Errors
 /// No machine is called so, several are, or the store does not answer.
 pub async fn machine(Of(api): Asked, Path(called): Path<String>) -> Answer {
-    let run = api.shelf.machine(&called).await?;
+    let run = api.run_cache.machine(&called).await?;
     api.shown_machine(&run)
 }
 
 pub(super) async fn runs(Of(api): Asked) -> Answer {
-    let runs = api.shelf.all().await?;
+    let runs = api.run_cache.all().await?;
     let now = api.now();
-    items(runs.iter().map(|run| shown::run(run, now)).collect())
+    items(runs.iter().map(|run| views::run(run, now)).collect())
 }
 
 pub(super) async fn run(Of(api): Asked, Path((workflow, key)): Path<(String, String)>) -> Answer {
     let run = api.found(&run_id(&workflow, &key)?).await?;
-    Ok(Json(shown::run(&run, api.now())))
+    Ok(Json(views::run(&run, api.now())))
 }
 
 pub(crate) async fn rollouts(Of(api): Asked) -> Answer {
-    let runs = api.shelf.all().await?;
+    let runs = api.run_cache.all().await?;
     let now = api.now();
     let names = names(&runs);
     items(
         runs.iter()
-            .filter_map(|run| shown::rollout(run, &names, now))
+            .filter_map(|run| views::rollout(run, &names, now))
             .collect(),
     )
 }
@@ -139,22 +139,22 @@ pub async fn rollout(Of(api): Asked, Path(pool): Path<String>) -> Answer {
 }
 
 pub(super) async fn pools(Of(api): Asked) -> Answer {
-    let runs = api.shelf.all().await?;
+    let runs = api.run_cache.all().await?;
     let rollouts = runs.iter().filter(|run| run.id.workflow() == ROLLOUT);
-    items(rollouts.filter_map(|run| shown::pool(run)).collect())
+    items(rollouts.filter_map(|run| views::pool(run)).collect())
 }
 
 pub(super) async fn pool(Of(api): Asked, Path(pool): Path<String>) -> Answer {
     let run = api.found_rollout(&pool).await?;
-    Ok(Json(shown::pool(&run).unwrap_or_default()))
+    Ok(Json(views::pool(&run).unwrap_or_default()))
 }
 
 pub(super) async fn tasks(Of(api): Asked) -> Answer {
-    let runs = api.shelf.all().await?;
+    let runs = api.run_cache.all().await?;
     let now = api.now();
     items(
         runs.iter()
-            .flat_map(|run| shown::tasks(run, &api.live, now))
+            .flat_map(|run| views::tasks(run, &api.live, now))
             .collect(),
     )
 }
@@ -164,11 +164,11 @@ pub(super) async fn tasks(Of(api): Asked) -> Answer {
 /// # Errors
 /// The store does not answer.
 pub async fn dead(Of(api): Asked) -> Answer {
-    items(dead::all(api.ports.as_ref()).await?)
+    items(dead_letters::all(api.ports.as_ref()).await?)
 }
 
 pub(super) async fn dead_letter(Of(api): Asked, Path(id): Path<u64>) -> Answer {
-    dead::one(api.ports.as_ref(), id).await.map(Json)
+    dead_letters::one(api.ports.as_ref(), id).await.map(Json)
 }
 
 /// Which part of a history.
@@ -199,7 +199,7 @@ pub(crate) async fn machine_history(
     Path(called): Path<String>,
     Query(part): Query<Part>,
 ) -> Answer {
-    let run = api.shelf.machine(&called).await?;
+    let run = api.run_cache.machine(&called).await?;
     history(&api, &run.id, &part).await
 }
 
@@ -227,24 +227,24 @@ async fn history(api: &Api, run: &RunId, part: &Part) -> Answer {
     // The record before names the tasks that these finish; one more says whether there are more.
     let stored = api.ports.records(run, Seq(from - 1), limit + 2).await?;
     let mut story = Story::default();
-    let mut told = Vec::new();
+    let mut items = Vec::new();
     let mut next = None;
     for bytes in stored {
         let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA)?;
         let seq = record.run.seq.0;
         if seq < from {
             story.learn(&record);
-        } else if told.len() < limit {
+        } else if items.len() < limit {
             let mut record = story.tell(&record);
             if part.envelopes {
                 record["envelope"] = STANDARD.encode(&bytes).into();
             }
-            told.push(record);
+            items.push(record);
         } else {
             next = next.or(Some(seq));
         }
     }
-    let mut page = json!({"run": run.as_str(), "items": told, "next": next});
+    let mut page = json!({"run": run.as_str(), "items": items, "next": next});
     if part.envelopes {
         page["schema"] = SCHEMA.into();
         page["incarnation"] = api.ports.incarnation().to_string().into();

@@ -24,7 +24,7 @@ const VALUE_CHARS_MAX: usize = 160;
 /// A record at which today's code would decide otherwise.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Otherwise {
+pub struct DivergentRecord {
     /// Id of the run.
     pub run: String,
     /// What people call it.
@@ -45,7 +45,7 @@ pub struct Otherwise {
     pub differences: Vec<Difference>,
 }
 
-impl fmt::Display for Otherwise {
+impl fmt::Display for DivergentRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             run,
@@ -93,7 +93,7 @@ pub enum Judgement {
     /// It is the first that is kept of a longer history: there is nothing to decide it on.
     First,
     /// This build decides otherwise.
-    Otherwise(Box<Otherwise>),
+    DivergentRecord(Box<DivergentRecord>),
     /// It cannot be judged.
     Fault(String),
 }
@@ -125,7 +125,7 @@ impl Fold {
         };
         let mut recorded = record.run.clone();
         recorded.sealed(sum);
-        let (judgement, goes_on) = match self.stands_on(run, seq, &record) {
+        let (judgement, goes_on) = match self.follows(run, seq, &record) {
             Err(fault) => (Judgement::Fault(fault), recorded),
             Ok(false) => (Judgement::First, recorded),
             Ok(true) => self.judge(&record, recorded, sum),
@@ -137,7 +137,7 @@ impl Fold {
     }
 
     /// Whether there is something to decide the record on.
-    fn stands_on(&self, run: &RunId, seq: Seq, record: &Record<Dormer>) -> Result<bool, String> {
+    fn follows(&self, run: &RunId, seq: Seq, record: &Record<Dormer>) -> Result<bool, String> {
         let says = &record.run;
         if says.id != *run || says.seq != seq {
             return Err(format!(
@@ -176,15 +176,15 @@ impl Fold {
             return (Judgement::Remembers(differences(&recorded, &ours)), ours);
         }
         (
-            Judgement::Otherwise(Box::new(self.told(record, &divergence))),
+            Judgement::DivergentRecord(Box::new(self.describe(record, &divergence))),
             recorded,
         )
     }
 
-    fn told(&self, record: &Record<Dormer>, found: &Divergence<Dormer>) -> Otherwise {
+    fn describe(&self, record: &Record<Dormer>, found: &Divergence<Dormer>) -> DivergentRecord {
         let mut differences = differences(&found.recorded, &found.ours);
         differences.truncate(DIFFERENCES_MAX);
-        Otherwise {
+        DivergentRecord {
             run: record.run.id.to_string(),
             name: name(&record.run),
             seq: found.seq.0,

@@ -21,8 +21,8 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn records<'a>(&'a self, run: &'a RunId, from: Seq, limit: usize) -> Answer<'a, Vec<Vec<u8>>>;
     /// Heads of runs after `after`, at most `limit`.
     fn heads<'a>(&'a self, after: Option<&'a RunId>, limit: usize) -> Answer<'a, Vec<Head>>;
-    /// Puts one letter into the inbox.
-    fn put(&self, run: RunId, letter: Vec<u8>) -> Answer<'_, ()>;
+    /// Puts one message into the inbox.
+    fn put(&self, run: RunId, message: Vec<u8>) -> Answer<'_, ()>;
     /// Dead letters after `after`, at most `limit`.
     fn dead_letters(&self, after: u64, limit: usize) -> Answer<'_, Vec<DeadLetter>>;
     /// Removes a dead letter.
@@ -50,8 +50,8 @@ impl<P: Ports> Store for P {
         Box::pin(self.reader().heads(after, limit))
     }
 
-    fn put(&self, run: RunId, letter: Vec<u8>) -> Answer<'_, ()> {
-        Box::pin(self.inbox().put(vec![(run, letter)]))
+    fn put(&self, run: RunId, message: Vec<u8>) -> Answer<'_, ()> {
+        Box::pin(self.inbox().put(vec![(run, message)]))
     }
 
     fn dead_letters(&self, after: u64, limit: usize) -> Answer<'_, Vec<DeadLetter>> {

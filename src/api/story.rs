@@ -93,7 +93,7 @@ impl Story {
                 failure,
                 ..
             } => failed(self.task(*seq, *ordinal, None), *attempt, failure),
-            HistoryEvent::Rang => "a deadline came".into(),
+            HistoryEvent::TimerDue => "a deadline came".into(),
             HistoryEvent::SignalTaken { from, signal, .. } => {
                 format!("{from} says: {}", said(signal))
             }
@@ -148,9 +148,9 @@ fn failed(task: &str, attempt: Attempt, failure: &Failure) -> String {
 fn observed(object: &ObjectRef, fact: Option<&Fact>) -> String {
     match fact {
         None => format!("the {} is gone", object.kind),
-        Some(Fact::Machine(machine::Fact::Machine(fact))) => machine_seen(fact),
-        Some(Fact::Machine(machine::Fact::Node(fact))) => node_seen(fact),
-        Some(Fact::Machine(machine::Fact::Csr(fact))) => csr_seen(fact),
+        Some(Fact::Machine(machine::Fact::Machine(fact))) => machine_text(fact),
+        Some(Fact::Machine(machine::Fact::Node(fact))) => node_text(fact),
+        Some(Fact::Machine(machine::Fact::Csr(fact))) => csr_text(fact),
         Some(
             Fact::Machine(machine::Fact::Pool(pool)) | Fact::Rollout(rollout::Fact::Pool(pool)),
         ) => {
@@ -179,7 +179,7 @@ fn observed(object: &ObjectRef, fact: Option<&Fact>) -> String {
     }
 }
 
-fn machine_seen(fact: &MachineFact) -> String {
+fn machine_text(fact: &MachineFact) -> String {
     let mut words = vec![fact.phase.clone().unwrap_or_else(|| "no phase yet".into())];
     words.extend(fact.addresses.first().cloned());
     words.extend(fact.node.as_ref().map(|node| format!("Node {node}")));
@@ -198,7 +198,7 @@ fn machine_seen(fact: &MachineFact) -> String {
     format!("the Machine is seen: {}", words.join(", "))
 }
 
-fn node_seen(fact: &NodeFact) -> String {
+fn node_text(fact: &NodeFact) -> String {
     let mut words = vec![if fact.ready { "Ready" } else { "not Ready" }.to_owned()];
     words.extend(fact.cordoned.then(|| "cordoned".to_owned()));
     words.extend(
@@ -209,7 +209,7 @@ fn node_seen(fact: &NodeFact) -> String {
     format!("the Node is seen: {}", words.join(", "))
 }
 
-fn csr_seen(fact: &CsrFact) -> String {
+fn csr_text(fact: &CsrFact) -> String {
     let pending = if fact.pending {
         "waits for approval"
     } else {

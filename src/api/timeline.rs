@@ -25,7 +25,7 @@ impl Fold {
         self.ended(record);
         self.moved_on(record);
         for task in &record.run.tasks {
-            self.stands(record.at, task);
+            self.update(record.at, task);
         }
         if let Some(closed) = record.run.closed {
             self.end_episode(closed, None);
@@ -40,7 +40,7 @@ impl Fold {
     /// Reports end attempts.
     fn reported(&mut self, record: &Record<Dormer>) {
         for event in &record.events {
-            let (key, attempt, worker, result, told) = match event {
+            let (key, attempt, worker, result, detail) = match event {
                 HistoryEvent::TaskFinished {
                     seq,
                     ordinal,
@@ -48,8 +48,8 @@ impl Fold {
                     worker,
                     outcome,
                 } => {
-                    let told = super::story::what_came(outcome);
-                    let told = told.trim_start_matches(": ").to_owned();
+                    let detail = super::story::what_came(outcome);
+                    let detail = detail.trim_start_matches(": ").to_owned();
                     (
                         TaskKey {
                             seq: *seq,
@@ -58,7 +58,7 @@ impl Fold {
                         attempt,
                         worker,
                         "succeeded",
-                        told,
+                        detail,
                     )
                 }
                 HistoryEvent::TaskFailed {
@@ -68,7 +68,7 @@ impl Fold {
                     worker,
                     failure,
                 } => {
-                    let told = format!("{}: {}", failure.code, failure.message);
+                    let detail = format!("{}: {}", failure.code, failure.message);
                     (
                         TaskKey {
                             seq: *seq,
@@ -77,7 +77,7 @@ impl Fold {
                         attempt,
                         worker,
                         "failed",
-                        told,
+                        detail,
                     )
                 }
                 _ => continue,
@@ -88,7 +88,7 @@ impl Fold {
                 last.to = Some(record.at.0);
                 last.result = result.to_owned();
                 last.worker = Some(worker.clone()).filter(|worker| !worker.is_empty());
-                last.told = Some(told).filter(|told| !told.is_empty());
+                last.detail = Some(detail).filter(|detail| !detail.is_empty());
             }
         }
     }
@@ -208,19 +208,19 @@ impl Fold {
     }
 
     fn task(&mut self, key: TaskKey) -> Option<&mut Task> {
-        let (episode, phase, place) = *self.open.get(&key)?;
+        let (episode, phase, position) = *self.open.get(&key)?;
         self.timeline
             .episodes
             .get_mut(episode)?
             .phases
             .get_mut(phase)?
             .tasks
-            .get_mut(place)
+            .get_mut(position)
     }
 
     /// How an open task stands.
-    fn stands(&mut self, at: Timestamp, open: &OpenTask<Dormer>) {
-        if !self.open.contains_key(&open.key) && self.place(open).is_none() {
+    fn update(&mut self, at: Timestamp, open: &OpenTask<Dormer>) {
+        if !self.open.contains_key(&open.key) && self.insert(open).is_none() {
             return;
         }
         let Some(task) = self.task(open.key) else {
@@ -239,7 +239,7 @@ impl Fold {
                         to: None,
                         result: String::new(),
                         worker: None,
-                        told: None,
+                        detail: None,
                         wait: None,
                     });
                 }
@@ -251,7 +251,7 @@ impl Fold {
                         // No report: the engine gave the attempt up.
                         last.to = Some(at.0);
                         last.result = "given up".into();
-                        last.told = Some(format!("{}: {}", failure.code, failure.message));
+                        last.detail = Some(format!("{}: {}", failure.code, failure.message));
                     }
                 }
             }
@@ -259,7 +259,7 @@ impl Fold {
     }
 
     /// Finds a new task its place: in the phase that asked for it.
-    fn place(&mut self, open: &OpenTask<Dormer>) -> Option<()> {
+    fn insert(&mut self, open: &OpenTask<Dormer>) -> Option<()> {
         let episode = self.timeline.episodes.len().checked_sub(1)?;
         let phases = &mut self.timeline.episodes[episode].phases;
         let phase = phases.len().checked_sub(1)?;

@@ -3,7 +3,7 @@
 use super::{
     Api, ApiError,
     ask::{self, Body},
-    dead,
+    dead_letters,
     reads::run_id,
 };
 use axum::{
@@ -28,8 +28,15 @@ pub(super) async fn machine(
 ) -> Answer {
     let wish = ask::of_machine(&action)
         .ok_or_else(|| ApiError::absent("action on machines", &action, "dormer help"))?;
-    let run = api.shelf.machine(&called).await?;
-    let run = ask::ask(api.ports.as_ref(), &api.shelf, run, Ask::Signal(wish), body).await?;
+    let run = api.run_cache.machine(&called).await?;
+    let run = ask::ask(
+        api.ports.as_ref(),
+        &api.run_cache,
+        run,
+        Ask::Signal(wish),
+        body,
+    )
+    .await?;
     api.shown_machine(&run)
 }
 
@@ -41,7 +48,14 @@ pub(super) async fn rollout(
     let wish = ask::of_rollout(&action)
         .ok_or_else(|| ApiError::absent("action on rollouts", &action, "dormer help"))?;
     let run = api.found_rollout(&pool).await?;
-    let run = ask::ask(api.ports.as_ref(), &api.shelf, run, Ask::Signal(wish), body).await?;
+    let run = ask::ask(
+        api.ports.as_ref(),
+        &api.run_cache,
+        run,
+        Ask::Signal(wish),
+        body,
+    )
+    .await?;
     api.shown_rollout(&run).await
 }
 
@@ -61,7 +75,14 @@ pub(super) async fn rollback(
         })?;
     }
     let wish = Signal::Rollout(rollout::Signal::Rollback { to });
-    let run = ask::ask(api.ports.as_ref(), &api.shelf, run, Ask::Signal(wish), body).await?;
+    let run = ask::ask(
+        api.ports.as_ref(),
+        &api.run_cache,
+        run,
+        Ask::Signal(wish),
+        body,
+    )
+    .await?;
     api.shown_rollout(&run).await
 }
 
@@ -85,7 +106,14 @@ pub(super) async fn reset(
             "dormer history shows which records are",
         ));
     }
-    let run = ask::ask(api.ports.as_ref(), &api.shelf, run, Ask::Reset { to }, body).await?;
+    let run = ask::ask(
+        api.ports.as_ref(),
+        &api.run_cache,
+        run,
+        Ask::Reset { to },
+        body,
+    )
+    .await?;
     if workflow == MACHINE {
         api.shown_machine(&run)
     } else {
@@ -94,5 +122,7 @@ pub(super) async fn reset(
 }
 
 pub(super) async fn requeue(Of(api): Of<Arc<Api>>, Path(id): Path<u64>, _: Body) -> Answer {
-    dead::requeue(api.ports.as_ref(), id).await.map(Json)
+    dead_letters::requeue(api.ports.as_ref(), id)
+        .await
+        .map(Json)
 }

@@ -3,7 +3,7 @@
 
 use super::{
     Failure,
-    way::{Dial, Way, tls},
+    connector::{Connector, Dial, tls},
 };
 use bytes::Bytes;
 use clap::Args;
@@ -35,7 +35,7 @@ const TOKEN_SECONDS: i64 = 600;
 /// Which dormer, in which cluster, as kubectl names them.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "A dormer in a cluster")]
-pub(crate) struct Place {
+pub(crate) struct ClusterTarget {
     /// A kubeconfig file: dormer is looked for in its cluster, and a port forwarded to it
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub(crate) struct Place {
     pub(crate) as_account: Option<String>,
 }
 
-impl Place {
+impl ClusterTarget {
     /// Whether anything was said.
     pub(crate) fn named(&self) -> bool {
         self.kubeconfig.is_some()
@@ -61,8 +61,8 @@ impl Place {
 }
 
 /// A dormer that was found.
-pub(super) struct Found {
-    pub(super) way: Way,
+pub(super) struct FoundService {
+    pub(super) connector: Connector,
     /// What it is called when it does not answer.
     pub(super) called: String,
     pub(super) tls: bool,
@@ -77,19 +77,19 @@ fn failed(what: &str, why: impl std::fmt::Display) -> Failure {
     )
 }
 
-/// Finds dormer as `place` says. `asks`: a token is wanted, too.
+/// Finds dormer as `target` says. `asks`: a token is wanted, too.
 ///
 /// # Errors
 /// The kubeconfig cannot be used, or there is no dormer, or several.
 pub(super) async fn find(
-    place: &Place,
+    target: &ClusterTarget,
     authorities: Option<&std::path::Path>,
     asks: bool,
-) -> Result<Found, Failure> {
-    let config = config(place).await?;
+) -> Result<FoundService, Failure> {
+    let config = config(target).await?;
     let home = config.default_namespace.clone();
     let client = Client::try_from(config.clone()).map_err(|why| failed("the kubeconfig", why))?;
-    let (service, port) = service(&client, place.namespace.as_deref(), &home).await?;
+    let (service, port) = service(&client, target.namespace.as_deref(), &home).await?;
     let namespace = service.namespace().unwrap_or_default();
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let pod = pod(&pods, &service).await?;
@@ -102,15 +102,15 @@ pub(super) async fn find(
         )?),
         false => None,
     };
-    let token = match &place.as_account {
+    let token = match &target.as_account {
         Some(account) if asks => Some(short_token(&client, account, &namespace).await?),
         _ if asks => own_token(&config).await?,
         _ => None,
     };
     let called = format!("pod {namespace}/{name}, port {number}");
     let has_tls = tls.is_some();
-    Ok(Found {
-        way: Way {
+    Ok(FoundService {
+        connector: Connector {
             dial: Dial::Forward(Box::new(pods), name, number),
             tls,
         },
@@ -120,12 +120,12 @@ pub(super) async fn find(
     })
 }
 
-async fn config(place: &Place) -> Result<Config, Failure> {
+async fn config(target: &ClusterTarget) -> Result<Config, Failure> {
     let options = KubeConfigOptions {
-        context: place.context.clone(),
+        context: target.context.clone(),
         ..Default::default()
     };
-    let found = match &place.kubeconfig {
+    let found = match &target.kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path).map_err(|why| failed("--kubeconfig", why))?;
             Config::from_custom_kubeconfig(file, &options).await
@@ -159,12 +159,12 @@ async fn service(
         .into_iter()
         .filter_map(|it| port(&it).map(|port| (it, port)))
         .collect();
-    let place = namespace.map_or_else(String::new, |it| format!(" in the namespace {it}"));
+    let target = namespace.map_or_else(String::new, |it| format!(" in the namespace {it}"));
     match found.len() {
         1 => Ok(found.remove(0)),
         0 => Err(failed(
             "dormer is not found",
-            format!("no Service has the label {LABEL} and a port named https or http{place}"),
+            format!("no Service has the label {LABEL} and a port named https or http{target}"),
         )),
         _ => {
             let names: Vec<String> = found
@@ -309,14 +309,14 @@ mod tests {
             "x".repeat(12_000)
         );
         std::fs::write(&file, bomb).expect("written");
-        let place = Place {
+        let target = ClusterTarget {
             kubeconfig: Some(file),
             context: None,
             namespace: None,
             as_account: None,
         };
         let started = Instant::now();
-        let error = config(&place).await.expect_err("refused");
+        let error = config(&target).await.expect_err("refused");
         let took = started.elapsed();
         assert!(took < Duration::from_secs(1), "{took:?}");
         let Failure::Refused { error, .. } = error else {

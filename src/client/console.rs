@@ -1,6 +1,6 @@
 //! `dormer console`: opens the way to the console for a browser, with a link that logs in once.
 
-use super::{Failure, server::Address, way::Way};
+use super::{Failure, connector::Connector, server::Address};
 use clap::Args;
 use serde_json::json;
 use std::{
@@ -30,32 +30,32 @@ impl Console {
         let server = self.address.server();
         let link = server.post("/links", &json!({})).await?;
         let path = link["path"].as_str().unwrap_or("/").to_owned();
-        let (base, way) = server.forwarded().await?;
-        let Some(way) = way else {
+        let (base, connector) = server.forwarded().await?;
+        let Some(connector) = connector else {
             return Ok(format!("{base}{path}"));
         };
-        let place = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
         let cannot = |why: std::io::Error| Failure::Usage(format!("--port {}: {why}", self.port));
-        let listener = TcpListener::bind(place).await.map_err(cannot)?;
+        let listener = TcpListener::bind(local).await.map_err(cannot)?;
         let here = listener.local_addr().map_err(cannot)?;
         // Whoever reads this through a pipe has seen enough when it ends; the port is forwarded all the same.
         let _ = writeln!(std::io::stdout(), "http://{here}{path}");
         eprintln!(
             "The link works once, within a minute. The port is forwarded until you end this."
         );
-        forward(listener, way).await
+        forward(listener, connector).await
     }
 }
 
 /// Each connection gets one of its own to the console.
-async fn forward(listener: TcpListener, way: Way) -> Result<String, Failure> {
+async fn forward(listener: TcpListener, connector: Connector) -> Result<String, Failure> {
     loop {
         let Ok((mut near, _)) = listener.accept().await else {
             continue;
         };
-        let way = way.clone();
+        let connector = connector.clone();
         tokio::spawn(async move {
-            match way.connect().await {
+            match connector.connect().await {
                 Ok(wire) => drop(copy_bidirectional(&mut near, &mut wire.into_inner()).await),
                 Err(why) => eprintln!("dormer: a connection was not forwarded: {why}"),
             }

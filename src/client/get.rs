@@ -194,17 +194,18 @@ impl Get {
 
 /// What an answer says that dormer itself lacks: a sentence each.
 fn lacks_in(answer: &Value) -> Vec<String> {
-    let told = answer["lacks"].as_array().into_iter().flatten();
+    let described = answer["lacks"].as_array().into_iter().flatten();
     let number = |it: &Value| {
         it.as_u64()
             .and_then(|it| usize::try_from(it).ok())
             .unwrap_or(0)
     };
-    told.map(|lack| {
-        let what = lack["what"].as_str().unwrap_or_default();
-        sentence(number(&lack["waiting"]), number(&lack["machines"]), what)
-    })
-    .collect()
+    described
+        .map(|lack| {
+            let what = lack["what"].as_str().unwrap_or_default();
+            sentence(number(&lack["waiting"]), number(&lack["machines"]), what)
+        })
+        .collect()
 }
 
 pub(super) fn fits(wanted: &Option<String>, found: &Value) -> bool {
@@ -300,8 +301,9 @@ fn in_a_line(thing: &Value) -> String {
     let Value::Object(fields) = thing else {
         return plain(thing);
     };
-    let told = fields.iter().filter(|(_, value)| !value.is_null());
-    told.map(|(key, value)| format!("{} {}", heading(key).to_lowercase(), plain(value)))
+    let described = fields.iter().filter(|(_, value)| !value.is_null());
+    described
+        .map(|(key, value)| format!("{} {}", heading(key).to_lowercase(), plain(value)))
         .collect::<Vec<_>>()
         .join(", ")
 }
@@ -309,14 +311,14 @@ fn in_a_line(thing: &Value) -> String {
 /// `waitingFor` as `Waiting for`.
 fn heading(key: &str) -> String {
     let mut words = String::new();
-    for (at, letter) in key.chars().enumerate() {
-        match letter {
-            letter if at == 0 => words.extend(letter.to_uppercase()),
-            letter if letter.is_uppercase() => {
+    for (at, message) in key.chars().enumerate() {
+        match message {
+            message if at == 0 => words.extend(message.to_uppercase()),
+            message if message.is_uppercase() => {
                 words.push(' ');
-                words.extend(letter.to_lowercase());
+                words.extend(message.to_lowercase());
             }
-            letter => words.push(letter),
+            message => words.push(message),
         }
     }
     words

@@ -1,6 +1,6 @@
 //! `dormer history`: what happened, as a story.
 
-use super::{Failure, To, act::run_of, export::export, get::list, server::Server};
+use super::{Failure, To, action_commands::run_of, export::export, get::list, server::Server};
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -85,7 +85,7 @@ fn story(records: &[Value]) -> String {
         lines.push(format!(
             "{seq:>5}  {}  {}",
             time.trim_end_matches('Z'),
-            standing(record)
+            phase_text(record)
         ));
         for event in record["events"].as_array().into_iter().flatten() {
             lines.push(format!("{:21}{}", "", event.as_str().unwrap_or_default()));
@@ -103,7 +103,7 @@ fn story(records: &[Value]) -> String {
     lines.join("\n")
 }
 
-fn standing(record: &Value) -> String {
+fn phase_text(record: &Value) -> String {
     let state = record["state"].as_str().unwrap_or("-");
     match record["phase"].as_str() {
         Some(phase) if !phase.eq_ignore_ascii_case(state) => format!("{state}, {phase}"),

@@ -1,9 +1,10 @@
 //! The commands that ask a running dormer, over its HTTP API.
 
-mod act;
+mod action_commands;
 mod cluster;
+mod connector;
 mod console;
-mod dead;
+mod dead_letters;
 mod export;
 mod failure;
 pub mod file;
@@ -17,7 +18,6 @@ pub mod server;
 mod sse;
 mod trace;
 mod watch;
-mod way;
 mod why;
 
 pub use failure::{EXIT_CODES, Failure, finish};
@@ -77,43 +77,43 @@ pub enum Ask {
     Why(why::Why),
     /// Try a failed step again
     #[command(about = actions::RETRY.what, after_help = help(&actions::RETRY))]
-    Retry(act::Machine),
+    Retry(action_commands::Machine),
     /// Stop at the next safe point
     #[command(about = either(&actions::PAUSE, &actions::PAUSE_POOL), after_help = help_on_either(&actions::PAUSE, &actions::PAUSE_POOL))]
-    Pause(act::MachineOrPool),
+    Pause(action_commands::MachineOrPool),
     /// Go on after a pause
     #[command(about = either(&actions::RESUME, &actions::RESUME_POOL), after_help = help_on_either(&actions::RESUME, &actions::RESUME_POOL))]
-    Resume(act::MachineOrPool),
+    Resume(action_commands::MachineOrPool),
     /// Keep a machine as it is
     #[command(about = actions::HOLD.what, after_help = help(&actions::HOLD))]
-    Hold(act::Machine),
+    Hold(action_commands::Machine),
     /// Empty a node
     #[command(about = actions::DRAIN.what, after_help = help(&actions::DRAIN))]
-    Drain(act::Machine),
+    Drain(action_commands::Machine),
     /// Replace a machine
     #[command(about = actions::RECREATE.what, after_help = help(&actions::RECREATE))]
-    Recreate(act::Machine),
+    Recreate(action_commands::Machine),
     /// Let a machine be changed
     #[command(about = actions::APPROVE.what, after_help = help(&actions::APPROVE))]
-    Approve(act::Machine),
+    Approve(action_commands::Machine),
     /// Call a change off
     #[command(about = actions::ABORT.what, after_help = help(&actions::ABORT))]
-    Abort(act::Machine),
+    Abort(action_commands::Machine),
     /// Forget a machine
     #[command(about = actions::REMOVE.what, after_help = help(&actions::REMOVE))]
-    Remove(act::Machine),
+    Remove(action_commands::Machine),
     /// Go back to an earlier record
     #[command(about = actions::RESET.what, after_help = help(&actions::RESET))]
-    Reset(act::Reset),
+    Reset(action_commands::Reset),
     /// Which nodes would change, what on them, and how: with what is wanted now, or with something tried on
     #[command(after_help = EXIT_CODES)]
     Plan(plan::Plan),
     /// Go back to an earlier payload
     #[command(about = actions::ROLLBACK.what, after_help = help(&actions::ROLLBACK))]
-    Rollback(act::Rollback),
-    /// Letters that could not be understood
+    Rollback(action_commands::Rollback),
+    /// Dead letters: messages that could not be understood
     #[command(subcommand)]
-    Dead(dead::Dead),
+    DeadLetters(dead_letters::DeadLetters),
     /// Print a link that opens the console in a browser under your name; of kubectl dormer: forward a port to it
     #[command(after_help = EXIT_CODES)]
     Console(console::Console),
@@ -170,7 +170,7 @@ async fn answer(ask: Ask) -> Result<String, Failure> {
         Ask::Reset(reset) => reset.run().await,
         Ask::Plan(plan) => plan.run().await,
         Ask::Rollback(rollback) => rollback.run().await,
-        Ask::Dead(dead) => dead.run().await,
+        Ask::DeadLetters(dead) => dead.run().await,
         Ask::Console(console) => console.run().await,
     }
 }

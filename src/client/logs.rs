@@ -6,7 +6,7 @@
 
 use super::{
     Failure, To,
-    act::run_of,
+    action_commands::run_of,
     get::list,
     server::{Server, segment},
     trace::{Attempt, Episode, Task, moment, read},
@@ -26,7 +26,7 @@ const KEPT: &str = "Kept of each attempt: when it was ordered and when reported,
      are in the memory of the process that answers, the latest 64 of a task and 8 MiB of all: they are gone when it \
      ends. A worker logs each step with DORMER_LOG=dormer_workers=debug.";
 /// How often what is going on is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_EVERY: Duration = Duration::from_millis(500);
 /// Attempts that are printed unless somebody wants more.
 const ATTEMPTS: usize = 200;
 
@@ -61,7 +61,7 @@ impl Line {
     /// With the attempt's remote commands among `all` of the machine.
     fn with_commands(mut self, id: &str, attempt: u64, all: &[Value]) -> Self {
         let ours: Vec<&Value> = all.iter().filter(|it| is_of(it, id, attempt)).collect();
-        self.commands = ours.iter().map(|command| told(command)).collect();
+        self.commands = ours.iter().map(|command| command_text(command)).collect();
         self.value["commands"] = json!(ours);
         self
     }
@@ -81,8 +81,8 @@ impl Logs {
         if let Some(text) = self.to.output.for_programs(&json!(values))? {
             return Ok(text);
         }
-        let told = |line: &Line| [vec![line.text.clone()], line.commands.clone()].concat();
-        let texts: Vec<String> = lines.iter().flat_map(told).collect();
+        let text_of = |line: &Line| [vec![line.text.clone()], line.commands.clone()].concat();
+        let texts: Vec<String> = lines.iter().flat_map(text_of).collect();
         let mut text: Vec<&str> = texts.iter().map(String::as_str).collect();
         if text.is_empty() {
             text.push("No attempts are on record.");
@@ -155,7 +155,7 @@ impl Logs {
                     }
                 }
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
     }
 }
@@ -193,7 +193,7 @@ fn is_of(command: &Value, id: &str, attempt: u64) -> bool {
 }
 
 /// A command for people: what, how long, how it ended, its line, and what was said to it.
-fn told(command: &Value) -> String {
+fn command_text(command: &Value) -> String {
     let text = |field: &str| printable(command[field].as_str().unwrap_or_default());
     let at = text("at");
     let name = text("name");
@@ -226,10 +226,12 @@ fn printable(text: &str) -> String {
 
 fn line(task: &Task, it: &Attempt, now: u64, beats: &[Value]) -> Line {
     let over = it.to.is_some();
-    let place = format!("@{}", task.id);
+    let suffix = format!("@{}", task.id);
     let beat = beats.iter().find(|beat| {
         !over
-            && beat["task"].as_str().is_some_and(|id| id.ends_with(&place))
+            && beat["task"]
+                .as_str()
+                .is_some_and(|id| id.ends_with(&suffix))
             && beat["attempt"].as_u64() == Some(it.attempt)
     });
     let beat = beat
@@ -246,8 +248,8 @@ fn line(task: &Task, it: &Attempt, now: u64, beats: &[Value]) -> Line {
         .as_deref()
         .or_else(|| beat.and_then(|beat| beat["worker"].as_str()));
     let at = worker.map_or_else(String::new, |worker| format!(" at {worker}"));
-    let told = match (&it.told, beat) {
-        (Some(told), _) => format!(": {told}"),
+    let detail = match (&it.detail, beat) {
+        (Some(detail), _) => format!(": {detail}"),
         (None, Some(beat)) => format!(": {}", progress(beat)),
         (None, None) => String::new(),
     };
@@ -260,10 +262,10 @@ fn line(task: &Task, it: &Attempt, now: u64, beats: &[Value]) -> Line {
     let id = &task.id;
     let attempt = it.attempt;
     Line {
-        text: format!("{at_time}  {name} {id} attempt {attempt} {how}{at}{told}{next}"),
+        text: format!("{at_time}  {name} {id} attempt {attempt} {how}{at}{detail}{next}"),
         value: json!({
             "task": id, "name": name, "attempt": attempt, "from": at_time,
-            "to": it.to.map(moment), "result": it.result, "worker": worker, "told": it.told,
+            "to": it.to.map(moment), "result": it.result, "worker": worker, "detail": it.detail,
             "progress": beat,
         }),
         over,
@@ -296,35 +298,36 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_is_told_with_its_outcome_or_with_what_it_is_at() {
+    fn an_attempt_is_logged_with_its_outcome_or_its_progress() {
         let over = task(
             json!({"attempt": 1, "from": 0, "to": 2_500, "result": "failed", "worker": "w1",
-            "told": "DiskFull: C: is full", "wait": 12_500}),
+            "detail": "DiskFull: C: is full", "wait": 12_500}),
         );
-        let told = line(&over, &over.attempts[0], 3_000, &[]);
+        let shown = line(&over, &over.attempts[0], 3_000, &[]);
         assert_eq!(
-            told.text,
+            shown.text,
             "1970-01-01T00:00:00.000Z  converge-host 12.0 attempt 1 failed after 2.5s at w1: \
              DiskFull: C: is full; the next is due in 10s"
         );
         let going = task(
             json!({"attempt": 2, "from": 12_500, "to": null, "result": "", "worker": null,
-            "told": null, "wait": null}),
+            "detail": null, "wait": null}),
         );
         let beats = [json!({"task": "machine/u@12.0", "attempt": 2, "heartbeat":
             {"worker": "w2", "step": "upload", "done": 3, "of": 9, "unit": "bytes"}})];
-        let told = line(&going, &going.attempts[0], 13_000, &beats);
+        let shown = line(&going, &going.attempts[0], 13_000, &beats);
         assert!(
-            told.text
+            shown
+                .text
                 .ends_with("under way for 500ms at w2: upload, 3 of 9 bytes"),
             "{}",
-            told.text
+            shown.text
         );
-        assert!(!told.over && told.value["progress"]["step"] == "upload");
+        assert!(!shown.over && shown.value["progress"]["step"] == "upload");
     }
 
     #[test]
-    fn a_remote_command_stands_below_its_attempt_with_both_ends_of_its_output() {
+    fn a_remote_command_is_listed_below_its_attempt_with_head_and_tail_of_its_output() {
         let of = |attempt: u64| {
             json!({"task": "machine/u@12.0", "attempt": attempt, "name": "apply host",
                 "at": "1970-01-01T00:00:01.000Z", "tookMs": 1_500, "ended": "exit 0",
@@ -333,14 +336,14 @@ mod tests {
         };
         let over = task(
             json!({"attempt": 1, "from": 0, "to": 2_500, "result": "finished",
-            "worker": "w1", "told": null, "wait": null}),
+            "worker": "w1", "detail": null, "wait": null}),
         );
-        let told = line(&over, &over.attempts[0], 3_000, &[]);
-        let told = told.with_commands("12.0", 1, &[of(1), of(2)]);
+        let shown = line(&over, &over.attempts[0], 3_000, &[]);
+        let shown = shown.with_commands("12.0", 1, &[of(1), of(2)]);
         let expected = "    1970-01-01T00:00:01.000Z  command apply host: exit 0 after 1.5s\n      \
              $ powershell.exe -Mode apply\n      | one [2J\n      | two\n      \
              | … 9 bytes are left out …\n      | end";
-        assert_eq!(told.commands, [expected]);
-        assert_eq!(told.value["commands"].as_array().map(Vec::len), Some(1));
+        assert_eq!(shown.commands, [expected]);
+        assert_eq!(shown.value["commands"].as_array().map(Vec::len), Some(1));
     }
 }

@@ -10,7 +10,7 @@ use std::{fmt::Write, path::PathBuf};
 /// Largest manifest that is sent, in bytes.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 /// Items that are told of each group of machines that change alike, unless all are asked for.
-const TOLD: usize = 12;
+const TOTAL: usize = 12;
 
 /// What is tried on which pool.
 #[derive(Debug, Args)]
@@ -47,7 +47,7 @@ impl Plan {
         };
         match self.to.programs(&plan)? {
             Some(text) => Ok(text),
-            None => Ok(told(&plan, self.to.wide())),
+            None => Ok(table_of(&plan, self.to.wide())),
         }
     }
 }
@@ -89,10 +89,10 @@ fn steps(machines: &[&Value]) -> String {
     for (names, group) in groups {
         let how = group[0]["how"].as_str().unwrap_or_default();
         let _ = write!(text, "\n\nThe last time, {how} ({} machines):", group.len());
-        for (place, name) in names.iter().enumerate() {
+        for (index, name) in names.iter().enumerate() {
             let took = group
                 .iter()
-                .filter_map(|it| it["steps"][place]["tookMs"].as_u64());
+                .filter_map(|it| it["steps"][index]["tookMs"].as_u64());
             let took: Vec<u64> = took.collect();
             let said = match (took.iter().min(), took.iter().max()) {
                 (Some(least), Some(most)) if lasted(0, *least) == lasted(0, *most) => {
@@ -110,7 +110,7 @@ fn steps(machines: &[&Value]) -> String {
 }
 
 /// A plan for people: a line for each machine, and what differs, once for all that change alike.
-fn told(plan: &Value, wide: bool) -> String {
+fn table_of(plan: &Value, wide: bool) -> String {
     let machines = plan["items"]
         .as_array()
         .map(Vec::as_slice)
@@ -151,7 +151,7 @@ fn told(plan: &Value, wide: bool) -> String {
     for (changes, names) in groups {
         let _ = write!(text, "\n\n{}:", names.join(", "));
         let changes = changes.as_array().map(Vec::as_slice).unwrap_or_default();
-        let shown = if wide { changes.len() } else { TOLD };
+        let shown = if wide { changes.len() } else { TOTAL };
         for change in changes.iter().take(shown) {
             let word = |key: &str| change[key].as_str().unwrap_or_default();
             let _ = write!(
@@ -188,15 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_tells_how_long_each_step_took_and_what_that_makes() {
+    fn a_plan_shows_the_last_duration_of_each_step_and_their_sum() {
         let quick = machine("a", [Some(300), Some(61_000)]);
         let slow = machine("b", [Some(300), Some(122_000)]);
-        let said = told(&json!({"items": [quick, slow]}), false);
+        let said = table_of(&json!({"items": [quick, slow]}), false);
         assert!(said.contains("1m1s") && said.contains("2m2s"), "{said}");
         let steps = "The last time, with the lease: drained, and stays so (2 machines):\n  \
              opening the fence: 300ms\n  evicting: 1m1s to 2m2s";
         assert!(said.contains(steps), "{said}");
-        let said = told(&json!({"items": [machine("a", [None, Some(5)])]}), false);
+        let said = table_of(&json!({"items": [machine("a", [None, Some(5)])]}), false);
         assert!(said.contains("at least 5ms"), "{said}");
         assert!(
             said.contains("opening the fence: nobody knows yet"),

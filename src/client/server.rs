@@ -2,8 +2,8 @@
 
 use super::{
     Failure,
-    cluster::{self, Place},
-    way::{Dial, Way, tls},
+    cluster::{self, ClusterTarget},
+    connector::{Connector, Dial, tls},
 };
 use crate::plugin;
 use bytes::Bytes;
@@ -53,7 +53,7 @@ pub struct Address {
     #[arg(long, env = "DORMER_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
     #[command(flatten)]
-    place: Place,
+    target: ClusterTarget,
 }
 
 /// A server; the way to it is found when it is asked for the first time.
@@ -68,10 +68,10 @@ struct Ready {
     base: String,
     /// What it is called when it does not answer.
     called: String,
-    client: Client<Way, Full<Bytes>>,
+    client: Client<Connector, Full<Bytes>>,
     token: Option<HeaderValue>,
     /// The way, where it leads through an API server.
-    forwarded: Option<Way>,
+    forwarded: Option<Connector>,
     /// What is said beside a 401.
     hint: &'static str,
 }
@@ -106,10 +106,10 @@ impl Address {
     }
 
     async fn ready(&self) -> Result<Ready, Failure> {
-        let in_cluster = self.place.named() || plugin::is_plugin();
+        let in_cluster = self.target.named() || plugin::is_plugin();
         match (&self.server, in_cluster) {
             (None, true) => self.in_cluster().await,
-            (Some(_), true) if self.place.named() => Err(Failure::Usage(
+            (Some(_), true) if self.target.named() => Err(Failure::Usage(
                 "--server (or DORMER_SERVER) and a place in a cluster: one of them is enough"
                     .into(),
             )),
@@ -121,15 +121,15 @@ impl Address {
         // Whoever speaks TLS first here says which library does it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let given = self.token()?;
-        let found = cluster::find(&self.place, self.ca_file.as_deref(), given.is_none()).await?;
+        let found = cluster::find(&self.target, self.ca_file.as_deref(), given.is_none()).await?;
         let scheme = if found.tls { "https" } else { "http" };
         let token = given.or(found.token);
         Ok(Ready {
             // Under the pod's own name for itself: what is forwarded comes from there.
             base: format!("{scheme}://localhost"),
             called: found.called,
-            forwarded: Some(found.way.clone()),
-            client: Client::builder(TokioExecutor::new()).build(found.way),
+            forwarded: Some(found.connector.clone()),
+            client: Client::builder(TokioExecutor::new()).build(found.connector),
             hint: if token.is_none() { NO_TOKEN } else { "" },
             token: header_of(token)?,
         })
@@ -158,11 +158,11 @@ impl Address {
                 "a token would go over the network for everybody to read: ask by https, or through a forwarded port",
             ));
         }
-        let way = Way {
+        let connector = Connector {
             dial: Dial::Tcp(bare, parsed.port_u16().unwrap_or(port)),
             tls,
         };
-        let client = Client::builder(TokioExecutor::new()).build(way);
+        let client = Client::builder(TokioExecutor::new()).build(connector);
         let token = header_of(token)?;
         Ok(Ready {
             called: base.clone(),
@@ -208,7 +208,7 @@ impl Server {
     ///
     /// # Errors
     /// As every question.
-    pub(super) async fn forwarded(&self) -> Result<(&str, Option<Way>), Failure> {
+    pub(super) async fn forwarded(&self) -> Result<(&str, Option<Connector>), Failure> {
         let ready = self.ready().await?;
         Ok((&ready.base, ready.forwarded.clone()))
     }
@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_of_any_letters_is_one_segment() {
+    fn any_name_is_one_path_segment() {
         assert_eq!(segment("ns/win-1 ü"), "ns%2Fwin-1%20%C3%BC");
     }
 

@@ -1,6 +1,6 @@
 //! `dormer trace`: an episode of a machine's life as a tree with bars to scale, from its history alone.
 
-use super::{Failure, To, act::run_of};
+use super::{Failure, To, action_commands::run_of};
 use clap::Args;
 use dormer_views::moment::lasted;
 use serde::Deserialize;
@@ -29,7 +29,7 @@ pub struct Trace {
     /// How many cells wide the bars are
     #[arg(long, default_value_t = BAR, value_parser = clap::value_parser!(u16).range(10..=400))]
     width: u16,
-    /// Draw with the letters of ASCII alone
+    /// Draw with the messages of ASCII alone
     #[arg(long)]
     ascii: bool,
     #[command(flatten)]
@@ -123,7 +123,7 @@ pub(super) struct Attempt {
     pub(super) to: Option<u64>,
     pub(super) result: String,
     pub(super) worker: Option<String>,
-    pub(super) told: Option<String>,
+    pub(super) detail: Option<String>,
     pub(super) wait: Option<u64>,
 }
 
@@ -141,7 +141,7 @@ struct Pen {
     good: char,
     bad: char,
     wait: char,
-    under_way: char,
+    ongoing: char,
     fork: &'static str,
     last: &'static str,
     down: &'static str,
@@ -158,14 +158,14 @@ impl Pen {
             let good = '#';
             let bad = 'x';
             let wait = '.';
-            let under_way = '>';
+            let ongoing = '>';
             Self {
                 width,
                 phase,
                 good,
                 bad,
                 wait,
-                under_way,
+                ongoing,
                 fork,
                 last,
                 down,
@@ -179,14 +179,14 @@ impl Pen {
             let good = '█';
             let bad = '▓';
             let wait = '░';
-            let under_way = '▒';
+            let ongoing = '▒';
             Self {
                 width,
                 phase,
                 good,
                 bad,
                 wait,
-                under_way,
+                ongoing,
                 fork,
                 last,
                 down,
@@ -198,7 +198,7 @@ impl Pen {
     fn of(&self, result: &str) -> char {
         match result {
             "succeeded" => self.good,
-            "" => self.under_way,
+            "" => self.ongoing,
             _ => self.bad,
         }
     }
@@ -329,7 +329,7 @@ fn task(task: &Task, now: u64, pen: &Pen) -> Row {
                 from: task.from,
                 to,
                 cell: pen.phase,
-                note: format!("{} attempts, {}", attempts.len(), told_result(result)),
+                note: format!("{} attempts, {}", attempts.len(), result_text(result)),
                 below: below.collect(),
             }
         }
@@ -362,12 +362,12 @@ fn with_wait(it: &Attempt, all: &[Attempt], ends: u64, now: u64, pen: &Pen) -> V
 }
 
 fn attempt(it: &Attempt, now: u64, pen: &Pen) -> Row {
-    let mut note = told_result(&it.result).to_owned();
+    let mut note = result_text(&it.result).to_owned();
     if let Some(worker) = &it.worker {
         note += &format!(" at {worker}");
     }
-    if let Some(told) = &it.told {
-        note += &format!(" ({told})");
+    if let Some(detail) = &it.detail {
+        note += &format!(" ({detail})");
     }
     Row {
         label: format!("attempt {}", it.attempt),
@@ -379,7 +379,7 @@ fn attempt(it: &Attempt, now: u64, pen: &Pen) -> Row {
     }
 }
 
-fn told_result(result: &str) -> &str {
+fn result_text(result: &str) -> &str {
     if result.is_empty() {
         "under way"
     } else {
@@ -390,9 +390,9 @@ fn told_result(result: &str) -> &str {
 /// The row's place within the episode, to scale; what is too short for a cell has one.
 fn bar(row: &Row, (from, to): (u64, u64), pen: &Pen) -> String {
     let whole = to.saturating_sub(from).max(1) as f64;
-    let place = |at: u64| (at.clamp(from, to) - from) as f64 / whole * pen.width as f64;
-    let begin = (place(row.from).floor() as usize).min(pen.width - 1);
-    let end = (place(row.to).round() as usize).clamp(begin + 1, pen.width);
+    let column = |at: u64| (at.clamp(from, to) - from) as f64 / whole * pen.width as f64;
+    let begin = (column(row.from).floor() as usize).min(pen.width - 1);
+    let end = (column(row.to).round() as usize).clamp(begin + 1, pen.width);
     let cells = (0..pen.width).map(|at| {
         if (begin..end).contains(&at) {
             row.cell
@@ -430,12 +430,12 @@ mod tests {
     fn bring_up() -> Episode {
         let attempts = json!([
             {"attempt": 1, "from": 10_000, "to": 20_000, "result": "failed", "worker": "w1",
-             "told": "NoAnswer: nobody", "wait": 30_000},
+             "detail": "NoAnswer: nobody", "wait": 30_000},
             {"attempt": 2, "from": 30_000, "to": 40_000, "result": "succeeded", "worker": "w2",
-             "told": null, "wait": null},
+             "detail": null, "wait": null},
         ]);
         let once = json!([{"attempt": 1, "from": 40_000, "to": null, "result": "", "worker": null,
-            "told": null, "wait": null}]);
+            "detail": null, "wait": null}]);
         serde_json::from_value(json!({
             "kind": "bring-up", "seq": 1, "from": 0, "to": null, "result": "", "phases": [
                 {"state": "Provisioned", "phase": "probing", "from": 10_000, "to": 40_000, "tasks": [

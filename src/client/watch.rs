@@ -68,8 +68,8 @@ impl Watch {
         let mut again = AGAIN_AFTER;
         let mut body = server.listen("/changes").await?;
         loop {
-            let heard = view.follow(&mut body).await;
-            if let Heard::Enough = heard {
+            let end = view.follow(&mut body).await;
+            if let StreamEnd::Enough = end {
                 return Ok(String::new());
             }
             // The server ended, or the way to it: what is shown is old until it is heard again.
@@ -107,7 +107,7 @@ impl Watch {
 }
 
 /// Why a stream is followed no more.
-enum Heard {
+enum StreamEnd {
     /// It broke.
     Broken,
     /// Whoever reads our output has seen enough.
@@ -140,7 +140,7 @@ impl<'a> View<'a> {
     }
 
     /// Follows a stream to its end.
-    async fn follow(&mut self, body: &mut Incoming) -> Heard {
+    async fn follow(&mut self, body: &mut Incoming) -> StreamEnd {
         let mut parser = Parser::default();
         let mut ticks = tokio::time::interval(DRAW_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -148,21 +148,21 @@ impl<'a> View<'a> {
         loop {
             tokio::select! {
                 frame = body.frame() => {
-                    let Some(Ok(frame)) = frame else { return Heard::Broken };
+                    let Some(Ok(frame)) = frame else { return StreamEnd::Broken };
                     last = Instant::now();
                     let bytes: Bytes = frame.into_data().unwrap_or_default();
                     for event in parser.take(&bytes) {
                         if self.take(&event).is_err() {
-                            return Heard::Enough;
+                            return StreamEnd::Enough;
                         }
                     }
                 }
                 _ = ticks.tick() => {
                     if last.elapsed() > SILENCE_MAX {
-                        return Heard::Broken;
+                        return StreamEnd::Broken;
                     }
                     if self.redraws && !self.filling && self.draw().is_err() {
-                        return Heard::Enough;
+                        return StreamEnd::Enough;
                     }
                 }
             }

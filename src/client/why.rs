@@ -2,12 +2,12 @@
 
 use super::{
     Failure, To,
-    act::run_of,
+    action_commands::run_of,
     get::list,
     server::{Server, segment},
 };
 use clap::Args;
-use dormer_views::explain::{LOOK_BACK, failure_in, paragraph, word};
+use dormer_views::explain::{RECORDS_BACK, failure_in, paragraph, word};
 use serde_json::{Value, json};
 
 /// Of which machine.
@@ -28,8 +28,8 @@ impl Why {
         let last = last_failure(&server, &machine).await?;
         let rollout = rollout(&server, &machine).await;
         let why = paragraph(&machine, last.as_deref(), rollout.as_ref());
-        let told = json!({"name": machine["name"], "uid": machine["uid"], "why": why});
-        Ok(self.to.output.for_programs(&told)?.unwrap_or(why))
+        let answer = json!({"name": machine["name"], "uid": machine["uid"], "why": why});
+        Ok(self.to.output.for_programs(&answer)?.unwrap_or(why))
     }
 }
 
@@ -47,12 +47,12 @@ async fn last_failure(server: &Server, machine: &Value) -> Result<Option<String>
     let (Some(run), Some(seq)) = (word(machine, "run"), machine["seq"].as_u64()) else {
         return Ok(None);
     };
-    let from = seq.saturating_sub(LOOK_BACK).max(1);
+    let from = seq.saturating_sub(RECORDS_BACK).max(1);
     let run = run_of(server, run).await?;
     let page = server
         .get(&format!(
             "{run}/history?from={from}&limit={}",
-            LOOK_BACK + 1
+            RECORDS_BACK + 1
         ))
         .await?;
     Ok(failure_in(&list(page), machine))

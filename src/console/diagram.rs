@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 /// The way of a machine.
-const WAY: [&str; 6] = [
+const STATES: [&str; 6] = [
     "Provisioned",
     "Reachable",
     "Configured",
@@ -21,19 +21,19 @@ const BELOW: usize = 104;
 
 /// Where it is; of a machine that failed also `from` which state.
 pub(super) fn diagram(now: &str, from: Option<&str>) -> Markup {
-    let here = WAY.iter().position(|name| *name == from.unwrap_or(now));
-    let told = match from {
+    let here = STATES.iter().position(|name| *name == from.unwrap_or(now));
+    let title = match from {
         Some(from) => format!("It failed in {from}."),
         None => format!("It is {now}."),
     };
     html! {
-        svg.diagram role="img" aria-label=(format!("The states of a machine. {told}")) viewBox="0 0 884 142" {
+        svg.diagram role="img" aria-label=(format!("The states of a machine. {title}")) viewBox="0 0 884 142" {
             defs {
                 marker #tip viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto" {
                     path d="M0 0 8 4 0 8z" {}
                 }
             }
-            @for at in 0..WAY.len() - 1 {
+            @for at in 0..STATES.len() - 1 {
                 path.edge d=(format!("M{} {} h{}", left(at) + WIDE, TOP + HIGH / 2, STEP - WIDE - 3)) {}
             }
             // An upgrade that was given up, one in place, and the end.
@@ -45,17 +45,17 @@ pub(super) fn diagram(now: &str, from: Option<&str>) -> Markup {
             @if let (Some(here), Some(_)) = (here, from) {
                 path.edge.broken d=(format!("M{} {} v{}", left(here) + 20, TOP + HIGH, BELOW - TOP - HIGH - 3)) {}
             }
-            @for (at, name) in WAY.iter().enumerate() {
+            @for (at, name) in STATES.iter().enumerate() {
                 (spot(name, left(at), TOP, *name == now, here.is_some_and(|here| at < here)))
             }
             (spot("Failed", here.filter(|_| from.is_some()).map_or(left(0), left), BELOW, now == "Failed", false))
             (spot("Gone", left(5), BELOW, now == "Gone", false))
         }
         ol.path aria-label="The states of a machine" {
-            @for (at, name) in WAY.iter().enumerate() {
+            @for (at, name) in STATES.iter().enumerate() {
                 li.past[here.is_some_and(|here| at < here)] aria-current=[(*name == now).then_some("step")] { (name) }
             }
-            @if !WAY.contains(&now) { li aria-current="step" data-state=(now) { (now) } }
+            @if !STATES.contains(&now) { li aria-current="step" data-state=(now) { (now) } }
         }
     }
 }
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn one_state_is_where_it_is() {
-        for now in WAY.into_iter().chain(["Failed", "Gone"]) {
+        for now in STATES.into_iter().chain(["Failed", "Gone"]) {
             let drawn = diagram(now, (now == "Failed").then_some("Reachable")).into_string();
             assert_eq!(drawn.matches("spot here").count(), 1, "{now}: {drawn}");
             assert_eq!(drawn.matches("aria-current").count(), 1, "{now}: {drawn}");

@@ -1,11 +1,11 @@
 //! The first page: what needs a person, the rollouts, and all machines, to be searched and filtered.
 
 use super::{
-    Content, Look,
+    Content, Snapshot,
     item::{Item, STATES},
     page::{bar, pager, query, since, state, version, word},
 };
-use dormer_api::{lacks, live::Live, shown};
+use dormer_api::{lacks, live::Live, views};
 use maud::{Markup, html};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -75,33 +75,33 @@ impl Filter {
 }
 
 /// The page.
-pub(super) fn fleet(look: &Look, live: &Live, filter: &Filter) -> Content {
-    let mut all: Vec<Item<'_>> = look
+pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> Content {
+    let mut all: Vec<Item<'_>> = snapshot
         .runs
         .iter()
-        .filter_map(|run| Item::of(run, look.now))
+        .filter_map(|run| Item::of(run, snapshot.now))
         .collect();
-    all.sort_by(|one, other| one.place().cmp(&other.place()));
+    all.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
     let needy = all.iter().filter(|item| item.need.is_some()).count();
     let title = match needy {
         0 => "Windows nodes".to_owned(),
         needy => format!("({needy}) Windows nodes"),
     };
-    let names = shown::names(&look.runs);
-    let rollouts = look
+    let names = views::names(&snapshot.runs);
+    let rollouts = snapshot
         .runs
         .iter()
-        .filter_map(|run| shown::rollout(run, &names, look.now));
+        .filter_map(|run| views::rollout(run, &names, snapshot.now));
     let rollouts: Vec<Value> = rollouts.collect();
     let main = html! {
         h1 { "Windows nodes" }
-        @for lack in lacks::all(&look.runs, live) {
+        @for lack in lacks::all(&snapshot.runs, live) {
             p.lack role="alert" data-key="lack" { (lack.sentence()) }
         }
-        (counts(&all, needy, look.dead, filter))
-        (needs(&all, needy, look, live))
+        (counts(&all, needy, snapshot.dead, filter))
+        (needs(&all, needy, snapshot, live))
         @for rollout in &rollouts { (rollout_line(rollout)) }
-        (list(&all, look, live, filter))
+        (list(&all, snapshot, live, filter))
     };
     Content { title, main }
 }
@@ -130,13 +130,13 @@ fn counts(all: &[Item<'_>], needy: usize, dead: usize, filter: &Filter) -> Marku
                 (chip(Some("stuck"), needy, html! { span.bad { "stuck" } }))
             }
             @for (name, count) in &states { (chip(Some(name), *count, state(name))) }
-            @if dead > 0 { li { a.chip href="/dead" { b { (dead) } " " span.bad { "dead letters" } } } }
+            @if dead > 0 { li { a.chip href="/dead-letters" { b { (dead) } " " span.bad { "dead letters" } } } }
         } }
     }
 }
 
 /// Who needs a person, and why.
-fn needs(all: &[Item<'_>], needy: usize, look: &Look, live: &Live) -> Markup {
+fn needs(all: &[Item<'_>], needy: usize, snapshot: &Snapshot, live: &Live) -> Markup {
     html! {
         @if needy > 0 {
             section.needs aria-labelledby="needs" {
@@ -145,13 +145,13 @@ fn needs(all: &[Item<'_>], needy: usize, look: &Look, live: &Live) -> Markup {
                 }
                 ul {
                     @for item in all.iter().take(needy.min(NEEDY_MAX)) {
-                        @let machine = shown::machine(item.run, live, look.now).unwrap_or_default();
+                        @let machine = views::machine(item.run, live, snapshot.now).unwrap_or_default();
                         li data-key=(item.view.uid) {
                             p.what {
                                 a href=(format!("/machines/{}", item.view.uid)) { (item.view.name) } " "
                                 (state(item.view.state)) " for " (since(&machine))
                             }
-                            p.reason { (item.told()) }
+                            p.reason { (item.reason_text()) }
                         }
                     }
                 }
@@ -186,7 +186,7 @@ fn rollout_line(rollout: &Value) -> Markup {
     }
 }
 
-fn list(all: &[Item<'_>], look: &Look, live: &Live, filter: &Filter) -> Markup {
+fn list(all: &[Item<'_>], snapshot: &Snapshot, live: &Live, filter: &Filter) -> Markup {
     let words: Vec<String> = filter
         .q
         .as_deref()
@@ -216,7 +216,7 @@ fn list(all: &[Item<'_>], look: &Look, live: &Live, filter: &Filter) -> Markup {
                 thead { tr {
                     th { "Machine" } th { "State" } th { "Since" } th { "Version" } th { "Node" } th { "What it is at" }
                 } }
-                tbody { @for item in part { (row(item, look, live)) } }
+                tbody { @for item in part { (row(item, snapshot, live)) } }
             }
             (pager("Pages of machines", page, pages, address))
         }
@@ -237,8 +237,8 @@ fn search(filter: &Filter) -> Markup {
     }
 }
 
-fn row(item: &Item<'_>, look: &Look, live: &Live) -> Markup {
-    let machine = shown::machine(item.run, live, look.now).unwrap_or_default();
+fn row(item: &Item<'_>, snapshot: &Snapshot, live: &Live) -> Markup {
+    let machine = views::machine(item.run, live, snapshot.now).unwrap_or_default();
     let view = &item.view;
     html! {
         tr data-key=(view.uid) {
@@ -258,7 +258,7 @@ fn row(item: &Item<'_>, look: &Look, live: &Live) -> Markup {
 fn at_it(item: &Item<'_>, machine: &Value) -> Markup {
     let tasks = machine["tasks"].as_array().into_iter().flatten();
     html! {
-        @if item.view.state == "Failed" { span.reason { (item.told()) } }
+        @if item.view.state == "Failed" { span.reason { (item.reason_text()) } }
         @else if let Some(what) = &item.view.waiting_for { span { "waits for " (what) } }
         @for task in tasks { (super::page::busy(task)) }
     }

@@ -1,7 +1,7 @@
 //! A run's history as a table, the newest first, page by page.
 
 use super::page::{clock, query, state, texts, word};
-use dormer_api::{Api, ApiError, Shown};
+use dormer_api::{Api, ApiError, SharedRun};
 use dormer_workflows::actions::RESET;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -22,7 +22,11 @@ pub(super) struct Part {
 }
 
 /// The records of a part, the newest last.
-pub(super) async fn read(api: &Arc<Api>, run: &Shown, part: Part) -> Result<Vec<Value>, ApiError> {
+pub(super) async fn read(
+    api: &Arc<Api>,
+    run: &SharedRun,
+    part: Part,
+) -> Result<Vec<Value>, ApiError> {
     let last = part
         .before
         .map_or(run.seq.0, |before| before.saturating_sub(1).min(run.seq.0));
@@ -37,7 +41,7 @@ pub(super) async fn read(api: &Arc<Api>, run: &Shown, part: Part) -> Result<Vec<
 }
 
 /// The table, with links to what came before and after. `reset` is the run's path, if it can go back to a record.
-pub(super) fn table(records: &[Value], run: &Shown, part: Part, reset: Option<&str>) -> Markup {
+pub(super) fn table(records: &[Value], run: &SharedRun, part: Part, reset: Option<&str>) -> Markup {
     let seq = |record: Option<&Value>| record.and_then(|record| record["seq"].as_u64());
     let first = seq(records.first()).unwrap_or(1);
     let last = seq(records.last()).unwrap_or(0);
@@ -68,7 +72,7 @@ pub(super) fn table(records: &[Value], run: &Shown, part: Part, reset: Option<&s
     }
 }
 
-fn row(record: &Value, run: &Shown, reset: Option<&str>) -> Markup {
+fn row(record: &Value, run: &SharedRun, reset: Option<&str>) -> Markup {
     let seq = record["seq"].as_u64().unwrap_or(0);
     html! {
         tr data-key=(format!("record-{seq}")) {

@@ -1,6 +1,6 @@
 //! A machine as the fleet's page lists it: where it is, and whether it needs a person.
 
-use dormer_api::Shown;
+use dormer_api::SharedRun;
 use dormer_engine_core::TaskPhase;
 use dormer_proto::id::Timestamp;
 use dormer_workflows::{State, machine::View};
@@ -38,14 +38,14 @@ pub(super) enum Need {
 /// A machine of the list.
 #[derive(Debug)]
 pub(super) struct Item<'a> {
-    pub(super) run: &'a Shown,
+    pub(super) run: &'a SharedRun,
     pub(super) view: View,
     pub(super) need: Option<Need>,
 }
 
 impl<'a> Item<'a> {
     /// `None`: the run is no machine's, or has ended.
-    pub(super) fn of(run: &'a Shown, now: Timestamp) -> Option<Self> {
+    pub(super) fn of(run: &'a SharedRun, now: Timestamp) -> Option<Self> {
         let State::Machine(state) = &run.state else {
             return None;
         };
@@ -58,7 +58,7 @@ impl<'a> Item<'a> {
     }
 
     /// Where it stands in the list: who needs a person, then state by state, then by name.
-    pub(super) fn place(&self) -> (bool, Option<Need>, usize, &str) {
+    pub(super) fn sort_key(&self) -> (bool, Option<Need>, usize, &str) {
         let state = STATES.iter().position(|state| *state == self.view.state);
         (
             self.need.is_none(),
@@ -93,7 +93,7 @@ impl<'a> Item<'a> {
     }
 
     /// What is to be said of it in one line: why it failed, or what it waits for.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn reason_text(&self) -> String {
         let view = &self.view;
         if view.state == "Failed" {
             return view.reason.clone().unwrap_or_default();

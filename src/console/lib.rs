@@ -4,18 +4,18 @@
 //! page's own script does, it answers the page's content whenever that has changed. The browser computes nothing.
 
 mod commands;
-mod dead;
+mod dead_letters;
 mod diagram;
 mod fleet;
 mod history;
 mod item;
-mod looks;
 mod machine;
 mod page;
 #[cfg(test)]
 mod palette;
 mod picture;
 mod rollout;
+mod snapshot;
 mod stream;
 
 use axum::{
@@ -32,9 +32,9 @@ use axum::{
     routing::get,
 };
 use dormer_api::{Api, ApiError, reads};
-use looks::{Drawn, Look, Looks};
 use maud::Markup;
 use serde_json::Value;
+use snapshot::{Drawn, Snapshot, SnapshotFeed};
 use std::sync::Arc;
 
 /// Nothing but what this process serves: no script in the page, nothing from elsewhere, in nobody's frame. The one
@@ -45,7 +45,7 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; c
 /// What the pages are made from.
 struct Console {
     api: Arc<Api>,
-    looks: Arc<Looks>,
+    snapshots: Arc<SnapshotFeed>,
     /// Held while a page is drawn: those who want the same one draw it once.
     drawn: tokio::sync::Mutex<Drawn<Page>>,
 }
@@ -79,7 +79,7 @@ fn router(api: Arc<Api>) -> Router {
         .route("/", get(fleet_page))
         .route("/machines/{machine}", get(machine_page))
         .route("/rollouts/{pool}", get(rollout_page))
-        .route("/dead", get(dead_page))
+        .route("/dead-letters", get(dead_page))
         .route(
             "/console.css",
             get(|| async { asset("text/css", page::STYLE) }),
@@ -94,7 +94,7 @@ fn router(api: Arc<Api>) -> Router {
         )
         .with_state(Arc::new(Console {
             api,
-            looks: Arc::default(),
+            snapshots: Arc::default(),
             drawn,
         }))
 }
@@ -136,8 +136,8 @@ impl Console {
         if accept.is_some_and(|accept| accept.starts_with("text/event-stream")) {
             return stream::answer(self, page);
         }
-        let drawn = match Look::at(&self.api).await {
-            Ok(look) => self.draw(&page, &look).await,
+        let drawn = match Snapshot::at(&self.api).await {
+            Ok(snapshot) => self.draw(&page, &snapshot).await,
             Err(error) => Err(error),
         };
         match drawn {
@@ -149,14 +149,14 @@ impl Console {
         }
     }
 
-    async fn draw(&self, page: &Page, look: &Look) -> Result<Content, ApiError> {
+    async fn draw(&self, page: &Page, snapshot: &Snapshot) -> Result<Content, ApiError> {
         match page {
-            Page::Fleet(filter) => Ok(fleet::fleet(look, self.api.live(), filter)),
-            Page::Machine(called, part) => machine::read(&self.api, look, called, *part).await,
-            Page::Rollout(pool, part) => rollout::read(&self.api, look, pool, *part).await,
+            Page::Fleet(filter) => Ok(fleet::fleet(snapshot, self.api.live(), filter)),
+            Page::Machine(called, part) => machine::read(&self.api, snapshot, called, *part).await,
+            Page::Rollout(pool, part) => rollout::read(&self.api, snapshot, pool, *part).await,
             Page::Dead => {
-                let letters = reads::dead(Of(Arc::clone(&self.api))).await?.0;
-                Ok(dead::dead(items(&letters)))
+                let messages = reads::dead(Of(Arc::clone(&self.api))).await?.0;
+                Ok(dead_letters::dead(items(&messages)))
             }
         }
     }

@@ -1,14 +1,14 @@
 //! A machine's page: where it stands and why, what may be done, its life as a picture, and what happened.
 
 use super::{
-    Content, Look, commands,
+    Content, Snapshot, commands,
     diagram::diagram,
     history::{self, Part},
     page::{busy, button, clock, query, since, state, version, why, word},
     picture,
 };
 use axum::extract::{Path, State as Of};
-use dormer_api::{Api, ApiError, Shown, reads, shown};
+use dormer_api::{Api, ApiError, SharedRun, reads, views};
 use dormer_proto::{
     id::Timestamp,
     message::RemoteCommand,
@@ -21,7 +21,7 @@ use dormer_views::{
 };
 use dormer_workflows::{
     State,
-    actions::{ACTIONS, Action, On},
+    actions::{ACTIONS, Action, ActionTarget},
     machine::Phase,
 };
 use maud::{Markup, html};
@@ -50,9 +50,9 @@ const MOMENTS: [(&str, &str); 3] = [
 const EPISODES: usize = 12;
 
 /// What the page tells.
-struct Told<'a> {
+struct MachinePage<'a> {
     machine: &'a Value,
-    run: &'a Shown,
+    run: &'a SharedRun,
     rollout: Option<&'a Value>,
     why: String,
     next: String,
@@ -66,7 +66,7 @@ struct Told<'a> {
 /// Reads what the page tells, and draws it.
 pub(super) async fn read(
     api: &Arc<Api>,
-    look: &Look,
+    snapshot: &Snapshot,
     called: &str,
     part: Part,
 ) -> Result<Content, ApiError> {
@@ -74,15 +74,15 @@ pub(super) async fn read(
         .await?
         .0;
     let uid = word(&machine, "uid");
-    let run = machine_run(uid).ok().and_then(|id| look.run(&id));
+    let run = machine_run(uid).ok().and_then(|id| snapshot.run(&id));
     let run = run.ok_or_else(|| ApiError::absent("machine", called, "dormer get machines"))?;
     let records = history::read(api, run, part).await?;
     let (episodes, now) = api.timeline_of(&run.id).await?;
     let commands = api.live().commands(&run.id);
-    let rollout = rollout_of(&machine, look);
-    let from = run.seq.0.saturating_sub(reason::LOOK_BACK).max(1);
+    let rollout = rollout_of(&machine, snapshot);
+    let from = run.seq.0.saturating_sub(reason::RECORDS_BACK).max(1);
     let latest = api
-        .part_of(&run.id, from, reason::LOOK_BACK as usize + 1)
+        .part_of(&run.id, from, reason::RECORDS_BACK as usize + 1)
         .await?;
     let last = reason::failure_in(super::items(&latest), &machine);
     let why = reason::paragraph(&machine, last.as_deref(), rollout.as_ref());
@@ -92,7 +92,7 @@ pub(super) async fn read(
         .unwrap_or(&why)
         .trim_end()
         .to_owned();
-    let told = Told {
+    let content = MachinePage {
         machine: &machine,
         run,
         rollout: rollout.as_ref(),
@@ -106,19 +106,19 @@ pub(super) async fn read(
     };
     Ok(Content {
         title: format!("{} is {}", word(&machine, "name"), word(&machine, "state")),
-        main: page(&told),
+        main: page(&content),
     })
 }
 
 /// The rollout of the machine's pool.
-fn rollout_of(machine: &Value, look: &Look) -> Option<Value> {
+fn rollout_of(machine: &Value, snapshot: &Snapshot) -> Option<Value> {
     let pool = machine["pool"].as_str()?;
-    let run = look.run(&rollout_run(pool).ok()?)?;
-    shown::rollout(run, &shown::names(&look.runs), look.now)
+    let run = snapshot.run(&rollout_run(pool).ok()?)?;
+    views::rollout(run, &views::names(&snapshot.runs), snapshot.now)
 }
 
-fn page(told: &Told<'_>) -> Markup {
-    let machine = told.machine;
+fn page(content: &MachinePage<'_>) -> Markup {
+    let machine = content.machine;
     let phase = word(machine, "phase");
     let bad = machine["state"] == "Failed" || machine["machinePhase"] == "Failed";
     html! {
@@ -129,22 +129,22 @@ fn page(told: &Told<'_>) -> Markup {
             "for " (since(machine))
         }
         section.why.failed[bad] aria-label="Why it is where it is" {
-            p { (told.why) }
-            p.next { b { "Next: " } (told.next) }
+            p { (content.why) }
+            p.next { b { "Next: " } (content.next) }
         }
         @for task in machine["tasks"].as_array().into_iter().flatten() { (busy(task)) }
         @if machine["closed"].is_null() { (actions(machine)) }
-        (diagram(word(machine, "state"), failed_in(told.run)))
-        (life(told))
-        (commands::section(machine, &told.commands, &told.episodes))
+        (diagram(word(machine, "state"), failed_in(content.run)))
+        (life(content))
+        (commands::section(machine, &content.commands, &content.episodes))
         h2 { "What is known" }
-        (known(machine, told.rollout))
-        (history::table(&told.records, told.run, told.part, Some(&format!("runs/{}", told.run.id.as_str()))))
+        (known(machine, content.rollout))
+        (history::table(&content.records, content.run, content.part, Some(&format!("runs/{}", content.run.id.as_str()))))
     }
 }
 
 /// The state in which it failed.
-fn failed_in(run: &Shown) -> Option<&'static str> {
+fn failed_in(run: &SharedRun) -> Option<&'static str> {
     match &run.state {
         State::Machine(state) => match &state.phase {
             Phase::Failed { from, .. } => Some(from.label()),
@@ -172,7 +172,8 @@ fn fits(action: &Action, machine: &Value) -> bool {
     let state = word(machine, "state");
     let phase = word(machine, "phase");
     let halted = machine["halted"].is_string() || phase == "drained";
-    let here = action.on == On::Machine && (action.from.is_empty() || action.from.contains(&state));
+    let here = action.on == ActionTarget::Machine
+        && (action.from.is_empty() || action.from.contains(&state));
     here && match action.name {
         "approve" => phase == "waiting for approval",
         "abort" => machine["token"].is_u64(),
@@ -190,29 +191,29 @@ fn against(action: &Action, machine: &Value) -> Option<u64> {
 }
 
 /// Its life: the episode that is chosen, or the latest that has a name.
-fn life(told: &Told<'_>) -> Markup {
+fn life(content: &MachinePage<'_>) -> Markup {
     let named = |episode: &&Episode| episode.kind != "serving";
-    let chosen = match told.part.episode {
-        Some(seq) => told.episodes.iter().find(|episode| episode.seq == seq),
-        None => told
+    let chosen = match content.part.episode {
+        Some(seq) => content.episodes.iter().find(|episode| episode.seq == seq),
+        None => content
             .episodes
             .iter()
             .rev()
             .find(named)
-            .or(told.episodes.last()),
+            .or(content.episodes.last()),
     };
     html! {
         h2 #life { "Its life" }
         nav.episodes aria-label="Episodes" { ul.chips {
-            @for episode in told.episodes.iter().rev().take(EPISODES) {
+            @for episode in content.episodes.iter().rev().take(EPISODES) {
                 @let here = chosen.is_some_and(|chosen| chosen.seq == episode.seq);
                 li { a.chip href=(format!("{}#life", query(&[("episode", Some(&episode.seq.to_string()))])))
                     aria-current=[here.then_some("true")] { (episode.kind) " " span.quiet { (moment(episode.from)) } } }
             }
         } }
         @if let Some(episode) = chosen {
-            p.quiet { (headline(episode, told.now)) }
-            (picture::picture(episode, told.now))
+            p.quiet { (headline(episode, content.now)) }
+            (picture::picture(episode, content.now))
             (picture::legend())
         } @else { p.quiet { "No such episode is kept." } }
     }
@@ -288,7 +289,7 @@ mod tests {
         assert!(offered(&waits).contains(&"approve"));
         let by = |name: &str| {
             against(
-                dormer_workflows::actions::action(On::Machine, name).unwrap(),
+                dormer_workflows::actions::action(ActionTarget::Machine, name).unwrap(),
                 &failed,
             )
         };

@@ -42,7 +42,7 @@ pub(super) fn page(of: &str, main: Markup) -> Markup {
                 a.skip href="#main" { "Skip to the content" }
                 header {
                     a.brand href="/" { "dormer" }
-                    nav aria-label="Pages" { a href="/" { "Machines" } " " a href="/dead" { "Dead letters" } }
+                    nav aria-label="Pages" { a href="/" { "Machines" } " " a href="/dead-letters" { "Dead letters" } }
                     span #live role="status" { "not live: scripts are off" }
                 }
                 p #trouble role="alert" hidden {}
@@ -74,7 +74,7 @@ fn sure() -> Markup {
 
 /// The page of something that could not be shown.
 pub(super) fn failed(error: &ApiError) -> Content {
-    let (what, advice) = error.told();
+    let (what, advice) = error.what_and_remedy();
     let main = html! { h1 { (what) } p { (advice) } p { a href="/" { "All machines" } } };
     Content {
         title: "Not shown".into(),
@@ -236,12 +236,12 @@ pub(super) fn why() -> Markup {
 }
 
 fn capital(word: &str) -> String {
-    let mut letters = word.chars();
-    letters
+    let mut messages = word.chars();
+    messages
         .next()
         .into_iter()
         .flat_map(char::to_uppercase)
-        .chain(letters)
+        .chain(messages)
         .collect()
 }
 

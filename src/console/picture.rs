@@ -53,14 +53,14 @@ enum Kind {
     Good,
     Bad,
     Wait,
-    UnderWay,
+    Running,
 }
 
 impl Kind {
     fn of(result: &str) -> Self {
         match result {
             "succeeded" => Self::Good,
-            "" => Self::UnderWay,
+            "" => Self::Running,
             _ => Self::Bad,
         }
     }
@@ -71,7 +71,7 @@ impl Kind {
             Self::Good => "good",
             Self::Bad => "failed",
             Self::Wait => "wait",
-            Self::UnderWay => "busy",
+            Self::Running => "busy",
         }
     }
 }
@@ -80,7 +80,7 @@ struct Bar {
     kind: Kind,
     from: u64,
     to: u64,
-    told: String,
+    title: String,
 }
 
 struct Row {
@@ -98,12 +98,12 @@ pub(super) fn legend() -> Markup {
         (Kind::Good, "succeeded"),
         (Kind::Bad, "failed"),
         (Kind::Wait, "waits for the next attempt"),
-        (Kind::UnderWay, "under way"),
+        (Kind::Running, "under way"),
     ];
     html! {
         ul.legend aria-hidden="true" {
-            @for (kind, told) in kinds {
-                li { svg width="18" height="10" { rect data-kind=(kind.name()) width="18" height="10" rx="2" {} } " " (told) }
+            @for (kind, title) in kinds {
+                li { svg width="18" height="10" { rect data-kind=(kind.name()) width="18" height="10" rx="2" {} } " " (title) }
             }
         }
     }
@@ -116,10 +116,10 @@ pub(super) fn picture(episode: &Episode, now: u64) -> Markup {
     let left_out = rows.len().saturating_sub(ROWS_MAX);
     rows.truncate(ROWS_MAX);
     let height = AXIS + rows.len() * ROW;
-    let told = format!("{}, {}, to scale", episode.kind, lasted(episode.from, to));
+    let title = format!("{}, {}, to scale", episode.kind, lasted(episode.from, to));
     html! {
         div.wide tabindex="0" role="region" aria-label="Timeline; it can be scrolled" {
-            svg.timeline role="img" aria-label=(told) width="100%" height=(height) {
+            svg.timeline role="img" aria-label=(title) width="100%" height=(height) {
                 @for (at, _) in rows.iter().enumerate().filter(|(_, row)| !row.below) {
                     rect.band x="0" y=(AXIS + at * ROW) width="100%" height=(ROW) {}
                 }
@@ -143,7 +143,7 @@ pub(super) fn picture(episode: &Episode, now: u64) -> Markup {
     }
 }
 
-fn place(at: u64, (from, to): (u64, u64)) -> f64 {
+fn fraction(at: u64, (from, to): (u64, u64)) -> f64 {
     let whole = to.saturating_sub(from).max(1) as f64;
     at.clamp(from, to).saturating_sub(from) as f64 * 100.0 / whole
 }
@@ -156,7 +156,7 @@ fn axis(from: u64, to: u64, height: usize) -> Markup {
         .unwrap_or(whole);
     html! {
         @for mark in (0..=whole / apart).map(|mark| mark * apart) {
-            @let x = percent(place(from + mark, (from, to)));
+            @let x = percent(fraction(from + mark, (from, to)));
             line.mark x1=(x) x2=(x) y1=(AXIS - 4) y2=(height) {}
             text.mark x=(x) y="13" { (if mark == 0 { "0".to_owned() } else { short(mark) }) }
         }
@@ -177,11 +177,11 @@ fn short(ms: u64) -> String {
 fn bars(row: &Row, y: usize, within: (u64, u64)) -> Markup {
     html! {
         @for bar in row.bars.iter().take(BARS_MAX) {
-            @let (begin, end) = (place(bar.from, within), place(bar.to, within));
+            @let (begin, end) = (fraction(bar.from, within), fraction(bar.to, within));
             @let (top, high) = if bar.kind == Kind::Phase { (y + 9, 6) } else { (y + 5, 14) };
             // What is too short to be seen is still drawn.
             rect data-kind=(bar.kind.name()) x=(percent(begin)) y=(top) width=(percent((end - begin).max(0.25)))
-                height=(high) rx="2" { title { (bar.told) } }
+                height=(high) rx="2" { title { (bar.title) } }
         }
     }
 }
@@ -193,12 +193,12 @@ fn phase(phase: &Phase, end: u64) -> Vec<Row> {
         format!("{}: {}", phase.state, phase.phase)
     };
     let to = phase.to.unwrap_or(end);
-    let told = format!("{label}, {}", lasted(phase.from, to));
+    let title = format!("{label}, {}", lasted(phase.from, to));
     let bar = Bar {
         kind: Kind::Phase,
         from: phase.from,
         to,
-        told,
+        title,
     };
     let mut rows = vec![Row {
         label,
@@ -248,24 +248,24 @@ fn tried(task: &Task, end: u64) -> Vec<Bar> {
             kind: Kind::of(&it.result),
             from: it.from,
             to,
-            told: told(task, it, to),
+            title: attempt_title(task, it, to),
         });
         if let (Some(from), Some(due)) = (it.to, it.wait) {
             let next = task.attempts.get(at + 1).map(|next| next.from);
             let to = next.unwrap_or_else(|| due.min(ends)).max(from);
-            let told = format!("waits {}", lasted(from, to));
+            let title = format!("waits {}", lasted(from, to));
             bars.push(Bar {
                 kind: Kind::Wait,
                 from,
                 to,
-                told,
+                title,
             });
         }
     }
     bars
 }
 
-fn told(task: &Task, it: &Attempt, to: u64) -> String {
+fn attempt_title(task: &Task, it: &Attempt, to: u64) -> String {
     let result = if it.result.is_empty() {
         "under way"
     } else {
@@ -276,7 +276,7 @@ fn told(task: &Task, it: &Attempt, to: u64) -> String {
         .as_ref()
         .map_or_else(String::new, |worker| format!(" at {worker}"));
     let why = it
-        .told
+        .detail
         .as_ref()
         .map_or_else(String::new, |why| format!(": {why}"));
     format!(
@@ -300,14 +300,14 @@ mod tests {
         wait: Option<u64>,
     ) -> Attempt {
         let worker = Some("w1".into());
-        let told = (result == "failed").then(|| "nobody".to_owned());
+        let detail = (result == "failed").then(|| "nobody".to_owned());
         Attempt {
             attempt,
             from,
             to,
             result: result.into(),
             worker,
-            told,
+            detail,
             wait,
         }
     }

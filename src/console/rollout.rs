@@ -1,12 +1,12 @@
 //! A rollout's page: how far it is and how long is left, who holds the lease, who waits, what stops it, and its story.
 
 use super::{
-    Content, Look,
+    Content, Snapshot,
     history::{self, Part},
     page::{bar, button, percent, state, texts, why, word},
 };
 use axum::extract::{Path, State as Of};
-use dormer_api::{Api, ApiError, pages::Turn, reads, shown};
+use dormer_api::{Api, ApiError, pages::Turn, reads, views};
 use dormer_proto::work::rollout_run;
 use dormer_views::moment::{lasted, rough};
 use dormer_workflows::{
@@ -29,30 +29,30 @@ const NAMED_MAX: usize = 60;
 /// Reads what the page tells, and draws it.
 pub(super) async fn read(
     api: &Arc<Api>,
-    look: &Look,
+    snapshot: &Snapshot,
     pool: &str,
     part: Part,
 ) -> Result<Content, ApiError> {
     let rollout = reads::rollout(Of(Arc::clone(api)), Path(pool.to_owned()))
         .await?
         .0;
-    let run = rollout_run(pool).ok().and_then(|id| look.run(&id));
+    let run = rollout_run(pool).ok().and_then(|id| snapshot.run(&id));
     let run = run.ok_or_else(|| ApiError::absent("rollout", pool, "dormer get rollouts"))?;
     let turns = api.turns_of(&run.id).await?;
     let records = history::read(api, run, part).await?;
-    let names = shown::names(&look.runs);
+    let names = views::names(&snapshot.runs);
     let main = html! {
         h1 { "Rollout " (pool) }
-        (standing(&rollout))
-        (progress(&rollout, look, pool, &turns))
+        (status_section(&rollout))
+        (progress(&rollout, snapshot, pool, &turns))
         (actions(&rollout, pool))
         (list("Who holds the lease", &rollout["slots"], &[("Token", "token"), ("Since", "since"), ("Waits for", "waitsFor")]))
-        (list("Who waits for it", &rollout["queue"], &[("Place", "place"), ("Away already", "away")]))
+        (list("Who waits for it", &rollout["queue"], &[("Place", "position"), ("Away already", "away")]))
         (list("Who counts as unavailable", &rollout["away"], &[("Why", "why")]))
         (list("Who is missing", &rollout["gaps"], &[("Of", "owner"), ("Since", "since"), ("Waits for", "waitsFor")]))
         (named("Not enrolled yet", &rollout["awaited"]))
         (named("Over the limit on members", &rollout["turnedAway"]))
-        (turns_picture(&turns, &names, look.now.0))
+        (turns_picture(&turns, &names, snapshot.now.0))
         (history::table(&records, run, part, Some(&format!("runs/{}", run.id.as_str()))))
     };
     Ok(Content {
@@ -68,7 +68,7 @@ pub(super) fn limit(rollout: &Value) -> String {
         .map_or_else(|| "?".to_owned(), |max| max.to_string())
 }
 
-fn standing(rollout: &Value) -> Markup {
+fn status_section(rollout: &Value) -> Markup {
     let number = |key: &str| rollout[key].as_u64().unwrap_or(0);
     html! {
         p.head {
@@ -83,10 +83,10 @@ fn standing(rollout: &Value) -> Markup {
 }
 
 /// How many carry what they should, and when the rest will.
-fn progress(rollout: &Value, look: &Look, pool: &str, turns: &[Turn]) -> Markup {
+fn progress(rollout: &Value, snapshot: &Snapshot, pool: &str, turns: &[Turn]) -> Markup {
     let mut right = 0;
     let mut other = 0;
-    for run in look.runs.iter().filter(|run| run.closed.is_none()) {
+    for run in snapshot.runs.iter().filter(|run| run.closed.is_none()) {
         let State::Machine(state) = &run.state else {
             continue;
         };
@@ -100,7 +100,7 @@ fn progress(rollout: &Value, look: &Look, pool: &str, turns: &[Turn]) -> Markup 
         }
     }
     let at_once = rollout["maxUnavailable"].as_u64().unwrap_or(1).max(1);
-    let left = left(turns, other as u64, at_once, look.now.0);
+    let left = left(turns, other as u64, at_once, snapshot.now.0);
     html! {
         @if right + other > 0 {
             h2 { "How far it is" }
@@ -113,7 +113,7 @@ fn progress(rollout: &Value, look: &Look, pool: &str, turns: &[Turn]) -> Markup 
                 }
                 "."
             }
-            @if let Some((name, took, typical)) = late(rollout, turns, look.now.0) {
+            @if let Some((name, took, typical)) = late(rollout, turns, snapshot.now.0) {
                 p.reason {
                     (name) " has had its turn for " (rough(took / 1_000)) ", and "
                     (rough(typical / 1_000)) " is usual: see what it waits for."
@@ -203,7 +203,7 @@ fn turns_picture(turns: &[Turn], names: &BTreeMap<String, String>, now: u64) -> 
         .max()
         .unwrap_or(now)
         .max(from + 1);
-    let place = |at: u64| at.saturating_sub(from) as f64 * 58.0 / (to - from) as f64;
+    let offset = |at: u64| at.saturating_sub(from) as f64 * 58.0 / (to - from) as f64;
     html! {
         @if !shown.is_empty() {
             h2 { "Turns with the lease, to scale" }
@@ -214,8 +214,8 @@ fn turns_picture(turns: &[Turn], names: &BTreeMap<String, String>, now: u64) -> 
                         @let name = names.get(&turn.holder).unwrap_or(&turn.holder);
                         @let kind = if turn.to.is_some() { "good" } else { "busy" };
                         svg width="31%" height=((at + 1) * ROW) { text.label x="4" y=(at * ROW + 15) { (name) title { (name) } } }
-                        rect data-kind=(kind) x=(percent(32.0 + place(turn.from))) y=(at * ROW + 4)
-                            width=(percent((place(end) - place(turn.from)).max(0.25))) height="14" rx="2" {
+                        rect data-kind=(kind) x=(percent(32.0 + offset(turn.from))) y=(at * ROW + 4)
+                            width=(percent((offset(end) - offset(turn.from)).max(0.25))) height="14" rx="2" {
                             title { (name) ", token " (turn.token) ", " (lasted(turn.from, end)) }
                         }
                         text.long x="99.5%" y=(at * ROW + 15) text-anchor="end" { (lasted(turn.from, end)) }

@@ -1,7 +1,7 @@
 //! A page's content as server-sent events: the whole of it at first, then whenever it has changed. So a page that
 //! slept, or lost its connection, is right again with the first event that it hears.
 
-use super::{Console, Look, Page, guarded, page};
+use super::{Console, Page, Snapshot, guarded, page};
 use axum::{
     body::Body,
     http::{
@@ -25,7 +25,7 @@ const READERS_MAX: usize = 200;
 
 /// The stream, unless there are too many.
 pub(super) fn answer(console: Arc<Console>, page: Page) -> Response {
-    if console.looks.followers() >= READERS_MAX {
+    if console.snapshots.followers() >= READERS_MAX {
         return guarded(
             [],
             (
@@ -43,15 +43,15 @@ pub(super) fn answer(console: Arc<Console>, page: Page) -> Response {
 struct Reader {
     console: Arc<Console>,
     page: Page,
-    looks: Receiver<Option<Look>>,
+    snapshots: Receiver<Option<Snapshot>>,
     /// Remote commands that this process hears of.
-    heard: Receiver<u64>,
-    told: Told,
+    commands: Receiver<u64>,
+    last_sent: LastSent,
 }
 
 /// What it heard last.
 #[derive(Default)]
-struct Told {
+struct LastSent {
     at: Option<Instant>,
     mark: Option<u64>,
     content: Bytes,
@@ -61,14 +61,14 @@ fn events(
     console: Arc<Console>,
     page: Page,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-    let looks = console.looks.follow(&console.api);
-    let heard = console.api.live().heard();
+    let snapshots = console.snapshots.follow(&console.api);
+    let commands = console.api.live().subscribe();
     let reader = Reader {
         console,
         page,
-        looks,
-        heard,
-        told: Told::default(),
+        snapshots,
+        commands,
+        last_sent: LastSent::default(),
     };
     stream::unfold(reader, |mut reader| async move {
         let event = reader.next().await?;
@@ -80,49 +80,54 @@ impl Reader {
     /// The next event. `None`: dormer ends.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(at) = self.told.at {
+            if let Some(at) = self.last_sent.at {
                 tokio::time::sleep_until(at + APART).await;
                 tokio::select! {
-                    look = self.looks.changed() => look.ok()?,
+                    snapshot = self.snapshots.changed() => snapshot.ok()?,
                     // The sender lives as long as the API does.
-                    _ = self.heard.changed(), if matches!(self.page, Page::Machine(..)) => {}
+                    _ = self.commands.changed(), if matches!(self.page, Page::Machine(..)) => {}
                 }
             }
-            let look = self.looks.wait_for(Option::is_some).await.ok()?.clone()?;
-            let mark = mark(&self.page, &look, self.console.api.live());
-            if self.told.mark == Some(mark) {
+            let snapshot = self
+                .snapshots
+                .wait_for(Option::is_some)
+                .await
+                .ok()?
+                .clone()?;
+            let mark = mark(&self.page, &snapshot, self.console.api.live());
+            if self.last_sent.mark == Some(mark) {
                 continue;
             }
-            self.told.mark = Some(mark);
-            let content = self.content(&look, mark).await;
-            self.told.at = Some(Instant::now());
-            if content == self.told.content {
+            self.last_sent.mark = Some(mark);
+            let content = self.content(&snapshot, mark).await;
+            self.last_sent.at = Some(Instant::now());
+            if content == self.last_sent.content {
                 return Some(Bytes::from_static(b"event: still\ndata: {}\n\n"));
             }
-            self.told.content = content.clone();
+            self.last_sent.content = content.clone();
             return Some(content);
         }
     }
 
     /// The event of that look, drawn now or by another reader before.
-    async fn content(&self, look: &Look, mark: u64) -> Bytes {
+    async fn content(&self, snapshot: &Snapshot, mark: u64) -> Bytes {
         let mut drawn = self.console.drawn.lock().await;
         if let Some(event) = drawn.at(&self.page, mark) {
             return event;
         }
-        let content = match self.console.draw(&self.page, look).await {
+        let content = match self.console.draw(&self.page, snapshot).await {
             Ok(content) => content,
             Err(error) => page::failed(&error),
         };
-        let told = json!({
+        let last_sent = json!({
             "title": page::title(&content.title),
             "main": content.main.into_string(),
-            "trouble": look.trouble,
+            "trouble": snapshot.trouble,
         });
         // Serialised JSON has no line breaks, so one line of data is enough.
         let event = Bytes::from(format!(
-            "id: {}\nevent: page\ndata: {told}\n\n",
-            look.records()
+            "id: {}\nevent: page\ndata: {last_sent}\n\n",
+            snapshot.records()
         ));
         drawn.keep(&self.page, mark, event.clone());
         event
@@ -131,7 +136,7 @@ impl Reader {
 
 /// What has to differ for the page to be drawn again: the run that it is about and its remote commands, or anything;
 /// and the time that passes.
-fn mark(page: &Page, look: &Look, live: &Live) -> u64 {
+fn mark(page: &Page, snapshot: &Snapshot, live: &Live) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let run = match page {
         Page::Machine(called, _) => machine_run(called).ok(),
@@ -139,12 +144,12 @@ fn mark(page: &Page, look: &Look, live: &Live) -> u64 {
         Page::Fleet(_) | Page::Dead => None,
     };
     let mut hasher = DefaultHasher::new();
-    match run.and_then(|run| look.run(&run)) {
+    match run.and_then(|run| snapshot.run(&run)) {
         Some(run) => {
-            (run.sum.0, look.tick, &look.trouble).hash(&mut hasher);
+            (run.sum.0, snapshot.tick, &snapshot.trouble).hash(&mut hasher);
             live.commands_mark(&run.id).hash(&mut hasher);
         }
-        None => (look.number, &look.trouble).hash(&mut hasher),
+        None => (snapshot.number, &snapshot.trouble).hash(&mut hasher),
     }
     hasher.finish()
 }

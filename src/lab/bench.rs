@@ -2,13 +2,13 @@
 
 mod calibration;
 mod console;
-mod desk;
 mod engine;
 #[cfg(feature = "demo")]
 mod fleet;
 mod idle;
 mod sftp;
 mod steps;
+mod worker_queue;
 
 use clap::Subcommand;
 use std::process::ExitCode;

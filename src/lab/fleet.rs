@@ -9,7 +9,7 @@ use dormer_fleet::{
     world::{SSH_PORT, Tally},
 };
 use dormer_profile::payload::MANIFEST_FILE;
-use dormer_run::outside::told_to_stop;
+use dormer_run::outside::asked_to_stop;
 use dormer_workers::kubernetes::keys::VERSION;
 use serde::Serialize;
 use std::{
@@ -162,7 +162,7 @@ pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
         );
     }
     println!("Ctrl-C ends it, with one line of JSON about what truly happened.");
-    told_to_stop().await?;
+    asked_to_stop().await?;
     let account = Account::of(&world);
     world.stop();
     println!("{}", serde_json::to_string(&account)?);

@@ -68,17 +68,17 @@ fn sent(folder: &Path, manifest: &Manifest) -> u64 {
 }
 
 fn payload(folder: PathBuf) -> Value {
-    let place = folder.display().to_string();
+    let folder_name = folder.display().to_string();
     let whole = folder.clone();
     match Folder(folder).manifest() {
         Ok(manifest) => json!({
             "version": manifest.version, "kubelet": manifest.kubelet,
             "mayFollow": manifest.may_follow, "windowsBuilds": manifest.windows_builds,
             "platforms": if manifest.platforms.is_empty() { vec!["all".to_owned()] } else { manifest.platforms.clone() },
-            "files": manifest.files.len(), "folder": place,
+            "files": manifest.files.len(), "folder": folder_name,
             "size": size(manifest.files.iter().map(|file| file.size).sum()),
             "sent": size(sent(&whole, &manifest)),
         }),
-        Err(error) => json!({"folder": place, "problem": error.to_string()}),
+        Err(error) => json!({"folder": folder_name, "problem": error.to_string()}),
     }
 }

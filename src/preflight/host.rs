@@ -38,7 +38,7 @@ const ASK_LANGUAGE: &str =
 const ASK_SHELL: &str = r"reg.exe query HKLM\SOFTWARE\OpenSSH /v DefaultShell";
 
 /// Which host, and how to get there.
-pub(super) struct Place {
+pub(super) struct HostTarget {
     pub(super) address: String,
     pub(super) port: u16,
     pub(super) user: String,
@@ -46,7 +46,7 @@ pub(super) struct Place {
 }
 
 /// What the host is compared with.
-pub(super) struct Wanted<'a> {
+pub(super) struct Baseline<'a> {
     pub(super) profile: &'a Profile,
     pub(super) payload: &'a Manifest,
 }
@@ -57,33 +57,33 @@ struct Desired {
 }
 
 /// Looks at a host whose key `known` confirms. What fails ends the look; what was written is removed in any case.
-pub(super) async fn look(
-    place: &Place,
-    wanted: &Wanted<'_>,
+pub(super) async fn check(
+    target: &HostTarget,
+    wanted: &Baseline<'_>,
     known: impl Fn(&str) -> Result<(), String>,
 ) -> Report {
-    let mut look = Look {
+    let mut check = HostCheck {
         report: Report {
             dormer: env!("CARGO_PKG_VERSION"),
             script: script::hash().to_owned(),
             profile: wanted.profile.name.clone(),
-            private: vec![place.address.clone()],
+            private: vec![target.address.clone()],
             ..Report::default()
         },
     };
     // The failed step stands in the report.
-    let _ = look.steps(place, wanted, known).await;
-    look.report
+    let _ = check.steps(target, wanted, known).await;
+    check.report
 }
 
-struct Look {
+struct HostCheck {
     report: Report,
 }
 
 /// A failed step is in the report already.
 struct Failed;
 
-impl Look {
+impl HostCheck {
     /// Does one step, and writes down how it went and how long it took.
     async fn step<T>(
         &mut self,
@@ -107,14 +107,14 @@ impl Look {
 
     async fn steps(
         &mut self,
-        place: &Place,
-        wanted: &Wanted<'_>,
+        target: &HostTarget,
+        wanted: &Baseline<'_>,
         known: impl Fn(&str) -> Result<(), String>,
     ) -> Result<(), Failed> {
-        let pin = self.step("see the host's key", host_key(place)).await?;
+        let pin = self.step("see the host's key", host_key(target)).await?;
         self.step("know the host's key", async { confirmed(&pin, &known) })
             .await?;
-        let session = self.step("log in", log_in(place, &pin)).await?;
+        let session = self.step("log in", log_in(target, &pin)).await?;
         let language = self.step("ask for Windows", language(&session)).await?;
         let shell = self
             .step("ask for the default shell", default_shell(&session))
@@ -149,7 +149,7 @@ impl Look {
     async fn planned(
         &mut self,
         session: &Session,
-        wanted: &Wanted<'_>,
+        wanted: &Baseline<'_>,
         probed: &Answer,
     ) -> Result<(), Failed> {
         let desired = self
@@ -248,17 +248,17 @@ impl Look {
     }
 }
 
-fn dialer(place: &Place) -> Dialer {
-    Arc::new(TcpDial { port: place.port })
+fn dialer(target: &HostTarget) -> Dialer {
+    Arc::new(TcpDial { port: target.port })
 }
 
 /// The key that the host shows, before any login.
-async fn host_key(place: &Place) -> Result<(String, String), Failure> {
-    let Place {
+async fn host_key(target: &HostTarget) -> Result<(String, String), Failure> {
+    let HostTarget {
         address, user, key, ..
-    } = place;
+    } = target;
     let limits = Limits::default();
-    match Session::open(&dialer(place), address, user, Some(NO_PIN), key, limits).await {
+    match Session::open(&dialer(target), address, user, Some(NO_PIN), key, limits).await {
         Err(SshError::HostKey { shown, .. }) => {
             let print = fingerprint(&shown);
             Ok((shown, print))
@@ -276,12 +276,12 @@ fn confirmed(
     said.map(|()| ((), "it is the one that was named".into()))
 }
 
-async fn log_in(place: &Place, pin: &str) -> Result<(Session, String), Failure> {
-    let Place {
+async fn log_in(target: &HostTarget, pin: &str) -> Result<(Session, String), Failure> {
+    let HostTarget {
         address, user, key, ..
-    } = place;
+    } = target;
     let limits = Limits::default();
-    let session = Session::open(&dialer(place), address, user, Some(pin), key, limits).await?;
+    let session = Session::open(&dialer(target), address, user, Some(pin), key, limits).await?;
     Ok((session, "the key is accepted".into()))
 }
 
@@ -292,17 +292,17 @@ async fn language(session: &Session) -> Result<(Option<String>, String), Failure
         let message = format!("the host has no registry of Windows{}", said(&output));
         Failure::lasting("NotWindows", message)
     })?;
-    let told = format!("it was installed in language {found}");
-    Ok((Some(found), told))
+    let text = format!("it was installed in language {found}");
+    Ok((Some(found), text))
 }
 
 async fn default_shell(session: &Session) -> Result<(Option<String>, String), Failure> {
     let output = session.exec(ASK_SHELL, |_| {}).await?;
     let found = registry_text(&output, "DefaultShell");
-    let told = found
+    let text = found
         .clone()
         .unwrap_or_else(|| "cmd.exe, which is sshd's own default".into());
-    Ok((found, told))
+    Ok((found, text))
 }
 
 /// A text that `reg.exe query` prints: `    NAME    REG_SZ    text`, alike in every language.
@@ -318,28 +318,28 @@ fn registry_text(output: &Output, name: &str) -> Option<String> {
 /// Whether dormer's folder is there already.
 async fn folder(session: &Session) -> Result<(bool, String), Failure> {
     let there = session.sftp().await?.size(HOST_ROOT).await?.is_some();
-    let told = if there {
+    let text = if there {
         "it is there: dormer was here before"
     } else {
         "it is not there"
     };
-    Ok((there, told.into()))
+    Ok((there, text.into()))
 }
 
 async fn probe(session: &Session) -> Result<(Answer, String), Failure> {
     let line = script::bootstrap_line(TASK, 1).map_err(unusable)?;
     let output = session.exec(&line, |_| {}).await?;
     let answer = answered(&output, 1)?;
-    let told = format!(
+    let text = format!(
         "Windows {}, PowerShell {}",
         answer.facts.os_build, answer.facts.shell
     );
-    Ok((answer, told))
+    Ok((answer, text))
 }
 
 /// The example's machine on this host's Windows, with names in the place of secrets.
-fn desired(wanted: &Wanted<'_>, probed: &Answer) -> Result<(Desired, String), Failure> {
-    let Wanted { profile, payload } = wanted;
+fn desired(wanted: &Baseline<'_>, probed: &Answer) -> Result<(Desired, String), Failure> {
+    let Baseline { profile, payload } = wanted;
     let values = Values {
         windows_build: probed.facts.os_build.clone(),
         ..Values::example("none")
@@ -357,12 +357,12 @@ fn desired(wanted: &Wanted<'_>, probed: &Answer) -> Result<(Desired, String), Fa
     let rendered = render(&inputs, Section::Host, &made)
         .map_err(|problems| Failure::lasting("ProfileUnusable", problems.to_string()))?;
     let document = rendered.document.to_bytes().map_err(unusable)?;
-    let told = format!(
+    let text = format!(
         "{} items, {} bytes",
         rendered.document.items.len(),
         document.len()
     );
-    Ok((Desired { document }, told))
+    Ok((Desired { document }, text))
 }
 
 /// Has the script compare; under the host's own fence, though mode plan asks for none.
@@ -383,8 +383,8 @@ async fn plan(
     let line = command_line(&call).map_err(unusable)?;
     let output = session.exec(&line, |_| {}).await?;
     let answer = answered(&output, 2)?;
-    let told = format!("{} items in {} ms", answer.items.len(), answer.took_ms);
-    Ok((answer, told))
+    let text = format!("{} items in {} ms", answer.items.len(), answer.took_ms);
+    Ok((answer, text))
 }
 
 fn answered(output: &Output, attempt: u32) -> Result<Answer, Failure> {

@@ -7,7 +7,7 @@ use crate::profile_command::offline;
 use clap::Args;
 use dormer_client::{EXIT_CODES, Failure, file::read, finish};
 use dormer_workers::ssh::{Key, SshError, fingerprint};
-use host::{Place, Wanted};
+use host::{Baseline, HostTarget};
 use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
 
 /// Longest key that is read, in bytes.
@@ -67,17 +67,17 @@ impl Options {
         let profile = offline::layered(&self.profile, &self.layer)?;
         let payload = offline::payload(self.payload.as_deref())?;
         let key = self.key()?;
-        let place = Place {
+        let target = HostTarget {
             address: self.self_test.clone(),
             port: self.port,
             user: self.user.clone(),
             key,
         };
-        let wanted = Wanted {
+        let wanted = Baseline {
             profile: &profile,
             payload: &payload,
         };
-        let report = host::look(&place, &wanted, |shown| self.known(shown)).await;
+        let report = host::check(&target, &wanted, |shown| self.known(shown)).await;
         if let Some(path) = &self.out {
             let text = report.json();
             std::fs::write(path, text + "\n").map_err(|error| {

@@ -87,7 +87,7 @@ pub(super) struct Plan {
     items: usize,
     right: usize,
     /// What would change, with what is so now; services and features among it.
-    would_change: Vec<Change>,
+    would_change: Vec<ItemChange>,
     /// Files of the payload that are not there.
     missing_files: Vec<String>,
     took_ms: u64,
@@ -95,7 +95,7 @@ pub(super) struct Plan {
 
 /// One item that would change.
 #[derive(Debug, Serialize)]
-struct Change {
+struct ItemChange {
     id: String,
     detail: String,
 }
@@ -117,7 +117,7 @@ impl Plan {
                 ItemState::Skipped => "not looked at",
                 _ => "",
             };
-            Change {
+            ItemChange {
                 id: item.id.clone(),
                 detail: format!("{state}{}", item.detail),
             }

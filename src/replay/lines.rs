@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_history_is_told_apart() {
+    fn what_is_not_a_history_is_recognised() {
         assert_eq!(
             read(r#"{"history":{"format":2}}"#, true),
             Err(LineError::Newer { found: 2 })

@@ -1,6 +1,6 @@
 //! What a replay found, for people and for programs.
 
-use dormer_api::replay::{Difference, Judgement, Otherwise};
+use dormer_api::replay::{Difference, DivergentRecord, Judgement};
 use dormer_proto::id::{RunId, Seq};
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt};
@@ -40,7 +40,7 @@ pub(super) struct Report {
     /// Records or lines that cannot be judged.
     faults: u64,
     /// The first of them.
-    decided_otherwise: Vec<Otherwise>,
+    decided_otherwise: Vec<DivergentRecord>,
     not_judged: Vec<Fault>,
     #[serde(skip)]
     last: Option<RunId>,
@@ -57,7 +57,7 @@ impl Report {
             Judgement::Same => self.same += 1,
             Judgement::Remembers(fields) => self.remember(&fields),
             Judgement::First => self.begin += 1,
-            Judgement::Otherwise(found) => {
+            Judgement::DivergentRecord(found) => {
                 self.otherwise += 1;
                 if self.decided_otherwise.len() < NAMED_MAX {
                     self.decided_otherwise.push(*found);

@@ -34,7 +34,7 @@ pub enum Store {
 
 /// Where the key for Windows hosts is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Key {
+pub enum KeyLocation {
     /// In a file.
     File(PathBuf),
     /// In a Secret of this name.
@@ -63,7 +63,7 @@ pub struct Config {
     /// The pool.
     pub pool: String,
     /// The key for Windows hosts.
-    pub key: Key,
+    pub key: KeyLocation,
     /// Port of SSH.
     pub ssh_port: u16,
     /// Tasks at once.
@@ -120,8 +120,8 @@ impl Config {
         );
         let named = (all.private_key, all.private_key_secret);
         let key = match named {
-            (Some(file), None) => Key::File(file),
-            (None, Some(secret)) => Key::Secret(secret),
+            (Some(file), None) => KeyLocation::File(file),
+            (None, Some(secret)) => KeyLocation::Secret(secret),
             (Some(_), Some(_)) => {
                 bail!("--private-key and --private-key-secret: the key is in one of them")
             }
@@ -176,7 +176,7 @@ impl Config {
             name: all.name.unwrap_or_default(),
             otlp_endpoint: all.otlp_endpoint,
             operator_condition: all.operator_condition,
-            join: settled(join)?,
+            join: resolved(join)?,
             nats,
         })
     }
@@ -223,11 +223,11 @@ fn session_keys(keys: &[Secret]) -> anyhow::Result<Vec<String>> {
     Ok(keys)
 }
 
-/// The settings as the worker's hands take them.
+/// The settings as the worker's executors take them.
 ///
 /// # Errors
 /// A name with too few or too many parts.
-fn settled(settings: JoinSettings) -> anyhow::Result<Join> {
+fn resolved(settings: JoinSettings) -> anyhow::Result<Join> {
     let mut join = Join {
         api_url: settings.api_url,
         ..Join::default()
@@ -256,13 +256,13 @@ fn settled(settings: JoinSettings) -> anyhow::Result<Join> {
 }
 
 fn check_login(nats: &NatsSettings) -> anyhow::Result<()> {
-    let ways = [
+    let sources = [
         nats.user.is_some(),
         nats.token.is_some(),
         nats.credentials.is_some(),
     ];
     ensure!(
-        ways.iter().filter(|way| **way).count() <= 1,
+        sources.iter().filter(|given| **given).count() <= 1,
         "--nats-user, --nats-token and --nats-credentials: one of them is enough"
     );
     ensure!(
@@ -314,7 +314,7 @@ mod tests {
         let config = Config::new(Settings::default()).expect("a configuration");
         assert_eq!(config.store, Store::Folder("dormer-store".into()));
         assert_eq!(config.roles.len(), 4);
-        assert_eq!(config.key, Key::Secret("cloud-private-key".into()));
+        assert_eq!(config.key, KeyLocation::Secret("cloud-private-key".into()));
         assert_eq!((config.ssh_port, config.pool.as_str()), (22, "windows"));
         assert!(
             config.listen.ip().is_loopback(),

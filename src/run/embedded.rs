@@ -10,11 +10,11 @@ use dormer_engine::{
 use dormer_proto::{
     id::{Epoch, Incarnation, RunId},
     message::{Heartbeat, RemoteCommand},
-    work::{FactLetter, MACHINE, Report},
+    work::{FactMessage, MACHINE, Report},
 };
 use dormer_workers::{
-    letter,
-    port::{Beginning, Claimed, Facts, Orders, PortError},
+    message_bytes,
+    port::{Claimed, EpochStart, Facts, Orders, PortError},
 };
 use std::{
     future::Future,
@@ -29,8 +29,8 @@ use std::{
 const REPEAT_AFTER: Duration = Duration::from_secs(3);
 /// Runs looked at in one step when the live ones are gathered.
 const HEADS_PAGE: usize = 2_000;
-/// Letters that may wait in memory before the watcher has to.
-const LETTERS_MAX: usize = 50_000;
+/// Messages that may wait in memory before the watcher has to.
+const MESSAGES_MAX: usize = 50_000;
 /// How often a full inbox is looked at again.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
 
@@ -70,7 +70,7 @@ impl LocalOrders {
     }
 
     fn claim(&self, out: OrderOut) -> Option<Claimed<LocalClaim>> {
-        match letter::order(&out.bytes) {
+        match message_bytes::order(&out.bytes) {
             Ok(order) => {
                 let incarnation = order.incarnation;
                 let claim = LocalClaim {
@@ -136,7 +136,7 @@ impl Orders for LocalOrders {
     async fn report(&self, claim: &LocalClaim, report: Report) -> Result<(), PortError> {
         let run = report.task.run.clone();
         let key = (report.task.clone(), report.attempt);
-        let bytes = letter::report(report, claim.incarnation).map_err(failed)?;
+        let bytes = message_bytes::report(report, claim.incarnation).map_err(failed)?;
         loop {
             self.inbox
                 .put(vec![(run.clone(), bytes.clone())])
@@ -183,23 +183,23 @@ pub async fn live_machines<R: HistoryReader>(reader: &R) -> Result<Vec<String>, 
 }
 
 impl<S: OwnStore> Facts for LocalFacts<S> {
-    async fn begin(&self) -> Result<Beginning, PortError> {
+    async fn begin(&self) -> Result<EpochStart, PortError> {
         let epoch = self.store.draw_epoch().await.map_err(failed)?;
         let live = live_machines(self.store.as_ref()).await.map_err(failed)?;
-        Ok(Beginning {
+        Ok(EpochStart {
             incarnation: self.store.incarnation(),
             epoch,
             live,
         })
     }
 
-    async fn publish(&self, letters: Vec<FactLetter>) -> Result<(), PortError> {
-        while self.inbox.depth() > LETTERS_MAX {
+    async fn publish(&self, messages: Vec<FactMessage>) -> Result<(), PortError> {
+        while self.inbox.depth() > MESSAGES_MAX {
             tokio::time::sleep(FULL_PAUSE).await;
         }
-        let mut encoded = Vec::with_capacity(letters.len());
-        for one in letters {
-            match letter::fact(&one) {
+        let mut encoded = Vec::with_capacity(messages.len());
+        for one in messages {
+            match message_bytes::fact(&one) {
                 Ok(bytes) => encoded.push((one.run, bytes)),
                 Err(error) => tracing::error!(run = %one.run, %error, "a fact cannot be written"),
             }

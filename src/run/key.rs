@@ -1,6 +1,6 @@
 //! The private key for Windows hosts: read from its file or Secret, and looked at again while dormer runs.
 
-use crate::config::Key as Place;
+use crate::config::KeyLocation;
 use dormer_proto::{machine::Outcome, message::Failure, work::Order};
 use dormer_workers::{
     execute::{Execute, READY_MS_MAX},
@@ -30,45 +30,45 @@ const ELSEWHERE_MS: u64 = 4 * 60_000;
 /// How many times as often a key is looked at that cannot be used: somebody mends it, and waits for dormer to see it.
 const SOONER: u32 = 5;
 /// How often the key is looked at again.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(15);
+pub(crate) const POLL_EVERY: Duration = Duration::from_secs(15);
 
 /// Where the key is, with what is needed to read it.
 #[derive(Clone)]
-pub(crate) struct Source {
+pub(crate) struct KeySource {
     /// The cluster, where the key is in a Secret.
     pub(crate) client: Client,
     /// The Secret's namespace.
     pub(crate) namespace: String,
     /// Which file or Secret.
-    pub(crate) place: Place,
+    pub(crate) location: KeyLocation,
     /// How often it is looked at again.
-    pub(crate) look_every: Duration,
+    pub(crate) poll_every: Duration,
 }
 
-impl Source {
+impl KeySource {
     /// Where, for people.
-    fn place(&self) -> String {
-        match &self.place {
-            Place::File(path) => format!("the file {}", path.display()),
-            Place::Secret(name) => format!("the Secret {}/{name}", self.namespace),
+    fn location_text(&self) -> String {
+        match &self.location {
+            KeyLocation::File(path) => format!("the file {}", path.display()),
+            KeyLocation::Secret(name) => format!("the Secret {}/{name}", self.namespace),
         }
     }
 
     /// The key's text, or one sentence about what is missing. The text is never part of that sentence.
     async fn read(&self) -> Result<String, String> {
-        let place = self.place();
-        let bytes = match &self.place {
-            Place::File(path) => {
+        let location = self.location_text();
+        let bytes = match &self.location {
+            KeyLocation::File(path) => {
                 let read = tokio::fs::read(path).await;
-                read.map_err(|error| format!("cannot read {place}: {error}"))?
+                read.map_err(|error| format!("cannot read {location}: {error}"))?
             }
-            Place::Secret(name) => {
+            KeyLocation::Secret(name) => {
                 let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
                 let found = secrets.get_opt(name).await;
-                let found = found.map_err(|error| format!("cannot read {place}: {error}"))?;
+                let found = found.map_err(|error| format!("cannot read {location}: {error}"))?;
                 let absent = || {
                     format!(
-                        "there is no SSH private key: {place} does not exist; kubectl -n {} create secret generic \
+                        "there is no SSH private key: {location} does not exist; kubectl -n {} create secret generic \
                          {name} --from-file={SECRET_KEY}=KEYFILE makes it",
                         self.namespace
                     )
@@ -76,18 +76,18 @@ impl Source {
                 let data = found.ok_or_else(absent)?.data.unwrap_or_default();
                 let bytes = data.into_iter().find(|(key, _)| key == SECRET_KEY);
                 bytes
-                    .ok_or_else(|| format!("{place} has no {SECRET_KEY}: put the key there"))?
+                    .ok_or_else(|| format!("{location} has no {SECRET_KEY}: put the key there"))?
                     .1
                     .0
             }
         };
         if bytes.len() > KEY_BYTES_MAX {
             return Err(format!(
-                "{place} has {} bytes; at most {KEY_BYTES_MAX}",
+                "{location} has {} bytes; at most {KEY_BYTES_MAX}",
                 bytes.len()
             ));
         }
-        String::from_utf8(bytes).map_err(|_| format!("{place} is no text: put the key there"))
+        String::from_utf8(bytes).map_err(|_| format!("{location} is no text: put the key there"))
     }
 
     /// The key, or one sentence about what is wrong with it and what to do. Its text is never part of that sentence.
@@ -96,13 +96,14 @@ impl Source {
     }
 
     fn parsed(&self, text: Result<String, String>) -> Result<Key, String> {
-        Key::read(&text?).map_err(|error| format!("{error}; it is read from {}", self.place()))
+        Key::read(&text?)
+            .map_err(|error| format!("{error}; it is read from {}", self.location_text()))
     }
 }
 
 /// Hands that are made from the key, and made anew when it changes. Without a key their tasks wait, and say for what.
 pub(crate) struct Keyed<H> {
-    hands: watch::Receiver<Result<Arc<H>, String>>,
+    executor: watch::Receiver<Result<Arc<H>, String>>,
     following: JoinHandle<()>,
     /// Room for attempts that wait here.
     held: Semaphore,
@@ -118,17 +119,17 @@ impl<H: Execute> Keyed<H> {
     /// Hands made by `make` from the key at `source`. A key that is not there yet is waited for. Of a worker's
     /// `slots`, at most half are taken by attempts that wait for it.
     pub(crate) async fn follow(
-        source: Source,
+        source: KeySource,
         slots: usize,
         make: impl Fn(Key) -> H + Send + Sync + 'static,
     ) -> Self {
         let mut known = source.read().await;
-        let (tell, hands) = watch::channel(made(&source, &known, &make));
+        let (tell, executor) = watch::channel(made(&source, &known, &make));
         let following = tokio::spawn(async move {
             loop {
                 let lacking = tell.borrow().is_err();
                 let sooner = if lacking { SOONER } else { 1 };
-                sleep(source.look_every / sooner).await;
+                sleep(source.poll_every / sooner).await;
                 let now = source.read().await;
                 // A key that cannot be read for a while is still the key.
                 if now == known || (now.is_err() && known.is_ok()) {
@@ -140,22 +141,22 @@ impl<H: Execute> Keyed<H> {
             }
         });
         Self {
-            hands,
+            executor,
             following,
             held: Semaphore::new(HELD_MAX.min(slots / 2)),
         }
     }
 
-    /// Tells `told` what is lacking, now and after each change, for as long as these hands live.
+    /// Tells `report` what is lacking, now and after each change, for as long as this executor lives.
     pub(crate) fn telling(
         &self,
-        told: impl Fn(Option<String>) + Send + 'static,
+        report: impl Fn(Option<String>) + Send + 'static,
     ) -> BoxFuture<'static, ()> {
-        let mut hands = self.hands.clone();
+        let mut executor = self.executor.clone();
         Box::pin(async move {
             loop {
-                told(hands.borrow_and_update().as_ref().err().cloned());
-                if hands.changed().await.is_err() {
+                report(executor.borrow_and_update().as_ref().err().cloned());
+                if executor.changed().await.is_err() {
                     return;
                 }
             }
@@ -164,13 +165,13 @@ impl<H: Execute> Keyed<H> {
 
     /// Ends when there is a key; says meanwhile what is lacking.
     async fn come(&self, progress: &Progress) {
-        let mut hands = self.hands.clone();
+        let mut executor = self.executor.clone();
         loop {
-            match hands.borrow_and_update().as_ref() {
+            match executor.borrow_and_update().as_ref() {
                 Ok(_) => return,
                 Err(why) => progress.lacks(why),
             }
-            if hands.changed().await.is_err() {
+            if executor.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
@@ -178,7 +179,7 @@ impl<H: Execute> Keyed<H> {
 }
 
 fn made<H>(
-    source: &Source,
+    source: &KeySource,
     text: &Result<String, String>,
     make: &impl Fn(Key) -> H,
 ) -> Result<Arc<H>, String> {
@@ -209,15 +210,15 @@ impl<H: Execute> Execute for Keyed<H> {
         progress: &Progress,
         time_factor: f64,
     ) -> Result<(), Failure> {
-        let hands = self.hands.borrow().clone();
-        match (hands, self.held.try_acquire()) {
-            (Ok(hands), _) => hands.ready(order, progress, time_factor).await,
+        let executor = self.executor.borrow().clone();
+        match (executor, self.held.try_acquire()) {
+            (Ok(executor), _) => executor.ready(order, progress, time_factor).await,
             (Err(why), Err(_)) => Err(lacking(why, ELSEWHERE_MS)),
             (Err(_), Ok(_held)) => {
                 let max = Duration::from_millis(READY_MS_MAX).div_f64(time_factor.max(0.001));
                 let come = timeout(max, self.come(progress)).await;
                 let why = || {
-                    self.hands
+                    self.executor
                         .borrow()
                         .as_ref()
                         .err()
@@ -230,9 +231,9 @@ impl<H: Execute> Execute for Keyed<H> {
     }
 
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
-        let hands = self.hands.borrow().clone();
-        match hands {
-            Ok(hands) => hands.execute(order, progress).await,
+        let executor = self.executor.borrow().clone();
+        match executor {
+            Ok(executor) => executor.execute(order, progress).await,
             Err(why) => Err(lacking(why, 0)),
         }
     }
@@ -291,11 +292,11 @@ pub(crate) mod tests {
     async fn a_key_is_found_in_its_secret_or_named_as_missing() {
         let (_world, client) = world().await;
         let namespace = "openshift-windows-machine-config-operator".to_owned();
-        let source = |name: &str| Source {
+        let source = |name: &str| KeySource {
             client: client.clone(),
             namespace: namespace.clone(),
-            place: Place::Secret(name.into()),
-            look_every: LOOK_EVERY,
+            location: KeyLocation::Secret(name.into()),
+            poll_every: POLL_EVERY,
         };
         let keyed = Keyed::follow(source("cloud-private-key"), 8, |_| Idle).await;
         keyed
@@ -320,11 +321,11 @@ pub(crate) mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("key");
         std::fs::write(&file, "this is no key").expect("written");
-        let source = Source {
+        let source = KeySource {
             client,
             namespace: String::new(),
-            place: Place::File(file.clone()),
-            look_every: Duration::from_millis(20),
+            location: KeyLocation::File(file.clone()),
+            poll_every: Duration::from_millis(20),
         };
         let keyed = Keyed::follow(source, 8, |_| Idle).await;
         let failure = keyed
@@ -333,8 +334,8 @@ pub(crate) mod tests {
             .expect_err("no key");
         assert!(!failure.message.contains("this is no key"), "{failure:?}");
         std::fs::write(&file, &world.ssh_key.private_pem).expect("written");
-        let mut hands = keyed.hands.clone();
-        let come = hands.wait_for(|hands| hands.is_ok());
+        let mut executor = keyed.executor.clone();
+        let come = executor.wait_for(|executor| executor.is_ok());
         tokio::time::timeout(Duration::from_secs(90), come)
             .await
             .expect("in time")

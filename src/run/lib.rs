@@ -2,7 +2,7 @@
 
 pub mod config;
 pub mod embedded;
-mod hands;
+mod executors;
 mod key;
 pub mod nats;
 pub mod outside;
@@ -18,9 +18,9 @@ use clap::Args;
 use config::{Authentication, Config, Role, Settings, Store};
 use dormer_api::{
     Api,
-    access::{self, By, Gate, Homes, Reviews},
+    access::{self, Gate, LoginMode, Reviews, RightNamespaces},
     live::Live,
-    plan::Desk,
+    plan::PlanRenderer,
     projection,
 };
 use dormer_engine::{
@@ -33,7 +33,7 @@ use dormer_engine::{
 use dormer_proto::subject::CLASSES;
 use dormer_telemetry::{
     Pushing, Telemetry,
-    health::{self, Standing},
+    health::{self, RoleStatus},
     metrics,
     otlp::Export,
 };
@@ -78,7 +78,7 @@ pub struct Options {
 }
 
 impl Options {
-    fn settle(self) -> anyhow::Result<Settings> {
+    fn resolve(self) -> anyhow::Result<Settings> {
         match &self.config {
             Some(path) => Ok(self.settings.over(Settings::read(path)?)),
             None => Ok(self.settings),
@@ -89,7 +89,7 @@ impl Options {
 /// Runs until SIGTERM or SIGINT, or until a role cannot go on.
 pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let print = options.print_config;
-    let settings = options.settle()?;
+    let settings = options.resolve()?;
     let config = Config::new(settings.clone())?;
     if print {
         print!("{}", settings.complete().print()?);
@@ -99,7 +99,7 @@ pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut running = start(&config).await?;
     let why = tokio::select! {
-        signal = outside::told_to_stop() => Ok(signal?),
+        signal = outside::asked_to_stop() => Ok(signal?),
         error = running.ended() => Err(error),
     };
     if let Ok(signal) = &why {
@@ -107,7 +107,7 @@ pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
     }
     let stopped = tokio::select! {
         stopped = running.stop() => stopped,
-        _ = outside::told_again() => Err(anyhow::anyhow!("ended at once, at a second signal")),
+        _ = outside::asked_to_stop_again() => Err(anyhow::anyhow!("ended at once, at a second signal")),
     };
     why.and(stopped.map(|()| ExitCode::SUCCESS))
 }
@@ -142,7 +142,7 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
         Ok(())
     });
     if let (true, Some(client)) = (config.is(Role::Worker), user_data_of) {
-        let source = hands::source(config, &client);
+        let source = executors::source(config, &client);
         let keeper = Keeper::new(client, source, config.machine_namespace.clone());
         running.beside(WORKER, async move { match keeper.for_ever().await {} });
     }
@@ -187,10 +187,10 @@ fn push_metrics(running: &mut Running, export: &Export) -> anyhow::Result<()> {
 }
 
 /// Has health say what the worker lacks.
-fn tell_lack(running: &mut Running, hands: &hands::Both) {
+fn report_lack(running: &mut Running, executor: &executors::HostAndKubernetes) {
     let health = running.health();
-    let telling = hands.host.telling(move |lack| {
-        health.tell(WORKER, lack.map_or(Standing::Up, Standing::Hindered));
+    let telling = executor.host.telling(move |lack| {
+        health.tell(WORKER, lack.map_or(RoleStatus::Up, RoleStatus::Hindered));
     });
     running.beside(WORKER, async move {
         telling.await;
@@ -236,16 +236,16 @@ impl Cluster<'_> {
     ) -> anyhow::Result<(Running, Router)> {
         let store = EmbeddedStore::open(folder)?;
         let ports = Arc::new(Local::new(Arc::new(store), SystemClock));
-        let hands = self.hands().await?;
+        let executor = self.executor().await?;
         let parts = Parts {
             ports: Arc::clone(&ports),
-            hands: Arc::clone(&hands),
+            executor: Arc::clone(&executor),
             live: Arc::clone(live),
             engine: engine::Options::default(),
             worker: self.worker(),
         };
-        let mut running = roles::start_seen(parts, self.telemetry()?);
-        tell_lack(&mut running, &hands);
+        let mut running = roles::start_observed(parts, self.telemetry()?);
+        report_lack(&mut running, &executor);
         self.watch(&mut running, roles::facts(&ports), None)?;
         let people = self.people(&mut running, ports, live, None)?;
         Ok((running, people))
@@ -253,7 +253,7 @@ impl Cluster<'_> {
 
     /// The roles that were asked for, on a store that other processes share.
     async fn on_nats(&self, servers: &str, live: &Arc<Live>) -> anyhow::Result<(Running, Router)> {
-        let mut running = Running::seen_by(self.telemetry()?);
+        let mut running = Running::observed_by(self.telemetry()?);
         let mut people = Router::new();
         if nats::needs_store(self.config) {
             let store = nats::open(self.config, servers).await?;
@@ -266,9 +266,9 @@ impl Cluster<'_> {
         let link = nats::connect(self.config, servers).await?;
         if self.config.is(Role::Worker) {
             let orders = NatsOrders::open(Arc::clone(&link), &self.config.name, &CLASSES).await?;
-            let hands = self.hands().await?;
-            running.worker(Arc::new(orders), Arc::clone(&hands), self.worker());
-            tell_lack(&mut running, &hands);
+            let executor = self.executor().await?;
+            running.worker(Arc::new(orders), Arc::clone(&executor), self.worker());
+            report_lack(&mut running, &executor);
         }
         if self.config.is(Role::Watcher) {
             let election = Election {
@@ -279,7 +279,7 @@ impl Cluster<'_> {
             self.watch(&mut running, facts, Some(election))?;
         }
         if self.config.is(Role::Console) {
-            nats::hear(&mut running, &link, Arc::clone(live)).await?;
+            nats::listen(&mut running, &link, Arc::clone(live)).await?;
         }
         Ok((running, people))
     }
@@ -295,10 +295,10 @@ impl Cluster<'_> {
         if !self.config.is(Role::Console) {
             return Ok(Router::new());
         }
-        let api = Api::over(ports, Arc::clone(live), self.desk());
+        let api = Api::over(ports, Arc::clone(live), self.renderer());
         running.telemetry().asks(api.clone());
         if let Some(changes) = changes {
-            nats::tell_changes(running, Arc::clone(&api), changes);
+            nats::publish_changes(running, Arc::clone(&api), changes);
         }
         if let Some(client) = &self.client {
             let settings = projection::Settings {
@@ -318,9 +318,9 @@ impl Cluster<'_> {
     /// Who lets people in.
     fn gate(&self) -> anyhow::Result<Arc<Gate>> {
         let by = match self.config.authentication {
-            Authentication::None => By::Nobody,
-            Authentication::Loopback => By::Loopback,
-            Authentication::Token => By::Token(self.config.access_token.clone()),
+            Authentication::None => LoginMode::Nobody,
+            Authentication::Loopback => LoginMode::Loopback,
+            Authentication::Token => LoginMode::Token(self.config.access_token.clone()),
             Authentication::Cluster => {
                 let client = self.client.clone().context(
                     "--authentication cluster: there is no way to the cluster that says who may; give the console an \
@@ -328,10 +328,10 @@ impl Cluster<'_> {
                 )?;
                 let audience = self.config.audience.clone();
                 let kept_for = self.config.review_kept_for;
-                By::Cluster(Box::new(Reviews::by(client, audience, kept_for)))
+                LoginMode::Cluster(Box::new(Reviews::by(client, audience, kept_for)))
             }
         };
-        let homes = Homes {
+        let homes = RightNamespaces {
             machines: self.config.machine_namespace.clone(),
             own: self.config.namespace.clone(),
         };
@@ -379,14 +379,17 @@ impl Cluster<'_> {
     }
 
     /// What says what nodes would become.
-    fn desk(&self) -> Option<Arc<Desk>> {
-        let cluster = hands::kubernetes(self.config, self.client.as_ref()?);
-        Some(Desk::new(self.catalog.as_ref().clone(), Arc::new(cluster)))
+    fn renderer(&self) -> Option<Arc<PlanRenderer>> {
+        let cluster = executors::kubernetes(self.config, self.client.as_ref()?);
+        Some(PlanRenderer::new(
+            self.catalog.as_ref().clone(),
+            Arc::new(cluster),
+        ))
     }
 
-    async fn hands(&self) -> anyhow::Result<Arc<hands::Both>> {
+    async fn executor(&self) -> anyhow::Result<Arc<executors::HostAndKubernetes>> {
         Ok(Arc::new(
-            hands::both(self.config, self.client()?, &self.catalog).await,
+            executors::both(self.config, self.client()?, &self.catalog).await,
         ))
     }
 

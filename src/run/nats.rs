@@ -93,7 +93,7 @@ pub fn engine(running: &mut Running, store: &Arc<NatsStore>, options: engine::Op
 }
 
 /// Shows every worker's heartbeats in this process.
-pub async fn hear(running: &mut Running, link: &NatsLink, live: Arc<Live>) -> anyhow::Result<()> {
+pub async fn listen(running: &mut Running, link: &NatsLink, live: Arc<Live>) -> anyhow::Result<()> {
     let beats = link.heartbeats().await?;
     running.beside(CONSOLE, async move {
         let mut beats = std::pin::pin!(beats);
@@ -109,7 +109,7 @@ pub async fn hear(running: &mut Running, link: &NatsLink, live: Arc<Live>) -> an
 }
 
 /// Tells every change to the stream of changes, whether anybody listens or not.
-pub fn tell_changes(running: &mut Running, api: Arc<Api>, changes: NatsChanges) {
+pub fn publish_changes(running: &mut Running, api: Arc<Api>, changes: NatsChanges) {
     running.beside(CONSOLE, async move {
         match publish_for_ever(api, changes).await {}
     });

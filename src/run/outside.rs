@@ -58,21 +58,21 @@ pub(crate) fn catalog(config: &Config) -> anyhow::Result<Catalog> {
     Ok(Catalog::new(&layers)?)
 }
 
-/// As [`told_to_stop`], but not by an echo of a first signal: a terminal, or a program that starts others, tells a
+/// As [`asked_to_stop`], but not by an echo of a first signal: a terminal, or a program that starts others, tells a
 /// process and its group at once.
 ///
 /// # Errors
 /// The system takes no handlers.
-pub(crate) async fn told_again() -> std::io::Result<&'static str> {
+pub(crate) async fn asked_to_stop_again() -> std::io::Result<&'static str> {
     tokio::time::sleep(ECHO).await;
-    told_to_stop().await
+    asked_to_stop().await
 }
 
 /// Waits for SIGTERM or SIGINT, and says which came.
 ///
 /// # Errors
 /// The system takes no handlers.
-pub async fn told_to_stop() -> std::io::Result<&'static str> {
+pub async fn asked_to_stop() -> std::io::Result<&'static str> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(tokio::select! {

@@ -12,7 +12,7 @@ use std::{
 use tokio::time::sleep;
 
 /// How often the folders are looked at again.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const POLL_EVERY: Duration = Duration::from_secs(10);
 
 /// The folders that were named, and which payloads were found in them.
 #[derive(Debug)]
@@ -54,12 +54,12 @@ impl Payloads {
     /// Looks for new payloads, for ever. One with mistakes is told about once, and read again: it may be half copied.
     pub(crate) async fn follow(mut self, catalog: Catalog) {
         loop {
-            sleep(LOOK_EVERY).await;
-            self.look(&catalog);
+            sleep(POLL_EVERY).await;
+            self.poll(&catalog);
         }
     }
 
-    fn look(&mut self, catalog: &Catalog) {
+    fn poll(&mut self, catalog: &Catalog) {
         for folder in self.folders.clone() {
             // A folder that cannot be read for a while keeps its payloads.
             for (folder, written) in manifests(&folder).unwrap_or_default() {
@@ -153,7 +153,7 @@ mod tests {
         write(&all.join("one"), "11.0.0");
         let mut payloads = Payloads::load(&[all.to_owned()], &catalog).expect("payloads");
         let changed = catalog.changed();
-        payloads.look(&catalog);
+        payloads.poll(&catalog);
         assert!(
             !changed.has_changed().expect("a catalog"),
             "what is known is not taken again"
@@ -162,10 +162,10 @@ mod tests {
         write(&all.join("three"), "11.2.0");
         let late = all.join("three").join("kubelet.exe");
         std::fs::rename(&late, all.join("late")).expect("moved");
-        payloads.look(&catalog);
+        payloads.poll(&catalog);
         assert_eq!(newest(&catalog), "11.1.0", "11.2.0 is half copied");
         std::fs::rename(all.join("late"), &late).expect("moved");
-        payloads.look(&catalog);
+        payloads.poll(&catalog);
         assert_eq!(newest(&catalog), "11.2.0");
     }
 }

@@ -5,21 +5,21 @@ use anyhow::Context;
 use dormer_api::live::Live;
 use dormer_engine::{
     engine,
-    lane::Tally,
-    local::{Local, ring_for_ever},
+    local::{Local, deliver_due_timers},
     port::{Clock, History, Ports},
+    shard::Counters,
 };
 use dormer_proto::id::RunId;
 use dormer_telemetry::{
     Telemetry,
-    health::{Health, Standing},
+    health::{Health, RoleStatus},
 };
 use dormer_workers::{
     execute::Execute,
+    observer::ObserverHandle,
     pool::Installed,
     port::{Facts, Orders},
     watcher::{self, Status},
-    witness::Seen,
     worker,
 };
 use dormer_workflows::Dormer;
@@ -50,7 +50,7 @@ pub struct Parts<S, C, X> {
     /// The store and its queues.
     pub ports: Arc<Local<S, C>>,
     /// Who executes.
-    pub hands: Arc<X>,
+    pub executor: Arc<X>,
     /// Where heartbeats are shown.
     pub live: Arc<Live>,
     /// How the engine runs.
@@ -68,11 +68,11 @@ where
     X: Execute,
 {
     let telemetry = Telemetry::by(parts.ports.clock.clone());
-    start_seen(parts, Arc::new(telemetry))
+    start_observed(parts, Arc::new(telemetry))
 }
 
 /// Starts engine and worker on a store of this process, and tells `telemetry` what is done. The caller adds a watcher.
-pub fn start_seen<S, C, X>(parts: Parts<S, C, X>, telemetry: Arc<Telemetry>) -> Running
+pub fn start_observed<S, C, X>(parts: Parts<S, C, X>, telemetry: Arc<Telemetry>) -> Running
 where
     S: OwnStore,
     C: Clock + Clone,
@@ -80,15 +80,15 @@ where
 {
     let Parts {
         ports,
-        hands,
+        executor,
         live,
         engine,
         worker,
     } = parts;
-    let mut running = Running::seen_by(telemetry);
+    let mut running = Running::observed_by(telemetry);
     running.local_engine(Arc::clone(&ports), engine);
     let orders = LocalOrders::new(Arc::clone(&ports.tasks), Arc::clone(&ports.inbox), live);
-    running.worker(Arc::new(orders), hands, worker);
+    running.worker(Arc::new(orders), executor, worker);
     running
 }
 
@@ -176,7 +176,7 @@ fn panicked(error: JoinError) -> anyhow::Error {
 
 impl Running {
     /// No roles yet; `telemetry` will be told what they do.
-    pub fn seen_by(telemetry: Arc<Telemetry>) -> Self {
+    pub fn observed_by(telemetry: Arc<Telemetry>) -> Self {
         Self {
             telemetry,
             ..Self::default()
@@ -202,9 +202,9 @@ impl Running {
         let incarnation = ports.store.incarnation();
         let alarms = Arc::clone(&ports.alarms);
         let inbox = Arc::clone(&ports.inbox);
-        let ringing = ring_for_ever(alarms, inbox, ports.clock.clone(), incarnation);
+        let delivering = deliver_due_timers(alarms, inbox, ports.clock.clone(), incarnation);
         self.beside(ENGINE, async move {
-            ringing.await;
+            delivering.await;
             Ok(())
         });
         self.engine(ports, options);
@@ -218,13 +218,13 @@ impl Running {
         telemetry.reads(Arc::clone(&ports));
         health.tell(
             ENGINE,
-            Standing::Waiting("the store has not answered yet".into()),
+            RoleStatus::Waiting("the store has not answered yet".into()),
         );
         self.back.add(ENGINE, async move {
             let own = Arc::clone(&ports);
-            let witness = Arc::clone(&telemetry);
-            let running = engine::run_seen::<Dormer, P, _>(own, options, witness, stop);
-            let tally: Tally = tokio::select! {
+            let observer = Arc::clone(&telemetry);
+            let running = engine::run_observed::<Dormer, P, _>(own, options, observer, stop);
+            let tally: Counters = tokio::select! {
                 tally = running => tally?,
                 never = ask_store_for_ever(ports.as_ref(), &health, &telemetry) => match never {},
             };
@@ -257,17 +257,17 @@ impl Running {
     pub fn worker<O: Orders, X: Execute>(
         &mut self,
         orders: Arc<O>,
-        hands: Arc<X>,
+        executor: Arc<X>,
         options: worker::Options,
     ) {
-        self.health.tell(WORKER, Standing::Up);
+        self.health.tell(WORKER, RoleStatus::Up);
         let options = worker::Options {
-            seen: Seen::by(self.telemetry()),
+            observer: ObserverHandle::by(self.telemetry()),
             ..options
         };
         let stop = self.leave.clone();
         self.front.add(WORKER, async move {
-            worker::run(orders, hands, options, stop).await;
+            worker::run(orders, executor, options, stop).await;
             Ok(())
         });
     }
@@ -283,15 +283,15 @@ impl Running {
         let (tell, fares) = watch::channel(Status::default());
         let stop = self.leave.clone();
         let health = Arc::clone(&self.health);
-        health.tell(WATCHER, watcher_standing(&Status::default()));
-        let mut seen = fares.clone();
-        self.telemetry.looks_at(fares.clone());
+        health.tell(WATCHER, watcher_status(&Status::default()));
+        let mut updates = fares.clone();
+        self.telemetry.follow_watcher(fares.clone());
         self.front.add(WATCHER, async move {
             let watching = watcher::run(client, facts, catalog, options, tell, stop);
             let telling = async {
-                while seen.changed().await.is_ok() {
-                    let standing = watcher_standing(&seen.borrow_and_update());
-                    health.tell(WATCHER, standing);
+                while updates.changed().await.is_ok() {
+                    let status = watcher_status(&updates.borrow_and_update());
+                    health.tell(WATCHER, status);
                 }
                 std::future::pending::<std::convert::Infallible>().await
             };
@@ -313,7 +313,7 @@ impl Running {
             .err()
             .unwrap_or_else(|| anyhow::anyhow!("it ended without a reason"));
         self.health
-            .tell(role, Standing::Ended(format!("{error:#}")));
+            .tell(role, RoleStatus::Ended(format!("{error:#}")));
         error.context(format!("the {role}"))
     }
 
@@ -334,11 +334,11 @@ impl Running {
     }
 }
 
-fn watcher_standing(status: &Status) -> Standing {
+fn watcher_status(status: &Status) -> RoleStatus {
     match &status.error {
-        _ if status.ready() => Standing::Up,
-        Some(error) => Standing::Waiting(error.clone()),
-        None => Standing::Waiting("the first list".into()),
+        _ if status.ready() => RoleStatus::Up,
+        Some(error) => RoleStatus::Waiting(error.clone()),
+        None => RoleStatus::Waiting("the first list".into()),
     }
 }
 
@@ -355,13 +355,13 @@ async fn ask_store_for_ever<P: Ports>(
     let nobody: Vec<RunId> = nobody().into_iter().collect();
     loop {
         let asked = tokio::time::timeout(STORE_ANSWER_MAX, ports.history().load(&nobody)).await;
-        let standing = match asked {
-            Ok(Ok(_)) => Standing::Up,
-            Ok(Err(error)) => Standing::Waiting(error.to_string()),
-            Err(_) => Standing::Waiting("the store does not answer in time".into()),
+        let status = match asked {
+            Ok(Ok(_)) => RoleStatus::Up,
+            Ok(Err(error)) => RoleStatus::Waiting(error.to_string()),
+            Err(_) => RoleStatus::Waiting("the store does not answer in time".into()),
         };
-        telemetry.store_answered(standing == Standing::Up);
-        health.tell(ENGINE, standing);
+        telemetry.store_answered(status == RoleStatus::Up);
+        health.tell(ENGINE, status);
         tokio::time::sleep(STORE_ASKED_EVERY).await;
     }
 }

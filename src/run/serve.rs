@@ -6,7 +6,7 @@ use super::{
 };
 use anyhow::Context;
 use axum::{Router, serve::ListenerExt};
-use dormer_telemetry::health::Standing;
+use dormer_telemetry::health::RoleStatus;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -30,7 +30,7 @@ pub fn serve(
     router: Router,
     tls: Option<TlsAcceptor>,
 ) {
-    running.health().tell(CONSOLE, Standing::Up);
+    running.health().tell(CONSOLE, RoleStatus::Up);
     // With who asks, since not everybody may.
     let app = router.into_make_service_with_connect_info::<SocketAddr>();
     running.beside(CONSOLE, async move {

@@ -1,6 +1,6 @@
 //! The user data of new Windows machines: made from the key before any machine exists, and mended when it is edited.
 
-use super::key::{LOOK_EVERY, Source};
+use super::key::{KeySource, POLL_EVERY};
 use dormer_profile::userdata::user_data;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
@@ -24,7 +24,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Keeps the Secrets.
 pub(super) struct Keeper {
     client: Client,
-    source: Source,
+    source: KeySource,
     /// The Machines' namespace.
     machines: String,
     /// The last trouble that was said.
@@ -33,7 +33,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// Keeps them in the namespace `machines`, and in Cluster API's where that is, from the key at `source`.
-    pub(super) fn new(client: Client, source: Source, machines: Option<String>) -> Self {
+    pub(super) fn new(client: Client, source: KeySource, machines: Option<String>) -> Self {
         let machines = machines.unwrap_or_else(|| "openshift-machine-api".into());
         Self {
             client,
@@ -53,7 +53,7 @@ impl Keeper {
                 tracing::warn!("user data for new machines: {trouble}");
             }
             self.trouble = trouble;
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_EVERY).await;
         }
     }
 
@@ -147,7 +147,7 @@ async fn within<T>(doing: impl Future<Output = Result<T, kube::Error>>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{config::Key as Place, key::tests::world};
+    use crate::{config::KeyLocation, key::tests::world};
     use kube::api::{DeleteParams, Patch, PatchParams};
     use serde_json::json;
 
@@ -167,14 +167,14 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn user_data_is_made_mended_and_left_alone_where_somebody_elses_lets_us_in() {
         let (world, client) = world().await;
-        let place = Place::Secret("cloud-private-key".into());
+        let location = KeyLocation::Secret("cloud-private-key".into());
         let namespace = HOME.to_owned();
-        let look_every = LOOK_EVERY;
-        let source = Source {
+        let poll_every = POLL_EVERY;
+        let source = KeySource {
             client: client.clone(),
             namespace,
-            place,
-            look_every,
+            location,
+            poll_every,
         };
         let keeper = Keeper::new(client.clone(), source, None);
         let secrets: Api<Secret> = Api::namespaced(client, MACHINES);

@@ -2,7 +2,7 @@
 //! waits for a collector.
 
 use super::{collector::Collector, spans::Span};
-use crate::metrics::deeds::SpanDeeds;
+use crate::metrics::process::SpanMetrics;
 use opentelemetry::{
     InstrumentationScope, KeyValue,
     trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState},
@@ -40,7 +40,7 @@ pub(super) struct Exporter {
     queue: mpsc::Sender<Item>,
     /// Decides by the trace's id, so every process decides alike.
     sampler: Arc<dyn ShouldSample>,
-    counts: Arc<SpanDeeds>,
+    counts: Arc<SpanMetrics>,
 }
 
 impl Exporter {
@@ -48,7 +48,7 @@ impl Exporter {
     pub(super) fn new(
         exporter: SpanExporter,
         collector: Arc<Collector>,
-        counts: Arc<SpanDeeds>,
+        counts: Arc<SpanMetrics>,
     ) -> Self {
         let (queue, items) = mpsc::channel(QUEUE_MAX);
         let sending = Sending {
@@ -98,7 +98,7 @@ struct Sending {
     exporter: SpanExporter,
     collector: Arc<Collector>,
     scope: InstrumentationScope,
-    counts: Arc<SpanDeeds>,
+    counts: Arc<SpanMetrics>,
 }
 
 impl Sending {

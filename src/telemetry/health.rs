@@ -10,7 +10,7 @@ use std::{
 /// How a role does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", content = "why", rename_all = "lowercase")]
-pub enum Standing {
+pub enum RoleStatus {
     /// It does its work.
     Up,
     /// It does its work, and lacks something that people have to give it: what.
@@ -25,34 +25,35 @@ pub enum Standing {
 #[derive(Debug, Default)]
 pub struct Health {
     /// A lock: held for a map operation, never across an await.
-    roles: Mutex<BTreeMap<&'static str, Standing>>,
+    roles: Mutex<BTreeMap<&'static str, RoleStatus>>,
 }
 
 impl Health {
-    fn roles(&self) -> MutexGuard<'_, BTreeMap<&'static str, Standing>> {
+    fn roles(&self) -> MutexGuard<'_, BTreeMap<&'static str, RoleStatus>> {
         self.roles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says how a role does. A role that has ended stays so.
-    pub fn tell(&self, role: &'static str, standing: Standing) {
+    pub fn tell(&self, role: &'static str, status: RoleStatus) {
         let mut roles = self.roles();
         let before = roles.get(role);
-        if before == Some(&standing) || matches!(before, Some(Standing::Ended(_))) {
+        if before == Some(&status) || matches!(before, Some(RoleStatus::Ended(_))) {
             return;
         }
-        match &standing {
-            Standing::Up => tracing::info!(role, "up"),
-            Standing::Hindered(why) => tracing::warn!(role, why, "up, but hindered"),
-            Standing::Waiting(why) => tracing::info!(role, why, "waiting"),
-            Standing::Ended(why) => tracing::error!(role, why, "ended"),
+        match &status {
+            RoleStatus::Up => tracing::info!(role, "up"),
+            RoleStatus::Hindered(why) => tracing::warn!(role, why, "up, but hindered"),
+            RoleStatus::Waiting(why) => tracing::info!(role, why, "waiting"),
+            RoleStatus::Ended(why) => tracing::error!(role, why, "ended"),
         }
-        roles.insert(role, standing);
+        roles.insert(role, status);
     }
 
     /// Whether every role does its work; one that people have to help does, since they come by way of the console.
     pub fn ready(&self) -> bool {
         let roles = self.roles();
-        let works = |standing: &Standing| matches!(standing, Standing::Up | Standing::Hindered(_));
+        let works =
+            |status: &RoleStatus| matches!(status, RoleStatus::Up | RoleStatus::Hindered(_));
         !roles.is_empty() && roles.values().all(works)
     }
 
@@ -61,11 +62,11 @@ impl Health {
         !self
             .roles()
             .values()
-            .any(|standing| matches!(standing, Standing::Ended(_)))
+            .any(|status| matches!(status, RoleStatus::Ended(_)))
     }
 
     /// How each role does.
-    pub fn all(&self) -> BTreeMap<&'static str, Standing> {
+    pub fn all(&self) -> BTreeMap<&'static str, RoleStatus> {
         self.roles().clone()
     }
 }
@@ -84,7 +85,7 @@ pub fn router(health: Arc<Health>) -> Router {
         .with_state(health)
 }
 
-fn answer(good: bool, health: &Health) -> (StatusCode, Json<BTreeMap<&'static str, Standing>>) {
+fn answer(good: bool, health: &Health) -> (StatusCode, Json<BTreeMap<&'static str, RoleStatus>>) {
     let status = if good {
         StatusCode::OK
     } else {
@@ -101,15 +102,18 @@ mod tests {
     fn ready_is_when_every_role_is_up_and_what_ended_stays_so() {
         let health = Health::default();
         assert!(!health.ready(), "nothing is up yet");
-        health.tell("engine", Standing::Up);
-        health.tell("watcher", Standing::Waiting("the first list".into()));
+        health.tell("engine", RoleStatus::Up);
+        health.tell("watcher", RoleStatus::Waiting("the first list".into()));
         assert!(health.alive() && !health.ready());
-        health.tell("watcher", Standing::Up);
+        health.tell("watcher", RoleStatus::Up);
         assert!(health.ready());
-        health.tell("worker", Standing::Hindered("the key is encrypted".into()));
+        health.tell(
+            "worker",
+            RoleStatus::Hindered("the key is encrypted".into()),
+        );
         assert!(health.alive() && health.ready());
-        health.tell("engine", Standing::Ended("the store is damaged".into()));
-        health.tell("engine", Standing::Up);
+        health.tell("engine", RoleStatus::Ended("the store is damaged".into()));
+        health.tell("engine", RoleStatus::Up);
         assert!(!health.alive() && !health.ready());
     }
 }

@@ -2,7 +2,6 @@
 
 mod collector;
 mod exporter;
-mod glance;
 pub mod health;
 mod lines;
 pub mod metrics;
@@ -12,15 +11,16 @@ pub mod spans;
 #[cfg(test)]
 mod tests;
 mod traces;
+mod transition;
 
-pub use glance::Glance;
 pub use push::Pushing;
-pub use traces::{Hole, missing};
+pub use traces::{MissingSpans, missing};
+pub use transition::StateBefore;
 
-use crate::metrics::{Metrics, Source};
+use crate::metrics::{Metrics, SnapshotSource};
 use dormer_engine::{
+    observer::Appended,
     port::{Clock, Ports, SystemClock},
-    witness::Appended,
 };
 use dormer_engine_core::{Record, Run};
 use dormer_proto::{
@@ -30,8 +30,8 @@ use dormer_proto::{
     work::Order,
 };
 use dormer_workers::{
+    observer::{AttemptRef, Operation, OperationEnd},
     watcher::Status,
-    witness::{At, Deed, End},
 };
 use dormer_workflows::Dormer;
 use exporter::Exporter;
@@ -54,14 +54,14 @@ pub(crate) fn scope() -> InstrumentationScope {
         .build()
 }
 
-/// The witness of this process's roles.
+/// The observer of this process's roles.
 pub struct Telemetry {
     metrics: Metrics,
     now: Box<dyn Fn() -> Timestamp + Send + Sync>,
     /// Milliseconds of the engine's clock in one of ours.
     factor: f64,
     traces: Option<Traces>,
-    source: OnceLock<Arc<dyn Source>>,
+    source: OnceLock<Arc<dyn SnapshotSource>>,
     watcher: OnceLock<watch::Receiver<Status>>,
 }
 
@@ -72,7 +72,7 @@ impl Default for Telemetry {
 }
 
 impl Telemetry {
-    /// A witness that looks at the engine's `clock`.
+    /// A observer that looks at the engine's `clock`.
     pub fn by(clock: impl Clock) -> Self {
         let minute = Duration::from_secs(60);
         Self {
@@ -105,13 +105,13 @@ impl Telemetry {
     }
 
     /// From here on a scrape asks `source` how everything stands.
-    pub fn asks(&self, source: Arc<dyn Source>) {
+    pub fn asks(&self, source: Arc<dyn SnapshotSource>) {
         // A process has one store: whoever comes second would say the same.
         let _ = self.source.set(source);
     }
 
     /// From here on a scrape looks at this watcher.
-    pub fn looks_at(&self, watcher: watch::Receiver<Status>) {
+    pub fn follow_watcher(&self, watcher: watch::Receiver<Status>) {
         let _ = self.watcher.set(watcher);
     }
 
@@ -138,7 +138,7 @@ impl Telemetry {
         }
     }
 
-    pub(crate) fn source(&self) -> Option<Arc<dyn Source>> {
+    pub(crate) fn source(&self) -> Option<Arc<dyn SnapshotSource>> {
         self.source.get().cloned()
     }
 
@@ -152,15 +152,15 @@ impl Telemetry {
     }
 }
 
-impl dormer_engine::witness::Witness<Dormer> for Telemetry {
-    type Glance = Glance;
+impl dormer_engine::observer::EngineObserver<Dormer> for Telemetry {
+    type StateBefore = StateBefore;
 
-    fn glance(&self, run: &Run<Dormer>) -> Glance {
-        Glance::at(run)
+    fn state_before(&self, run: &Run<Dormer>) -> StateBefore {
+        StateBefore::at(run)
     }
 
-    fn stored(&self, before: Option<Glance>, record: &Record<Dormer>) {
-        glance::count(&self.metrics.engine, before.as_ref(), record);
+    fn stored(&self, before: Option<StateBefore>, record: &Record<Dormer>) {
+        transition::count(&self.metrics.engine, before.as_ref(), record);
         lines::log(before.as_ref(), record);
         if let Some(traces) = &self.traces {
             traces.stored(before.as_ref(), record);
@@ -179,17 +179,17 @@ impl dormer_engine::witness::Witness<Dormer> for Telemetry {
         );
     }
 
-    fn dropped(&self, letters: u64, unknown: u64) {
-        self.metrics.engine.dropped(letters, unknown);
+    fn dropped(&self, messages: u64, unknown: u64) {
+        self.metrics.engine.dropped(messages, unknown);
     }
 
-    fn buried(&self) {
-        self.metrics.engine.buried();
+    fn dead_lettered(&self) {
+        self.metrics.engine.dead_lettered();
     }
 }
 
-impl dormer_workers::witness::Witness for Telemetry {
-    fn began(&self, at: &At, order: &Order) {
+impl dormer_workers::observer::WorkerObserver for Telemetry {
+    fn began(&self, at: &AttemptRef, order: &Order) {
         let now = (self.now)();
         self.metrics
             .worker
@@ -199,7 +199,7 @@ impl dormer_workers::witness::Witness for Telemetry {
         }
     }
 
-    fn ended(&self, at: &At, took: Duration, result: Option<&Result<Outcome, Failure>>) {
+    fn ended(&self, at: &AttemptRef, took: Duration, result: Option<&Result<Outcome, Failure>>) {
         let outcome = match result {
             Some(Ok(_)) => "finished",
             Some(Err(_)) => "failed",
@@ -211,10 +211,16 @@ impl dormer_workers::witness::Witness for Telemetry {
         }
     }
 
-    fn did(&self, at: &At, deed: Deed, took: Duration, end: End) {
-        self.metrics.worker.did(deed, took, end);
+    fn operation_ended(
+        &self,
+        at: &AttemptRef,
+        operation: Operation,
+        took: Duration,
+        end: OperationEnd,
+    ) {
+        self.metrics.worker.operation_ended(operation, took, end);
         if let Some(traces) = &self.traces {
-            traces.did(at, deed, (self.now)(), self.scaled(took), end);
+            traces.operation_ended(at, operation, (self.now)(), self.scaled(took), end);
         }
     }
 

@@ -1,14 +1,14 @@
 //! Transitions as lines of the log.
 
 use crate::{
-    glance::{AttemptEnd, Glance},
     spans::trace_of_record,
+    transition::{AttemptEnd, StateBefore},
 };
 use dormer_engine_core::{Record, Workflow};
 use dormer_workflows::Dormer;
 
 /// Writes a transition to the log: one line. Tasks and attempts are those that ended here, with commas between them.
-pub(crate) fn log(before: Option<&Glance>, record: &Record<Dormer>) {
+pub(crate) fn log(before: Option<&StateBefore>, record: &Record<Dormer>) {
     if !tracing::enabled!(tracing::Level::INFO) {
         return;
     }
@@ -31,7 +31,7 @@ pub(crate) fn log(before: Option<&Glance>, record: &Record<Dormer>) {
     let trace = trace_of_record(record).map(|trace| trace.to_string());
     tracing::info!(
         run = %run.id, seq = run.seq.0, state = Dormer::label(&run.state),
-        from = before.map(Glance::state), events = record.events.len(), task = list(&tasks),
+        from = before.map(StateBefore::state), events = record.events.len(), task = list(&tasks),
         attempt = list(&attempts), outcome, trace, "transition"
     );
 }

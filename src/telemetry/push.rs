@@ -60,7 +60,7 @@ impl Pushing {
     /// Sends everything, now. What is not taken is not lost: sums go on growing.
     async fn once(&self) {
         metrics::refresh(&self.telemetry, &self.health).await;
-        let collected = self.telemetry.metrics().book.collect();
+        let collected = self.telemetry.metrics().registry.collect();
         let exported = self.exporter.export(&collected).await;
         self.collector.note(&exported);
     }

@@ -4,7 +4,7 @@
 //! its records, too, that another engine, or this one before a restart, appended; a span that is heard twice is the
 //! same span.
 
-use super::glance::{AttemptEnd, Glance, Task, ended_episodes};
+use super::transition::{AttemptEnd, StateBefore, Task, ended_episodes};
 use dormer_engine_core::{Episode, HistoryEvent, Record, Run, Workflow};
 use dormer_proto::{
     id::{Seq, TaskId, Timestamp},
@@ -91,7 +91,7 @@ pub(crate) fn trace_of_record(record: &Record<Dormer>) -> Option<TraceId> {
 }
 
 /// The spans that `record` completes.
-pub fn of(before: Option<&Glance>, record: &Record<Dormer>) -> Vec<Span> {
+pub fn of(before: Option<&StateBefore>, record: &Record<Dormer>) -> Vec<Span> {
     let run = &record.run;
     let ended: Vec<&Episode> = ended_episodes(before, record).collect();
     let mut spans: Vec<Span> = Vec::new();
@@ -116,7 +116,7 @@ pub fn of(before: Option<&Glance>, record: &Record<Dormer>) -> Vec<Span> {
     spans
 }
 
-fn transition(before: Option<&Glance>, record: &Record<Dormer>, episode: Seq) -> Span {
+fn transition(before: Option<&StateBefore>, record: &Record<Dormer>, episode: Seq) -> Span {
     let run = &record.run;
     let at = record.at.0;
     let state = Dormer::label(&run.state);

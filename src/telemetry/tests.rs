@@ -1,7 +1,7 @@
 //! Spans as the exporter's library has them, a collector that is silent, and counts.
 
 use super::{Telemetry, exporter, otlp::Export, spans::Span};
-use dormer_engine::witness::Witness;
+use dormer_engine::observer::EngineObserver;
 use dormer_proto::{
     id::Seq,
     span::{SpanId, TraceId},
@@ -67,7 +67,7 @@ async fn an_endpoint_that_cannot_be_spoken_to_is_refused_and_one_that_is_silent_
 fn a_run_that_the_store_refuses_is_counted_for_its_workflow() {
     let telemetry = Telemetry::default();
     let run = machine_run("u1").unwrap();
-    Witness::<Dormer>::refused(&telemetry, &run, "the record has 2,000,000 bytes");
+    EngineObserver::<Dormer>::refused(&telemetry, &run, "the record has 2,000,000 bytes");
     let page = telemetry.metrics().page();
     assert!(
         page.contains("dormer_runs_refused_total{workflow=\"machine\"} 1"),

@@ -2,8 +2,8 @@
 
 use super::{
     exporter::Exporter,
-    glance::{Glance, ended_episodes},
     spans::{self, Span},
+    transition::{StateBefore, ended_episodes},
 };
 use dormer_engine::port::{HistoryReader, Ports, StoreError};
 use dormer_engine_core::{Record, Run};
@@ -13,7 +13,7 @@ use dormer_proto::{
     span::{SpanId, TraceId},
     work::SCHEMA,
 };
-use dormer_workers::witness::{At, Deed, End};
+use dormer_workers::observer::{AttemptRef, Operation, OperationEnd};
 use dormer_workflows::Dormer;
 use futures::future::BoxFuture;
 use std::{
@@ -56,15 +56,15 @@ pub(super) struct Traces {
     exporter: Exporter,
     records: OnceLock<Arc<dyn Records>>,
     /// Records of open episodes whose spans were told here. A lock: held for a map operation, never across an await.
-    told: Mutex<HashMap<RunId, BTreeSet<Seq>>>,
+    reported: Mutex<HashMap<RunId, BTreeSet<Seq>>>,
     /// Episodes that are being filled. A lock: held for a spawn, never across an await.
     filling: Mutex<JoinSet<()>>,
-    /// Tells deeds of one attempt apart, those of a worker of this name before a restart too.
-    deeds: AtomicU64,
+    /// Tells operations of one attempt apart, those of a worker of this name before a restart too.
+    operations: AtomicU64,
 }
 
 /// An episode of which this process did not tell everything.
-pub struct Hole {
+pub struct MissingSpans {
     /// Run that the episode is of.
     pub run: RunId,
     /// Record at which the episode began.
@@ -72,22 +72,22 @@ pub struct Hole {
     /// Last record that counts.
     pub until: Seq,
     /// Records whose spans are with the collector already.
-    pub told: BTreeSet<Seq>,
+    pub reported: BTreeSet<Seq>,
 }
 
 impl Traces {
     pub(super) fn new(exporter: Exporter) -> Self {
         let began = jiff::Timestamp::now().as_nanosecond();
-        let deeds = AtomicU64::new(u64::try_from(began).unwrap_or_default());
+        let operations = AtomicU64::new(u64::try_from(began).unwrap_or_default());
         let records = OnceLock::new();
-        let told = Mutex::default();
+        let reported = Mutex::default();
         let filling = Mutex::default();
         Self {
             exporter,
             records,
-            told,
+            reported,
             filling,
-            deeds,
+            operations,
         }
     }
 
@@ -110,7 +110,7 @@ impl Traces {
     }
 
     /// A record was stored.
-    pub(super) fn stored(&self, before: Option<&Glance>, record: &Record<Dormer>) {
+    pub(super) fn stored(&self, before: Option<&StateBefore>, record: &Record<Dormer>) {
         self.exporter.send(spans::of(before, record));
         for hole in self.note(before, record) {
             if let Some(records) = self.records.get() {
@@ -126,40 +126,46 @@ impl Traces {
     }
 
     /// Notes that the record was told; answers the episodes that it ended and of which something was not told here.
-    fn note(&self, before: Option<&Glance>, record: &Record<Dormer>) -> Vec<Hole> {
+    fn note(&self, before: Option<&StateBefore>, record: &Record<Dormer>) -> Vec<MissingSpans> {
         let run = &record.run;
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() >= RUNS_MAX && !told.contains_key(&run.id) {
-            told.clear();
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.len() >= RUNS_MAX && !reported.contains_key(&run.id) {
+            reported.clear();
         }
-        let ours = told.entry(run.id.clone()).or_default();
+        let ours = reported.entry(run.id.clone()).or_default();
         ours.insert(run.seq);
         let ended = ended_episodes(before, record);
         let holes = ended.filter_map(|episode| {
             let whole = (episode.seq.0..=run.seq.0).all(|seq| ours.contains(&Seq(seq)));
-            let hole = || Hole {
+            let hole = || MissingSpans {
                 run: run.id.clone(),
                 episode: episode.seq,
                 until: run.seq,
-                told: ours.clone(),
+                reported: ours.clone(),
             };
             (!whole).then(hole)
         });
         let holes = holes.collect();
         match run.episode() {
             Some(open) => ours.retain(|seq| *seq >= open.seq),
-            None => drop(told.remove(&run.id)),
+            None => drop(reported.remove(&run.id)),
         }
         holes
     }
 
     /// An attempt waited in the queue until now.
-    pub(super) fn queued(&self, at: &At, ordered: Timestamp, now: Timestamp) {
+    pub(super) fn queued(&self, at: &AttemptRef, ordered: Timestamp, now: Timestamp) {
         self.tell(at, "queue", ordered.0.min(now.0), now.0, |span| span);
     }
 
     /// A worker executed an attempt.
-    pub(super) fn executed(&self, at: &At, now: Timestamp, took_ms: u64, outcome: &'static str) {
+    pub(super) fn executed(
+        &self,
+        at: &AttemptRef,
+        now: Timestamp,
+        took_ms: u64,
+        outcome: &'static str,
+    ) {
         let from = now.0.saturating_sub(took_ms);
         self.tell(at, "execute", from, now.0, |mut span| {
             span.error = (outcome != "finished").then(|| outcome.to_owned());
@@ -168,13 +174,20 @@ impl Traces {
     }
 
     /// An attempt did something on a host.
-    pub(super) fn did(&self, at: &At, deed: Deed, now: Timestamp, took_ms: u64, end: End) {
+    pub(super) fn operation_ended(
+        &self,
+        at: &AttemptRef,
+        operation: Operation,
+        now: Timestamp,
+        took_ms: u64,
+        end: OperationEnd,
+    ) {
         let from = now.0.saturating_sub(took_ms);
-        self.tell(at, deed.name(), from, now.0, |mut span| {
-            span.error = (end != End::Done).then(|| end.name().to_owned());
+        self.tell(at, operation.name(), from, now.0, |mut span| {
+            span.error = (end != OperationEnd::Done).then(|| end.name().to_owned());
             let span = span.with("dormer.outcome", end.name());
-            match deed {
-                Deed::Upload { bytes } => span.with("dormer.bytes", bytes),
+            match operation {
+                Operation::Upload { bytes } => span.with("dormer.bytes", bytes),
                 _ => span,
             }
         });
@@ -184,7 +197,7 @@ impl Traces {
     /// that is killed the latter never comes, and the attempt is told by the engine.
     fn tell(
         &self,
-        at: &At,
+        at: &AttemptRef,
         what: &'static str,
         from: u64,
         to: u64,
@@ -193,9 +206,9 @@ impl Traces {
         if at.episode == Seq(0) {
             return;
         }
-        let number = self.deeds.fetch_add(1, Ordering::Relaxed);
+        let number = self.operations.fetch_add(1, Ordering::Relaxed);
         let key = format!("{what} {} {number}", at.worker);
-        let id = SpanId::deed(&at.task, at.attempt, &key);
+        let id = SpanId::operation(&at.task, at.attempt, &key);
         let trace = TraceId::of(&at.task.run, None, at.episode);
         let span = Span::new(trace, id, what, from, to)
             .below(SpanId::attempt(&at.task, at.attempt))
@@ -207,7 +220,7 @@ impl Traces {
 }
 
 /// Tells what others appended, or this process before a restart.
-async fn fill(records: Arc<dyn Records>, exporter: Exporter, hole: Hole) {
+async fn fill(records: Arc<dyn Records>, exporter: Exporter, hole: MissingSpans) {
     let first = Seq(hole.episode.0.saturating_sub(1));
     match records.from(&hole.run, first).await {
         Ok(kept) => exporter.send(missing(&hole, &kept)),
@@ -216,7 +229,7 @@ async fn fill(records: Arc<dyn Records>, exporter: Exporter, hole: Hole) {
 }
 
 /// The spans of an episode's records, but for those that were told.
-pub fn missing(hole: &Hole, kept: &[Vec<u8>]) -> Vec<Span> {
+pub fn missing(hole: &MissingSpans, kept: &[Vec<u8>]) -> Vec<Span> {
     let (mut spans, mut before): (Vec<Span>, Option<Run<Dormer>>) = Default::default();
     for bytes in kept {
         let Ok((record, _)) = envelope::decode::<Record<Dormer>>(bytes, SCHEMA) else {
@@ -227,10 +240,10 @@ pub fn missing(hole: &Hole, kept: &[Vec<u8>]) -> Vec<Span> {
         if seq > hole.until {
             break;
         }
-        if (follows || seq == Seq(1)) && !hole.told.contains(&seq) {
+        if (follows || seq == Seq(1)) && !hole.reported.contains(&seq) {
             let trace = spans::trace(&record.run, hole.episode);
-            let glance = before.as_ref().map(Glance::at);
-            let all = spans::of(glance.as_ref(), &record);
+            let state_before = before.as_ref().map(StateBefore::at);
+            let all = spans::of(state_before.as_ref(), &record);
             spans.extend(all.into_iter().filter(|span| span.trace == trace));
         }
         before = Some(record.run);

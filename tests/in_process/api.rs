@@ -1,4 +1,4 @@
-//! The API over a store in memory, with an engine at work and hands that fail: what people see, ask, and are refused.
+//! The API over a store in memory, with an engine at work and executors that fail: what people see, ask, and are refused.
 
 use super::{openapi::faults, site::Site};
 use axum::{
@@ -7,7 +7,7 @@ use axum::{
 };
 use dormer_engine::port::{DeadLetter, DeadLetters, Ports};
 use dormer_proto::{id::Timestamp, work::machine_run};
-use dormer_telemetry::health::{Health, Standing, router};
+use dormer_telemetry::health::{Health, RoleStatus, router};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
@@ -98,11 +98,11 @@ async fn a_request_is_answered_once_it_is_history_and_a_repeat_is_confirmed() {
         assert_eq!(machine["halted"], "paused by ann: maintenance");
     }
     let (_, history) = site.get("/runs/machine/u1/history").await;
-    let told = history.to_string();
+    let text = history.to_string();
     assert_eq!(
-        told.matches("ann asked: pause (“maintenance”)").count(),
+        text.matches("ann asked: pause (“maintenance”)").count(),
         1,
-        "{told}"
+        "{text}"
     );
     let (_, machine) = site.post("/machines/u1/actions/resume", &json!({})).await;
     assert_eq!(machine["halted"], Value::Null, "{machine}");
@@ -128,7 +128,7 @@ async fn what_cannot_be_is_refused_with_what_to_do() {
     let site = Site::new().await;
     refused(site.get("/machines/nobody").await, 404, "nobody");
     refused(site.get("/rollouts/linux").await, 404, "linux");
-    refused(site.get("/dead/7").await, 404, "7");
+    refused(site.get("/dead-letters/7").await, 404, "7");
     refused(site.get("/nonsense").await, 404, "nonsense");
     refused(
         site.post("/machines/win-u1/actions/explode", &json!({}))
@@ -172,7 +172,7 @@ async fn what_cannot_be_is_refused_with_what_to_do() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_letter_is_shown_and_goes_back_to_the_inbox() {
     let site = Site::new().await;
-    let letter = DeadLetter {
+    let message = DeadLetter {
         id: 0,
         run: machine_run("u1").ok(),
         reason: "it says nothing that this build knows".into(),
@@ -180,28 +180,34 @@ async fn a_dead_letter_is_shown_and_goes_back_to_the_inbox() {
         origin: "inbox 1".into(),
         bytes: b"nonsense".to_vec(),
     };
-    site.ports.dead().put(letter).await.expect("put");
-    let (_, listed) = site.get("/dead").await;
+    site.ports.dead().put(message).await.expect("put");
+    let (_, listed) = site.get("/dead-letters").await;
     let id = listed["items"][0]["id"].as_u64().expect("an id");
-    let (_, shown) = site.get(&format!("/dead/{id}")).await;
+    let (_, shown) = site.get(&format!("/dead-letters/{id}")).await;
     assert!(
-        shown["letter"]
+        shown["message"]
             .as_str()
             .is_some_and(|it| it.contains("cannot be read")),
         "{shown}"
     );
     assert_eq!(shown["run"], "machine/u1");
-    let (status, answer) = site.post(&format!("/dead/{id}/requeue"), &json!({})).await;
+    let (status, answer) = site
+        .post(&format!("/dead-letters/{id}/requeue"), &json!({}))
+        .await;
     assert_eq!(
         (status, &answer["requeued"]),
         (StatusCode::OK, &json!(true))
     );
-    refused(site.get(&format!("/dead/{id}")).await, 404, "dead letter");
+    refused(
+        site.get(&format!("/dead-letters/{id}")).await,
+        404,
+        "dead letter",
+    );
     site.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_of_changes_hears_every_run_and_then_what_changes() {
+async fn a_change_stream_sends_every_run_and_then_each_change() {
     let site = Site::new().await;
     let request = Request::get("/api/v1/changes")
         .body(Body::empty())
@@ -214,26 +220,26 @@ async fn a_reader_of_changes_hears_every_run_and_then_what_changes() {
         .expect("an answer");
     assert_eq!(answer.headers()["content-type"], "text/event-stream");
     let mut stream = answer.into_body();
-    let mut heard = String::new();
-    hear_until(&mut stream, &mut heard, "event: complete").await;
-    assert!(heard.starts_with("event: reset\n"), "{heard}");
-    assert!(heard.contains("\"name\":\"win-u1\""), "{heard}");
+    let mut received = String::new();
+    receive_until(&mut stream, &mut received, "event: complete").await;
+    assert!(received.starts_with("event: reset\n"), "{received}");
+    assert!(received.contains("\"name\":\"win-u1\""), "{received}");
     site.post(
         "/machines/win-u1/actions/pause",
         &json!({"why": "a freeze"}),
     )
     .await;
-    hear_until(&mut stream, &mut heard, "paused by ann: a freeze").await;
+    receive_until(&mut stream, &mut received, "paused by ann: a freeze").await;
     site.end().await;
 }
 
 /// Reads a stream until `word` was in it.
-async fn hear_until(stream: &mut Body, heard: &mut String, word: &str) {
+async fn receive_until(stream: &mut Body, received: &mut String, word: &str) {
     use http_body_util::BodyExt;
-    while !heard.contains(word) {
+    while !received.contains(word) {
         let frame = timeout(IN_TIME, stream.frame()).await.expect("in time");
         let frame = frame.expect("the stream goes on").expect("a frame");
-        heard.push_str(&String::from_utf8_lossy(
+        received.push_str(&String::from_utf8_lossy(
             &frame.into_data().unwrap_or_default(),
         ));
     }
@@ -245,7 +251,7 @@ async fn answers_are_as_the_document_says() {
     let site = Site::new().await;
     site.post("/machines/win-u1/actions/pause", &json!({}))
         .await;
-    let letter = DeadLetter {
+    let message = DeadLetter {
         id: 0,
         run: machine_run("u1").ok(),
         reason: "it says nothing that this build knows".into(),
@@ -253,7 +259,7 @@ async fn answers_are_as_the_document_says() {
         origin: "inbox 1".into(),
         bytes: b"nonsense".to_vec(),
     };
-    site.ports.dead().put(letter).await.expect("put");
+    site.ports.dead().put(message).await.expect("put");
     for (path, asked) in [
         ("/machines", "/machines?all=true"),
         ("/machines/{machine}", "/machines/win-u1"),
@@ -272,7 +278,7 @@ async fn answers_are_as_the_document_says() {
         ("/rollouts", "/rollouts"),
         ("/pools", "/pools"),
         ("/tasks", "/tasks"),
-        ("/dead", "/dead"),
+        ("/dead-letters", "/dead-letters"),
         ("/openapi.json", "/openapi.json"),
     ] {
         let (status, answer) = site.get(asked).await;
@@ -300,8 +306,8 @@ async fn answers_are_as_the_document_says() {
 #[tokio::test]
 async fn health_is_answered_as_the_document_says() {
     let health = Arc::new(Health::default());
-    health.tell("engine", Standing::Up);
-    health.tell("watcher", Standing::Waiting("the first list".into()));
+    health.tell("engine", RoleStatus::Up);
+    health.tell("watcher", RoleStatus::Waiting("the first list".into()));
     for (path, expected) in [
         ("/healthz", StatusCode::OK),
         ("/readyz", StatusCode::SERVICE_UNAVAILABLE),

@@ -4,7 +4,7 @@ use super::site::Site;
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_fleet_leads_to_machines_and_these_tell_their_story() {
+async fn the_fleet_page_links_to_machine_pages_with_their_history() {
     let site = Site::new().await;
     let (status, policy, fleet) = site.page("/").await;
     assert_eq!(status, 200);
@@ -40,7 +40,12 @@ async fn the_fleet_leads_to_machines_and_these_tell_their_story() {
         status == 404 && nobody.contains("there is no machine"),
         "{nobody}"
     );
-    assert!(site.page("/dead").await.2.contains("There are none."));
+    assert!(
+        site.page("/dead-letters")
+            .await
+            .2
+            .contains("There are none.")
+    );
     site.end().await;
 }
 

@@ -1,12 +1,12 @@
 //! Roles of several processes on a NATS server.
 
-use super::site::{Telling, machine_seen};
+use super::site::{RecordingExecutor, machine_observed};
 use dormer_api::live::Live;
 use dormer_engine::engine;
 use dormer_proto::{subject::CLASSES, work::machine_run};
 use dormer_run::{
     config::{Config, NatsSettings, Role, Settings},
-    nats::{self, connect, hear, open},
+    nats::{self, connect, listen, open},
     roles::Running,
 };
 use dormer_testkit::{NatsOptions, NatsServer, await_condition, started};
@@ -49,7 +49,7 @@ async fn roles_of_several_processes_meet_on_a_server_and_survive_its_death() {
         nats::engine(&mut deciding, &store, engine::Options::default());
         stores.push(store);
     }
-    let (told, mut tasks) = mpsc::unbounded_channel();
+    let (done, mut tasks) = mpsc::unbounded_channel();
     let mut working = Running::default();
     let link = connect(&config(&server, Role::Worker, "w"), &server.url())
         .await
@@ -58,16 +58,16 @@ async fn roles_of_several_processes_meet_on_a_server_and_survive_its_death() {
         .await
         .expect("orders");
     let options = worker::Options::named("w");
-    working.worker(Arc::new(orders), Arc::new(Telling(told)), options);
+    working.worker(Arc::new(orders), Arc::new(RecordingExecutor(done)), options);
     let live = Arc::<Live>::default();
-    hear(&mut working, &link, Arc::clone(&live))
+    listen(&mut working, &link, Arc::clone(&live))
         .await
         .expect("heartbeats");
 
     let facts = NatsFacts::new(link);
     let first = facts.begin().await.expect("an epoch");
     facts
-        .publish(vec![machine_seen("u1", &first, false)])
+        .publish(vec![machine_observed("u1", &first, false)])
         .await
         .expect("published");
     let task = timeout(IN_TIME, tasks.recv()).await.expect("in time");
@@ -93,7 +93,7 @@ async fn roles_of_several_processes_meet_on_a_server_and_survive_its_death() {
         };
         next.epoch > first.epoch
             && facts
-                .publish(vec![machine_seen("u1", &next, true)])
+                .publish(vec![machine_observed("u1", &next, true)])
                 .await
                 .is_ok()
             && next.live.is_empty()

@@ -49,8 +49,8 @@ fn check(schema: &Value, value: &Value, at: &str, faults: &mut Vec<String>) {
     {
         faults.push(format!("{at} is {value}, not one of {allowed:?}"));
     }
-    for (place, item) in value.as_array().into_iter().flatten().enumerate() {
-        check(&schema["items"], item, &format!("{at}[{place}]"), faults);
+    for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+        check(&schema["items"], item, &format!("{at}[{index}]"), faults);
     }
     let Some(fields) = value.as_object() else {
         return;

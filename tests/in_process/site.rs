@@ -1,4 +1,4 @@
-//! A dormer over a store in memory, with an engine at work and hands that fail.
+//! A dormer over a store in memory, with an engine at work and executors that fail.
 
 use axum::{
     Router,
@@ -14,13 +14,13 @@ use dormer_engine::{engine, local::Local, memory::MemoryStore, port::SystemClock
 use dormer_proto::{
     id::Incarnation,
     machine::{self, MachineFact, MachineRef, Outcome},
-    message::{Failure, Inbound, Letter, ObjectRef, Observation, Version},
-    work::{Fact, FactLetter, Order, machine_run},
+    message::{Failure, Inbound, InboxMessage, ObjectRef, Observation, Version},
+    work::{Fact, FactMessage, Order, machine_run},
 };
 use dormer_run::roles::{self, Parts, Running};
 use dormer_workers::{
     execute::Execute,
-    port::{Beginning, Facts},
+    port::{EpochStart, Facts},
     progress::Progress,
     worker,
 };
@@ -34,9 +34,9 @@ const IN_TIME: Duration = Duration::from_secs(20);
 type Memory = Local<MemoryStore, SystemClock>;
 
 /// Hands that only say what they were asked.
-pub(crate) struct Telling(pub(crate) mpsc::UnboundedSender<String>);
+pub(crate) struct RecordingExecutor(pub(crate) mpsc::UnboundedSender<String>);
 
-impl Execute for Telling {
+impl Execute for RecordingExecutor {
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
         progress.step("tell", 1, "words");
         let _ = self
@@ -46,7 +46,7 @@ impl Execute for Telling {
     }
 }
 
-pub(crate) fn machine_seen(uid: &str, beginning: &Beginning, gone: bool) -> FactLetter {
+pub(crate) fn machine_observed(uid: &str, beginning: &EpochStart, gone: bool) -> FactMessage {
     let fact = MachineFact {
         machine: MachineRef {
             namespace: "openshift-machine-api".into(),
@@ -71,7 +71,7 @@ pub(crate) fn machine_seen(uid: &str, beginning: &Beginning, gone: bool) -> Fact
         may_start: true,
     };
     let run = machine_run(uid).expect("a run");
-    Letter {
+    InboxMessage {
         run,
         incarnation: Some(beginning.incarnation),
         body: Inbound::Observed(seen),
@@ -92,11 +92,11 @@ impl Site {
             Arc::new(MemoryStore::new(Incarnation(3))),
             SystemClock,
         ));
-        let (told, mut tasks) = mpsc::unbounded_channel();
+        let (done, mut tasks) = mpsc::unbounded_channel();
         let live = Arc::default();
         let running = roles::start(Parts {
             ports: Arc::clone(&ports),
-            hands: Arc::new(Telling(told)),
+            executor: Arc::new(RecordingExecutor(done)),
             live: Arc::clone(&live),
             engine: engine::Options::default(),
             worker: worker::Options::named("w"),
@@ -104,7 +104,7 @@ impl Site {
         let facts = roles::facts(&ports);
         let first = facts.begin().await.expect("an epoch");
         facts
-            .publish(vec![machine_seen("u1", &first, false)])
+            .publish(vec![machine_observed("u1", &first, false)])
             .await
             .expect("published");
         timeout(IN_TIME, tasks.recv())

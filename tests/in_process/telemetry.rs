@@ -1,12 +1,12 @@
 //! What is told while it happens against what the history tells afterwards, and what became of each attempt.
 
-use super::site::{Telling, machine_seen};
+use super::site::{RecordingExecutor, machine_observed};
 use dormer_engine::{
     engine,
-    local::{Local, ring_for_ever},
+    local::{Local, deliver_due_timers},
     memory::MemoryStore,
+    observer::{Appended, EngineObserver},
     port::{History, HistoryReader, Ports, SystemClock},
-    witness::{Appended, Witness},
 };
 use dormer_engine_core::{Record, Run};
 use dormer_proto::{
@@ -17,10 +17,10 @@ use dormer_proto::{
 };
 use dormer_run::{embedded::LocalOrders, roles};
 use dormer_telemetry::{
-    Glance, Hole, Telemetry, missing,
+    MissingSpans, StateBefore, Telemetry, missing,
     spans::{Span, of},
 };
-use dormer_workers::{port::Facts, witness::Seen, worker};
+use dormer_workers::{observer::ObserverHandle, port::Facts, worker};
 use dormer_workflows::Dormer;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,21 +36,21 @@ use tokio_util::sync::CancellationToken;
 const IN_TIME: Duration = Duration::from_secs(20);
 
 /// Hears every span, and passes on to telemetry.
-struct Ear {
+struct SpanRecorder {
     telemetry: Arc<Telemetry>,
-    heard: Mutex<Vec<Span>>,
+    recorded: Mutex<Vec<Span>>,
 }
 
-impl Witness<Dormer> for Ear {
-    type Glance = Glance;
+impl EngineObserver<Dormer> for SpanRecorder {
+    type StateBefore = StateBefore;
 
-    fn glance(&self, run: &Run<Dormer>) -> Glance {
-        Glance::at(run)
+    fn state_before(&self, run: &Run<Dormer>) -> StateBefore {
+        StateBefore::at(run)
     }
 
-    fn stored(&self, before: Option<Glance>, record: &Record<Dormer>) {
+    fn stored(&self, before: Option<StateBefore>, record: &Record<Dormer>) {
         let spans = of(before.as_ref(), record);
-        self.heard
+        self.recorded
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .extend(spans);
@@ -58,11 +58,11 @@ impl Witness<Dormer> for Ear {
     }
 
     fn appended(&self, took: Duration, what: Appended) {
-        Witness::<Dormer>::appended(self.telemetry.as_ref(), took, what);
+        EngineObserver::<Dormer>::appended(self.telemetry.as_ref(), took, what);
     }
 
     fn dropped(&self, _: u64, _: u64) {}
-    fn buried(&self) {}
+    fn dead_lettered(&self) {}
 }
 
 /// The life of a machine whose probe fails, until it is gone: spans as heard, and its kept records.
@@ -72,12 +72,12 @@ async fn a_short_life() -> (Vec<Span>, Vec<Vec<u8>>, Arc<Telemetry>) {
         SystemClock,
     ));
     let telemetry = Arc::new(Telemetry::default());
-    let ear = Arc::new(Ear {
+    let ear = Arc::new(SpanRecorder {
         telemetry: Arc::clone(&telemetry),
-        heard: Mutex::default(),
+        recorded: Mutex::default(),
     });
     let (halt, stop) = watch::channel(false);
-    let running = engine::run_seen::<Dormer, _, _>(
+    let running = engine::run_observed::<Dormer, _, _>(
         Arc::clone(&ports),
         engine::Options::default(),
         Arc::clone(&ear),
@@ -86,7 +86,7 @@ async fn a_short_life() -> (Vec<Span>, Vec<Vec<u8>>, Arc<Telemetry>) {
     let running = tokio::spawn(running);
     let alarms = Arc::clone(&ports.alarms);
     let inbox = Arc::clone(&ports.inbox);
-    let ringing = tokio::spawn(ring_for_ever(
+    let delivering = tokio::spawn(deliver_due_timers(
         alarms,
         inbox,
         SystemClock,
@@ -97,15 +97,15 @@ async fn a_short_life() -> (Vec<Span>, Vec<Vec<u8>>, Arc<Telemetry>) {
         Arc::clone(&ports.inbox),
         Arc::default(),
     );
-    let (told, mut tasks) = mpsc::unbounded_channel();
+    let (done, mut tasks) = mpsc::unbounded_channel();
     let options = worker::Options {
-        seen: Seen::by(telemetry.clone()),
+        observer: ObserverHandle::by(telemetry.clone()),
         ..worker::Options::named("w")
     };
     let leave = CancellationToken::new();
     let working = tokio::spawn(worker::run(
         Arc::new(orders),
-        Arc::new(Telling(told)),
+        Arc::new(RecordingExecutor(done)),
         options,
         leave.clone(),
     ));
@@ -113,7 +113,7 @@ async fn a_short_life() -> (Vec<Span>, Vec<Vec<u8>>, Arc<Telemetry>) {
     let facts = roles::facts(&ports);
     let first = facts.begin().await.expect("an epoch");
     facts
-        .publish(vec![machine_seen("u1", &first, false)])
+        .publish(vec![machine_observed("u1", &first, false)])
         .await
         .expect("published");
     for _ in 0..2 {
@@ -124,7 +124,7 @@ async fn a_short_life() -> (Vec<Span>, Vec<Vec<u8>>, Arc<Telemetry>) {
     }
     let second = facts.begin().await.expect("an epoch");
     facts
-        .publish(vec![machine_seen("u1", &second, true)])
+        .publish(vec![machine_observed("u1", &second, true)])
         .await
         .expect("published");
     let gone = async {
@@ -137,19 +137,19 @@ async fn a_short_life() -> (Vec<Span>, Vec<Vec<u8>>, Arc<Telemetry>) {
     working.await.expect("an end");
     halt.send_replace(true);
     running.await.expect("an end").expect("no error");
-    ringing.abort();
+    delivering.abort();
     let run = machine_run("u1").expect("a run");
     let records = ports
         .reader()
         .records(&run, Seq(0), 256)
         .await
         .expect("records");
-    let heard = ear
-        .heard
+    let recorded = ear
+        .recorded
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .clone();
-    (heard, records, telemetry)
+    (recorded, records, telemetry)
 }
 
 fn by_id(spans: Vec<Span>) -> BTreeMap<(TraceId, SpanId), Span> {
@@ -162,23 +162,23 @@ fn by_id(spans: Vec<Span>) -> BTreeMap<(TraceId, SpanId), Span> {
     map
 }
 
-fn hole(run: &RunId, records: &[Vec<u8>], told: BTreeSet<Seq>) -> Hole {
+fn hole(run: &RunId, records: &[Vec<u8>], reported: BTreeSet<Seq>) -> MissingSpans {
     let until = Seq(records.len() as u64);
-    Hole {
+    MissingSpans {
         run: run.clone(),
         episode: Seq(1),
         until,
-        told,
+        reported,
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_history_tells_the_same_spans_as_were_told_while_it_was_made() {
-    let (heard, records, telemetry) = a_short_life().await;
+async fn spans_from_the_history_equal_those_sent_live() {
+    let (recorded, records, telemetry) = a_short_life().await;
     let run = machine_run("u1").expect("a run");
     let trace = TraceId::of(&run, None, Seq(1));
     let live = by_id(
-        heard
+        recorded
             .into_iter()
             .filter(|span| span.trace == trace)
             .collect(),

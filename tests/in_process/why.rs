@@ -2,7 +2,7 @@
 //! `tests/why.txt`, to be reviewed as text. The codes and messages are those that workers report of the simulated
 //! faults.
 
-use dormer_api::{live::Live, shown};
+use dormer_api::{live::Live, views};
 use dormer_engine_core::{Entered, OpenTask, RetryPolicy, Run, TaskKey, TaskPhase};
 use dormer_fleet::Fault;
 use dormer_proto::{
@@ -60,7 +60,7 @@ struct Trouble {
 }
 
 /// A machine that stands in `phase`.
-fn standing(phase: Phase) -> State {
+fn state_in(phase: Phase) -> State {
     let machine = MachineRef {
         namespace: "openshift-machine-api".into(),
         name: "win-a".into(),
@@ -103,7 +103,7 @@ fn serving(phase: Phase) -> State {
         ready: true,
         ..NodeFact::default()
     };
-    let mut state = standing(phase);
+    let mut state = state_in(phase);
     if let Some(machine) = &mut state.machine {
         machine.phase = Some("Running".into());
     }
@@ -120,7 +120,7 @@ fn serving(phase: Phase) -> State {
 fn failed(from: Phase, code: &str, message: &str) -> Trouble {
     let failure = Failure::lasting(code, message);
     shown_as(
-        &standing(Phase::Failed {
+        &state_in(Phase::Failed {
             from: Box::new(from),
             failure,
         }),
@@ -135,7 +135,7 @@ fn waits(phase: Phase, task: Task, attempt: u64, code: &str, message: &str) -> T
         until: NOW.plus_ms(10_000),
         failure,
     };
-    shown_as(&standing(phase), vec![(task, attempt, phase_of)])
+    shown_as(&state_in(phase), vec![(task, attempt, phase_of)])
 }
 
 fn shown_as(state: &State, tasks: Vec<(Task, u64, TaskPhase)>) -> Trouble {
@@ -178,7 +178,7 @@ fn machine(state: &State, tasks: Vec<(Task, u64, TaskPhase)>, live: &Live) -> Va
         closed: None,
         sum: Sum(0),
     };
-    shown::machine(&run, live, NOW).unwrap()
+    views::machine(&run, live, NOW).unwrap()
 }
 
 fn probe() -> Task {
@@ -254,7 +254,7 @@ fn upload() -> Trouble {
         unit: "bytes".into(),
         lacks: None,
     });
-    let state = standing(Phase::ConvergingHost { rebooted: false });
+    let state = state_in(Phase::ConvergingHost { rebooted: false });
     let phase = TaskPhase::InFlight {
         at: ENTERED,
         issued: None,
@@ -276,7 +276,7 @@ fn with_cloud(mut state: State, phase: &str, error: Option<&str>) -> State {
 }
 
 fn no_address(phase: &str, error: Option<&str>) -> Trouble {
-    let mut state = with_cloud(standing(Phase::Address), phase, error);
+    let mut state = with_cloud(state_in(Phase::Address), phase, error);
     if let Some(machine) = &mut state.machine {
         machine.addresses.clear();
     }
@@ -285,10 +285,10 @@ fn no_address(phase: &str, error: Option<&str>) -> Trouble {
 
 /// The cloud makes no instance, and says so in the Machine's own words or in its provider's condition.
 fn refused(phase: &str, error: Option<&str>, condition: Option<(&str, &str, &str)>) -> Trouble {
-    let mut state = with_cloud(standing(Phase::Address), phase, error);
+    let mut state = with_cloud(state_in(Phase::Address), phase, error);
     if let Some(machine) = &mut state.machine {
         machine.addresses.clear();
-        let told = condition
+        let found = condition
             .into_iter()
             .map(|(kind, reason, message)| ConditionFact {
                 kind: kind.into(),
@@ -296,7 +296,7 @@ fn refused(phase: &str, error: Option<&str>, condition: Option<(&str, &str, &str
                 reason: reason.into(),
                 message: message.into(),
             });
-        machine.conditions = told.collect();
+        machine.conditions = found.collect();
     }
     let set = json!({"name": "windows", "replicas": 3, "machines": 3, "ready": 2, "available": 2});
     Trouble {
@@ -367,20 +367,20 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
 fn clusters() -> Vec<(&'static str, Trouble)> {
     let vanishing = shown_as(&with_cloud(serving(Phase::Vanishing), "Deleting", None), Vec::new());
     let flapping = NodeFact { name: "win-a.ec2.internal".into(), ..NodeFact::default() };
-    let flapping = State { node: Some(flapping), ..standing(Phase::ReadyWait) };
+    let flapping = State { node: Some(flapping), ..state_in(Phase::ReadyWait) };
     let silent = State { note: Some("the drain takes longer than allowed: 1 pods are left".into()), ..serving(Phase::Evicting(change(), Drain { left: 1, ..Drain::default() })) };
-    let no_instance = with_cloud(standing(Phase::Failed {
+    let no_instance = with_cloud(state_in(Phase::Failed {
         from: Box::new(Phase::ConvergingNode),
         failure: Failure::lasting("ConnectTimeout", "no answer from 10.0.0.9: the host is down"),
     }), "Failed", Some("UpdateError: Can't find created instance"));
     let quota = "InsufficientResources: You have requested more vCPU capacity than your current limit of 32 allows";
     vec![
-        ("name-mismatch", shown_as(&standing(Phase::NodeWait), Vec::new())),
+        ("name-mismatch", shown_as(&state_in(Phase::NodeWait), Vec::new())),
         ("name-mismatch", failed(Phase::NodeWait, "NodeOverdue", "no Node win-a.ec2.internal appeared")),
         ("csr-extra-san", failed(Phase::NodeWait, "NodeOverdue", "no Node win-a.ec2.internal appeared; a certificate request was not approved: it names the address 10.9.9.9, which the Machine does not have")),
         ("flapping", shown_as(&flapping, Vec::new())),
         ("address-late", no_address("Provisioning", None)),
-        ("deleted-while-configuring", shown_as(&with_cloud(standing(Phase::Leaving), "Deleting", None), Vec::new())),
+        ("deleted-while-configuring", shown_as(&with_cloud(state_in(Phase::Leaving), "Deleting", None), Vec::new())),
         ("budget-never", evicting("shop/cart-7", "The disruption budget cart needs 1 healthy pods and has 1 currently")),
         ("two-budgets", evicting("shop/cart-7", "the disruption budgets cart, shop match it, and no pod with more than one can be evicted: leave it one budget")),
         ("finalizer-holds", evicting("shop/cart-7", "it waits for its finalizers example.com/never")),
@@ -401,14 +401,14 @@ fn every_fault_has_its_true_cause_and_a_next_step_with_a_command() {
         "# What dormer why says of each fault of dormer fleet --list-faults that stops or slows a machine.\n\
          # Generated by tests/in_process/why.rs (UPDATE_EXPECT=1 cargo test --test integration in_process::why).\n",
     );
-    let mut told = Vec::new();
+    let mut found = Vec::new();
     for (fault, trouble) in hosts().into_iter().chain(clusters()) {
         let why = paragraph(&trouble.machine, None, trouble.rollout.as_ref());
         let command = ["dormer ", "kubectl "].iter().any(|it| why.contains(it));
         assert!(command, "{fault}: no next step with a command: {why}");
         assert!(!why.contains("Mend the cause"), "{fault}: {why}");
         text += &format!("\n{fault}\n  {}\n", why.replace(". ", ".\n  "));
-        told.push(fault);
+        found.push(fault);
     }
     text += "\n# And of what the Machine API says without any fault of ours:\n";
     for (what, trouble) in clouds() {
@@ -426,7 +426,7 @@ fn every_fault_has_its_true_cause_and_a_next_step_with_a_command() {
     for fault in Fault::ALL {
         let name = fault.name();
         assert!(
-            told.contains(&name) != GOT_OVER.contains(&name),
+            found.contains(&name) != GOT_OVER.contains(&name),
             "{name} is told of once"
         );
     }

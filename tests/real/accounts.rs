@@ -1,9 +1,9 @@
 //! dormer's accounts as `deploy/rbac.yaml` and `deploy/machine-tokens.yaml` make them, once for each test and under its names.
 
-use super::cluster::{Site, hands};
+use super::cluster::{Site, executor};
 use dormer_profile::yaml;
 use dormer_testkit::Speaker;
-use dormer_workers::kubernetes::KubernetesHands;
+use dormer_workers::kubernetes::KubernetesExecutor;
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
     core::v1::ServiceAccount,
@@ -95,10 +95,10 @@ pub(crate) async fn ours(site: &Site, account: &str) -> Speaker {
     token(site, &home(site), account).await
 }
 
-/// The hands of a worker under its account and the rules as they are shipped.
-pub(crate) async fn worker(site: &Site) -> KubernetesHands {
+/// The executor of a worker under its account and the rules as they are shipped.
+pub(crate) async fn worker(site: &Site) -> KubernetesExecutor {
     apply(site, |_, _| true).await;
-    hands(
+    executor(
         site.client(&ours(site, "dormer-worker").await).await,
         home(site),
     )

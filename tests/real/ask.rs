@@ -196,7 +196,7 @@ pub(crate) async fn make_node(client: &Client, name: &str) -> Result<Value, kube
     .await
 }
 
-/// A bootstrap token of Kubernetes' own; its six letters are the test's.
+/// A bootstrap token of Kubernetes' own; its six messages are the test's.
 pub(crate) async fn bootstrap_token(site: &Site, id: &str) -> Speaker {
     may_ask(site).await;
     let secret = "0123456789abcdef";
@@ -272,7 +272,7 @@ async fn may_ask(site: &Site) {
 const BINDING: super::cluster::Kind = ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding");
 
 /// Conditions of a request, and whether it was signed.
-pub(crate) async fn standing(site: &Site, name: &str) -> (Vec<Value>, bool) {
+pub(crate) async fn csr_conditions(site: &Site, name: &str) -> (Vec<Value>, bool) {
     let csr = site.world.get(CSR, "", name).await.expect("it is there");
     let conditions = csr["status"]["conditions"]
         .as_array()

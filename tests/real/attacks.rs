@@ -2,7 +2,7 @@
 
 use super::{
     accounts::worker,
-    ask::{Ask, Kubelet, OPERATOR, account, bootstrap_token, expectation, san, standing},
+    ask::{Ask, Kubelet, OPERATOR, account, bootstrap_token, csr_conditions, expectation, san},
     cluster::{Site, plane, run},
 };
 use dormer_proto::{
@@ -10,7 +10,7 @@ use dormer_proto::{
     machine::{CsrExpectation, Outcome, Task},
 };
 use dormer_testkit::{Speaker, rcgen::SanType};
-use dormer_workers::kubernetes::KubernetesHands;
+use dormer_workers::kubernetes::KubernetesExecutor;
 use futures::{StreamExt, stream};
 
 /// The node whose certificate they are after. Its Machine has the address 10.0.0.7.
@@ -37,9 +37,9 @@ struct Attack {
 
 /// A collection of attacks.
 #[derive(Default)]
-struct Book(Vec<Attack>);
+struct AttackList(Vec<Attack>);
 
-impl Book {
+impl AttackList {
     fn page(&mut self, name: &'static str, by: &Speaker, ask: Ask, wall: Wall) {
         let by = by.clone();
         let expect = expectation(NODE);
@@ -72,7 +72,7 @@ fn serving(change: impl FnOnce(&mut Ask)) -> Ask {
 }
 
 /// Somebody with a good bootstrap token who asks for more than it is for.
-fn names(book: &mut Book, token: &Speaker) {
+fn names(attacks: &mut AttackList, token: &Speaker) {
     const OTHER: &str = "its common name is";
     for (name, common_name) in [
         ("cn-contains-ours", format!("system:node:{NODE}0")),
@@ -88,7 +88,7 @@ fn names(book: &mut Book, token: &Speaker) {
         ("cn-admin", "system:admin".to_owned()),
         ("cn-empty", String::new()),
     ] {
-        book.page(
+        attacks.page(
             name,
             token,
             client(|ask| ask.common_name = common_name),
@@ -97,27 +97,27 @@ fn names(book: &mut Book, token: &Speaker) {
     }
     const GROUP: &str = "its organization is";
     let masters = client(|ask| ask.organizations = vec!["system:masters"]);
-    book.page("o-masters", token, masters, Dormer(GROUP));
+    attacks.page("o-masters", token, masters, Dormer(GROUP));
     let both = client(|ask| ask.organizations = vec!["system:nodes", "system:masters"]);
-    book.page("o-both", token, both, Dormer(GROUP));
+    attacks.page("o-both", token, both, Dormer(GROUP));
     let twice = client(|ask| ask.organizations = vec!["system:nodes", "system:nodes"]);
-    book.page("o-twice", token, twice, Dormer(GROUP));
+    attacks.page("o-twice", token, twice, Dormer(GROUP));
     let upper = client(|ask| ask.organizations = vec!["SYSTEM:NODES"]);
-    book.page("o-upper", token, upper, Dormer(GROUP));
+    attacks.page("o-upper", token, upper, Dormer(GROUP));
     let none = client(|ask| ask.organizations = vec![]);
-    book.page("o-none", token, none, Dormer(GROUP));
+    attacks.page("o-none", token, none, Dormer(GROUP));
     let more = client(|ask| ask.unit = Some("system:masters"));
-    book.page("ou", token, more, Dormer("more than a common name"));
+    attacks.page("ou", token, more, Dormer("more than a common name"));
 }
 
-fn contents(book: &mut Book, token: &Speaker) {
+fn contents(attacks: &mut AttackList, token: &Speaker) {
     for (name, added) in [
         ("client-dns", san("kubernetes.default.svc")),
         ("client-ip", san("10.0.0.7")),
         ("client-own-name", san(NODE)),
     ] {
         let ask = client(|ask| ask.sans = vec![added]);
-        book.page(name, token, ask, Dormer("a client's request names"));
+        attacks.page(name, token, ask, Dormer("a client's request names"));
     }
     for (name, added) in [
         (
@@ -130,7 +130,7 @@ fn contents(book: &mut Book, token: &Speaker) {
         ),
     ] {
         let ask = client(|ask| ask.sans = vec![added]);
-        book.page(
+        attacks.page(
             name,
             token,
             ask,
@@ -151,7 +151,7 @@ fn contents(book: &mut Book, token: &Speaker) {
         ("usage-code", vec!["digital signature", "code signing"]),
     ] {
         let ask = client(|ask| ask.usages = usages);
-        book.page(name, token, ask, Dormer("its usages are"));
+        attacks.page(name, token, ask, Dormer("its usages are"));
     }
     for (name, signer) in [
         ("signer-client", "kubernetes.io/kube-apiserver-client"),
@@ -162,33 +162,33 @@ fn contents(book: &mut Book, token: &Speaker) {
         ),
     ] {
         let ask = client(|ask| ask.signer = signer);
-        book.page(name, token, ask, Dormer("its signer"));
+        attacks.page(name, token, ask, Dormer("its signer"));
     }
     let ask = serving(|_| {});
-    book.page(
+    attacks.page(
         "serving-by-token",
         token,
         ask,
         Dormer("asks for the serving certificate"),
     );
     let ask = client(|ask| ask.mangle = |_| "no PEM at all".into());
-    book.page("no-pem", token, ask, Server("PEM"));
+    attacks.page("no-pem", token, ask, Server("PEM"));
     let ask = client(|ask| ask.mangle = |pem| pem.replace("CERTIFICATE REQUEST", "CERTIFICATE"));
-    book.page("pem-of-another-kind", token, ask, Server("PEM"));
+    attacks.page("pem-of-another-kind", token, ask, Server("PEM"));
     let ask = client(|ask| ask.mangle = |pem| pem.replacen("\nMI", "\nMJ", 1));
-    book.page("broken-der", token, ask, Server(""));
+    attacks.page("broken-der", token, ask, Server(""));
 }
 
 /// Whose time is not now.
-fn moments(book: &mut Book, token: &Speaker) {
-    book.page(
+fn moments(attacks: &mut AttackList, token: &Speaker) {
+    attacks.page(
         "node-exists",
         token,
         client(|_| {}),
         Dormer("the Node exists"),
     );
-    book.expecting(|expect| expect.node_uid = Some("a-uid".into()));
-    book.page(
+    attacks.expecting(|expect| expect.node_uid = Some("a-uid".into()));
+    attacks.page(
         "replayed",
         token,
         client(|_| {}),
@@ -197,11 +197,11 @@ fn moments(book: &mut Book, token: &Speaker) {
     // A Machine that is made an hour from now, and a request that was there before it.
     let later = k8s_openapi::jiff::Timestamp::now().as_millisecond() + 3_600_000;
     let later = Timestamp(u64::try_from(later).expect("after 1970"));
-    book.expecting(|expect| expect.machine_created = later);
+    attacks.expecting(|expect| expect.machine_created = later);
 }
 
 /// Whoever should not be asking at all.
-async fn strangers(book: &mut Book, site: &Site) {
+async fn strangers(attacks: &mut AttackList, site: &Site) {
     const FIRST: &str = "may not ask for a node's first certificate";
     for (name, by) in [
         ("by-anybody", site.plane.user("mallory", None)),
@@ -228,23 +228,23 @@ async fn strangers(book: &mut Book, site: &Site) {
             )
         }),
     ] {
-        book.page(name, &by, client(|_| {}), Dormer(FIRST));
+        attacks.page(name, &by, client(|_| {}), Dormer(FIRST));
     }
     let eve = site.plane.user("eve", Some("system:bootstrappers-2"));
-    book.page(
+    attacks.page(
         "by-nobody",
         &eve,
         client(|_| {}),
         Server("cannot create resource"),
     );
     let bare = site.plane.user(&format!("system:node:{NODE}"), None);
-    book.page(
+    attacks.page(
         "renewal-without-group",
         &bare,
         client(|_| {}),
         Dormer("not in the group"),
     );
-    book.page(
+    attacks.page(
         "serving-without-group",
         &bare,
         serving(|_| {}),
@@ -254,20 +254,20 @@ async fn strangers(book: &mut Book, site: &Site) {
         .plane
         .user("system:node:attack-win-2", Some("system:nodes"));
     let not_own = "can only create a node CSR with CN=system:node:attack-win-2";
-    book.page(
+    attacks.page(
         "renewal-by-another-node",
         &other,
         client(|_| {}),
         Server(not_own),
     );
-    book.page(
+    attacks.page(
         "serving-by-another-node",
         &other,
         serving(|_| {}),
         Server(not_own),
     );
     let own = Ask::serving("attack-win-2", &["attack-win-2", "10.0.0.7"]);
-    book.page(
+    attacks.page(
         "another-nodes-own",
         &other,
         own,
@@ -276,7 +276,7 @@ async fn strangers(book: &mut Book, site: &Site) {
 }
 
 /// A node that serves, and would like to serve as somebody else.
-fn servers(book: &mut Book, site: &Site) {
+fn servers(attacks: &mut AttackList, site: &Site) {
     let node = &site
         .plane
         .user(&format!("system:node:{NODE}"), Some("system:nodes"));
@@ -292,25 +292,25 @@ fn servers(book: &mut Book, site: &Site) {
         ("san-loopback", "127.0.0.1"),
     ] {
         let ask = serving(|ask| ask.sans.push(san(extra)));
-        book.page(name, node, ask, Dormer(FOREIGN));
+        attacks.page(name, node, ask, Dormer(FOREIGN));
     }
     let ask = serving(|ask| ask.sans.clear());
-    book.page("san-none", node, ask, Dormer("names nothing"));
+    attacks.page("san-none", node, ask, Dormer("names nothing"));
     let mail = SanType::Rfc822Name("a@b.example".try_into().expect("a name"));
     let ask = serving(|ask| ask.sans.push(mail));
-    book.page(
+    attacks.page(
         "san-mail",
         node,
         ask,
         Dormer("neither a DNS name nor an address"),
     );
     let ask = serving(|ask| ask.usages = vec!["digital signature", "client auth"]);
-    book.page("serving-as-client", node, ask, Dormer("its usages are"));
+    attacks.page("serving-as-client", node, ask, Dormer("its usages are"));
     let ask = client(|ask| ask.usages = vec!["digital signature", "server auth"]);
-    book.page("client-as-serving", node, ask, Dormer("its usages are"));
+    attacks.page("client-as-serving", node, ask, Dormer("its usages are"));
 }
 
-async fn fight(site: &Site, hands: &KubernetesHands, attack: &Attack) -> Result<(), String> {
+async fn fight(site: &Site, executor: &KubernetesExecutor, attack: &Attack) -> Result<(), String> {
     let Attack {
         name,
         by,
@@ -330,7 +330,7 @@ async fn fight(site: &Site, hands: &KubernetesHands, attack: &Attack) -> Result<
         csr: csr.clone(),
         expect: expect.clone(),
     };
-    match run(hands, task).await {
+    match run(executor, task).await {
         Ok(Outcome::CsrRefused { why: said, .. }) if said.contains(why) => Ok(()),
         other => Err(format!("{name}: {other:?}")),
     }
@@ -339,16 +339,16 @@ async fn fight(site: &Site, hands: &KubernetesHands, attack: &Attack) -> Result<
 #[tokio::test]
 async fn no_attack_gets_a_certificate() {
     let site = Site::new(plane!(), "attack").await;
-    let hands = worker(&site).await;
+    let executor = worker(&site).await;
     let token = bootstrap_token(&site, "attack").await;
-    let mut book = Book::default();
-    names(&mut book, &token);
-    contents(&mut book, &token);
-    moments(&mut book, &token);
-    strangers(&mut book, &site).await;
-    servers(&mut book, &site);
-    assert!(book.0.len() >= 60, "{} attacks", book.0.len());
-    let fights = stream::iter(&book.0).map(|attack| fight(&site, &hands, attack));
+    let mut attacks = AttackList::default();
+    names(&mut attacks, &token);
+    contents(&mut attacks, &token);
+    moments(&mut attacks, &token);
+    strangers(&mut attacks, &site).await;
+    servers(&mut attacks, &site);
+    assert!(attacks.0.len() >= 60, "{} attacks", attacks.0.len());
+    let fights = stream::iter(&attacks.0).map(|attack| fight(&site, &executor, attack));
     let lost: Vec<_> = fights.buffer_unordered(AT_ONCE).collect().await;
     let lost: Vec<String> = lost.into_iter().filter_map(Result::err).collect();
     assert!(lost.is_empty(), "{lost:#?}");
@@ -364,16 +364,16 @@ async fn no_attack_gets_a_certificate() {
         expect: expectation(NODE),
     };
     assert_eq!(
-        run(&hands, task).await,
+        run(&executor, task).await,
         Ok(Outcome::CsrApproved { csr: good.into() })
     );
     kubelet.identity(good).await;
-    for attack in book
+    for attack in attacks
         .0
         .iter()
         .filter(|attack| matches!(attack.wall, Dormer(_)))
     {
-        let (conditions, signed) = standing(&site, &format!("attack-{}", attack.name)).await;
+        let (conditions, signed) = csr_conditions(&site, &format!("attack-{}", attack.name)).await;
         let approved = conditions.iter().any(|c| c["type"] == "Approved");
         assert!(!approved && !signed, "{}: {conditions:?}", attack.name);
     }

@@ -4,7 +4,7 @@ use super::{
     accounts::{apply, ours},
     cluster::{Kind, MACHINE, NODE, PATIENCE, Site, fragile_plane},
     watcher::turn,
-    watching::{Recorder, Told, Watching, options},
+    watching::{PublishedMessages, Recorder, Watching, options},
     wire::Wire,
 };
 use dormer_proto::machine::MachineRef;
@@ -95,7 +95,7 @@ async fn after_a_bookmark_and_a_cut_a_quiet_watch_goes_on_from_the_bookmark() {
     let goes_away = site.joined("win-2").await;
     let watching = patient(&site, client);
     watching
-        .until_told("both", |told| told.machines().len() == 2)
+        .until_published("both", |published| published.machines().len() == 2)
         .await;
 
     // From here on Machines are quiet, everything else is not, and then all that came before is forgotten.
@@ -126,7 +126,9 @@ async fn after_a_bookmark_and_a_cut_a_quiet_watch_goes_on_from_the_bookmark() {
         .await;
     wire.cut();
     watching
-        .until_told("one is left", |told| told.machines() == [stays.uid.clone()])
+        .until_published("one is left", |published| {
+            published.machines() == [stays.uid.clone()]
+        })
         .await;
     let asked = wire.asked().split_off(before);
     let again: Vec<u64> = asked
@@ -143,7 +145,7 @@ async fn after_a_bookmark_and_a_cut_a_quiet_watch_goes_on_from_the_bookmark() {
         0,
         "nothing is listed: {asked:?}"
     );
-    assert_eq!(watching.told.0.borrow().epoch, 1);
+    assert_eq!(watching.published.0.borrow().epoch, 1);
     // Four kinds and the pool's settings, a few times each in these seconds.
     assert!(asked.len() <= 20, "{} requests: {asked:?}", asked.len());
     watching.stop().await;
@@ -166,20 +168,20 @@ async fn while_the_api_server_is_away_nothing_is_invented_and_little_is_asked() 
     let second = site.joined("win-2").await;
     let watching = patient(&site, client);
     watching
-        .until_told("both", |told| told.machines().len() == 2)
+        .until_published("both", |published| published.machines().len() == 2)
         .await;
 
     blocking(ControlPlane::kill_api, plane).await;
     watching
         .until_status("it is away", |status| status.error.is_some())
         .await;
-    let letters = watching.told.0.borrow().letters.len();
+    let messages = watching.published.0.borrow().messages.len();
     let tries = wire.connections();
-    let mut told = watching.told.0.subscribe();
+    let mut published = watching.published.0.subscribe();
     // Five minutes in the long tier.
     let part = tier::long("api-absence");
     let away = Duration::from_secs(if part.is_some() { 300 } else { 6 });
-    let more = told.wait_for(|told| told.letters.len() > letters);
+    let more = published.wait_for(|published| published.messages.len() > messages);
     assert!(
         timeout(away, more).await.is_err(),
         "something is told of a cluster that nobody sees"
@@ -200,13 +202,13 @@ async fn while_the_api_server_is_away_nothing_is_invented_and_little_is_asked() 
             json!({"metadata": {"annotations": {"dormer.io/version": "later"}}}),
         )
         .await;
-    let later = |told: &Told| {
-        told.machines() == [second.uid.clone()]
-            && told.machine(&second.uid, |fact| {
+    let later = |published: &PublishedMessages| {
+        published.machines() == [second.uid.clone()]
+            && published.machine(&second.uid, |fact| {
                 matches!(fact, dormer_proto::machine::Fact::Node(n) if n.version.as_deref() == Some("later"))
             })
     };
-    watching.until_told("what happened since", later).await;
+    watching.until_published("what happened since", later).await;
     if let Some(part) = part {
         part.passed(&[("absence", format!("{} s", away.as_secs()))]);
     }

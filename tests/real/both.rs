@@ -45,30 +45,30 @@ async fn evict(world: &World, namespace: &str, name: &str) -> Result<(), kube::E
 }
 
 /// What is made in a namespace that is not there, by every way of making.
-async fn nowhere(world: &World, told: &mut Vec<(&'static str, Value)>) {
+async fn nowhere(world: &World, results: &mut Vec<(&'static str, Value)>) {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "m", "namespace": "both-nowhere"}});
-    told.push((
+    results.push((
         "create nowhere",
         refusal(world.try_create(map.clone()).await),
     ));
     let api = world.api(CONFIG_MAP, "both-nowhere");
     let by = PatchParams::apply("both").force();
-    told.push((
+    results.push((
         "apply nowhere",
         refusal(api.patch("m", &by, &Patch::Apply(&map)).await),
     ));
     let change = Patch::Merge(json!({"data": {}}));
-    told.push((
+    results.push((
         "patch nowhere",
         refusal(api.patch("m", &PatchParams::default(), &change).await),
     ));
-    told.push(("get nowhere", refusal(api.get("m").await)));
-    told.push((
+    results.push(("get nowhere", refusal(api.get("m").await)));
+    results.push((
         "delete nowhere",
         refusal(api.delete("m", &DeleteParams::default()).await),
     ));
-    told.push((
+    results.push((
         "evict nowhere",
         refusal(evict(world, "both-nowhere", "p").await),
     ));
@@ -76,11 +76,11 @@ async fn nowhere(world: &World, told: &mut Vec<(&'static str, Value)>) {
         .list(&ListParams::default())
         .await
         .expect("an empty list");
-    told.push(("list nowhere", json!(listed.items.len())));
+    results.push(("list nowhere", json!(listed.items.len())));
 }
 
 /// A pod of two budgets, one that is not there, and one in a namespace that ends.
-async fn evictions(world: &World, told: &mut Vec<(&'static str, Value)>) {
+async fn evictions(world: &World, results: &mut Vec<(&'static str, Value)>) {
     world.create(pod("both", "twice")).await;
     let ready = json!([{"type": "Ready", "status": "True"}]);
     world
@@ -98,8 +98,8 @@ async fn evictions(world: &World, told: &mut Vec<(&'static str, Value)>) {
             "spec": spec});
         world.create(budget).await;
     }
-    told.push(("two budgets", refusal(evict(world, "both", "twice").await)));
-    told.push(("no such pod", refusal(evict(world, "both", "nobody").await)));
+    results.push(("two budgets", refusal(evict(world, "both", "twice").await)));
+    results.push(("no such pod", refusal(evict(world, "both", "nobody").await)));
     world.create(pod("both-ends", "held")).await;
     world.delete(NAMESPACE, "", "both-ends").await;
     await_condition("the namespace ends", PATIENCE, || async {
@@ -107,13 +107,13 @@ async fn evictions(world: &World, told: &mut Vec<(&'static str, Value)>) {
         one.is_some_and(|one| one["status"]["phase"] == "Terminating")
     })
     .await;
-    told.push((
+    results.push((
         "evict in an end",
         refusal(evict(world, "both-ends", "held").await),
     ));
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "m", "namespace": "both-ends"}});
-    told.push(("create in an end", refusal(world.try_create(map).await)));
+    results.push(("create in an end", refusal(world.try_create(map).await)));
     for (namespace, name) in [("both", "twice"), ("both-ends", "held")] {
         let free = json!({"metadata": {"finalizers": null}});
         world.patch(POD, namespace, name, free).await;
@@ -125,7 +125,7 @@ async fn evictions(world: &World, told: &mut Vec<(&'static str, Value)>) {
 }
 
 /// An Event of the Events' own group as `kubectl get events` shows it.
-async fn event(world: &World, told: &mut Vec<(&'static str, Value)>) {
+async fn event(world: &World, results: &mut Vec<(&'static str, Value)>) {
     let now = jiff::Timestamp::now();
     let at = |minutes: i64| {
         let then = now - jiff::SignedDuration::from_mins(minutes);
@@ -176,18 +176,18 @@ async fn event(world: &World, told: &mut Vec<(&'static str, Value)>) {
         };
         let rows = table["rows"].as_array().into_iter().flatten().map(shown);
         let cells: Vec<Value> = rows.filter(|row| row["\"Reason\""] == "Joined").collect();
-        told.push((group, json!(cells)));
+        results.push((group, json!(cells)));
     }
 }
 
 async fn answers(world: &World) -> Vec<(&'static str, Value)> {
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
     world.create(node).await;
-    nowhere(world, &mut told).await;
-    evictions(world, &mut told).await;
-    event(world, &mut told).await;
-    told
+    nowhere(world, &mut results).await;
+    evictions(world, &mut results).await;
+    event(world, &mut results).await;
+    results
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,7 @@ use dormer_proto::{
 use dormer_testkit::{ControlPlane, Skipped, Speaker, Start, await_some, openshift_crd};
 use dormer_workers::{
     execute::Execute,
-    kubernetes::{KubernetesHands, Settings, keys},
+    kubernetes::{KubernetesExecutor, Settings, keys},
     progress::Progress,
 };
 use kube::{
@@ -383,8 +383,8 @@ pub(crate) async fn client(kubeconfig: &str) -> Client {
 }
 
 /// Hands for somebody, at home in a namespace.
-pub(crate) fn hands(client: Client, home: String) -> KubernetesHands {
-    KubernetesHands::new(
+pub(crate) fn executor(client: Client, home: String) -> KubernetesExecutor {
+    KubernetesExecutor::new(
         client,
         Settings {
             namespace: home,
@@ -394,23 +394,23 @@ pub(crate) fn hands(client: Client, home: String) -> KubernetesHands {
 }
 
 /// The same, of a dormer that makes each machine a bootstrap token.
-pub(crate) fn hands_with_tokens(client: Client, home: String) -> KubernetesHands {
+pub(crate) fn executor_with_tokens(client: Client, home: String) -> KubernetesExecutor {
     let settings = Settings {
         namespace: home,
         machine_tokens: true,
         ..Settings::default()
     };
-    KubernetesHands::new(client, settings)
+    KubernetesExecutor::new(client, settings)
 }
 
-/// Does a task with these hands.
-pub(crate) async fn run(hands: &KubernetesHands, body: Task) -> Result<Outcome, Failure> {
-    run_of(hands, "m", body).await
+/// Does a task with this executor.
+pub(crate) async fn run(executor: &KubernetesExecutor, body: Task) -> Result<Outcome, Failure> {
+    run_of(executor, "m", body).await
 }
 
 /// Does a task of the machine with this UID.
 pub(crate) async fn run_of(
-    hands: &KubernetesHands,
+    executor: &KubernetesExecutor,
     uid: &str,
     body: Task,
 ) -> Result<Outcome, Failure> {
@@ -429,7 +429,7 @@ pub(crate) async fn run_of(
         limit_ms: 60_000,
         body,
     };
-    hands.execute(&order, &Progress::default()).await
+    executor.execute(&order, &Progress::default()).await
 }
 
 /// Opens the fence of a Machine and its Node, with a cordon.

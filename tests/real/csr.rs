@@ -3,7 +3,8 @@
 use super::{
     accounts::{ours, worker},
     ask::{
-        Ask, Kubelet, OPERATOR, account, bootstrap_token, expectation, make_node, standing, there,
+        Ask, Kubelet, OPERATOR, account, bootstrap_token, csr_conditions, expectation, make_node,
+        there,
     },
     cluster::{MACHINE, Site, plane, run},
     watching::Watching,
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 #[tokio::test]
 async fn a_kubelet_joins_by_a_bootstrap_token_and_asks_for_its_serving_certificate() {
     let site = Site::new(plane!(), "join").await;
-    let hands = worker(&site).await;
+    let executor = worker(&site).await;
     let kubelet = Kubelet::new(&site);
     let token = bootstrap_token(&site, "join01").await;
     let expect = expectation("join-win-1");
@@ -32,21 +33,21 @@ async fn a_kubelet_joins_by_a_bootstrap_token_and_asks_for_its_serving_certifica
         .await
         .expect("it may ask");
     assert_eq!(
-        standing(&site, "join-client").await,
+        csr_conditions(&site, "join-client").await,
         (vec![], false),
         "nobody else approves it"
     );
     assert_eq!(
-        run(&hands, approve("join-client")).await,
+        run(&executor, approve("join-client")).await,
         approved("join-client")
     );
     let node = kubelet.identity("join-client").await;
     assert_eq!(
-        run(&hands, approve("join-client")).await,
+        run(&executor, approve("join-client")).await,
         approved("join-client"),
         "a repeat"
     );
-    assert_eq!(standing(&site, "join-client").await.0.len(), 1);
+    assert_eq!(csr_conditions(&site, "join-client").await.0.len(), 1);
 
     let me = site.client(&node).await;
     make_node(&me, "join-win-1")
@@ -63,7 +64,7 @@ async fn a_kubelet_joins_by_a_bootstrap_token_and_asks_for_its_serving_certifica
         .await
         .expect("it may ask");
     assert_eq!(
-        run(&hands, approve("join-serving")).await,
+        run(&executor, approve("join-serving")).await,
         approved("join-serving")
     );
     kubelet.identity("join-serving").await;
@@ -80,14 +81,14 @@ async fn a_kubelet_joins_by_a_bootstrap_token_and_asks_for_its_serving_certifica
         .await
         .expect("it may ask");
     assert_eq!(
-        run(&hands, again("join-renewal")).await,
+        run(&executor, again("join-renewal")).await,
         approved("join-renewal")
     );
     kubelet
         .ask(&token, "join-late", Ask::client("join-win-1"))
         .await
         .expect("it may ask");
-    let refused = run(&hands, again("join-late")).await;
+    let refused = run(&executor, again("join-late")).await;
     assert!(
         matches!(&refused, Ok(Outcome::CsrRefused { why, .. }) if why.contains("the Node exists"))
     );
@@ -96,7 +97,7 @@ async fn a_kubelet_joins_by_a_bootstrap_token_and_asks_for_its_serving_certifica
 #[tokio::test]
 async fn a_kubelet_joins_by_openshifts_account() {
     let site = Site::new(plane!(), "account").await;
-    let hands = worker(&site).await;
+    let executor = worker(&site).await;
     let kubelet = Kubelet::new(&site);
     let asker = account(&site, OPERATOR, "node-bootstrapper").await;
     kubelet
@@ -111,14 +112,14 @@ async fn a_kubelet_joins_by_openshifts_account() {
     let approved = Outcome::CsrApproved {
         csr: "account-client".into(),
     };
-    assert_eq!(run(&hands, task).await, Ok(approved));
+    assert_eq!(run(&executor, task).await, Ok(approved));
     kubelet.identity("account-client").await;
 }
 
 #[tokio::test]
-async fn a_denial_stands_and_a_request_that_is_gone_asks_again() {
+async fn a_denial_is_final_and_a_vanished_request_is_made_again() {
     let site = Site::new(plane!(), "denied").await;
-    let hands = worker(&site).await;
+    let executor = worker(&site).await;
     let kubelet = Kubelet::new(&site);
     let token = bootstrap_token(&site, "denied").await;
     kubelet
@@ -131,12 +132,12 @@ async fn a_denial_stands_and_a_request_that_is_gone_asks_again() {
         csr: csr.into(),
         expect: expectation("denied-win-1"),
     };
-    let outcome = run(&hands, task("denied-client")).await;
+    let outcome = run(&executor, task("denied-client")).await;
     assert!(matches!(&outcome, Ok(Outcome::CsrRefused { why, .. }) if why.contains("Denied")));
     let gone = Outcome::CsrApproved {
         csr: "denied-none".into(),
     };
-    assert_eq!(run(&hands, task("denied-none")).await, Ok(gone));
+    assert_eq!(run(&executor, task("denied-none")).await, Ok(gone));
 }
 
 /// Waits until so many requests are nobody's, and that none of them was told to the machine.
@@ -144,14 +145,14 @@ async fn nobodys(watching: &Watching, count: usize, csr: &str) {
     watching
         .until_status("it is nobody's", |status| status.foreign_csrs >= count)
         .await;
-    let letters = format!("{:?}", watching.told.0.borrow().letters);
-    assert!(!letters.contains(csr), "{csr} was told to somebody");
+    let messages = format!("{:?}", watching.published.0.borrow().messages);
+    assert!(!messages.contains(csr), "{csr} was told to somebody");
 }
 
 #[tokio::test]
 async fn a_stolen_token_and_a_kubelet_whose_machine_is_gone_get_nothing() {
     let site = Site::new(plane!(), "stories").await;
-    let hands = worker(&site).await;
+    let executor = worker(&site).await;
     let token = bootstrap_token(&site, "stolen").await;
     let machine = site.machine("win-1").await;
     let name = json!({"metadata": {"annotations": {keys::NODE_NAME: machine.name}}});
@@ -171,20 +172,22 @@ async fn a_stolen_token_and_a_kubelet_whose_machine_is_gone_get_nothing() {
         .ask(&token, "stories-first", Ask::client(&machine.name))
         .await
         .expect("it may ask");
-    let told = |csr: &'static str| {
+    let published = |csr: &'static str| {
         let uid = machine.uid.clone();
-        move |told: &super::watching::Told| {
-            told.machine(
+        move |published: &super::watching::PublishedMessages| {
+            published.machine(
                 &uid,
                 |fact| matches!(fact, Fact::Csr(seen) if seen.name == csr),
             )
         }
     };
     watching
-        .until("the first", told("stories-first"))
+        .until("the first", published("stories-first"))
         .await
         .expect("it is told");
-    run(&hands, task("stories-first")).await.expect("approved");
+    run(&executor, task("stories-first"))
+        .await
+        .expect("approved");
     let node = kubelet.identity("stories-first").await;
     make_node(&site.client(&node).await, &machine.name)
         .await
@@ -203,7 +206,7 @@ async fn a_stolen_token_and_a_kubelet_whose_machine_is_gone_get_nothing() {
         .await
         .expect("it may ask");
     watching
-        .until("the second", told("stories-again"))
+        .until("the second", published("stories-again"))
         .await
         .expect("it is told");
     let mut served = expectation(&machine.name);
@@ -212,7 +215,7 @@ async fn a_stolen_token_and_a_kubelet_whose_machine_is_gone_get_nothing() {
         csr: "stories-again".into(),
         expect: served,
     };
-    let refused = run(&hands, again).await;
+    let refused = run(&executor, again).await;
     assert!(
         matches!(&refused, Ok(Outcome::CsrRefused { why, .. }) if why.contains("the Node exists"))
     );
@@ -226,7 +229,7 @@ async fn a_stolen_token_and_a_kubelet_whose_machine_is_gone_get_nothing() {
         .delete(MACHINE, &machine.namespace, &machine.name)
         .await;
     watching
-        .until("it is gone", |told| told.machines().is_empty())
+        .until("it is gone", |published| published.machines().is_empty())
         .await
         .expect("it is told");
     let serving = Ask::serving(&machine.name, &[&machine.name]);
@@ -245,7 +248,7 @@ async fn a_stolen_token_and_a_kubelet_whose_machine_is_gone_get_nothing() {
         "stories-renewal",
         "stories-serving",
     ] {
-        let (conditions, signed) = standing(&site, csr).await;
+        let (conditions, signed) = csr_conditions(&site, csr).await;
         assert!(
             !conditions.iter().any(|c| c["type"] == "Approved") && !signed,
             "{csr}"
@@ -263,7 +266,7 @@ const USUAL: Duration = Duration::from_secs(10);
 #[tokio::test]
 async fn a_thousand_junk_requests_do_not_hold_up_a_good_one() {
     let site = Site::new(plane!(), "junk").await;
-    let hands = worker(&site).await;
+    let executor = worker(&site).await;
     let token = bootstrap_token(&site, "junk00").await;
     let machine = site.machine("win-1").await;
     let name = json!({"metadata": {"annotations": {keys::NODE_NAME: machine.name}}});
@@ -296,13 +299,13 @@ async fn a_thousand_junk_requests_do_not_hold_up_a_good_one() {
         .ask_by(&asker, "junk-good", &good)
         .await
         .expect("it may ask");
-    let told = watching.until("the good one", |told| {
-        told.machine(
+    let published = watching.until("the good one", |published| {
+        published.machine(
             &machine.uid,
             |fact| matches!(fact, Fact::Csr(csr) if csr.name == "junk-good"),
         )
     });
-    told.await.expect("it is told");
+    published.await.expect("it is told");
     let task = Task::ApproveCsr {
         csr: "junk-good".into(),
         expect: expectation(&machine.name),
@@ -310,12 +313,12 @@ async fn a_thousand_junk_requests_do_not_hold_up_a_good_one() {
     let approved = Outcome::CsrApproved {
         csr: "junk-good".into(),
     };
-    assert_eq!(run(&hands, task).await, Ok(approved));
+    assert_eq!(run(&executor, task).await, Ok(approved));
     kubelet.identity("junk-good").await;
     assert!(began.elapsed() < USUAL, "it took {:?}", began.elapsed());
-    let letters = format!("{:?}", watching.told.0.borrow().letters);
+    let messages = format!("{:?}", watching.published.0.borrow().messages);
     assert!(
-        !letters.contains("junk-999"),
+        !messages.contains("junk-999"),
         "the others are nobody's business"
     );
     watching.stop().await;

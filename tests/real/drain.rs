@@ -10,14 +10,14 @@ use dormer_proto::{
     message::Failure,
 };
 use dormer_testkit::await_some;
-use dormer_workers::{host::cluster::Cluster, kubernetes::KubernetesHands};
+use dormer_workers::{host::cluster::Cluster, kubernetes::KubernetesExecutor};
 use serde_json::{Value, json};
 
-async fn opened(site: &Site) -> (KubernetesHands, MachineRef) {
-    let hands = worker(site).await;
+async fn opened(site: &Site) -> (KubernetesExecutor, MachineRef) {
+    let executor = worker(site).await;
     let machine = site.joined("win-1").await;
-    run(&hands, open(&machine, 1)).await.expect("it opens");
-    (hands, machine)
+    run(&executor, open(&machine, 1)).await.expect("it opens");
+    (executor, machine)
 }
 
 fn pass(outcome: Result<Outcome, Failure>) -> (u32, u32, Vec<String>) {
@@ -64,21 +64,21 @@ async fn computed(site: &Site, name: &str, so: impl Fn(&Value) -> bool) {
 }
 
 /// The names of the test's pods that stand and are not going.
-async fn standing(site: &Site, names: &[&str]) -> Vec<String> {
-    let mut standing = Vec::new();
+async fn remaining(site: &Site, names: &[&str]) -> Vec<String> {
+    let mut left = Vec::new();
     for name in names {
         let pod = site.world.get(POD, site.name, name).await;
         if pod.is_some_and(|pod| pod["metadata"]["deletionTimestamp"].is_null()) {
-            standing.push((*name).to_owned());
+            left.push((*name).to_owned());
         }
     }
-    standing
+    left
 }
 
 #[tokio::test]
 async fn what_a_drain_moves_goes_and_the_rest_stays() {
     let site = Site::new(plane!(), "drain").await;
-    let (hands, m) = opened(&site).await;
+    let (executor, m) = opened(&site).await;
     // Its owner has to exist: the garbage collector would take the pod otherwise.
     let daemons = json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
         "metadata": {"name": "d", "namespace": site.name},
@@ -101,9 +101,12 @@ async fn what_a_drain_moves_goes_and_the_rest_stays() {
     site.world
         .status(POD, site.name, "ended", json!({"phase": "Succeeded"}))
         .await;
-    let standing_before = hands.standing(&m, Some(&m.name)).await.expect("a standing");
-    assert_eq!(standing_before.token, LeaseToken(1));
-    let (evicted, left, blockers) = pass(run(&hands, evict(&m, 1, false)).await);
+    let in_cluster = executor
+        .machine_in_cluster(&m, Some(&m.name))
+        .await
+        .expect("a standing");
+    assert_eq!(in_cluster.token, LeaseToken(1));
+    let (evicted, left, blockers) = pass(run(&executor, evict(&m, 1, false)).await);
     assert!(
         evicted >= 2 && left == evicted && blockers.is_empty(),
         "{evicted} {left} {blockers:?}"
@@ -112,10 +115,10 @@ async fn what_a_drain_moves_goes_and_the_rest_stays() {
         site.world.get(POD, site.name, "plain").await.is_none(),
         "it had no grace"
     );
-    let (evicted, left, blockers) = pass(run(&hands, evict(&m, 1, false)).await);
+    let (evicted, left, blockers) = pass(run(&executor, evict(&m, 1, false)).await);
     assert_eq!((evicted, left), (0, 1));
     assert!(blockers[0].contains("drain/held") && blockers[0].contains("example.com/hold"));
-    let stays = standing(&site, &["plain", "held", "ended"]).await;
+    let stays = remaining(&site, &["plain", "held", "ended"]).await;
     assert_eq!(stays, ["ended"], "one that has ended is in nobody's way");
     site.world
         .patch(
@@ -130,14 +133,14 @@ async fn what_a_drain_moves_goes_and_the_rest_stays() {
 #[tokio::test]
 async fn a_budget_holds_its_pods_until_it_allows_one_and_force_does_not_ask() {
     let site = Site::new(plane!(), "budget").await;
-    let (hands, m) = opened(&site).await;
+    let (executor, m) = opened(&site).await;
     for name in ["guarded-1", "guarded-2"] {
         site.pod(&m, name, json!({"labels": {"app": "guarded"}}))
             .await;
     }
     site.pod(&m, "free", json!({})).await;
     budget(&site, "strict", "guarded", 2).await;
-    let (evicted, left, blockers) = pass(run(&hands, evict(&m, 1, false)).await);
+    let (evicted, left, blockers) = pass(run(&executor, evict(&m, 1, false)).await);
     assert_eq!((evicted, left, blockers.len()), (1, 3, 2));
     assert!(
         blockers[0].starts_with("budget/guarded-1: "),
@@ -157,12 +160,12 @@ async fn a_budget_holds_its_pods_until_it_allows_one_and_force_does_not_ask() {
         )
         .await;
     computed(&site, "strict", |status| status["disruptionsAllowed"] == 1).await;
-    let (evicted, left, blockers) = pass(run(&hands, evict(&m, 1, false)).await);
+    let (evicted, left, blockers) = pass(run(&executor, evict(&m, 1, false)).await);
     assert_eq!((evicted, left, blockers.len()), (1, 2, 1), "{blockers:?}");
-    let (evicted, _, _) = pass(run(&hands, evict(&m, 1, true)).await);
+    let (evicted, _, _) = pass(run(&executor, evict(&m, 1, true)).await);
     assert_eq!(evicted, 1);
     assert!(
-        standing(&site, &["guarded-1", "guarded-2", "free"])
+        remaining(&site, &["guarded-1", "guarded-2", "free"])
             .await
             .is_empty()
     );
@@ -171,14 +174,14 @@ async fn a_budget_holds_its_pods_until_it_allows_one_and_force_does_not_ask() {
 #[tokio::test]
 async fn two_budgets_on_one_pod_block_it_and_no_other() {
     let site = Site::new(plane!(), "twice").await;
-    let (hands, m) = opened(&site).await;
+    let (executor, m) = opened(&site).await;
     for name in ["a", "two", "z"] {
         site.pod(&m, name, json!({})).await;
     }
     for name in ["first", "second"] {
         budget(&site, name, "two", 0).await;
     }
-    let (evicted, left, blockers) = pass(run(&hands, evict(&m, 1, false)).await);
+    let (evicted, left, blockers) = pass(run(&executor, evict(&m, 1, false)).await);
     assert_eq!((evicted, left), (2, 3));
     let why = "twice/two: the disruption budgets first, second match it, and no pod with more than one can be \
                evicted: leave it one budget";
@@ -188,21 +191,21 @@ async fn two_budgets_on_one_pod_block_it_and_no_other() {
 #[tokio::test]
 async fn a_closed_fence_evicts_nothing() {
     let site = Site::new(plane!(), "shut").await;
-    let (hands, m) = opened(&site).await;
+    let (executor, m) = opened(&site).await;
     site.pod(&m, "stays", json!({})).await;
     let closed = Ok(Outcome::FenceClosedMeanwhile);
     assert_eq!(
-        run(&hands, evict(&m, 2, false)).await,
+        run(&executor, evict(&m, 2, false)).await,
         closed,
         "another token"
     );
-    run(&hands, super::cluster::close(&m, 1))
+    run(&executor, super::cluster::close(&m, 1))
         .await
         .expect("it closes");
     for force in [false, true] {
-        assert_eq!(run(&hands, evict(&m, 1, force)).await, closed);
+        assert_eq!(run(&executor, evict(&m, 1, force)).await, closed);
     }
-    assert_eq!(standing(&site, &["stays"]).await, ["stays"]);
+    assert_eq!(remaining(&site, &["stays"]).await, ["stays"]);
 }
 
 /// Lets the scheduler place pods that ask for the test's nodes there. (Nobody takes a new Node's taint away here: that
@@ -224,7 +227,7 @@ async fn schedulable(site: &Site, machine: &MachineRef) {
 #[tokio::test]
 async fn a_pod_that_comes_back_under_its_name_goes_elsewhere_and_is_left_alone() {
     let site = Site::new(plane!(), "spread").await;
-    let hands = worker(&site).await;
+    let executor = worker(&site).await;
     let machines = [site.joined("win-1").await, site.joined("win-2").await];
     for machine in &machines {
         schedulable(&site, machine).await;
@@ -237,7 +240,7 @@ async fn a_pod_that_comes_back_under_its_name_goes_elsewhere_and_is_left_alone()
         "spec": {"replicas": 1, "serviceName": "db", "selector": {"matchLabels": labels},
             "template": pod}});
     site.world.create(set).await;
-    let placed = |not: String| {
+    let node_of = |not: String| {
         let site = &site;
         await_some("the scheduler places it", PATIENCE, move || {
             let not = not.clone();
@@ -248,21 +251,21 @@ async fn a_pod_that_comes_back_under_its_name_goes_elsewhere_and_is_left_alone()
             }
         })
     };
-    let node = placed(String::new()).await;
+    let node = node_of(String::new()).await;
     let machine = machines
         .iter()
         .find(|machine| machine.name == node)
         .expect("one of ours");
-    run(&hands, open(machine, 1)).await.expect("it opens");
-    let (evicted, left, blockers) = pass(run(&hands, evict(machine, 1, false)).await);
+    run(&executor, open(machine, 1)).await.expect("it opens");
+    let (evicted, left, blockers) = pass(run(&executor, evict(machine, 1, false)).await);
     assert_eq!((evicted, left, blockers.len()), (1, 1, 0));
-    let other = placed(node).await;
+    let other = node_of(node).await;
     assert!(machines.iter().any(|machine| machine.name == other));
-    let (evicted, left, _) = pass(run(&hands, evict(machine, 1, false)).await);
+    let (evicted, left, _) = pass(run(&executor, evict(machine, 1, false)).await);
     assert_eq!(
         (evicted, left),
         (0, 0),
         "nothing new came to the cordoned node"
     );
-    assert_eq!(standing(&site, &["db-0"]).await, ["db-0"]);
+    assert_eq!(remaining(&site, &["db-0"]).await, ["db-0"]);
 }

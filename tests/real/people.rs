@@ -11,7 +11,7 @@ use dormer_testkit::{
     ControlPlane, NatsOptions, NatsServer, Process, ProcessSpec, Speaker, TempDir, await_some,
     free_port, started, test_dir,
 };
-use dormer_workflows::actions::{ACTIONS, Action, On};
+use dormer_workflows::actions::{ACTIONS, Action, ActionTarget};
 use ring::{
     rand::SystemRandom,
     signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair},
@@ -255,8 +255,8 @@ impl Office {
             ("list", "rollouts", "/rollouts".into()),
             ("get", "rollouts", "/rollouts/windows".into()),
             ("get", "rollouts", "/pools/windows".into()),
-            ("list", "letters", "/dead".into()),
-            ("get", "letters", "/dead/7".into()),
+            ("list", "deadletters", "/dead-letters".into()),
+            ("get", "deadletters", "/dead-letters/7".into()),
         ];
         let reads = reads.map(|(verb, resource, path)| Asked {
             verb: verb.into(),
@@ -273,18 +273,18 @@ impl Office {
     fn action(&self, action: &Action) -> Asked {
         let (name, key) = &self.machine;
         let (resource, path, object) = match action.on {
-            On::Machine => (
+            ActionTarget::Machine => (
                 "machines",
                 format!("machines/{name}/actions"),
                 Some(name.clone()),
             ),
-            On::Run => (
+            ActionTarget::Run => (
                 "machines",
                 format!("runs/machine/{key}"),
                 Some(name.clone()),
             ),
-            On::Rollout => ("rollouts", "rollouts/windows/actions".into(), None),
-            On::DeadLetter => ("letters", "dead/7".into(), None),
+            ActionTarget::Rollout => ("rollouts", "rollouts/windows/actions".into(), None),
+            ActionTarget::DeadLetter => ("deadletters", "dead-letters/7".into(), None),
         };
         let verb = action.name.to_owned();
         let request = format!("POST /api/v1/{path}/{}", action.name);
@@ -306,7 +306,7 @@ fn reads(asked: &Asked) -> bool {
     READS.contains(&asked.verb.as_str())
 }
 
-/// The role names `pause` and `resume` of rollouts too, and `requeue` of letters alone.
+/// The role names `pause` and `resume` of rollouts too, and `requeue` of messages alone.
 fn on_call(asked: &Asked) -> bool {
     let named = ON_CALL.contains(&asked.verb.as_str());
     let acts = match asked.resource {
@@ -318,7 +318,7 @@ fn on_call(asked: &Asked) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rbac_says_who_may_look_and_who_may_act() {
+async fn rbac_decides_who_may_read_and_who_may_request() {
     let plane = plane!();
     let server = NatsServer::start(NatsOptions {
         sync_always: true,
@@ -336,13 +336,13 @@ async fn rbac_says_who_may_look_and_who_may_act() {
     for asked in office.everything() {
         for (who, token, may) in &people {
             let (status, said) = office.ask(&asked.request, token);
-            let told = format!("{who}: {}: {status} {said}", asked.request);
+            let row = format!("{who}: {}: {status} {said}", asked.request);
             if may(&asked) {
-                assert!(![401, 403, 503].contains(&status), "{told}");
+                assert!(![401, 403, 503].contains(&status), "{row}");
             } else {
-                assert_eq!(status, 403, "{told}");
+                assert_eq!(status, 403, "{row}");
                 let expected = format!("may not {} {}", asked.verb, asked.resource);
-                assert!(said.contains(&expected) && said.contains(who), "{told}");
+                assert!(said.contains(&expected) && said.contains(who), "{row}");
             }
         }
         assert_eq!(
@@ -436,7 +436,10 @@ async fn rights_end(office: &Office, plane: &'static ControlPlane, people: &[Per
         .becomes(200, "/machines", &token, REVIEW + SLACK)
         .await;
     assert_eq!(
-        [office.get("/rollouts", &token), office.get("/dead", &token)],
+        [
+            office.get("/rollouts", &token),
+            office.get("/dead-letters", &token)
+        ],
         [403, 403]
     );
 }

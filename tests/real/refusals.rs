@@ -6,7 +6,7 @@ use super::{
 };
 use dormer_proto::machine::{MachineRef, Outcome};
 use dormer_testkit::await_condition;
-use dormer_workers::kubernetes::KubernetesHands;
+use dormer_workers::kubernetes::KubernetesExecutor;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
@@ -27,8 +27,8 @@ const BINDING: Kind = (
 );
 
 /// One pass: how many were evicted, how many are left, and what is in the way.
-async fn pass(hands: &KubernetesHands, machine: &MachineRef) -> (u32, u32, Vec<String>) {
-    let outcome = run(hands, evict(machine, 1, false)).await;
+async fn pass(executor: &KubernetesExecutor, machine: &MachineRef) -> (u32, u32, Vec<String>) {
+    let outcome = run(executor, evict(machine, 1, false)).await;
     let Ok(Outcome::Evicted {
         evicted,
         left,
@@ -47,11 +47,11 @@ async fn pass(hands: &KubernetesHands, machine: &MachineRef) -> (u32, u32, Vec<S
     )
 }
 
-async fn opened(site: &Site) -> (KubernetesHands, MachineRef) {
-    let hands = worker(site).await;
+async fn opened(site: &Site) -> (KubernetesExecutor, MachineRef) {
+    let executor = worker(site).await;
     let machine = site.joined("win-1").await;
-    run(&hands, open(&machine, 1)).await.expect("it opens");
-    (hands, machine)
+    run(&executor, open(&machine, 1)).await.expect("it opens");
+    (executor, machine)
 }
 
 /// A rule of the cluster's own about one kind of request in one namespace.
@@ -99,7 +99,7 @@ async fn would_say(site: &Site, namespace: &str, pod: &str) -> String {
 #[tokio::test]
 async fn a_policy_of_the_cluster_holds_its_pod_with_its_own_words() {
     let site = Site::new(plane!(), "policy").await;
-    let (hands, m) = opened(&site).await;
+    let (executor, m) = opened(&site).await;
     for name in ["a", "guarded", "z"] {
         site.pod(&m, name, json!({})).await;
     }
@@ -118,7 +118,7 @@ async fn a_policy_of_the_cluster_holds_its_pod_with_its_own_words() {
             .contains("not before Monday")
     })
     .await;
-    let (evicted, left, blockers) = pass(&hands, &m).await;
+    let (evicted, left, blockers) = pass(&executor, &m).await;
     assert_eq!((evicted, left, blockers.len()), (2, 3, 1), "{blockers:?}");
     let says = "policy/guarded: the API server refuses: ";
     assert!(blockers[0].starts_with(says), "{blockers:?}");
@@ -133,15 +133,15 @@ async fn a_policy_of_the_cluster_holds_its_pod_with_its_own_words() {
         would_say(&site, site.name, "guarded").await.is_empty()
     })
     .await;
-    assert_eq!(pass(&hands, &m).await, (1, 1, vec![]));
-    assert_eq!(pass(&hands, &m).await, (0, 0, vec![]));
+    assert_eq!(pass(&executor, &m).await, (1, 1, vec![]));
+    assert_eq!(pass(&executor, &m).await, (0, 0, vec![]));
 }
 
 /// A namespace ends, and something keeps the namespace controller from deleting a pod in it.
 #[tokio::test]
 async fn a_namespace_that_ends_takes_no_eviction_and_is_named() {
     let site = Site::new(plane!(), "terminate").await;
-    let (hands, m) = opened(&site).await;
+    let (executor, m) = opened(&site).await;
     let ends = "terminate-soon";
     site.world.namespace(ends).await;
     site.pod(&m, "other", json!({})).await;
@@ -168,7 +168,7 @@ async fn a_namespace_that_ends_takes_no_eviction_and_is_named() {
             .contains("being terminated")
     })
     .await;
-    let (evicted, left, blockers) = pass(&hands, &m).await;
+    let (evicted, left, blockers) = pass(&executor, &m).await;
     assert_eq!(
         (evicted, left),
         (1, 2),
@@ -182,7 +182,7 @@ async fn a_namespace_that_ends_takes_no_eviction_and_is_named() {
         site.world.get(NAMESPACE, "", ends).await.is_none()
     })
     .await;
-    assert_eq!(pass(&hands, &m).await, (0, 0, vec![]));
+    assert_eq!(pass(&executor, &m).await, (0, 0, vec![]));
 }
 
 /// A pod on the Machine's Node that runs, in another namespace than the test's.
@@ -207,11 +207,12 @@ async fn without_the_right_to_evict_the_pods_stay_and_the_right_is_named() {
     })
     .await;
     let account = super::accounts::ours(&site, "dormer-worker").await;
-    let hands = super::cluster::hands(site.client(&account).await, super::accounts::home(&site));
+    let executor =
+        super::cluster::executor(site.client(&account).await, super::accounts::home(&site));
     let m = site.joined("win-1").await;
-    run(&hands, open(&m, 1)).await.expect("it opens");
+    run(&executor, open(&m, 1)).await.expect("it opens");
     site.pod(&m, "a", json!({})).await;
-    let (evicted, left, blockers) = pass(&hands, &m).await;
+    let (evicted, left, blockers) = pass(&executor, &m).await;
     assert_eq!((evicted, left), (0, 1));
     let says = "noright/a: the cluster's rules do not let dormer move it: ";
     assert!(

@@ -3,7 +3,7 @@
 use super::{
     cluster::{MACHINE, NODE, PATIENCE, Site, fragile_plane},
     watcher::{ready, turn},
-    watching::{Told, Watching, options},
+    watching::{PublishedMessages, Watching, options},
 };
 use dormer_proto::machine::{Fact, MachineRef};
 use dormer_testkit::ControlPlane;
@@ -32,9 +32,9 @@ async fn goes(site: &Site, machine: &MachineRef) {
 }
 
 /// The version that a Node carries, by what was told last of it.
-fn version(told: &Told, machine: &MachineRef) -> Option<String> {
+fn version(published: &PublishedMessages, machine: &MachineRef) -> Option<String> {
     let run = format!("machine/{}", machine.uid);
-    let nodes = told.letters.iter().rev().filter(|(to, _)| *to == run);
+    let nodes = published.messages.iter().rev().filter(|(to, _)| *to == run);
     nodes
         .filter_map(|(_, seen)| seen.fact.as_ref())
         .find_map(|fact| match fact {
@@ -67,10 +67,11 @@ async fn an_etcd_that_was_restored_to_an_earlier_revision_is_believed() {
     blocking(ControlPlane::back_up, plane).await;
 
     let watching = Watching::start(&site, client);
-    let before = |told: &Told| version(told, &stays).as_deref() == Some("before");
+    let before =
+        |published: &PublishedMessages| version(published, &stays).as_deref() == Some("before");
     watching
-        .until_told("the beginning", |told| {
-            told.machines().len() == 2 && before(told)
+        .until_published("the beginning", |published| {
+            published.machines().len() == 2 && before(published)
         })
         .await;
     goes(&site, &comes_back).await;
@@ -78,18 +79,21 @@ async fn an_etcd_that_was_restored_to_an_earlier_revision_is_believed() {
     mark(&site, &stays, "after").await;
     let mut later = vec![stays.uid.clone(), lost.uid.clone()];
     later.sort();
-    let after = |told: &Told| version(told, &stays).as_deref() == Some("after");
+    let after =
+        |published: &PublishedMessages| version(published, &stays).as_deref() == Some("after");
     watching
-        .until_told("what came after", |told| {
-            told.machines() == later && after(told)
+        .until_published("what came after", |published| {
+            published.machines() == later && after(published)
         })
         .await;
 
     blocking(ControlPlane::restore, plane).await;
     let mut earlier = vec![stays.uid.clone(), comes_back.uid.clone()];
     earlier.sort();
-    let all = |told: &Told| told.machines() == earlier && before(told);
-    watching.until_told("the past is the present", all).await;
+    let all = |published: &PublishedMessages| published.machines() == earlier && before(published);
+    watching
+        .until_published("the past is the present", all)
+        .await;
     watching
         .until_status("all is well", |status| status.error.is_none())
         .await;
@@ -97,8 +101,9 @@ async fn an_etcd_that_was_restored_to_an_earlier_revision_is_believed() {
     mark(&site, &stays, "again").await;
     goes(&site, &comes_back).await;
     watching
-        .until_told("what happens now", |told| {
-            version(told, &stays).as_deref() == Some("again") && told.machines() == [&*stays.uid]
+        .until_published("what happens now", |published| {
+            version(published, &stays).as_deref() == Some("again")
+                && published.machines() == [&*stays.uid]
         })
         .await;
     watching.stop().await;
@@ -117,20 +122,24 @@ async fn what_is_compacted_in_a_watch_or_in_a_long_absence_is_not_missed() {
     let second = site.joined("win-2").await;
     let watching = Watching::start(&site, client.clone());
     watching
-        .until_told("both", |told| told.machines().len() == 2)
+        .until_published("both", |published| published.machines().len() == 2)
         .await;
 
     // In the middle of a watch: it goes on, and nothing is listed anew for it.
-    let epoch = watching.told.0.borrow().epoch;
+    let epoch = watching.published.0.borrow().epoch;
     mark(&site, &first, "1").await;
     blocking(ControlPlane::compact, plane).await;
     mark(&site, &first, "2").await;
-    let two = |told: &Told| version(told, &first).as_deref() == Some("2");
-    watching.until_told("what follows", two).await;
-    assert_eq!(watching.told.0.borrow().epoch, epoch, "the watch went on");
+    let two = |published: &PublishedMessages| version(published, &first).as_deref() == Some("2");
+    watching.until_published("what follows", two).await;
+    assert_eq!(
+        watching.published.0.borrow().epoch,
+        epoch,
+        "the watch went on"
+    );
 
     // An absence: much happens, and its history is gone before anybody can ask for it.
-    let record = watching.told.clone();
+    let record = watching.published.clone();
     watching.stop().await;
     for n in 0..CAME_AND_WENT {
         let machine = site.machine(&format!("short-{n}")).await;
@@ -141,29 +150,29 @@ async fn what_is_compacted_in_a_watch_or_in_a_long_absence_is_not_missed() {
     let third = site.joined("win-3").await;
     blocking(ControlPlane::compact, plane).await;
     blocking(ControlPlane::restart_api, plane).await;
-    let letters = record.0.borrow().letters.len();
+    let messages = record.0.borrow().messages.len();
     let began = Instant::now();
     let watching = Watching::with(client, options(&site), record);
     let mut now = vec![first.uid.clone(), third.uid.clone()];
     now.sort();
     let last = (CAME_AND_WENT - 1).to_string();
     watching
-        .until_told("how it stands", |told| {
-            told.machines() == now && version(told, &first).as_deref() == Some(&last)
+        .until_published("how it stands", |published| {
+            published.machines() == now && version(published, &first).as_deref() == Some(&last)
         })
         .await;
     assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
-    let told = watching.told.0.borrow().letters.len() - letters;
+    let published = watching.published.0.borrow().messages.len() - messages;
     assert!(
-        told < CAME_AND_WENT,
-        "{told} letters: what came and went is nobody's business"
+        published < CAME_AND_WENT,
+        "{published} letters: what came and went is nobody's business"
     );
     // It goes on from there, bookmarks and all, without another list.
-    let epoch = watching.told.0.borrow().epoch;
+    let epoch = watching.published.0.borrow().epoch;
     mark(&site, &third, "new").await;
-    let new = |told: &Told| version(told, &third).as_deref() == Some("new");
-    watching.until_told("what is new", new).await;
-    assert_eq!(watching.told.0.borrow().epoch, epoch);
+    let new = |published: &PublishedMessages| version(published, &third).as_deref() == Some("new");
+    watching.until_published("what is new", new).await;
+    assert_eq!(watching.published.0.borrow().epoch, epoch);
     assert!(began.elapsed() < Duration::from_secs(60));
     watching.stop().await;
 }

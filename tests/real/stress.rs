@@ -6,22 +6,22 @@ use super::{
 };
 use dormer_proto::machine::{MachineRef, Outcome};
 use dormer_testkit::await_some;
-use dormer_workers::kubernetes::KubernetesHands;
+use dormer_workers::kubernetes::KubernetesExecutor;
 use serde_json::{Value, json};
 
 const NAMESPACE: Kind = ("", "v1", "Namespace");
 const ATTACHMENT: Kind = ("storage.k8s.io", "v1", "VolumeAttachment");
 
-async fn opened(site: &Site) -> (KubernetesHands, MachineRef) {
-    let hands = worker(site).await;
+async fn opened(site: &Site) -> (KubernetesExecutor, MachineRef) {
+    let executor = worker(site).await;
     let machine = site.joined("win-1").await;
-    run(&hands, open(&machine, 1)).await.expect("it opens");
-    (hands, machine)
+    run(&executor, open(&machine, 1)).await.expect("it opens");
+    (executor, machine)
 }
 
 /// One pass: how many were evicted, how many are left, and what is in the way.
-async fn pass(hands: &KubernetesHands, machine: &MachineRef) -> (u32, u32, Vec<String>) {
-    let outcome = run(hands, evict(machine, 1, false)).await;
+async fn pass(executor: &KubernetesExecutor, machine: &MachineRef) -> (u32, u32, Vec<String>) {
+    let outcome = run(executor, evict(machine, 1, false)).await;
     let Ok(Outcome::Evicted {
         evicted,
         left,
@@ -64,39 +64,39 @@ fn merge(into: &mut Value, more: Value) {
     }
 }
 
-async fn stands(world: &World, namespace: &str, name: &str) -> bool {
+async fn exists(world: &World, namespace: &str, name: &str) -> bool {
     world.get(POD, namespace, name).await.is_some()
 }
 
 #[tokio::test]
 async fn a_mirror_pod_stays_and_a_pod_with_data_of_its_own_goes() {
     let site = Site::new(plane!(), "mirror").await;
-    let (hands, m) = opened(&site).await;
+    let (executor, m) = opened(&site).await;
     let mirror = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "a-hash"}}});
     pod(&site, &m, site.name, "static", mirror).await;
     let data = json!({"spec": {"volumes": [{"name": "scratch", "emptyDir": {}}]}});
     pod(&site, &m, site.name, "scratch", data).await;
     assert_eq!(
-        pass(&hands, &m).await,
+        pass(&executor, &m).await,
         (1, 1, vec![]),
         "the one with the folder"
     );
     assert_eq!(
-        pass(&hands, &m).await,
+        pass(&executor, &m).await,
         (0, 0, vec![]),
         "the other is in nobody's way"
     );
-    assert!(stands(&site.world, site.name, "static").await);
-    assert!(!stands(&site.world, site.name, "scratch").await);
+    assert!(exists(&site.world, site.name, "static").await);
+    assert!(!exists(&site.world, site.name, "scratch").await);
 }
 
 #[tokio::test]
 async fn a_node_that_falls_silent_in_its_drain_keeps_its_pods_and_they_are_named() {
     let site = Site::new(plane!(), "silent").await;
-    let (hands, m) = opened(&site).await;
+    let (executor, m) = opened(&site).await;
     let grace = json!({"spec": {"terminationGracePeriodSeconds": 120}});
     pod(&site, &m, site.name, "slow", grace).await;
-    assert_eq!(pass(&hands, &m).await, (1, 1, vec![]));
+    assert_eq!(pass(&executor, &m).await, (1, 1, vec![]));
     let silent = json!({"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"});
     site.world
         .status(NODE, "", &m.name, json!({"conditions": [silent]}))
@@ -109,10 +109,10 @@ async fn a_node_that_falls_silent_in_its_drain_keeps_its_pods_and_they_are_named
         json!({"spec": {"terminationGracePeriodSeconds": 60}}),
     )
     .await;
-    let (evicted, left, blockers) = pass(&hands, &m).await;
+    let (evicted, left, blockers) = pass(&executor, &m).await;
     assert_eq!((evicted, left), (1, 2), "evictions need no kubelet");
     assert_eq!(blockers, ["silent/slow: it is ending, with 120 s of grace"]);
-    let (_, left, blockers) = pass(&hands, &m).await;
+    let (_, left, blockers) = pass(&executor, &m).await;
     let both = [
         "silent/late: it is ending, with 60 s",
         "silent/slow: it is ending, with 120 s",
@@ -125,13 +125,13 @@ async fn a_node_that_falls_silent_in_its_drain_keeps_its_pods_and_they_are_named
     for name in ["slow", "late"] {
         site.world.delete(POD, site.name, name).await;
     }
-    assert_eq!(pass(&hands, &m).await, (0, 0, vec![]));
+    assert_eq!(pass(&executor, &m).await, (0, 0, vec![]));
 }
 
 #[tokio::test]
 async fn a_pod_of_a_namespace_that_ends_is_waited_for_by_name() {
     let site = Site::new(plane!(), "ending").await;
-    let (hands, m) = opened(&site).await;
+    let (executor, m) = opened(&site).await;
     let ends = "ending-soon";
     site.world.namespace(ends).await;
     let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
@@ -145,7 +145,7 @@ async fn a_pod_of_a_namespace_that_ends_is_waited_for_by_name() {
             .then_some(())
     })
     .await;
-    let (evicted, left, blockers) = pass(&hands, &m).await;
+    let (evicted, left, blockers) = pass(&executor, &m).await;
     assert_eq!((evicted, left), (1, 2), "the other goes all the same");
     assert_eq!(
         blockers,
@@ -154,7 +154,7 @@ async fn a_pod_of_a_namespace_that_ends_is_waited_for_by_name() {
     site.world
         .patch(POD, ends, "held", json!({"metadata": {"finalizers": null}}))
         .await;
-    assert_eq!(pass(&hands, &m).await, (0, 0, vec![]));
+    assert_eq!(pass(&executor, &m).await, (0, 0, vec![]));
     await_some("the namespace is gone", PATIENCE, || async {
         site.world
             .get(NAMESPACE, "", ends)
@@ -168,7 +168,7 @@ async fn a_pod_of_a_namespace_that_ends_is_waited_for_by_name() {
 #[tokio::test]
 async fn a_volume_that_stays_attached_holds_no_drain_and_is_left_alone() {
     let site = Site::new(plane!(), "volume").await;
-    let (hands, m) = opened(&site).await;
+    let (executor, m) = opened(&site).await;
     let claim = json!({"spec": {"volumes": [{"name": "data",
         "persistentVolumeClaim": {"claimName": "data-0"}}]}});
     pod(&site, &m, site.name, "data-0", claim).await;
@@ -179,9 +179,9 @@ async fn a_volume_that_stays_attached_holds_no_drain_and_is_left_alone() {
     site.world
         .status(ATTACHMENT, "", "volume-held", json!({"attached": true}))
         .await;
-    assert_eq!(pass(&hands, &m).await, (1, 1, vec![]));
+    assert_eq!(pass(&executor, &m).await, (1, 1, vec![]));
     assert_eq!(
-        pass(&hands, &m).await,
+        pass(&executor, &m).await,
         (0, 0, vec![]),
         "that it is detached is the machine controller's care"
     );

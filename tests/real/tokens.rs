@@ -2,21 +2,21 @@
 
 use super::{
     accounts::{apply, home, ours},
-    ask::{Ask, Kubelet, expectation, known, make_node, standing},
-    cluster::{Kind, NODE, Site, hands_with_tokens, plane, run_of},
+    ask::{Ask, Kubelet, csr_conditions, expectation, known, make_node},
+    cluster::{Kind, NODE, Site, executor_with_tokens, plane, run_of},
 };
 use dormer_proto::machine::{MachineRef, Outcome, Task};
 use dormer_testkit::Speaker;
 use dormer_workers::{
     host::cluster::Cluster,
-    kubernetes::{KubernetesHands, token},
+    kubernetes::{KubernetesExecutor, token},
 };
 
 const SECRET: Kind = ("", "v1", "Secret");
 
 /// A machine's token, once the API server knows it.
-async fn token_of(site: &Site, hands: &KubernetesHands, machine: &MachineRef) -> Speaker {
-    let token = hands.token(machine).await.expect("a token");
+async fn token_of(site: &Site, executor: &KubernetesExecutor, machine: &MachineRef) -> Speaker {
+    let token = executor.token(machine).await.expect("a token");
     let speaker = Speaker::Token(token.to_string());
     known(site, &speaker, true).await;
     speaker
@@ -27,11 +27,11 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
     let site = Site::new(plane!(), "tokens").await;
     apply(&site, |_, _| true).await;
     let worker = site.client(&ours(&site, "dormer-worker").await).await;
-    let hands = hands_with_tokens(worker, home(&site));
+    let executor = executor_with_tokens(worker, home(&site));
     let first = site.machine("win-1").await;
     let second = site.machine("win-2").await;
-    let mine = token_of(&site, &hands, &first).await;
-    let theirs = token_of(&site, &hands, &second).await;
+    let mine = token_of(&site, &executor, &first).await;
+    let theirs = token_of(&site, &executor, &second).await;
     let approve = |csr: &str| Task::ApproveCsr {
         csr: csr.into(),
         expect: expectation(&first.name),
@@ -48,8 +48,8 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
         .ask(&theirs, "tokens-theirs", Ask::client(&first.name))
         .await
         .expect("it may ask");
-    assert_eq!(standing(&site, "tokens-mine").await, (vec![], false));
-    let refused = run_of(&hands, &first.uid, approve("tokens-theirs")).await;
+    assert_eq!(csr_conditions(&site, "tokens-mine").await, (vec![], false));
+    let refused = run_of(&executor, &first.uid, approve("tokens-theirs")).await;
     let other = token::user(&token::id(&home(&site), &second.uid, 0));
     let Ok(Outcome::CsrRefused { why, .. }) = &refused else {
         panic!("{refused:?}")
@@ -59,7 +59,7 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
         csr: "tokens-mine".into(),
     };
     assert_eq!(
-        run_of(&hands, &first.uid, approve("tokens-mine")).await,
+        run_of(&executor, &first.uid, approve("tokens-mine")).await,
         Ok(approved)
     );
     let node = kubelet.identity("tokens-mine").await;
@@ -90,7 +90,7 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
         pin: None,
     };
     assert_eq!(
-        run_of(&hands, &first.uid, mark).await,
+        run_of(&executor, &first.uid, mark).await,
         Ok(Outcome::NodeMarked)
     );
     assert!(
@@ -114,7 +114,7 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
         .patch(SECRET, "kube-system", &name(&second), ended)
         .await;
     known(&site, &theirs, false).await;
-    token_of(&site, &hands, &second).await;
+    token_of(&site, &executor, &second).await;
     assert!(site.world.get(NODE, "", &second.name).await.is_none());
     site.world
         .delete(SECRET, "kube-system", &name(&second))

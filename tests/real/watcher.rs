@@ -4,7 +4,7 @@ use super::{
     accounts::{apply, home, ours},
     ask::bootstrap_token,
     cluster::{CRD, MACHINE, NODE, Site, fragile_plane, plane},
-    watching::{Recorder, Watching, everything_is_seen, options, settings},
+    watching::{Recorder, Watching, everything_is_observed, options, settings},
 };
 use dormer_workers::watcher::{Election, Options};
 use kube::{
@@ -28,23 +28,23 @@ pub(crate) async fn ready(site: &Site) -> kube::Client {
 }
 
 #[tokio::test]
-async fn every_kind_is_listed_watched_and_told() {
+async fn every_kind_is_listed_watched_and_published() {
     let site = Site::new(plane!(), "watch").await;
     let client = ready(&site).await;
     let token = bootstrap_token(&site, "watch0").await;
-    everything_is_seen(&site, client, &token, 1)
+    everything_is_observed(&site, client, &token, 1)
         .await
         .expect("all is seen");
 }
 
 #[tokio::test]
-async fn a_machine_that_goes_is_told_at_once_and_one_that_went_in_a_gap_by_the_next_list() {
+async fn a_deletion_is_published_at_once_and_one_during_a_gap_by_the_next_list() {
     let site = Site::new(plane!(), "gap").await;
     let client = ready(&site).await;
     let first = site.joined("win-1").await;
     let second = site.joined("win-2").await;
     let watching = Watching::start(&site, client.clone());
-    let both = |told: &super::watching::Told| told.machines().len() == 2;
+    let both = |published: &super::watching::PublishedMessages| published.machines().len() == 2;
     watching.until("both", both).await.expect("both are told");
     let free = json!({"metadata": {"finalizers": null}});
     site.world
@@ -53,12 +53,12 @@ async fn a_machine_that_goes_is_told_at_once_and_one_that_went_in_a_gap_by_the_n
     site.world
         .delete(MACHINE, &first.namespace, &first.name)
         .await;
-    let one = watching.until("one is left", |told| {
-        told.machines() == [second.uid.clone()]
+    let one = watching.until("one is left", |published| {
+        published.machines() == [second.uid.clone()]
     });
     one.await.expect("it is told");
-    assert_eq!(watching.told.0.borrow().epoch, 1, "a watch told it");
-    let record = watching.told.clone();
+    assert_eq!(watching.published.0.borrow().epoch, 1, "a watch told it");
+    let record = watching.published.clone();
     watching.stop().await;
     site.world
         .patch(MACHINE, &second.namespace, &second.name, free)
@@ -68,7 +68,7 @@ async fn a_machine_that_goes_is_told_at_once_and_one_that_went_in_a_gap_by_the_n
         .await;
     let watching = Watching::with(client, options(&site), record);
     watching
-        .until("none is left", |told| told.machines().is_empty())
+        .until("none is left", |published| published.machines().is_empty())
         .await
         .expect("it is told");
     watching.stop().await;
@@ -163,7 +163,7 @@ async fn an_api_server_that_was_away_forgets_old_watches_and_nothing_is_missed()
     let second = site.joined("win-2").await;
     let watching = Watching::start(&site, client);
     watching
-        .until("both", |told| told.machines().len() == 2)
+        .until("both", |published| published.machines().len() == 2)
         .await
         .expect("both are told");
     let old = site
@@ -190,17 +190,17 @@ async fn an_api_server_that_was_away_forgets_old_watches_and_nothing_is_missed()
     let mark = json!({"metadata": {"annotations": {"dormer.io/version": "after"}}});
     site.world.patch(NODE, "", &second.name, mark).await;
     // Watches may be begun again before one of them is told that it fell behind: only the end counts.
-    let all = watching.until_told("both changes", |told| {
+    let all = watching.until_published("both changes", |published| {
         let after = |fact: &dormer_proto::machine::Fact| {
             matches!(fact, dormer_proto::machine::Fact::Node(n) if n.version.as_deref() == Some("after"))
         };
-        told.machines() == [second.uid.clone()] && told.machine(&second.uid, after)
+        published.machines() == [second.uid.clone()] && published.machine(&second.uid, after)
     });
     all.await;
     watching
         .until_status("all is well", |status| status.error.is_none())
         .await;
-    assert!(watching.told.0.borrow().epoch > 1, "it listed again");
+    assert!(watching.published.0.borrow().epoch > 1, "it listed again");
     watching.stop().await;
     expires(&site, old.as_str().expect("a version")).await;
 }

@@ -11,13 +11,13 @@ use dormer_proto::{
     message::{Inbound, Observation},
     pool::Desired,
     rollout,
-    work::{Fact, FactLetter},
+    work::{Fact, FactMessage},
 };
 use dormer_testkit::Speaker;
 use dormer_workers::{
     kubernetes::keys,
     pool::Installed,
-    port::{Beginning, Facts, PortError},
+    port::{EpochStart, Facts, PortError},
     watcher::{self, Options, Status},
 };
 use kube::Client;
@@ -32,63 +32,65 @@ use tokio_util::sync::CancellationToken;
 
 /// Everything that was told, in order, and the last epoch begun.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Told {
-    pub(crate) letters: Vec<(String, Observation<Fact>)>,
+pub(crate) struct PublishedMessages {
+    pub(crate) messages: Vec<(String, Observation<Fact>)>,
     pub(crate) epoch: u64,
 }
 
-impl Told {
+impl PublishedMessages {
     /// UIDs of the Machines that stand, by what was told last of each.
     pub(crate) fn machines(&self) -> Vec<String> {
         let mut last = BTreeMap::new();
-        for (run, seen) in &self.letters {
-            if seen.object.kind == "Machine" && run.starts_with("machine/") {
-                last.insert(seen.object.uid.clone(), seen.fact.is_some());
+        for (run, observation) in &self.messages {
+            if observation.object.kind == "Machine" && run.starts_with("machine/") {
+                last.insert(observation.object.uid.clone(), observation.fact.is_some());
             }
         }
         last.into_iter()
-            .filter_map(|(uid, stands)| stands.then_some(uid))
+            .filter_map(|(uid, present)| present.then_some(uid))
             .collect()
     }
 
     /// Whether something was told to a machine's run.
     pub(crate) fn machine(&self, uid: &str, so: impl Fn(&machine::Fact) -> bool) -> bool {
         let run = format!("machine/{uid}");
-        self.letters.iter().any(|(to, seen)| {
-            *to == run && matches!(&seen.fact, Some(Fact::Machine(fact)) if so(fact))
+        self.messages.iter().any(|(to, observation)| {
+            *to == run && matches!(&observation.fact, Some(Fact::Machine(fact)) if so(fact))
         })
     }
 
     /// Whether something was told to the rollout.
     fn rollout(&self, so: impl Fn(&rollout::Fact) -> bool) -> bool {
-        let is = |seen: &Observation<Fact>| matches!(&seen.fact, Some(Fact::Rollout(f)) if so(f));
-        self.letters.iter().any(|(_, seen)| is(seen))
+        let is = |observation: &Observation<Fact>| matches!(&observation.fact, Some(Fact::Rollout(f)) if so(f));
+        self.messages.iter().any(|(_, observation)| is(observation))
     }
 }
 
 /// Where facts go in these tests.
-pub(crate) struct Recorder(pub(crate) watch::Sender<Told>);
+pub(crate) struct Recorder(pub(crate) watch::Sender<PublishedMessages>);
 
 impl Facts for Recorder {
-    async fn begin(&self) -> Result<Beginning, PortError> {
-        self.0.send_modify(|told| told.epoch += 1);
-        let told = self.0.borrow();
+    async fn begin(&self) -> Result<EpochStart, PortError> {
+        self.0.send_modify(|published| published.epoch += 1);
+        let published = self.0.borrow();
         let incarnation = Incarnation(7);
-        let epoch = Epoch(told.epoch);
-        Ok(Beginning {
+        let epoch = Epoch(published.epoch);
+        Ok(EpochStart {
             incarnation,
             epoch,
-            live: told.machines(),
+            live: published.machines(),
         })
     }
 
-    async fn publish(&self, letters: Vec<FactLetter>) -> Result<(), PortError> {
-        self.0.send_modify(|told| {
-            for letter in letters {
-                let Inbound::Observed(seen) = letter.body else {
+    async fn publish(&self, messages: Vec<FactMessage>) -> Result<(), PortError> {
+        self.0.send_modify(|published| {
+            for message in messages {
+                let Inbound::Observed(observation) = message.body else {
                     continue;
                 };
-                told.letters.push((letter.run.as_str().to_owned(), seen));
+                published
+                    .messages
+                    .push((message.run.as_str().to_owned(), observation));
             }
         });
         Ok(())
@@ -123,7 +125,7 @@ impl Installed for Catalog {
 
 /// A watcher at work. Dropping it ends it.
 pub(crate) struct Watching {
-    pub(crate) told: Arc<Recorder>,
+    pub(crate) published: Arc<Recorder>,
     pub(crate) status: watch::Receiver<Status>,
     stop: CancellationToken,
     task: JoinHandle<()>,
@@ -146,14 +148,21 @@ impl Watching {
     }
 
     /// A watcher as wished, on a record that may be shared.
-    pub(crate) fn with(client: Client, options: Options, told: Arc<Recorder>) -> Self {
+    pub(crate) fn with(client: Client, options: Options, published: Arc<Recorder>) -> Self {
         let (sender, status) = watch::channel(Status::default());
         let stop = CancellationToken::new();
         let catalog = Arc::new(Catalog(watch::Sender::new(0)));
-        let work = watcher::run(client, told.clone(), catalog, options, sender, stop.clone());
+        let work = watcher::run(
+            client,
+            published.clone(),
+            catalog,
+            options,
+            sender,
+            stop.clone(),
+        );
         let task = tokio::spawn(async move { work.await.expect("the options are good") });
         Self {
-            told,
+            published,
             status,
             stop,
             task,
@@ -164,15 +173,15 @@ impl Watching {
     pub(crate) async fn until(
         &self,
         what: &str,
-        mut so: impl FnMut(&Told) -> bool,
+        mut so: impl FnMut(&PublishedMessages) -> bool,
     ) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE;
-        let mut told = self.told.0.subscribe();
+        let mut published = self.published.0.subscribe();
         let mut status = self.status.clone();
         tokio::select! {
-            seen = timeout_at(deadline, told.wait_for(|told| so(told))) => {
+            result = timeout_at(deadline, published.wait_for(|published| so(published))) => {
                 let never = || format!("never: {what}; {:?}", self.status.borrow());
-                seen.map_err(|_| never()).map(|seen| drop(seen.expect("it goes on")))
+                result.map_err(|_| never()).map(|result| drop(result.expect("it goes on")))
             }
             trouble = status.wait_for(|status| status.error.is_some()) => {
                 Err(trouble.expect("it goes on").error.clone().unwrap_or_default())
@@ -181,20 +190,25 @@ impl Watching {
     }
 
     /// Waits until what was told is so, whatever goes wrong meanwhile.
-    pub(crate) async fn until_told(&self, what: &str, so: impl FnMut(&Told) -> bool) {
+    pub(crate) async fn until_published(
+        &self,
+        what: &str,
+        so: impl FnMut(&PublishedMessages) -> bool,
+    ) {
         let deadline = Instant::now() + PATIENCE;
-        let mut told = self.told.0.subscribe();
-        let seen = timeout_at(deadline, told.wait_for(so)).await;
+        let mut published = self.published.0.subscribe();
+        let result = timeout_at(deadline, published.wait_for(so)).await;
         let never = |_| panic!("never: {what}; {:?}", self.status.borrow());
-        drop(seen.unwrap_or_else(never).expect("it goes on"));
+        drop(result.unwrap_or_else(never).expect("it goes on"));
     }
 
     /// Waits until the watcher's own standing is so.
     pub(crate) async fn until_status(&self, what: &str, so: impl FnMut(&Status) -> bool) -> Status {
         let deadline = Instant::now() + PATIENCE;
         let mut status = self.status.clone();
-        let seen = timeout_at(deadline, status.wait_for(so)).await;
-        seen.unwrap_or_else(|_| panic!("never: {what}"))
+        let result = timeout_at(deadline, status.wait_for(so)).await;
+        result
+            .unwrap_or_else(|_| panic!("never: {what}"))
             .expect("it goes on")
             .clone()
     }
@@ -217,7 +231,7 @@ pub(crate) fn options(site: &Site) -> Options {
 
 /// Changes one thing of every kind that is watched, after the list, and waits until each is told. The number is new
 /// with each call. What the API server forbids comes back as the watcher says it.
-pub(crate) async fn everything_is_seen(
+pub(crate) async fn everything_is_observed(
     site: &Site,
     client: Client,
     token: &Speaker,
@@ -226,17 +240,19 @@ pub(crate) async fn everything_is_seen(
     let mark = &format!("w{number}");
     let watching = Watching::start(site, client);
     watching
-        .until("a list", |told| told.rollout(|_| true))
+        .until("a list", |published| published.rollout(|_| true))
         .await?;
     let machine = site.joined(mark).await;
     watching
-        .until("the Machine", |told| told.machines().contains(&machine.uid))
+        .until("the Machine", |published| {
+            published.machines().contains(&machine.uid)
+        })
         .await?;
     let node = json!({"metadata": {"annotations": {keys::VERSION: mark}}});
     site.world.patch(NODE, "", &machine.name, node).await;
     let so = |fact: &machine::Fact| matches!(fact, machine::Fact::Node(node) if node.version.as_deref() == Some(mark));
     watching
-        .until("the Node", |told| told.machine(&machine.uid, so))
+        .until("the Node", |published| published.machine(&machine.uid, so))
         .await?;
     let name = json!({"metadata": {"annotations": {keys::NODE_NAME: machine.name}}});
     site.world
@@ -250,16 +266,20 @@ pub(crate) async fn everything_is_seen(
     let so =
         |fact: &machine::Fact| matches!(fact, machine::Fact::Csr(csr) if csr.name == machine.name);
     watching
-        .until("the request", |told| told.machine(&machine.uid, so))
+        .until("the request", |published| {
+            published.machine(&machine.uid, so)
+        })
         .await?;
     let set = set_of(site, mark).await;
     let so = |fact: &rollout::Fact| matches!(fact, rollout::Fact::Owner(owner) if owner.uid == set);
-    watching.until("the set", |told| told.rollout(so)).await?;
+    watching
+        .until("the set", |published| published.rollout(so))
+        .await?;
     let soak = 100 + u64::from(number);
     settings(site, json!({"soakSeconds": soak.to_string()})).await;
     let so = |fact: &rollout::Fact| matches!(fact, rollout::Fact::Pool(pool) if pool.soak_ms == soak * 1_000);
     watching
-        .until("the settings", |told| told.rollout(so))
+        .until("the settings", |published| published.rollout(so))
         .await?;
     watching.stop().await;
     Ok(())

@@ -114,7 +114,7 @@ impl Wire {
                     frame
                         .data_ref()
                         .into_iter()
-                        .for_each(|data| look(data, &marks));
+                        .for_each(|data| note_request(data, &marks));
                     frame
                 })
             })
@@ -243,7 +243,7 @@ fn shorter(uri: &Uri, seconds: u32) -> Uri {
 }
 
 /// Notes a bookmark. The server sends each event of a watch in one piece, and bookmarks are small.
-fn look(data: &[u8], marks: &watch::Sender<BTreeMap<String, u64>>) {
+fn note_request(data: &[u8], marks: &watch::Sender<BTreeMap<String, u64>>) {
     for line in data.split(|byte| *byte == b'\n') {
         let Ok(event) = serde_json::from_slice::<Value>(line) else {
             continue;

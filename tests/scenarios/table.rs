@@ -1,7 +1,7 @@
 //! The scenarios, each with the tests that play it.
 
 /// Files of tests, and the test's name in each.
-pub(crate) type Plays = [(&'static str, &'static str)];
+pub(crate) type CoveringTests = [(&'static str, &'static str)];
 
 const HOST: (&str, &str) = (
     "workers/tests/host/faults.rs",
@@ -26,7 +26,7 @@ const TALK: &str = "workers/tests/sshd/talk.rs";
 const RUN: &str = "tests/run.rs";
 
 /// Number, what happens, and who plays it.
-pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
+pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
     (
         1,
         "port 22 accepts and resets during key exchange after a boot",
@@ -105,10 +105,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
         "MaxStartups",
         &[
             HOST,
-            (
-                STRESS,
-                "a_host_with_too_many_logins_under_way_is_tried_again",
-            ),
+            (STRESS, "a_host_at_its_limit_of_pending_logins_is_retried"),
             (
                 STRESS,
                 "twenty_tasks_of_one_host_share_one_connection_under_its_limits",
@@ -129,7 +126,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
     (
         14,
         "a shell profile prints into SFTP",
-        &[HOST, (TALK, "what_stands_in_the_place_of_sftp_is_quoted")],
+        &[HOST, (TALK, "what_comes_instead_of_sftp_is_quoted")],
     ),
     (15, "sshd does not start after a reboot", &[HOST]),
     (
@@ -162,7 +159,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
             HOST,
             (
                 STRESS,
-                "a_slow_way_is_no_broken_one_and_tells_of_its_progress",
+                "a_slow_connection_is_not_broken_and_reports_progress",
             ),
         ],
     ),
@@ -241,7 +238,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
             (WHOLE, "another_approver_that_is_faster_does_no_harm"),
             (
                 "workers/src/kubernetes/csr_tests.rs",
-                "a_decision_of_somebody_else_stands_and_denial_is_stronger",
+                "a_foreign_decision_is_kept_and_denial_wins",
             ),
         ],
     ),
@@ -291,7 +288,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
             ),
             WATCHER,
             (
-                "workers/src/watcher/letters/tests.rs",
+                "workers/src/watcher/messages/tests.rs",
                 "late_and_repeated_events_are_no_news",
             ),
         ],
@@ -323,7 +320,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
         "the address comes late, then changes",
         &[
             (WHOLE, "an_address_that_comes_late_and_changes_is_followed"),
-            (STORY, "the_address_changes_on_the_way"),
+            (STORY, "the_address_changes_during_bring_up"),
         ],
     ),
     (
@@ -334,7 +331,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &Plays)] = &[
             WATCHER,
             (
                 "tests/real/watcher.rs",
-                "a_machine_that_goes_is_told_at_once_and_one_that_went_in_a_gap_by_the_next_list",
+                "a_deletion_is_published_at_once_and_one_during_a_gap_by_the_next_list",
             ),
         ],
     ),

@@ -7,12 +7,12 @@ use crate::{
 use bytes::Bytes;
 use dormer_profile::{
     builtin,
+    cluster_config::{ClusterConfig, ClusterSnapshot},
     layers::{Layer, stack},
     payload::{MANIFEST_FILE, Manifest, PayloadReader},
     problem::Problems,
     profile::Profile,
     script,
-    surroundings::{Look, Surroundings},
     version::version_in,
 };
 use dormer_proto::{message::Failure, pool::Desired};
@@ -33,18 +33,18 @@ const RETIRED_MAX: usize = 64;
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
     /// The manifest or a layer has mistakes.
-    #[error("{place}: {problems}")]
+    #[error("{location}: {problems}")]
     Problems {
         /// Which file or folder.
-        place: String,
+        location: String,
         /// What is wrong, each with its place.
         problems: Problems,
     },
     /// A file cannot be read.
-    #[error("{place}: {error}")]
+    #[error("{location}: {error}")]
     Io {
         /// Which.
-        place: String,
+        location: String,
         /// Why not.
         error: io::Error,
     },
@@ -52,7 +52,7 @@ pub enum CatalogError {
 
 /// Where a payload's bytes come from.
 #[derive(Debug, Clone)]
-enum Source {
+enum PayloadSource {
     Folder(PathBuf),
     Memory(Arc<BTreeMap<String, Bytes>>),
 }
@@ -62,7 +62,7 @@ enum Source {
 pub struct Payload {
     /// What it is made of.
     pub manifest: Manifest,
-    source: Source,
+    source: PayloadSource,
 }
 
 impl Payload {
@@ -73,21 +73,21 @@ impl Payload {
     pub fn in_folder(folder: &Path) -> Result<Self, CatalogError> {
         let manifest = Folder(folder.to_owned()).manifest()?;
         for file in &manifest.files {
-            let place = folder.join(&file.name).display().to_string();
+            let location = folder.join(&file.name).display().to_string();
             let meta =
                 std::fs::metadata(folder.join(&file.name)).map_err(|error| CatalogError::Io {
-                    place: place.clone(),
+                    location: location.clone(),
                     error,
                 })?;
             if meta.len() != file.size {
                 let said = format!("{} bytes; the manifest says {}", meta.len(), file.size);
                 let error = io::Error::new(io::ErrorKind::InvalidData, said);
-                return Err(CatalogError::Io { place, error });
+                return Err(CatalogError::Io { location, error });
             }
         }
         Ok(Self {
             manifest,
-            source: Source::Folder(folder.to_owned()),
+            source: PayloadSource::Folder(folder.to_owned()),
         })
     }
 
@@ -96,7 +96,7 @@ impl Payload {
     pub fn in_memory(manifest: Manifest, files: BTreeMap<String, Bytes>) -> Self {
         Self {
             manifest,
-            source: Source::Memory(Arc::new(files)),
+            source: PayloadSource::Memory(Arc::new(files)),
         }
     }
 
@@ -106,8 +106,10 @@ impl Payload {
     /// It is not there, or cannot be read.
     pub async fn open(&self, name: &str) -> io::Result<Box<dyn AsyncRead + Send + Unpin>> {
         match &self.source {
-            Source::Folder(folder) => Ok(Box::new(tokio::fs::File::open(folder.join(name)).await?)),
-            Source::Memory(files) => {
+            PayloadSource::Folder(folder) => {
+                Ok(Box::new(tokio::fs::File::open(folder.join(name)).await?))
+            }
+            PayloadSource::Memory(files) => {
                 let bytes = files.get(name).cloned();
                 let bytes = bytes.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
                 Ok(Box::new(io::Cursor::new(bytes)))
@@ -121,8 +123,8 @@ impl Payload {
     /// It is not there, or cannot be read.
     pub fn read(&self, name: &str) -> io::Result<Box<dyn ReadSeek>> {
         match &self.source {
-            Source::Folder(folder) => Ok(Box::new(std::fs::File::open(folder.join(name))?)),
-            Source::Memory(files) => {
+            PayloadSource::Folder(folder) => Ok(Box::new(std::fs::File::open(folder.join(name))?)),
+            PayloadSource::Memory(files) => {
                 let bytes = files.get(name).cloned();
                 let bytes = bytes.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
                 Ok(Box::new(io::Cursor::new(bytes)))
@@ -159,9 +161,9 @@ impl Folder {
     /// # Errors
     /// It is not there, too large, or has mistakes.
     pub fn manifest(&self) -> Result<Manifest, CatalogError> {
-        let place = self.0.display().to_string();
+        let location = self.0.display().to_string();
         let failed = |error| CatalogError::Io {
-            place: place.clone(),
+            location: location.clone(),
             error,
         };
         let path = self.0.join(MANIFEST_FILE);
@@ -172,7 +174,7 @@ impl Folder {
         }
         let text = std::fs::read_to_string(&path).map_err(failed)?;
         Manifest::parse(&text).map_err(|problems| CatalogError::Problems {
-            place: place.clone(),
+            location: location.clone(),
             problems,
         })
     }
@@ -196,27 +198,27 @@ impl Folder {
 
 /// What a [`Desired`] means: the profile and the payload of one version.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct InstalledVersion {
     /// The layered profile.
     pub profile: Arc<Profile>,
     /// The payload.
     pub payload: Arc<Payload>,
     /// The cluster around its nodes.
-    pub around: Arc<Surroundings>,
+    pub cluster_config: Arc<ClusterConfig>,
 }
 
 #[derive(Default)]
 struct Inner {
     /// The users' layers.
     layers: Vec<Layer>,
-    around: Arc<Surroundings>,
+    cluster_config: Arc<ClusterConfig>,
     /// Whether anybody looked around yet.
-    looked: bool,
+    cluster_read: bool,
     profiles: BTreeMap<String, Arc<Profile>>,
     payloads: Vec<Arc<Payload>>,
-    versions: BTreeMap<String, Found>,
+    versions: BTreeMap<String, InstalledVersion>,
     /// What earlier layers and surroundings made, and nobody is given any more; the newest first.
-    retired: VecDeque<(String, Found)>,
+    retired: VecDeque<(String, InstalledVersion)>,
 }
 
 /// Profiles and payloads, side by side. Clones are the same catalog.
@@ -233,7 +235,7 @@ impl Catalog {
     /// # Errors
     /// A layer has mistakes.
     pub fn new(layers: &[Layer]) -> Result<Self, Problems> {
-        let profiles = profiles(layers, &Surroundings::default())?;
+        let profiles = profiles(layers, &ClusterConfig::default())?;
         let inner = Inner {
             profiles,
             layers: layers.to_vec(),
@@ -253,7 +255,7 @@ impl Catalog {
     pub fn set_layers(&self, layers: &[Layer]) -> Result<(), Problems> {
         {
             let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-            inner.profiles = profiles(layers, &inner.around)?;
+            inner.profiles = profiles(layers, &inner.cluster_config)?;
             inner.layers = layers.to_vec();
             inner.renew();
         }
@@ -264,28 +266,31 @@ impl Catalog {
     /// Takes in what a look at the cluster found. What is not understood, or cannot be followed on Windows, is
     /// answered, a sentence each; of that what was found before goes on to hold.
     #[must_use]
-    pub fn look_around(&self, look: Look) -> Vec<String> {
-        let (renewed, told) = {
+    pub fn read_cluster(&self, look: ClusterSnapshot) -> Vec<String> {
+        let (renewed, warnings) = {
             let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-            let (around, mut told) = inner.around.with(look, !inner.looked);
-            inner.looked = true;
-            let renewed = around != *inner.around;
+            let (cluster_config, mut warnings) =
+                inner.cluster_config.with(look, !inner.cluster_read);
+            inner.cluster_read = true;
+            let renewed = cluster_config != *inner.cluster_config;
             if renewed {
-                match profiles(&inner.layers, &around) {
+                match profiles(&inner.layers, &cluster_config) {
                     Ok(profiles) => {
                         inner.profiles = profiles;
-                        inner.around = Arc::new(around);
+                        inner.cluster_config = Arc::new(cluster_config);
                         inner.renew();
                     }
-                    Err(problems) => told.push(format!("the cluster and the layers: {problems}")),
+                    Err(problems) => {
+                        warnings.push(format!("the cluster and the layers: {problems}"))
+                    }
                 }
             }
-            (renewed, told)
+            (renewed, warnings)
         };
         if renewed {
             self.changed.send_modify(|n| *n += 1);
         }
-        told
+        warnings
     }
 
     /// Takes a payload in, in place of one with the same version.
@@ -308,7 +313,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `VersionNotHere`: this worker has not got it; another, or a later one, may.
-    pub fn find(&self, desired: &Desired) -> Result<Found, Failure> {
+    pub fn find(&self, desired: &Desired) -> Result<InstalledVersion, Failure> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         let found = inner.versions.get(&desired.version);
         found.or_else(|| inner.retired(&desired.version)).cloned().ok_or_else(|| {
@@ -368,10 +373,15 @@ impl Catalog {
 
 impl Inner {
     fn version(&self, profile: &Profile, payload: &Payload) -> String {
-        version_in(&self.around, profile, &payload.manifest, script::hash())
+        version_in(
+            &self.cluster_config,
+            profile,
+            &payload.manifest,
+            script::hash(),
+        )
     }
 
-    fn retired(&self, version: &str) -> Option<&Found> {
+    fn retired(&self, version: &str) -> Option<&InstalledVersion> {
         self.retired
             .iter()
             .find(|(known, _)| known == version)
@@ -398,13 +408,13 @@ impl Inner {
                 let profile = profile.clone();
                 let payload = payload.clone();
                 let version = self.version(&profile, &payload);
-                let around = Arc::clone(&self.around);
+                let cluster_config = Arc::clone(&self.cluster_config);
                 versions.insert(
                     version,
-                    Found {
+                    InstalledVersion {
                         profile,
                         payload,
-                        around,
+                        cluster_config,
                     },
                 );
             }
@@ -420,8 +430,8 @@ impl Installed for Catalog {
         payload: Option<&str>,
     ) -> Result<BTreeMap<String, Desired>, String> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        if !inner.around.unknown.is_empty() {
-            let unknown = inner.around.unknown.join("; ");
+        if !inner.cluster_config.unknown.is_empty() {
+            let unknown = inner.cluster_config.unknown.join("; ");
             return Err(format!(
                 "nobody can say what nodes should be, of the cluster's {unknown}"
             ));
@@ -478,8 +488,8 @@ impl Installed for Catalog {
         })
     }
 
-    fn look_around(&self, look: Look) -> Vec<String> {
-        Self::look_around(self, look)
+    fn read_cluster(&self, look: ClusterSnapshot) -> Vec<String> {
+        Self::read_cluster(self, look)
     }
 
     fn changed(&self) -> watch::Receiver<u64> {
@@ -491,13 +501,13 @@ impl Installed for Catalog {
 /// it.
 fn profiles(
     layers: &[Layer],
-    around: &Surroundings,
+    cluster_config: &ClusterConfig,
 ) -> Result<BTreeMap<String, Arc<Profile>>, Problems> {
     let mut profiles = BTreeMap::new();
     for name in builtin::NAMES {
         let mut all = vec![builtin::layer(name)?];
         if !stack(&all)?.host.mirrors_folder.is_empty() {
-            all.push(around.layer());
+            all.push(cluster_config.layer());
         }
         all.extend(layers.iter().filter(|layer| layer.fits(name)).cloned());
         let profile = stack(&all).map_err(|problems| problems.below(name))?;
@@ -588,7 +598,7 @@ mod tests {
 
     #[test]
     fn another_cluster_around_makes_another_version_and_the_old_one_is_still_found() {
-        use dormer_profile::surroundings::Proxy;
+        use dormer_profile::cluster_config::Proxy;
         let catalog = Catalog::new(&[]).expect("a catalog");
         catalog.add(payload("11.0.0"));
         let version = || {
@@ -597,38 +607,38 @@ mod tests {
                 .map(|all| all["10.0.20348"].clone())
         };
         let before = version().expect("a version");
-        let unread = Look {
+        let unread = ClusterSnapshot {
             proxy: Err("dormer may not get it".into()),
-            ..Look::default()
+            ..ClusterSnapshot::default()
         };
-        assert_eq!(catalog.look_around(unread.clone()).len(), 1);
+        assert_eq!(catalog.read_cluster(unread.clone()).len(), 1);
         let why = version().expect_err("nobody knows the proxy");
         assert!(why.contains("proxy: dormer may not get it"), "{why}");
-        assert!(catalog.look_around(Look::default()).is_empty());
+        assert!(catalog.read_cluster(ClusterSnapshot::default()).is_empty());
         assert_eq!(version().expect("nothing is said"), before);
         let proxy = Proxy {
             http: "http://proxy.example".into(),
             ..Proxy::default()
         };
-        let proxied = Look {
+        let proxied = ClusterSnapshot {
             proxy: Ok(proxy),
-            ..Look::default()
+            ..ClusterSnapshot::default()
         };
         let mut changed = catalog.changed();
         changed.mark_unchanged();
-        assert!(catalog.look_around(proxied.clone()).is_empty());
+        assert!(catalog.read_cluster(proxied.clone()).is_empty());
         assert!(changed.has_changed().expect("a catalog"));
         let after = version().expect("a version");
         assert_ne!(after.version, before.version);
         assert_ne!(
-            catalog.find(&before).expect("old").around,
-            catalog.find(&after).expect("new").around
+            catalog.find(&before).expect("old").cluster_config,
+            catalog.find(&after).expect("new").cluster_config
         );
         changed.mark_unchanged();
-        assert_eq!(catalog.look_around(unread).len(), 1);
+        assert_eq!(catalog.read_cluster(unread).len(), 1);
         assert_eq!(version().expect("the old proxy holds"), after);
         assert!(
-            catalog.look_around(proxied).is_empty() && !changed.has_changed().expect("a catalog")
+            catalog.read_cluster(proxied).is_empty() && !changed.has_changed().expect("a catalog")
         );
     }
 

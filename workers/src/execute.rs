@@ -8,7 +8,7 @@ use dormer_proto::{
 };
 use std::future::Future;
 
-/// Longest wait of hands that lack something, in milliseconds of the engine's time: less than an order may wait in a
+/// Longest wait of executors that lack something, in milliseconds of the engine's time: less than an order may wait in a
 /// queue, so that the engine does not give the attempt up meanwhile.
 pub const READY_MS_MAX: u64 = 4 * 60_000;
 
@@ -16,7 +16,7 @@ pub const READY_MS_MAX: u64 = 4 * 60_000;
 ///
 /// The future may be dropped at any await (a limit, a shutdown): what was begun must be safe to begin again.
 pub trait Execute: Send + Sync + 'static {
-    /// Waits for what these hands themselves lack for `order`, and tells `progress` what it is. The attempt's limit
+    /// Waits for what this executor itself lacks for `order`, and tells `progress` what it is. The attempt's limit
     /// begins after it. It ends within [`READY_MS_MAX`] of the engine's time, of which `time_factor` milliseconds pass
     /// in one of ours.
     fn ready(
@@ -37,9 +37,9 @@ pub trait Execute: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Outcome, Failure>> + Send;
 }
 
-/// The two pairs of hands of a worker.
+/// The two executors of a worker.
 #[derive(Debug, Clone)]
-pub struct Hands<H, K> {
+pub struct Executors<H, K> {
     /// For Windows hosts.
     pub host: H,
     /// For the Kubernetes API.
@@ -59,7 +59,7 @@ pub fn on_host(task: &Task) -> bool {
     )
 }
 
-impl<H: Execute, K: Execute> Execute for Hands<H, K> {
+impl<H: Execute, K: Execute> Execute for Executors<H, K> {
     async fn ready(
         &self,
         order: &Order,

@@ -1,6 +1,6 @@
 //! A pool's settings: the flat keys of its ConfigMap, and what is installed to meet them.
 
-use dormer_profile::{payload::check_skew, surroundings::Look};
+use dormer_profile::{cluster_config::ClusterSnapshot, payload::check_skew};
 use dormer_proto::pool::{
     AfterTimeout, Approval, Desired, MaxUnavailable, PoolSettings, Strategy, Terms,
 };
@@ -45,8 +45,8 @@ pub trait Installed: Send + Sync + 'static {
     }
     /// Takes in what a look at the cluster found; the answer says what is not understood or cannot be followed, a
     /// sentence each.
-    fn look_around(&self, look: Look) -> Vec<String> {
-        let _ = look;
+    fn read_cluster(&self, snapshot: ClusterSnapshot) -> Vec<String> {
+        let _ = snapshot;
         Vec::new()
     }
     /// Changes its value whenever [`Installed::desired`] may answer otherwise than before.
@@ -83,7 +83,7 @@ pub struct PoolError {
 
 /// A pool's settings as people wrote them: what is desired is not yet looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
+pub struct PoolSpec {
     /// The name of a profile.
     pub profile: String,
     /// The version of a payload; `None`: the newest that is installed.
@@ -93,7 +93,7 @@ pub struct Wish {
     rest: PoolSettings,
 }
 
-impl Wish {
+impl PoolSpec {
     /// Reads the settings of `pool`; keys that are absent keep their defaults.
     ///
     /// # Errors
@@ -103,26 +103,26 @@ impl Wish {
             pool: pool.to_owned(),
             ..PoolSettings::default()
         };
-        let mut wish = Self {
+        let mut spec = Self {
             profile: DEFAULT_PROFILE.to_owned(),
             payload: None,
             back_from: None,
             rest,
         };
         for (key, value) in data {
-            wish.set(key, value.trim()).map_err(|problem| PoolError {
+            spec.set(key, value.trim()).map_err(|problem| PoolError {
                 key: key.clone(),
                 problem,
             })?;
         }
-        Ok(wish)
+        Ok(spec)
     }
 
     /// The settings, with what machines should be by what is installed now.
     ///
     /// # Errors
     /// There is no such profile or payload; the error's key is the one that names it.
-    pub fn settle(
+    pub fn resolve(
         &self,
         installed: &impl Installed,
         servers: Option<ApiServers>,
@@ -232,7 +232,7 @@ impl Wish {
     }
 }
 
-/// A name may stand in a path or a label: letters, digits, `.`, `-`, `_`, `+`.
+/// A name may stand in a path or a label: messages, digits, `.`, `-`, `_`, `+`.
 fn name(value: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || ".-_+".contains(c);
     let good = value.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -323,7 +323,7 @@ mod tests {
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
             .collect();
         let settings =
-            Wish::parse("windows", &data)?.settle(&Newest(watch::Sender::new(0)), servers)?;
+            PoolSpec::parse("windows", &data)?.resolve(&Newest(watch::Sender::new(0)), servers)?;
         Ok(settings.terms.into_values().next().unwrap_or_default())
     }
 
@@ -374,11 +374,11 @@ mod tests {
     }
 
     fn one(key: &str, value: &str) -> Result<PoolSettings, PoolError> {
-        let wish = Wish::parse(
+        let spec = PoolSpec::parse(
             "windows",
             &BTreeMap::from([(key.to_owned(), value.to_owned())]),
         )?;
-        wish.settle(&Newest(watch::Sender::new(0)), None)
+        spec.resolve(&Newest(watch::Sender::new(0)), None)
     }
 
     fn any(settings: &PoolSettings) -> &str {
@@ -390,9 +390,9 @@ mod tests {
 
     #[test]
     fn no_keys_are_the_defaults_with_the_newest_payload() {
-        let wish = Wish::parse("windows", &BTreeMap::new()).expect("accepted");
-        let settings = wish
-            .settle(&Newest(watch::Sender::new(0)), None)
+        let spec = PoolSpec::parse("windows", &BTreeMap::new()).expect("accepted");
+        let settings = spec
+            .resolve(&Newest(watch::Sender::new(0)), None)
             .expect("settled");
         assert_eq!(any(&settings), "openshift-p2");
         let bare = PoolSettings {

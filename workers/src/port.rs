@@ -3,7 +3,7 @@
 use dormer_proto::{
     id::{Epoch, Incarnation},
     message::{Heartbeat, RemoteCommand},
-    work::{FactLetter, Order, Report},
+    work::{FactMessage, Order, Report},
 };
 use std::future::Future;
 
@@ -59,8 +59,8 @@ pub trait Orders: Send + Sync + 'static {
 
 /// What the watcher must know before its first list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Beginning {
-    /// The store that the letters belong to.
+pub struct EpochStart {
+    /// The store that the messages belong to.
     pub incarnation: Incarnation,
     /// A new epoch: larger than every one drawn from this store before.
     pub epoch: Epoch,
@@ -72,14 +72,14 @@ pub struct Beginning {
 ///
 /// # Contract
 /// - `begin` draws the epoch from the store before the list that the epoch is for.
-/// - `publish` succeeds only once every letter is in the inbox for good. After an error some may be: publishing all
+/// - `publish` succeeds only once every message is in the inbox for good. After an error some may be: publishing all
 ///   of them again is harmless, since facts say how things are.
 pub trait Facts: Send + Sync + 'static {
     /// Begins a new epoch.
-    fn begin(&self) -> impl Future<Output = Result<Beginning, PortError>> + Send;
-    /// Hands letters over.
+    fn begin(&self) -> impl Future<Output = Result<EpochStart, PortError>> + Send;
+    /// Hands messages over.
     fn publish(
         &self,
-        letters: Vec<FactLetter>,
+        messages: Vec<FactMessage>,
     ) -> impl Future<Output = Result<(), PortError>> + Send;
 }

@@ -2,9 +2,9 @@
 
 use crate::{
     execute::Execute,
+    observer::{AttemptGuard, ObserverHandle},
     port::{Claimed, Orders, PortError},
     progress::Progress,
-    witness::{Attempting, Seen},
 };
 use backon::{ExponentialBuilder, Retryable};
 use dormer_proto::{
@@ -53,7 +53,7 @@ pub struct Options {
     /// How long attempts under way may go on after the stop.
     pub grace: Duration,
     /// Who is told what it does.
-    pub seen: Seen,
+    pub observer: ObserverHandle,
 }
 
 impl Options {
@@ -67,7 +67,7 @@ impl Options {
             heartbeat_every: Duration::from_secs(5),
             time_factor: 1.0,
             grace: Duration::from_secs(10),
-            seen: Seen::default(),
+            observer: ObserverHandle::default(),
         }
     }
 
@@ -87,7 +87,7 @@ impl Options {
 /// rest, whose claims lapse and whose orders come again.
 pub async fn run<O: Orders, X: Execute>(
     orders: Arc<O>,
-    hands: Arc<X>,
+    executor: Arc<X>,
     options: Options,
     stop: CancellationToken,
 ) {
@@ -95,7 +95,7 @@ pub async fn run<O: Orders, X: Execute>(
     let grace = options.grace;
     let worker = Arc::new(Worker {
         orders,
-        hands,
+        executor,
         options,
         running: Mutex::default(),
     });
@@ -131,7 +131,7 @@ pub async fn run<O: Orders, X: Execute>(
 
 struct Worker<O, X> {
     orders: Arc<O>,
-    hands: Arc<X>,
+    executor: Arc<X>,
     options: Options,
     /// What is being executed here. A lock: held for a map operation, never across an await.
     running: Mutex<HashMap<TaskId, Running>>,
@@ -145,7 +145,7 @@ struct Running {
 }
 
 /// What is to be done with an order that came.
-enum Entry {
+enum OrderAction {
     /// Execute it, until the token says that a newer attempt has come.
     Execute(CancellationToken),
     /// This very attempt is being executed: forget the repeat.
@@ -180,9 +180,9 @@ impl<O: Orders, X: Execute> Worker<O, X> {
         );
         async {
             match self.enter(&order) {
-                Entry::Repeat => tracing::debug!("the order came twice"),
-                Entry::Old => self.report(&claim, &order, Err(superseded())).await,
-                Entry::Execute(newer) => {
+                OrderAction::Repeat => tracing::debug!("the order came twice"),
+                OrderAction::Old => self.report(&claim, &order, Err(superseded())).await,
+                OrderAction::Execute(newer) => {
                     let _running = Leaving {
                         worker: self,
                         order: &order,
@@ -195,14 +195,14 @@ impl<O: Orders, X: Execute> Worker<O, X> {
         .await;
     }
 
-    fn enter(&self, order: &Order) -> Entry {
+    fn enter(&self, order: &Order) -> OrderAction {
         let mut running = self.running();
         if let Some(found) = running.get(&order.task) {
             if found.attempt == order.attempt {
-                return Entry::Repeat;
+                return OrderAction::Repeat;
             }
             if found.attempt > order.attempt {
-                return Entry::Old;
+                return OrderAction::Old;
             }
             found.superseded.cancel();
         }
@@ -212,14 +212,14 @@ impl<O: Orders, X: Execute> Worker<O, X> {
             superseded: token.clone(),
         };
         running.insert(order.task.clone(), entry);
-        Entry::Execute(token)
+        OrderAction::Execute(token)
     }
 
     /// Executes and reports, while the heart beats: a claim is kept until the report is receipted.
     async fn carry_out(&self, claim: &O::Claim, order: &Order, newer: &CancellationToken) {
         let progress = Progress::default();
         let work = async {
-            let attempting = Attempting::begin(&self.options.seen, order, &self.options.name);
+            let attempting = AttemptGuard::begin(&self.options.observer, order, &self.options.name);
             let result = attempting
                 .scope(self.execute(order, &progress, newer))
                 .await;
@@ -262,7 +262,9 @@ impl<O: Orders, X: Execute> Worker<O, X> {
         progress: &Progress,
         newer: &CancellationToken,
     ) -> Result<Outcome, Failure> {
-        let ready = self.hands.ready(order, progress, self.options.time_factor);
+        let ready = self
+            .executor
+            .ready(order, progress, self.options.time_factor);
         tokio::select! {
             biased;
             ready = ready => ready?,
@@ -271,7 +273,7 @@ impl<O: Orders, X: Execute> Worker<O, X> {
         progress.step("start", 0, "");
         let limit = self.options.limit(order);
         // Nothing of the attempt outlives a panic but its progress, which is behind a lock that forgives.
-        let doing = AssertUnwindSafe(self.hands.execute(order, progress)).catch_unwind();
+        let doing = AssertUnwindSafe(self.executor.execute(order, progress)).catch_unwind();
         tokio::select! {
             biased;
             done = doing => done.unwrap_or_else(|panic| Err(panicked(progress, panic.as_ref()))),
@@ -280,7 +282,7 @@ impl<O: Orders, X: Execute> Worker<O, X> {
                 "TimeLimit",
                 format!("not done within {} s; it was in step {:?}", limit.as_secs(), progress.step_name()),
             )),
-            () = stands_still(progress, self.options.still_max) => Err(Failure::transient(
+            () = until_stuck(progress, self.options.still_max) => Err(Failure::transient(
                 "NoProgress",
                 format!(
                     "nothing moved for {} s in step {:?}",
@@ -310,11 +312,11 @@ impl<O: Orders, X: Execute> Worker<O, X> {
             result,
         };
         let tell = || self.orders.report(claim, report.clone());
-        let told = tell.retry(patience()).notify(|error: &PortError, wait| {
+        let notified = tell.retry(patience()).notify(|error: &PortError, wait| {
             tracing::warn!(%error, ?wait, "the report is not receipted");
         });
         // The patience has no end, so there is no last error.
-        let _ = told.await;
+        let _ = notified.await;
     }
 }
 
@@ -336,7 +338,7 @@ impl<O: Orders, X: Execute> Drop for Leaving<'_, O, X> {
     }
 }
 
-async fn stands_still(progress: &Progress, max: Duration) {
+async fn until_stuck(progress: &Progress, max: Duration) {
     loop {
         let still = progress.still_for();
         if still >= max {

@@ -1,10 +1,10 @@
-//! The hands for Windows hosts against a simulated one, over real SSH and SFTP in memory.
+//! The executor for Windows hosts against a simulated one, over real SSH and SFTP in memory.
 
 mod again;
 mod bench;
 mod faults;
 mod packed;
-mod told;
+mod secrets;
 
 use bench::{Bench, damaged, payload};
 use dormer_fleet::api::kinds;

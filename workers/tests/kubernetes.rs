@@ -1,8 +1,8 @@
 //! Tasks at the Kubernetes API against the simulated cluster: the ordinary way, the repeat, each refusal, and a worker
 //! that sleeps between any two calls.
 
-mod around;
 pub(crate) mod bench;
+mod cluster_config;
 mod evict;
 mod fence;
 mod join;

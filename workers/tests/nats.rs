@@ -9,9 +9,14 @@ use dormer_proto::{
     envelope,
     id::{Attempt, Incarnation, RunId, Seq, Sum, TaskId, Timestamp},
     machine::{HostRef, Outcome, Task},
-    message::{Failure, Fate, Inbound, Letter, ObjectRef, Observation, ReportReceipt, Version},
-    subject::{CLASSES, CLOSED_HEADER, HISTORY_SHARDS, Identity, META_IDENTITY, Names, shard},
-    work::{FactLetter, Order, Report, ReportLetter, SCHEMA, machine_run},
+    message::{
+        Failure, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus, ReportReceipt,
+        Version,
+    },
+    subject::{
+        CLASSES, CLOSED_HEADER, HISTORY_STREAMS, Identity, META_IDENTITY, Names, history_stream_of,
+    },
+    work::{FactMessage, Order, Report, ReportMessage, SCHEMA, machine_run},
 };
 use dormer_testkit::{
     Login as ServerLogin, NatsOptions, NatsServer, NatsTls, TestCa, await_condition, started,
@@ -56,7 +61,7 @@ impl Store {
         store.make_streams().await;
         let identity = Identity {
             incarnation: Incarnation(42),
-            shards: HISTORY_SHARDS,
+            history_streams: HISTORY_STREAMS,
         };
         let body = serde_json::to_vec(&identity).expect("json");
         store.put(store.names.meta(META_IDENTITY), body).await;
@@ -131,7 +136,7 @@ impl Store {
             loop {
                 let config = pull::Config {
                     durable_name: Some("engines".into()),
-                    filter_subject: names.inbox_letters(),
+                    filter_subject: names.inbox_messages(),
                     ..pull::Config::default()
                 };
                 let made = js
@@ -142,14 +147,14 @@ impl Store {
                     .batch()
                     .max_messages(64)
                     .expires(Duration::from_secs(1));
-                let Ok(mut letters) = asked.messages().await else {
+                let Ok(mut to_runs) = asked.messages().await else {
                     continue;
                 };
-                while let Some(Ok(message)) = letters.next().await {
+                while let Some(Ok(message)) = to_runs.next().await {
                     let _ = message.ack().await;
-                    let read = envelope::decode::<ReportLetter>(&message.payload, SCHEMA);
+                    let read = envelope::decode::<ReportMessage>(&message.payload, SCHEMA);
                     let Ok((
-                        Letter {
+                        InboxMessage {
                             body: Inbound::Reported(report),
                             ..
                         },
@@ -165,7 +170,7 @@ impl Store {
                             task: report.task,
                             attempt: report.attempt,
                             worker: report.worker.clone(),
-                            fate: Fate::Taken,
+                            fate: ReceiptStatus::Taken,
                         };
                         let (bytes, _) = envelope::encode(&receipt, 0).expect("a receipt");
                         let _ = client
@@ -218,7 +223,7 @@ impl Execute for Counting {
 }
 
 struct Shift {
-    hands: Arc<Counting>,
+    executor: Arc<Counting>,
     stop: CancellationToken,
     working: JoinHandle<()>,
 }
@@ -230,15 +235,20 @@ async fn shift(server: &NatsServer, name: &str) -> Shift {
     let orders = NatsOrders::open(link, name, &CLASSES)
         .await
         .expect("orders");
-    let hands = Arc::new(Counting::default());
+    let executor = Arc::new(Counting::default());
     let stop = CancellationToken::new();
     let options = worker::Options {
         slots: 16,
         ..worker::Options::named(name)
     };
-    let running = worker::run(Arc::new(orders), Arc::clone(&hands), options, stop.clone());
+    let running = worker::run(
+        Arc::new(orders),
+        Arc::clone(&executor),
+        options,
+        stop.clone(),
+    );
     Shift {
-        hands,
+        executor,
         stop,
         working: tokio::spawn(running),
     }
@@ -272,7 +282,7 @@ async fn orders_of_both_classes_are_shared_reported_and_gone() {
     }
     let done: usize = shifts
         .iter()
-        .map(|shift| shift.hands.0.load(Ordering::SeqCst))
+        .map(|shift| shift.executor.0.load(Ordering::SeqCst))
         .sum();
     assert_eq!(done, 50, "each was done once");
     for shift in shifts {
@@ -293,7 +303,7 @@ async fn a_server_that_is_killed_costs_no_report() {
     let (_, deaf) = store.listen(usize::MAX);
     store.order("host", "m", 1).await;
     await_condition("the order to be done", IN_TIME, || async {
-        shift.hands.0.load(Ordering::SeqCst) == 1
+        shift.executor.0.load(Ordering::SeqCst) == 1
     })
     .await;
     deaf.abort();
@@ -386,7 +396,7 @@ async fn an_epoch_only_grows_and_live_are_the_machines_that_have_not_ended() {
             .publish_with_headers(subject, headers, "record".into())
             .await;
         sent.expect("sent").await.expect("stored");
-        assert!(shard(&run) < HISTORY_SHARDS);
+        assert!(history_stream_of(&run) < HISTORY_STREAMS);
     }
     let first = facts.begin().await.expect("a beginning");
     let mut live = first.live.clone();
@@ -398,10 +408,10 @@ async fn an_epoch_only_grows_and_live_are_the_machines_that_have_not_ended() {
     let second = facts.begin().await.expect("a beginning");
     assert!(second.epoch > first.epoch, "{first:?} {second:?}");
 
-    let letters: Vec<FactLetter> = (0..500)
+    let to_runs: Vec<FactMessage> = (0..500)
         .map(|at| gone(&at.to_string(), second.epoch))
         .collect();
-    facts.publish(letters).await.expect("published");
+    facts.publish(to_runs).await.expect("published");
     let mut inbox = store
         .js
         .get_stream(store.names.inbox_stream())
@@ -410,8 +420,8 @@ async fn an_epoch_only_grows_and_live_are_the_machines_that_have_not_ended() {
     assert_eq!(inbox.info().await.expect("its state").state.messages, 500);
 }
 
-fn gone(uid: &str, epoch: dormer_proto::id::Epoch) -> FactLetter {
-    let seen = Observation {
+fn gone(uid: &str, epoch: dormer_proto::id::Epoch) -> FactMessage {
+    let observation = Observation {
         object: ObjectRef {
             cluster: String::new(),
             kind: "Machine".into(),
@@ -421,15 +431,15 @@ fn gone(uid: &str, epoch: dormer_proto::id::Epoch) -> FactLetter {
         fact: None,
         may_start: false,
     };
-    Letter {
+    InboxMessage {
         run: machine_run(uid).expect("a run"),
         incarnation: Some(Incarnation(42)),
-        body: Inbound::Observed(seen),
+        body: Inbound::Observed(observation),
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_logs_in_and_is_told_when_it_may_not() {
+async fn a_worker_logs_in_and_a_refused_login_is_named() {
     let login = ServerLogin::User {
         user: "dormer".into(),
         password: "s3cret".into(),
@@ -459,7 +469,7 @@ async fn a_worker_logs_in_and_is_told_when_it_may_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tls_both_ways_works_and_an_unknown_authority_is_refused() {
+async fn mutual_tls_works_and_an_unknown_authority_is_refused() {
     let ca = TestCa::new();
     let tls = NatsTls {
         identity: ca.issue("server", &["127.0.0.1", "localhost"]),

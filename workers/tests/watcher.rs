@@ -1,11 +1,11 @@
 //! The watcher against the simulated cluster: what it tells runs, in which epoch, and what it keeps to itself.
 
-pub(crate) mod act;
+pub(crate) mod actions;
 pub(crate) mod bench;
 
 use self::{
-    act::{csr, patch, scale, windows, world},
-    bench::{Bench, Known, Pool, Recorder, run_of},
+    actions::{csr, patch, scale, windows, world},
+    bench::{Bench, KnownFacts, Pool, Recorder, run_of},
 };
 use dormer_fleet::{
     World,
@@ -18,10 +18,10 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 
 /// The Machines whose runs know an address, a ready Node and their pool.
-fn serving(seen: &Known) -> Vec<String> {
-    let mut uids = seen.machines();
+fn serving(state: &KnownFacts) -> Vec<String> {
+    let mut uids = state.machines();
     uids.retain(|uid| {
-        let facts = seen.facts(&run_of(uid));
+        let facts = state.facts(&run_of(uid));
         let has = |so: fn(&machine::Fact) -> bool| {
             facts.values().any(|fact| matches!(fact, Fact::Machine(fact) if so(fact)))
         };
@@ -32,8 +32,8 @@ fn serving(seen: &Known) -> Vec<String> {
     uids
 }
 
-fn owners(seen: &Known) -> Vec<rollout::OwnerFact> {
-    let facts = seen.facts("rollout/windows").into_values();
+fn owners(state: &KnownFacts) -> Vec<rollout::OwnerFact> {
+    let facts = state.facts("rollout/windows").into_values();
     let owner = |fact| match fact {
         Fact::Rollout(rollout::Fact::Owner(owner)) => Some(owner),
         _ => None,
@@ -42,26 +42,26 @@ fn owners(seen: &Known) -> Vec<rollout::OwnerFact> {
 }
 
 async fn all_serve(bench: &Bench, world: &World, machines: usize) -> Vec<String> {
-    let serve = bench.until("all serve", |seen| {
-        let uids = serving(seen);
+    let serve = bench.until("all serve", |state| {
+        let uids = serving(state);
         let there = windows(world);
-        (uids.len() == machines && there.len() == machines && seen.machines() == uids)
+        (uids.len() == machines && there.len() == machines && state.machines() == uids)
             .then_some(uids)
     });
     serve.await
 }
 
 #[tokio::test]
-async fn every_windows_machine_is_told_about_itself_and_no_other() {
+async fn every_windows_machine_gets_facts_about_itself_only() {
     let world = world(3, &[]).await;
     let bench = Bench::start(&world, Pool::newest()).await;
     let uids = all_serve(&bench, &world, 3).await;
-    let told = bench.until("the rollout knows the owner", |seen| {
-        let owners = owners(seen);
-        (owners.len() == 1 && owners[0].machines.len() == 3).then(|| seen.clone())
+    let published = bench.until("the rollout knows the owner", |state| {
+        let owners = owners(state);
+        (owners.len() == 1 && owners[0].machines.len() == 3).then(|| state.clone())
     });
-    let told = told.await;
-    assert_eq!(owners(&told)[0].replicas, 3);
+    let published = published.await;
+    assert_eq!(owners(&published)[0].replicas, 3);
     let linux: Vec<_> = world
         .all(&kinds::MACHINE)
         .iter()
@@ -72,13 +72,13 @@ async fn every_windows_machine_is_told_about_itself_and_no_other() {
         .filter(|uid| !uids.contains(uid))
         .collect();
     assert_eq!(linux.len(), 4, "control plane and infra");
-    let all = format!("{:?}", told.letters);
+    let all = format!("{:?}", published.messages);
     assert!(
         linux.iter().all(|uid| !all.contains(uid.as_str())),
         "are nobody's business"
     );
     let version = |fact: &Fact| matches!(fact, Fact::Rollout(rollout::Fact::Listed { .. }));
-    assert!(told.facts("rollout/windows").values().any(version));
+    assert!(published.facts("rollout/windows").values().any(version));
     bench.stop().await;
 }
 
@@ -91,8 +91,8 @@ async fn scaling_up_and_down_starts_and_ends_runs() {
     all_serve(&bench, &world, 6).await;
     scale(&world, 1);
     all_serve(&bench, &world, 1).await;
-    let owner = bench.until("the owner has one", |seen| {
-        owners(seen)
+    let owner = bench.until("the owner has one", |state| {
+        owners(state)
             .into_iter()
             .find(|owner| owner.machines.len() == 1)
     });
@@ -121,9 +121,9 @@ async fn what_was_deleted_in_a_gap_is_found_by_the_next_list() {
         tx.delete(kinds::NODE.store, &Key::new("", victim.name()));
     });
     store.compact(kinds::MACHINE.store);
-    let gone = bench.until("it is gone", |seen| {
-        let letters = &seen.letters;
-        letters
+    let gone = bench.until("it is gone", |state| {
+        let messages = &state.messages;
+        messages
             .iter()
             .find(|(_, o)| o.object.uid == uids[0] && o.fact.is_none())
             .cloned()
@@ -150,8 +150,8 @@ async fn what_was_deleted_while_no_watcher_was_there_is_gone() {
     });
     let bench = Bench::with(&world, Pool::newest(), Options::default(), known).await;
     bench
-        .until("it is gone", |seen| {
-            (!seen.machines().contains(&uids[0])).then_some(())
+        .until("it is gone", |state| {
+            (!state.machines().contains(&uids[0])).then_some(())
         })
         .await;
     bench.stop().await;
@@ -162,8 +162,8 @@ async fn a_restored_etcd_is_believed() {
     let world = world(1, &[]).await;
     let bench = Bench::start(&world, Pool::newest()).await;
     let uid = all_serve(&bench, &world, 1).await.remove(0);
-    let phase = |seen: &Known, phase: &str| {
-        let facts = seen.facts(&run_of(&uid));
+    let phase = |state: &KnownFacts, phase: &str| {
+        let facts = state.facts(&run_of(&uid));
         facts.values().any(|f| {
             matches!(f, Fact::Machine(machine::Fact::Machine(m)) if m.error.as_deref() == Some(phase))
         })
@@ -177,12 +177,14 @@ async fn a_restored_etcd_is_believed() {
         json!({"status": {"errorMessage": "late"}}),
     );
     bench
-        .until("the later state", |seen| phase(seen, "late").then_some(()))
+        .until("the later state", |state| {
+            phase(state, "late").then_some(())
+        })
         .await;
     world.api.store().restore(&backup);
     bench
-        .until("the earlier state", |seen| {
-            (!phase(seen, "late")).then_some(())
+        .until("the earlier state", |state| {
+            (!phase(state, "late")).then_some(())
         })
         .await;
     assert!(bench.known.0.borrow().epoch > 1);
@@ -205,8 +207,8 @@ async fn certificates_and_nodes_are_routed_by_the_exact_name() {
         );
     }
     csr(&world, "ours", "win-7");
-    let ours = bench.until("ours", |seen| {
-        let facts = seen.facts(&run_of(&uid)).into_values();
+    let ours = bench.until("ours", |state| {
+        let facts = state.facts(&run_of(&uid)).into_values();
         let csrs = facts.filter_map(|f| match f {
             Fact::Machine(machine::Fact::Csr(csr)) => Some(csr),
             _ => None,
@@ -222,14 +224,14 @@ async fn certificates_and_nodes_are_routed_by_the_exact_name() {
     bench
         .until_status("the others are counted", |status| status.foreign_csrs == 4)
         .await;
-    let said = format!("{:?}", bench.known.0.borrow().letters);
+    let said = format!("{:?}", bench.known.0.borrow().messages);
     assert!(!said.contains("foreign-"));
     world.api.store().transact("test", |tx| {
         tx.delete(kinds::CSR.store, &Key::new("", "ours"))
     });
     bench
-        .until("it is gone", |seen| {
-            let facts = seen.facts(&run_of(&uid));
+        .until("it is gone", |state| {
+            let facts = state.facts(&run_of(&uid));
             let csr = |f: &Fact| matches!(f, Fact::Machine(machine::Fact::Csr(_)));
             (!facts.values().any(csr)).then_some(())
         })
@@ -237,8 +239,8 @@ async fn certificates_and_nodes_are_routed_by_the_exact_name() {
     bench.stop().await;
 }
 
-fn pool(seen: &Known) -> Option<dormer_proto::pool::PoolSettings> {
-    let facts = seen.facts("rollout/windows").into_values();
+fn pool(state: &KnownFacts) -> Option<dormer_proto::pool::PoolSettings> {
+    let facts = state.facts("rollout/windows").into_values();
     facts.into_iter().find_map(|fact| match fact {
         Fact::Rollout(rollout::Fact::Pool(settings)) => Some(settings),
         _ => None,
@@ -246,7 +248,7 @@ fn pool(seen: &Known) -> Option<dormer_proto::pool::PoolSettings> {
 }
 
 #[tokio::test]
-async fn good_settings_are_told_and_bad_ones_are_answered() {
+async fn good_settings_are_published_and_bad_ones_get_an_event() {
     let world = world(1, &[]).await;
     let catalog = Pool::newest();
     let bench = Bench::start(&world, catalog.clone()).await;
@@ -256,9 +258,9 @@ async fn good_settings_are_told_and_bad_ones_are_answered() {
         "data": {"maxUnavailable": "2", "strategy": "in-place"}});
     world.create(map).expect("a ConfigMap");
     bench
-        .until("two at once", |seen| {
-            let two = pool(seen).is_some_and(|p| p.max_unavailable == MaxUnavailable::Count(2));
-            let facts = seen.facts(&run_of(&uid));
+        .until("two at once", |state| {
+            let two = pool(state).is_some_and(|p| p.max_unavailable == MaxUnavailable::Count(2));
+            let facts = state.facts(&run_of(&uid));
             let machine = facts.values().any(|f| {
                 matches!(f, Fact::Machine(machine::Fact::Pool(p)) if p.max_unavailable == MaxUnavailable::Count(2))
             });
@@ -277,9 +279,9 @@ async fn good_settings_are_told_and_bad_ones_are_answered() {
             .expect("refused")
             .starts_with("maxUnavailable: must be")
     );
-    let told = pool(&bench.known.0.borrow()).expect("settings");
+    let published = pool(&bench.known.0.borrow()).expect("settings");
     assert_eq!(
-        (told.max_unavailable, told.paused),
+        (published.max_unavailable, published.paused),
         (MaxUnavailable::Count(2), false)
     );
     let events = || {
@@ -302,9 +304,9 @@ async fn good_settings_are_told_and_bad_ones_are_answered() {
     };
     bench.until_status("no such payload", so).await;
     catalog.install("p9");
-    let settled = bench.until("it is there now", |seen| pool(seen).filter(|p| p.paused));
-    let settled = settled.await;
-    assert_eq!(settled.desired["*"].payload, "p9");
+    let resolved = bench.until("it is there now", |state| pool(state).filter(|p| p.paused));
+    let resolved = resolved.await;
+    assert_eq!(resolved.desired["*"].payload, "p9");
     bench
         .until_status("nothing is refused", |status| status.pool_refused.is_none())
         .await;
@@ -313,13 +315,15 @@ async fn good_settings_are_told_and_bad_ones_are_answered() {
         .store()
         .transact("test", |tx| tx.delete(kinds::CONFIG_MAP.store, &key));
     bench
-        .until("the defaults hold", |seen| pool(seen).filter(|p| !p.paused))
+        .until("the defaults hold", |state| {
+            pool(state).filter(|p| !p.paused)
+        })
         .await;
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn hands_off_and_other_apis_start_no_run_and_an_open_run_hears_of_it() {
+async fn ignored_and_foreign_machines_start_no_run_and_an_open_run_learns_of_it() {
     let world = world(2, &[]).await;
     let bench = Bench::start(&world, Pool::newest()).await;
     let uids = all_serve(&bench, &world, 2).await;
@@ -329,9 +333,9 @@ async fn hands_off_and_other_apis_start_no_run_and_an_open_run_hears_of_it() {
         patch(&world, &kinds::MACHINE, &Key::of(&machine), label.clone());
     }
     bench
-        .until("they are ignored", |seen| {
+        .until("they are ignored", |state| {
             let ignored = |uid: &&String| {
-                let facts = seen.facts(&run_of(uid));
+                let facts = state.facts(&run_of(uid));
                 facts
                     .values()
                     .any(|f| matches!(f, Fact::Machine(machine::Fact::Machine(m)) if m.ignored))
@@ -385,8 +389,8 @@ async fn a_machine_that_loses_its_label_or_its_sense_is_not_taken_for_gone() {
         .transact("test", |tx| tx.delete(kinds::MACHINE.store, &second));
     let gone = machines[1].uid().to_owned();
     bench
-        .until("it is gone", |seen| {
-            (!seen.machines().contains(&gone)).then_some(())
+        .until("it is gone", |state| {
+            (!state.machines().contains(&gone)).then_some(())
         })
         .await;
     bench.stop().await;
@@ -407,10 +411,10 @@ async fn facts_come_again_under_the_same_epoch_and_the_next_list_has_a_new_one()
     let other = "rollout/windows".to_owned();
     for run in [run, other] {
         bench
-            .until("repeats", |seen| {
-                let epoch = Epoch(seen.epoch);
-                let same = seen
-                    .letters
+            .until("repeats", |state| {
+                let epoch = Epoch(state.epoch);
+                let same = state
+                    .messages
                     .iter()
                     .filter(|(r, o)| *r == run && o.version.epoch == epoch);
                 let last = same.clone().next_back()?.1.clone();
@@ -419,11 +423,12 @@ async fn facts_come_again_under_the_same_epoch_and_the_next_list_has_a_new_one()
             .await;
     }
     bench
-        .until("a third epoch", |seen| (seen.epoch >= 3).then_some(()))
+        .until("a third epoch", |state| (state.epoch >= 3).then_some(()))
         .await;
-    let seen = bench.known.0.borrow().clone();
+    let state = bench.known.0.borrow().clone();
     assert!(
-        seen.letters
+        state
+            .messages
             .windows(2)
             .all(|two| two[0].1.version.epoch <= two[1].1.version.epoch)
     );
@@ -431,11 +436,11 @@ async fn facts_come_again_under_the_same_epoch_and_the_next_list_has_a_new_one()
 }
 
 #[tokio::test]
-async fn letters_that_were_refused_are_written_again() {
+async fn messages_that_were_refused_are_written_again() {
     let world = world(1, &[]).await;
-    let known = Known {
+    let known = KnownFacts {
         fail: 3,
-        ..Known::default()
+        ..KnownFacts::default()
     };
     let recorder = Arc::new(Recorder(watch::Sender::new(known)));
     let bench = Bench::with(&world, Pool::newest(), Options::default(), recorder).await;
@@ -524,12 +529,12 @@ async fn the_worlds_own_troubles_are_survived() {
     let world = world(4, &faults).await;
     let bench = Bench::start(&world, Pool::newest()).await;
     bench
-        .until("all struck, and four serve", |seen| {
+        .until("all struck, and four serve", |state| {
             let there: Vec<_> = windows(&world).iter().map(|m| m.uid().to_owned()).collect();
-            let mut known = seen.machines();
+            let mut known = state.machines();
             known.retain(|uid| !there.contains(uid));
             let struck = world.faults.struck().len() == faults.len();
-            (struck && known.is_empty() && serving(seen).len() == 4).then_some(())
+            (struck && known.is_empty() && serving(state).len() == 4).then_some(())
         })
         .await;
     bench.stop().await;

@@ -1,4 +1,4 @@
-//! The worker over a queue and hands that misbehave, on a clock of its own.
+//! The worker over a queue and executors that misbehave, on a clock of its own.
 
 use dormer_proto::{
     id::{Attempt, Incarnation, RunId, Seq, Sum, TaskId, Timestamp},
@@ -29,19 +29,19 @@ use tokio_util::sync::CancellationToken;
 
 /// Orders in memory that note everything.
 #[derive(Default)]
-struct Desk {
+struct TestQueue {
     waiting: Mutex<VecDeque<Order>>,
     come: Notify,
     limits: Mutex<Vec<usize>>,
     beats: Mutex<Vec<Heartbeat>>,
     reports: Mutex<Vec<Report>>,
-    told: Notify,
+    reported: Notify,
     /// Reports refused before one is receipted.
     deaf: AtomicUsize,
     taken: AtomicUsize,
 }
 
-impl Desk {
+impl TestQueue {
     fn give(&self, order: Order) {
         self.waiting.lock().unwrap().push_back(order);
         self.come.notify_one();
@@ -51,12 +51,12 @@ impl Desk {
     async fn reports(&self, count: usize) -> Vec<Report> {
         let wait = async {
             loop {
-                let told = self.told.notified();
+                let reported = self.reported.notified();
                 let reports = self.reports.lock().unwrap().clone();
                 if reports.len() >= count {
                     return reports;
                 }
-                told.await;
+                reported.await;
             }
         };
         timeout(Duration::from_secs(100_000), wait)
@@ -65,7 +65,7 @@ impl Desk {
     }
 }
 
-impl Orders for Desk {
+impl Orders for TestQueue {
     type Claim = ();
 
     async fn take(&self, limit: usize) -> Result<Vec<Claimed<()>>, PortError> {
@@ -98,7 +98,7 @@ impl Orders for Desk {
             return Err(PortError("deaf".into()));
         }
         self.reports.lock().unwrap().push(report);
-        self.told.notify_one();
+        self.reported.notify_one();
         Ok(())
     }
 }
@@ -162,24 +162,24 @@ fn order(how: &str, seq: u64, attempt: u64) -> Order {
 }
 
 struct Shift {
-    desk: Arc<Desk>,
+    queue: Arc<TestQueue>,
     actor: Arc<Actor>,
     stop: CancellationToken,
     working: JoinHandle<()>,
 }
 
 fn shift(options: Options) -> Shift {
-    let desk = Arc::new(Desk::default());
+    let queue = Arc::new(TestQueue::default());
     let actor = Arc::new(Actor::default());
     let stop = CancellationToken::new();
     let working = tokio::spawn(worker::run(
-        Arc::clone(&desk),
+        Arc::clone(&queue),
         Arc::clone(&actor),
         options,
         stop.clone(),
     ));
     Shift {
-        desk,
+        queue,
         actor,
         stop,
         working,
@@ -196,25 +196,25 @@ fn code(report: &Report) -> &str {
 #[tokio::test(start_paused = true)]
 async fn an_attempt_is_reported_with_what_its_order_said() {
     let shift = shift(Options::named("w7"));
-    shift.desk.give(order("work", 3, 2));
-    let report = shift.desk.reports(1).await.remove(0);
+    shift.queue.give(order("work", 3, 2));
+    let report = shift.queue.reports(1).await.remove(0);
     assert_eq!(
         (report.task.seq, report.attempt, report.issued),
         (Seq(3), Attempt(2), Sum(7))
     );
     assert_eq!((report.worker.as_str(), code(&report)), ("w7", "done"));
     assert!(
-        !shift.desk.beats.lock().unwrap().is_empty(),
+        !shift.queue.beats.lock().unwrap().is_empty(),
         "people were shown that it goes on"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_stands_still_is_ended_and_its_step_is_named() {
+async fn a_stuck_attempt_is_ended_and_its_step_named() {
     let shift = shift(Options::named("w"));
     let begun = Instant::now();
-    shift.desk.give(order("hang", 1, 1));
-    let report = shift.desk.reports(1).await.remove(0);
+    shift.queue.give(order("hang", 1, 1));
+    let report = shift.queue.reports(1).await.remove(0);
     assert_eq!(
         (code(&report), begun.elapsed().as_secs()),
         ("NoProgress", 60)
@@ -233,13 +233,13 @@ async fn what_moves_goes_on_until_its_limit_by_the_engines_clock() {
         ..Options::named("w")
     });
     let begun = Instant::now();
-    shift.desk.give(order("slow", 1, 1));
-    let report = shift.desk.reports(1).await.remove(0);
+    shift.queue.give(order("slow", 1, 1));
+    let report = shift.queue.reports(1).await.remove(0);
     assert_eq!(
         (code(&report), begun.elapsed().as_secs()),
         ("TimeLimit", 300)
     );
-    let beats = shift.desk.beats.lock().unwrap().clone();
+    let beats = shift.queue.beats.lock().unwrap().clone();
     assert!(
         beats.len() > 50 && beats.last().unwrap().done > 10,
         "{}",
@@ -250,8 +250,8 @@ async fn what_moves_goes_on_until_its_limit_by_the_engines_clock() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_a_failure_and_the_worker_goes_on() {
     let shift = shift(Options::named("w"));
-    shift.desk.give(order("panic", 1, 1));
-    let report = shift.desk.reports(1).await.remove(0);
+    shift.queue.give(order("panic", 1, 1));
+    let report = shift.queue.reports(1).await.remove(0);
     assert_eq!(code(&report), "Panic");
     assert!(
         report
@@ -260,17 +260,17 @@ async fn a_panic_is_a_failure_and_the_worker_goes_on() {
             .message
             .contains("the hands slipped")
     );
-    shift.desk.give(order("work", 2, 1));
-    assert_eq!(code(&shift.desk.reports(2).await[1]), "done");
+    shift.queue.give(order("work", 2, 1));
+    assert_eq!(code(&shift.queue.reports(2).await[1]), "done");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_report_is_repeated_until_it_is_receipted() {
     let shift = shift(Options::named("w"));
-    shift.desk.deaf.store(20, Ordering::SeqCst);
-    shift.desk.give(order("work", 1, 1));
-    shift.desk.reports(1).await;
-    assert_eq!(shift.desk.deaf.load(Ordering::SeqCst), 0);
+    shift.queue.deaf.store(20, Ordering::SeqCst);
+    shift.queue.give(order("work", 1, 1));
+    shift.queue.reports(1).await;
+    assert_eq!(shift.queue.deaf.load(Ordering::SeqCst), 0);
     assert_eq!(shift.actor.begun.load(Ordering::SeqCst), 1);
 }
 
@@ -278,24 +278,24 @@ async fn a_report_is_repeated_until_it_is_receipted() {
 async fn one_attempt_delivered_twice_is_executed_once() {
     let shift = shift(Options::named("w"));
     for _ in 0..3 {
-        shift.desk.give(order("work", 1, 1));
+        shift.queue.give(order("work", 1, 1));
     }
-    shift.desk.reports(1).await;
+    shift.queue.reports(1).await;
     sleep(Duration::from_secs(30)).await;
     assert_eq!(shift.actor.begun.load(Ordering::SeqCst), 1);
-    assert_eq!(shift.desk.reports.lock().unwrap().len(), 1);
+    assert_eq!(shift.queue.reports.lock().unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_newer_attempt_ends_the_older_whichever_comes_first() {
     let shift = shift(Options::named("w"));
-    shift.desk.give(order("hang", 1, 1));
+    shift.queue.give(order("hang", 1, 1));
     sleep(Duration::from_secs(5)).await;
-    shift.desk.give(order("slow", 1, 2));
-    let report = shift.desk.reports(1).await.remove(0);
+    shift.queue.give(order("slow", 1, 2));
+    let report = shift.queue.reports(1).await.remove(0);
     assert_eq!((report.attempt, code(&report)), (Attempt(1), "Superseded"));
-    shift.desk.give(order("hang", 1, 1));
-    let report = shift.desk.reports(2).await.remove(1);
+    shift.queue.give(order("hang", 1, 1));
+    let report = shift.queue.reports(2).await.remove(1);
     assert_eq!((report.attempt, code(&report)), (Attempt(1), "Superseded"));
     assert_eq!(
         shift.actor.begun.load(Ordering::SeqCst),
@@ -311,13 +311,13 @@ async fn no_more_is_taken_than_there_are_free_slots() {
         ..Options::named("w")
     });
     for seq in 1..=100 {
-        shift.desk.give(order("work", seq, 1));
+        shift.queue.give(order("work", seq, 1));
     }
-    shift.desk.reports(100).await;
+    shift.queue.reports(100).await;
     assert_eq!(shift.actor.at_once_most.load(Ordering::SeqCst), 8);
     assert!(
         shift
-            .desk
+            .queue
             .limits
             .lock()
             .unwrap()
@@ -332,20 +332,20 @@ async fn at_the_stop_short_ones_end_and_the_rest_is_dropped() {
         grace: Duration::from_secs(10),
         ..Options::named("w")
     });
-    shift.desk.give(order("work", 1, 1));
-    shift.desk.give(order("slow", 2, 1));
+    shift.queue.give(order("work", 1, 1));
+    shift.queue.give(order("slow", 2, 1));
     sleep(Duration::from_millis(100)).await;
     shift.stop.cancel();
-    shift.desk.give(order("work", 3, 1));
+    shift.queue.give(order("work", 3, 1));
     let begun = Instant::now();
     shift.working.await.expect("the worker ends");
     assert_eq!(begun.elapsed().as_secs(), 10);
     assert_eq!(
-        shift.desk.taken.load(Ordering::SeqCst),
+        shift.queue.taken.load(Ordering::SeqCst),
         2,
         "no more is taken"
     );
-    let reports = shift.desk.reports.lock().unwrap().clone();
+    let reports = shift.queue.reports.lock().unwrap().clone();
     assert_eq!(
         reports
             .iter()

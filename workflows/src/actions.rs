@@ -6,7 +6,7 @@ use dormer_proto::{machine, rollout, work::Signal};
 
 /// On what an action is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum On {
+pub enum ActionTarget {
     /// A machine.
     Machine,
     /// A pool's rollout.
@@ -17,7 +17,7 @@ pub enum On {
     DeadLetter,
 }
 
-impl On {
+impl ActionTarget {
     /// Its name, as people read it.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -44,7 +44,7 @@ pub enum Lease {
 impl Lease {
     /// In a sentence.
     #[must_use]
-    pub fn told(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             Self::No => "needs no lease",
             Self::Waits => "waits for the rollout's lease",
@@ -59,7 +59,7 @@ pub struct Action {
     /// Its word, on the command line and in the API's paths.
     pub name: &'static str,
     /// On what.
-    pub on: On,
+    pub on: ActionTarget,
     /// What it does, in one sentence without a full stop.
     pub what: &'static str,
     /// In which states it does something. In others it is on record and changes nothing. Empty: in every one.
@@ -105,7 +105,7 @@ impl Action {
         let danger = self
             .danger
             .map_or_else(String::new, |what| format!("; dangerous: {what}"));
-        format!("{from}{when}. It {}{danger}.", self.lease.told())
+        format!("{from}{when}. It {}{danger}.", self.lease.text())
     }
 }
 
@@ -121,7 +121,7 @@ const fn of_machine(
     let danger = None;
     Action {
         name,
-        on: On::Machine,
+        on: ActionTarget::Machine,
         what,
         from,
         when,
@@ -210,7 +210,7 @@ pub const REMOVE: Action = of_machine(
 /// Go back to an earlier record.
 pub const RESET: Action = Action {
     name: "reset",
-    on: On::Run,
+    on: ActionTarget::Run,
     what: "Go back to an earlier record of a run, and go on from there",
     from: &[],
     when: "as long as that record is kept and the Machine is not being deleted",
@@ -221,7 +221,7 @@ pub const RESET: Action = Action {
 /// Grant nothing new in a pool.
 pub const PAUSE_POOL: Action = Action {
     name: "pause",
-    on: On::Rollout,
+    on: ActionTarget::Rollout,
     what: "Grant nothing new in a pool; whoever has the lease finishes",
     from: &[],
     when: "",
@@ -232,7 +232,7 @@ pub const PAUSE_POOL: Action = Action {
 /// Grant again.
 pub const RESUME_POOL: Action = Action {
     name: "resume",
-    on: On::Rollout,
+    on: ActionTarget::Rollout,
     what: "End a pool's pause",
     from: &["Paused"],
     when: "unless the pool's settings pause it, too",
@@ -243,7 +243,7 @@ pub const RESUME_POOL: Action = Action {
 /// Go back one step. Its signal names the payload.
 pub const ROLLBACK: Action = Action {
     name: "rollback",
-    on: On::Rollout,
+    on: ActionTarget::Rollout,
     what: "Go back one step, to a payload that the present one may follow",
     from: &[],
     when: "if that payload is installed",
@@ -256,7 +256,7 @@ pub const ROLLBACK: Action = Action {
 /// Put a dead letter back.
 pub const REQUEUE: Action = Action {
     name: "requeue",
-    on: On::DeadLetter,
+    on: ActionTarget::DeadLetter,
     what: "Put a dead letter back into the inbox: a newer build may understand it",
     from: &[],
     when: "",
@@ -285,7 +285,7 @@ pub const ACTIONS: &[Action] = &[
 
 /// The action of this word.
 #[must_use]
-pub fn action(on: On, name: &str) -> Option<&'static Action> {
+pub fn action(on: ActionTarget, name: &str) -> Option<&'static Action> {
     ACTIONS
         .iter()
         .find(|action| action.on == on && action.name == name)

@@ -1,8 +1,8 @@
 //! The machine and the rollout: pure state machines, the one workflow that holds both, and what people may ask of them.
 
 pub mod actions;
-mod both;
+mod combined;
 pub mod machine;
 pub mod rollout;
 
-pub use both::{Dormer, State, Timer};
+pub use combined::{Dormer, State, Timer};

@@ -11,7 +11,7 @@ use dormer_proto::{
     work::Signal,
 };
 use dormer_workflows::{
-    actions::{ACTIONS, Action, On, action},
+    actions::{ACTIONS, Action, ActionTarget, action},
     machine::{Change, Drain, Halt, How, Lease, Phase, State},
 };
 use expect_test::expect_file;
@@ -73,7 +73,7 @@ fn phases() -> Vec<Phase> {
 }
 
 /// A run in `phase`, halted or not, with the lease or without.
-fn standing(phase: Phase, halt: Option<Halt>, lease: Lease) -> Story {
+fn story_in(phase: Phase, halt: Option<Halt>, lease: Lease) -> Story {
     let mut story = Story::joined(wanting("v1"));
     let known = std::mem::take(&mut story.state);
     story.state = State {
@@ -83,7 +83,7 @@ fn standing(phase: Phase, halt: Option<Halt>, lease: Lease) -> Story {
         machine: Some(machine()),
         ..known
     };
-    story.state.told = Some(story.state.report());
+    story.state.reported = Some(story.state.report());
     story
 }
 
@@ -100,15 +100,15 @@ fn works_in(action: &Action) -> BTreeSet<&'static str> {
     for phase in phases() {
         for halt in [None, Some(Halt::Paused { by: "ada".into() })] {
             for lease in [Lease::None, held] {
-                let mut story = standing(phase.clone(), halt.clone(), lease);
-                let stands = story.state.clone();
+                let mut story = story_in(phase.clone(), halt.clone(), lease);
+                let origin = story.state.clone();
                 let from = Sender::Person {
                     who: "bob".into(),
                     why: String::new(),
                 };
                 let signal = Signal::Machine(signal.clone());
                 let commands = story.quietly(Input::Signalled { from, signal });
-                if story.state != stands || !commands.is_empty() {
+                if story.state != origin || !commands.is_empty() {
                     states.insert(phase.label());
                 }
             }
@@ -120,7 +120,10 @@ fn works_in(action: &Action) -> BTreeSet<&'static str> {
 #[test]
 fn each_action_works_in_just_the_states_that_it_names() {
     let all: BTreeSet<&str> = phases().iter().map(Phase::label).collect();
-    for action in ACTIONS.iter().filter(|action| action.on == On::Machine) {
+    for action in ACTIONS
+        .iter()
+        .filter(|action| action.on == ActionTarget::Machine)
+    {
         let named: BTreeSet<&str> = match action.from {
             [] => all.clone(),
             states => states.iter().copied().collect(),
@@ -130,7 +133,7 @@ fn each_action_works_in_just_the_states_that_it_names() {
 }
 
 #[test]
-fn each_action_has_one_row_and_one_place() {
+fn each_action_has_one_row_and_one_endpoint() {
     for (at, one) in ACTIONS.iter().enumerate() {
         assert_eq!(action(one.on, one.name), Some(&ACTIONS[at]), "{}", one.name);
         assert!(

@@ -259,7 +259,7 @@ fn deleted_while_it_is_configured() {
 
 /// field.md §5, 45.
 #[test]
-fn the_address_changes_on_the_way() {
+fn the_address_changes_during_bring_up() {
     let mut story = Story::begin(machine());
     story
         .tell("the pool's settings are seen", pool_is(wanting("v1")))
@@ -516,7 +516,7 @@ fn adopted_fact() -> MachineFact {
 #[test]
 fn adoption() {
     let mut text = String::new();
-    let mut told = |title: &str, story: &Story| text += &format!("-- {title}\n{}", story.text);
+    let mut append = |title: &str, story: &Story| text += &format!("-- {title}\n{}", story.text);
 
     let mut story = Story::begin(adopted_fact());
     story
@@ -524,7 +524,7 @@ fn adoption() {
         .tell("the Node is seen", node_is(carrying("v1")))
         .done("probe", probed())
         .done("plan", planned(None));
-    told("nothing differs", &story);
+    append("nothing differs", &story);
 
     let wmco = NodeFact {
         wmco_version: Some("10.17.0".into()),
@@ -536,14 +536,14 @@ fn adoption() {
         .tell("the Node is seen", node_is(wmco))
         .done("probe", probed())
         .done("plan", planned(Some(ChangeClass::Drain)));
-    told("WMCO configured it", &story);
+    append("WMCO configured it", &story);
 
     let mut story = Story::begin(adopted_fact());
     story
         .tell("the pool's settings are seen", pool_is(wanting("v1")))
         .tell("the Node is seen", node_is(carrying("v0")))
         .given_up("probe", "ConnectTimeout");
-    told("the host does not answer", &story);
+    append("the host does not answer", &story);
 
     let open = Some(TokenMark {
         token: LeaseToken(5),
@@ -563,7 +563,7 @@ fn adoption() {
         .tell("the Node is seen", node_is(cordoned))
         .done("probe", probed())
         .done("plan", planned(Some(ChangeClass::Drain)));
-    told("an earlier store began an upgrade", &story);
+    append("an earlier store began an upgrade", &story);
 
     expect_file!["stories/adoption.txt"].assert_eq(&text);
 }
@@ -594,7 +594,7 @@ fn a_certificate_that_does_not_fit_yet() {
 }
 
 #[test]
-fn hands_off() {
+fn ignored_machine() {
     let mut story = Story::joined(wanting("v1"));
     story
         .tell(

@@ -248,11 +248,11 @@ impl Model for Lease {
                 |lease: &Self, world: &World| {
                     let mut due = Vec::new();
                     lease.due(world, &mut due);
-                    !due.is_empty() || world.wrong.is_some() || world.settled()
+                    !due.is_empty() || world.wrong.is_some() || world.at_rest()
                 },
             ),
             Property::sometimes("all machines are upgraded", |_: &Self, world: &World| {
-                world.settled() && world.machines.iter().all(|m| m.upgraded || !m.exists)
+                world.at_rest() && world.machines.iter().all(|m| m.upgraded || !m.exists)
             }),
         ]
     }
@@ -482,7 +482,7 @@ fn larger_bounds() {
 /// An upgrade is given up while a worker sleeps before its DELETE. The close comes too late to stop it, and has to say
 /// so, or the slot would be given back without a replacement.
 #[test]
-fn a_close_that_does_not_tell_of_the_deletion_is_not_enough() {
+fn a_close_without_the_deletion_time_is_not_enough() {
     let faults = Faults { aborts: 1, ..CALM };
     let lease = Lease {
         close: Close::TellsNothing,

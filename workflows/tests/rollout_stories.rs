@@ -306,7 +306,7 @@ fn a_machine_without_owner() {
 }
 
 #[test]
-fn an_owner_that_nobody_has_seen() {
+fn an_unknown_owner() {
     let mut pool = Pool::of(&["a", "b"]);
     let other = || MemberReport {
         owner: Some("other".into()),
@@ -316,7 +316,7 @@ fn an_owner_that_nobody_has_seen() {
         .request_as("a", other())
         .request("b")
         .replace("a", 1, 20_000);
-    pool.wait_ms(16 * 60_000).fired(Timer::Look);
+    pool.wait_ms(16 * 60_000).fired(Timer::OwnerCheck);
     holds(&pool, expect_file!["rollout_stories/owner_unknown.txt"]);
 }
 

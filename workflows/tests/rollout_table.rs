@@ -15,7 +15,7 @@ use dormer_workflows::rollout::{Rollout, Timer};
 use expect_test::expect_file;
 use rollout_common::{
     Pool, SET, barred, carrying, coming, down, failed, going, granted, object, observed, serving,
-    signalled, spell, stands, terms, wanting,
+    signalled, spell, state_line, terms, wanting,
 };
 use std::fmt::Write as _;
 
@@ -277,7 +277,7 @@ fn inputs() -> Vec<(&'static str, Input<Rollout>)> {
             refused(machine::Signal::Enrol, Refusal::Unknown),
         ),
         ("timer Ask", Input::Fired(Timer::Ask)),
-        ("timer Look", Input::Fired(Timer::Look)),
+        ("timer OwnerCheck", Input::Fired(Timer::OwnerCheck)),
         (
             "a machine's signal",
             Input::Signalled {
@@ -291,22 +291,22 @@ fn inputs() -> Vec<(&'static str, Input<Rollout>)> {
 fn table() -> String {
     let mut text = String::new();
     for (kind, make) in kinds() {
-        let before = stands(&make().state);
+        let before = state_line(&make().state);
         let _ = writeln!(text, "{kind}: {before}");
         let mut nothing = Vec::new();
         for (what, input) in inputs() {
             let mut pool = make();
             let commands = pool.decide(input);
-            let after = stands(&pool.state);
-            let told = commands
+            let after = state_line(&pool.state);
+            let sent = commands
                 .iter()
                 .map(spell)
                 .chain((after != before).then_some(after));
-            let told: Vec<_> = told.collect();
-            if told.is_empty() {
+            let sent: Vec<_> = sent.collect();
+            if sent.is_empty() {
                 nothing.push(what);
             } else {
-                let _ = writeln!(text, "    {what:29} → {}", told.join("; "));
+                let _ = writeln!(text, "    {what:29} → {}", sent.join("; "));
             }
         }
         let _ = writeln!(text, "    nothing follows from: {}", nothing.join("; "));

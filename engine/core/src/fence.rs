@@ -1,20 +1,20 @@
-//! The fences: which letters a run takes, which it drops, and what it answers either way.
+//! The fences: which messages a run takes, which it drops, and what it answers either way.
 
 use crate::{
     record::HistoryEvent,
     run::{FACTS_MAX, OUTBOX_MAX, Run, TaskKey, TaskPhase},
-    unfenced::{Fence, stands},
-    workflow::{LetterOf, Workflow},
+    unfenced::{Fence, enforced},
+    workflow::{InboxMessageOf, Workflow},
 };
 use dormer_proto::{
     id::{Incarnation, RunId, Timestamp, hash64},
     message::{
-        Ask, Fate, Inbound, Observation, Refusal, ReportReceipt, Request, SignalAnswer, Signalled,
-        TaskReport,
+        Ask, Inbound, Observation, ReceiptStatus, Refusal, ReportReceipt, Request, SignalAnswer,
+        Signalled, TaskReport,
     },
 };
 
-/// Why a letter changed nothing.
+/// Why a message changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dropped {
     /// It is older than what is on record, or its task, attempt or deadline is no more.
@@ -37,7 +37,7 @@ pub enum Dropped {
     NoSuchRecord,
 }
 
-/// What is answered to the sender of a letter.
+/// What is answered to the sender of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// To the run that sent a signal.
@@ -51,7 +51,7 @@ pub enum Answer {
     Report(ReportReceipt),
 }
 
-/// What becomes of a letter.
+/// What becomes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It is part of the transition.
@@ -62,7 +62,7 @@ pub enum Verdict {
     Later,
 }
 
-/// A letter's verdict, with the answer that is due once the verdict is final.
+/// A message's verdict, with the answer that is due once the verdict is final.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
     /// What becomes of it.
@@ -80,22 +80,22 @@ impl Offer {
     }
 }
 
-/// A letter past the fences: the event that it becomes, or what is said instead.
-pub(crate) enum Passed<W: Workflow> {
+/// A message past the fences: the event that it becomes, or what is said instead.
+pub(crate) enum FenceResult<W: Workflow> {
     Event(HistoryEvent<W>, Option<Answer>),
     /// A reset: the engine has to read the record first.
     Reset(Request<W::Signal>),
     Not(Offer),
 }
 
-/// What is said to a letter for a run that does not exist and may not begin.
-pub(crate) fn no_run<W: Workflow>(ours: Incarnation, letter: &LetterOf<W>) -> Offer {
-    if foreign(ours, letter.incarnation) {
-        return unknown::<W>(letter);
+/// What is said to a message for a run that does not exist and may not begin.
+pub(crate) fn no_run<W: Workflow>(ours: Incarnation, message: &InboxMessageOf<W>) -> Offer {
+    if foreign(ours, message.incarnation) {
+        return unknown::<W>(message);
     }
-    let answer = match &letter.body {
-        Inbound::Signalled(signal) => Some(refuse(&letter.run, signal, Refusal::Unknown)),
-        Inbound::Reported(report) => Some(receipt(report, Fate::Late)),
+    let answer = match &message.body {
+        Inbound::Signalled(signal) => Some(refuse(&message.run, signal, Refusal::Unknown)),
+        Inbound::Reported(report) => Some(receipt(report, ReceiptStatus::Late)),
         _ => None,
     };
     Offer {
@@ -104,41 +104,41 @@ pub(crate) fn no_run<W: Workflow>(ours: Incarnation, letter: &LetterOf<W>) -> Of
     }
 }
 
-/// Puts `letter` to the fences of `run`.
+/// Puts `message` to the fences of `run`.
 pub(crate) fn pass<W: Workflow>(
     run: &Run<W>,
     at: Timestamp,
     ours: Incarnation,
-    letter: LetterOf<W>,
-) -> Passed<W> {
-    if foreign(ours, letter.incarnation) {
-        return Passed::Not(unknown::<W>(&letter));
+    message: InboxMessageOf<W>,
+) -> FenceResult<W> {
+    if foreign(ours, message.incarnation) {
+        return FenceResult::Not(unknown::<W>(&message));
     }
-    let answers = matches!(letter.body, Inbound::Answered(_));
+    let answers = matches!(message.body, Inbound::Answered(_));
     if run.outbox.len() >= OUTBOX_MAX && !answers {
-        return Passed::Not(Offer {
+        return FenceResult::Not(Offer {
             verdict: Verdict::Later,
             answer: None,
         });
     }
-    match letter.body {
+    match message.body {
         Inbound::Answered(answer) => answered(run, answer),
         Inbound::Signalled(signal) => signalled(run, signal),
         Inbound::Reported(report) => reported(run, report),
-        _ if run.closed.is_some() => Passed::Not(Offer::dropped(Dropped::Closed)),
+        _ if run.closed.is_some() => FenceResult::Not(Offer::dropped(Dropped::Closed)),
         Inbound::Observed(observation) => observed(run, observation),
-        Inbound::Rang => rang(run, at),
+        Inbound::TimerDue => timer_due(run, at),
         Inbound::Requested(request) => requested(run, request),
     }
 }
 
 fn foreign(ours: Incarnation, theirs: Option<Incarnation>) -> bool {
-    stands(Fence::Incarnation) && theirs.is_some_and(|theirs| theirs != ours)
+    enforced(Fence::Incarnation) && theirs.is_some_and(|theirs| theirs != ours)
 }
 
-fn unknown<W: Workflow>(letter: &LetterOf<W>) -> Offer {
-    let answer = match &letter.body {
-        Inbound::Reported(report) => Some(receipt(report, Fate::Unknown)),
+fn unknown<W: Workflow>(message: &InboxMessageOf<W>) -> Offer {
+    let answer = match &message.body {
+        Inbound::Reported(report) => Some(receipt(report, ReceiptStatus::Unknown)),
         _ => None,
     };
     Offer {
@@ -147,7 +147,7 @@ fn unknown<W: Workflow>(letter: &LetterOf<W>) -> Offer {
     }
 }
 
-fn receipt<O>(report: &TaskReport<O>, fate: Fate) -> Answer {
+fn receipt<O>(report: &TaskReport<O>, fate: ReceiptStatus) -> Answer {
     Answer::Report(ReportReceipt {
         task: report.task.clone(),
         attempt: report.attempt,
@@ -172,19 +172,19 @@ fn answer_signal<S>(run: &RunId, signal: &Signalled<S>, refused: Option<Refusal>
     }
 }
 
-fn observed<W: Workflow>(run: &Run<W>, seen: Observation<W::Fact>) -> Passed<W> {
+fn observed<W: Workflow>(run: &Run<W>, seen: Observation<W::Fact>) -> FenceResult<W> {
     let digest = digest::<W>(seen.fact.as_ref());
     match run.facts.get(&seen.object) {
-        Some(mark) if stands(Fence::Observation) && seen.version < mark.version => {
-            return Passed::Not(Offer::dropped(Dropped::Late));
+        Some(mark) if enforced(Fence::Observation) && seen.version < mark.version => {
+            return FenceResult::Not(Offer::dropped(Dropped::Late));
         }
         Some(mark) if mark.digest == digest => {
-            return Passed::Not(Offer::dropped(Dropped::Equal));
+            return FenceResult::Not(Offer::dropped(Dropped::Equal));
         }
         Some(_) => {}
-        None if digest == 0 => return Passed::Not(Offer::dropped(Dropped::Equal)),
+        None if digest == 0 => return FenceResult::Not(Offer::dropped(Dropped::Equal)),
         None if run.facts.len() >= FACTS_MAX && run.facts.values().all(|m| m.digest != 0) => {
-            return Passed::Not(Offer::dropped(Dropped::TooManyFacts));
+            return FenceResult::Not(Offer::dropped(Dropped::TooManyFacts));
         }
         None => {}
     }
@@ -194,7 +194,7 @@ fn observed<W: Workflow>(run: &Run<W>, seen: Observation<W::Fact>) -> Passed<W> 
         fact,
         ..
     } = seen;
-    Passed::Event(
+    FenceResult::Event(
         HistoryEvent::Observed {
             object,
             version,
@@ -211,7 +211,7 @@ pub(crate) fn digest<W: Workflow>(fact: Option<&W::Fact>) -> u64 {
     })
 }
 
-fn reported<W: Workflow>(run: &Run<W>, report: TaskReport<W::Outcome>) -> Passed<W> {
+fn reported<W: Workflow>(run: &Run<W>, report: TaskReport<W::Outcome>) -> FenceResult<W> {
     let TaskReport {
         ref task,
         attempt,
@@ -224,30 +224,30 @@ fn reported<W: Workflow>(run: &Run<W>, report: TaskReport<W::Outcome>) -> Passed
     };
     let late = Offer {
         verdict: Verdict::Dropped(Dropped::Late),
-        answer: Some(receipt(&report, Fate::Late)),
+        answer: Some(receipt(&report, ReceiptStatus::Late)),
     };
     let Some(open) = run.task(key) else {
-        return Passed::Not(late);
+        return FenceResult::Not(late);
     };
     let TaskPhase::InFlight {
         issued: expected, ..
     } = &open.phase
     else {
-        return Passed::Not(late);
+        return FenceResult::Not(late);
     };
-    if stands(Fence::Attempt) && attempt != open.attempt {
-        return Passed::Not(late);
+    if enforced(Fence::Attempt) && attempt != open.attempt {
+        return FenceResult::Not(late);
     }
-    if stands(Fence::IssuingRecord)
+    if enforced(Fence::IssuingRecord)
         && issued != expected.unwrap_or(run.sum)
         && attempt == open.attempt
     {
-        return Passed::Not(Offer {
+        return FenceResult::Not(Offer {
             verdict: Verdict::Dropped(Dropped::Unknown),
-            answer: Some(receipt(&report, Fate::Unknown)),
+            answer: Some(receipt(&report, ReceiptStatus::Unknown)),
         });
     }
-    let answer = Some(receipt(&report, Fate::Taken));
+    let answer = Some(receipt(&report, ReceiptStatus::Taken));
     let TaskKey { seq, ordinal } = key;
     let worker = report.worker;
     let event = match report.result {
@@ -266,31 +266,31 @@ fn reported<W: Workflow>(run: &Run<W>, report: TaskReport<W::Outcome>) -> Passed
             failure,
         },
     };
-    Passed::Event(event, answer)
+    FenceResult::Event(event, answer)
 }
 
-fn rang<W: Workflow>(run: &Run<W>, at: Timestamp) -> Passed<W> {
+fn timer_due<W: Workflow>(run: &Run<W>, at: Timestamp) -> FenceResult<W> {
     let due = run.deadline().is_some_and(|deadline| deadline <= at);
-    if due || !stands(Fence::Deadline) {
-        Passed::Event(HistoryEvent::Rang, None)
+    if due || !enforced(Fence::Deadline) {
+        FenceResult::Event(HistoryEvent::TimerDue, None)
     } else {
-        Passed::Not(Offer::dropped(Dropped::Late))
+        FenceResult::Not(Offer::dropped(Dropped::Late))
     }
 }
 
-fn signalled<W: Workflow>(run: &Run<W>, signal: Signalled<W::Signal>) -> Passed<W> {
+fn signalled<W: Workflow>(run: &Run<W>, signal: Signalled<W::Signal>) -> FenceResult<W> {
     let taken = run
         .taken
         .get(&signal.from)
         .is_some_and(|highest| *highest >= signal.id);
-    if taken && stands(Fence::Receipt) {
-        return Passed::Not(Offer {
+    if taken && enforced(Fence::Receipt) {
+        return FenceResult::Not(Offer {
             verdict: Verdict::Dropped(Dropped::Repeat),
             answer: Some(answer_signal(&run.id, &signal, None)),
         });
     }
     if run.closed.is_some() {
-        return Passed::Not(Offer {
+        return FenceResult::Not(Offer {
             verdict: Verdict::Dropped(Dropped::Closed),
             answer: Some(refuse(&run.id, &signal, Refusal::Closed)),
         });
@@ -299,10 +299,10 @@ fn signalled<W: Workflow>(run: &Run<W>, signal: Signalled<W::Signal>) -> Passed<
     let Signalled {
         from, id, signal, ..
     } = signal;
-    Passed::Event(HistoryEvent::SignalTaken { from, id, signal }, Some(answer))
+    FenceResult::Event(HistoryEvent::SignalTaken { from, id, signal }, Some(answer))
 }
 
-fn answered<W: Workflow>(run: &Run<W>, answer: SignalAnswer) -> Passed<W> {
+fn answered<W: Workflow>(run: &Run<W>, answer: SignalAnswer) -> FenceResult<W> {
     let SignalAnswer {
         from: to,
         id,
@@ -310,12 +310,12 @@ fn answered<W: Workflow>(run: &Run<W>, answer: SignalAnswer) -> Passed<W> {
         refused,
     } = answer;
     let Some(open) = run.outbox.iter().find(|out| out.to == to && out.id == id) else {
-        return Passed::Not(Offer::dropped(Dropped::Late));
+        return FenceResult::Not(Offer::dropped(Dropped::Late));
     };
-    if stands(Fence::IssuingRecord) && open.issued.unwrap_or(run.sum) != issued {
-        return Passed::Not(Offer::dropped(Dropped::Unknown));
+    if enforced(Fence::IssuingRecord) && open.issued.unwrap_or(run.sum) != issued {
+        return FenceResult::Not(Offer::dropped(Dropped::Unknown));
     }
-    Passed::Event(
+    FenceResult::Event(
         match refused {
             None => HistoryEvent::SignalReceipted { to, id },
             Some(why) => HistoryEvent::SignalRefused { to, id, why },
@@ -324,25 +324,25 @@ fn answered<W: Workflow>(run: &Run<W>, answer: SignalAnswer) -> Passed<W> {
     )
 }
 
-fn requested<W: Workflow>(run: &Run<W>, request: Request<W::Signal>) -> Passed<W> {
+fn requested<W: Workflow>(run: &Run<W>, request: Request<W::Signal>) -> FenceResult<W> {
     if run.requests.contains(&request.id) {
-        return Passed::Not(Offer::dropped(Dropped::Repeat));
+        return FenceResult::Not(Offer::dropped(Dropped::Repeat));
     }
     if request.against.0 != 0 && request.against != run.entered.seq {
-        return Passed::Not(Offer::dropped(Dropped::StateLeft));
+        return FenceResult::Not(Offer::dropped(Dropped::StateLeft));
     }
     match request {
         Request {
             ask: Ask::Reset { .. },
             ..
-        } => Passed::Reset(request),
+        } => FenceResult::Reset(request),
         Request {
             id,
             who,
             why,
             ask: Ask::Signal(signal),
             ..
-        } => Passed::Event(
+        } => FenceResult::Event(
             HistoryEvent::Requested {
                 id,
                 who,

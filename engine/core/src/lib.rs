@@ -61,4 +61,4 @@ pub use run::{
     TASKS_MAX, TaskKey, TaskPhase,
 };
 pub use transition::{EVENTS_PER_RECORD_MAX, Effects, Transition};
-pub use workflow::{Command, Data, Decision, Input, LetterOf, Now, Sender, Workflow};
+pub use workflow::{Command, Data, Decision, InboxMessageOf, Input, Now, Sender, Workflow};

@@ -50,7 +50,8 @@ pub enum HistoryEvent<W: Workflow> {
         failure: Failure,
     },
     /// An alarm rang: every deadline at or before the record's time is due.
-    Rang,
+    #[serde(rename = "Rang")]
+    TimerDue,
     /// Another run's signal was taken.
     SignalTaken {
         /// The sender.

@@ -3,7 +3,7 @@
 use crate::{retry::RetryPolicy, workflow::Workflow};
 use dormer_proto::{
     id::{Attempt, Incarnation, RunId, Seq, SignalId, Sum, TaskId, Timestamp},
-    message::{Failure, Letter, ObjectRef, Signalled, TaskOrder, Version},
+    message::{Failure, InboxMessage, ObjectRef, Signalled, TaskOrder, Version},
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -246,7 +246,7 @@ impl<W: Workflow> Run<W> {
     }
 
     /// The signals that are under way: the oldest to each receiver; the next goes out after its receipt.
-    pub fn under_way(&self) -> impl Iterator<Item = &Outgoing<W>> {
+    pub fn in_flight(&self) -> impl Iterator<Item = &Outgoing<W>> {
         self.outbox.iter().enumerate().filter_map(|(at, signal)| {
             let first = self.outbox[..at]
                 .iter()
@@ -255,14 +255,14 @@ impl<W: Workflow> Run<W> {
         })
     }
 
-    /// The letter that carries one of its signals.
+    /// The message that carries one of its signals.
     #[must_use]
-    pub fn letter<F, O>(
+    pub fn message<F, O>(
         &self,
         signal: &Outgoing<W>,
         incarnation: Incarnation,
-    ) -> Letter<F, O, W::Signal> {
-        Letter {
+    ) -> InboxMessage<F, O, W::Signal> {
+        InboxMessage {
             run: signal.to.clone(),
             incarnation: Some(incarnation),
             body: dormer_proto::message::Inbound::Signalled(Signalled {

@@ -1,13 +1,13 @@
-//! One transition of a run: letters are offered, events applied in order, effects collected for after the append.
+//! One transition of a run: messages are offered, events applied in order, effects collected for after the append.
 
 use crate::{
-    fence::{self, Answer, Dropped, Offer, Passed, Verdict},
+    fence::{self, Answer, Dropped, FenceResult, Offer, Verdict},
     record::{HistoryEvent, Record},
     run::{
         EPISODES_MAX, Entered, Episode, FACTS_MAX, FactMark, OpenTask, Outgoing, REQUESTS_MAX, Run,
         TASKS_MAX, TaskKey, TaskPhase,
     },
-    workflow::{Command, Decision, Input, LetterOf, Now, Sender, Workflow},
+    workflow::{Command, Decision, InboxMessageOf, Input, Now, Sender, Workflow},
 };
 use dormer_proto::{
     id::{Attempt, Incarnation, RunId, Seq, SignalId, Sum, Timestamp},
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 pub const EVENTS_PER_RECORD_MAX: usize = 256;
 /// Deadlines worked off in one ring; the rest rings again. A workflow whose timers re-arm themselves in the past
 /// (a clock that stepped) cannot hold the engine.
-const DUE_PER_RING_MAX: usize = 256;
+const DUE_TIMERS_MAX: usize = 256;
 
 /// What has to be done once the record is stored. Each is safe to repeat.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -48,7 +48,7 @@ impl Effects {
                 .map(|task| task.key)
                 .collect(),
             signals: run
-                .under_way()
+                .in_flight()
                 .map(|out| (out.to.clone(), out.id))
                 .collect(),
             // Never cleared by a reader, whose record may be an older one: what rings in vain clears itself.
@@ -67,7 +67,7 @@ pub struct Transition<W: Workflow> {
     events: Vec<HistoryEvent<W>>,
     effects: Effects,
     was_due: Option<Timestamp>,
-    rang: bool,
+    fired: bool,
     tasks: u16,
     signals: u16,
 }
@@ -77,7 +77,7 @@ impl<W: Workflow> Transition<W> {
     #[must_use]
     pub fn of(mut run: Run<W>, at: Timestamp) -> Self {
         let prev = run.sum;
-        settle_issuers(&mut run, prev);
+        resolve_issuers(&mut run, prev);
         let was_due = run.deadline();
         run.seq = run.seq.next();
         Self {
@@ -87,27 +87,31 @@ impl<W: Workflow> Transition<W> {
             events: Vec::new(),
             effects: Effects::default(),
             was_due,
-            rang: false,
+            fired: false,
             tasks: 0,
             signals: 0,
         }
     }
 
-    /// The first transition of a run that does not exist, if `letter` may begin it.
+    /// The first transition of a run that does not exist, if `message` may begin it.
     ///
     /// # Errors
-    /// What is said to a letter that may not.
-    pub fn begin(at: Timestamp, ours: Incarnation, letter: &LetterOf<W>) -> Result<Self, Offer> {
-        let known = letter.incarnation.is_none_or(|theirs| theirs == ours);
-        let state = match &letter.body {
+    /// What is said to a message that may not.
+    pub fn begin(
+        at: Timestamp,
+        ours: Incarnation,
+        message: &InboxMessageOf<W>,
+    ) -> Result<Self, Offer> {
+        let known = message.incarnation.is_none_or(|theirs| theirs == ours);
+        let state = match &message.body {
             Inbound::Observed(seen) if known && seen.may_start && seen.fact.is_some() => {
-                W::start(&letter.run, false)
+                W::start(&message.run, false)
             }
-            Inbound::Signalled(_) if known => W::start(&letter.run, true),
+            Inbound::Signalled(_) if known => W::start(&message.run, true),
             _ => None,
         };
-        let state = state.ok_or_else(|| fence::no_run::<W>(ours, letter))?;
-        let mut transition = Self::first(letter.run.clone(), at, state);
+        let state = state.ok_or_else(|| fence::no_run::<W>(ours, message))?;
+        let mut transition = Self::first(message.run.clone(), at, state);
         transition.apply(HistoryEvent::Started);
         Ok(transition)
     }
@@ -120,15 +124,15 @@ impl<W: Workflow> Transition<W> {
         self.run
     }
 
-    /// Offers a letter: it passes the fences and is applied, or it is said why not.
-    pub fn offer(&mut self, ours: Incarnation, letter: LetterOf<W>) -> Offer {
-        match fence::pass(&self.run, self.at, ours, letter) {
-            Passed::Not(offer) => offer,
-            Passed::Reset(_) => Offer {
+    /// Offers a message: it passes the fences and is applied, or it is said why not.
+    pub fn offer(&mut self, ours: Incarnation, message: InboxMessageOf<W>) -> Offer {
+        match fence::pass(&self.run, self.at, ours, message) {
+            FenceResult::Not(offer) => offer,
+            FenceResult::Reset(_) => Offer {
                 verdict: Verdict::Dropped(Dropped::NoSuchRecord),
                 answer: None,
             },
-            Passed::Event(event, answer) => {
+            FenceResult::Event(event, answer) => {
                 self.apply(event);
                 Offer {
                     verdict: Verdict::Taken,
@@ -140,7 +144,7 @@ impl<W: Workflow> Transition<W> {
 
     /// Offers a request to reset, with the state of the record that it names.
     pub fn offer_reset(&mut self, request: Request<W::Signal>, then: Option<W::State>) -> Offer {
-        let letter = dormer_proto::message::Letter {
+        let message = dormer_proto::message::InboxMessage {
             run: self.run.id.clone(),
             incarnation: None,
             body: Inbound::Requested(request),
@@ -149,10 +153,10 @@ impl<W: Workflow> Transition<W> {
             verdict: Verdict::Dropped(why),
             answer: None,
         };
-        match fence::pass(&self.run, self.at, Incarnation::default(), letter) {
-            Passed::Not(offer) => offer,
-            Passed::Event(..) => said(Dropped::NoSuchRecord),
-            Passed::Reset(Request {
+        match fence::pass(&self.run, self.at, Incarnation::default(), message) {
+            FenceResult::Not(offer) => offer,
+            FenceResult::Event(..) => said(Dropped::NoSuchRecord),
+            FenceResult::Reset(Request {
                 id, who, why, ask, ..
             }) => match (ask, then) {
                 (Ask::Reset { to }, Some(then)) => {
@@ -200,7 +204,7 @@ impl<W: Workflow> Transition<W> {
             return None;
         }
         let due = self.run.deadline();
-        if self.rang || due != self.was_due {
+        if self.fired || due != self.was_due {
             self.effects.alarm = Some(due);
         }
         // Only what is still open is carried out: a later event of the same record may have ended it.
@@ -259,7 +263,7 @@ impl<W: Workflow> Transition<W> {
             } => {
                 self.fail_attempt(TaskKey { seq, ordinal }, failure);
             }
-            HistoryEvent::Rang => self.ring(),
+            HistoryEvent::TimerDue => self.fire_due_timers(),
             HistoryEvent::SignalTaken { from, id, signal } => {
                 self.run.taken.insert(from.clone(), id);
                 self.decide(Input::Signalled {
@@ -413,9 +417,9 @@ impl<W: Workflow> Transition<W> {
     }
 
     /// Works off everything that is due by now, earliest first.
-    fn ring(&mut self) {
-        self.rang = true;
-        for _ in 0..DUE_PER_RING_MAX {
+    fn fire_due_timers(&mut self) {
+        self.fired = true;
+        for _ in 0..DUE_TIMERS_MAX {
             if !self.work_off_one() {
                 return;
             }
@@ -575,7 +579,7 @@ fn blank<W: Workflow>(id: RunId, at: Timestamp, state: W::State) -> Run<W> {
 }
 
 /// What the last record issued learns that record's checksum, which could not stand in the record itself.
-fn settle_issuers<W: Workflow>(run: &mut Run<W>, sum: Sum) {
+fn resolve_issuers<W: Workflow>(run: &mut Run<W>, sum: Sum) {
     for task in &mut run.tasks {
         if let TaskPhase::InFlight { issued, .. } = &mut task.phase {
             issued.get_or_insert(sum);

@@ -43,7 +43,7 @@ pub fn take_away(fence: Option<Fence>) {
 /// Whether `fence` stands. In every production build: yes.
 #[must_use]
 #[inline]
-pub fn stands(fence: Fence) -> bool {
+pub fn enforced(fence: Fence) -> bool {
     #[cfg(feature = "unfenced")]
     {
         OFF.get() != Some(fence)

@@ -3,7 +3,7 @@
 use crate::retry::RetryPolicy;
 use dormer_proto::{
     id::{RunId, Seq, Timestamp},
-    message::{Failure, Letter, ObjectRef, Refusal},
+    message::{Failure, InboxMessage, ObjectRef, Refusal},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Debug;
@@ -18,9 +18,9 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync +
 {
 }
 
-/// A letter whose words are `W`'s.
-pub type LetterOf<W> =
-    Letter<<W as Workflow>::Fact, <W as Workflow>::Outcome, <W as Workflow>::Signal>;
+/// A message whose words are `W`'s.
+pub type InboxMessageOf<W> =
+    InboxMessage<<W as Workflow>::Fact, <W as Workflow>::Outcome, <W as Workflow>::Signal>;
 
 /// A state machine. See the crate's example.
 pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
@@ -90,7 +90,7 @@ pub enum Sender {
     },
 }
 
-/// What `decide` sees: retries, repeats and stragglers were already settled by the engine.
+/// What `decide` sees: retries, repeats and stragglers were already dealt with by the engine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input<W: Workflow> {
     /// The run begins.

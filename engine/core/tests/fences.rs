@@ -1,15 +1,15 @@
-//! Each fence by itself, on a toy workflow: which letters a run takes, drops, and answers.
+//! Each fence by itself, on a toy workflow: which messages a run takes, drops, and answers.
 
 use dormer_engine_core::{
-    Answer, Command, Decision, Dropped, Effects, Input, LetterOf, Now, Record, RetryPolicy, Run,
-    Transition, Verdict, Workflow, replay_record,
+    Answer, Command, Decision, Dropped, Effects, InboxMessageOf, Input, Now, Record, RetryPolicy,
+    Run, Transition, Verdict, Workflow, replay_record,
 };
 use dormer_proto::{
     envelope,
     id::{Attempt, Epoch, Incarnation, RunId, Seq, SignalId, Sum, TaskId, Timestamp},
     message::{
-        Ask, Failure, Fate, Inbound, Letter, ObjectRef, Observation, Refusal, Request,
-        SignalAnswer, Signalled, TaskReport, Version,
+        Ask, Failure, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus, Refusal,
+        Request, SignalAnswer, Signalled, TaskReport, Version,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ const OURS: Incarnation = Incarnation(7);
 /// Counts what it is told; asks for a task at each fact, waits at each signal.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Toy {
-    heard: Vec<String>,
+    inputs: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ impl Workflow for Toy {
     }
 
     fn decide(_: Now<'_>, mut state: Toy, input: Input<Toy>) -> Decision<Toy> {
-        let (heard, command) = match input {
+        let (inputs, command) = match input {
             Input::Started => ("started".to_owned(), None),
             Input::Observed { fact, .. } => (
                 format!("fact {fact:?}"),
@@ -60,7 +60,7 @@ impl Workflow for Toy {
             Input::Signalled { signal, .. } => (signal, Some(Command::StartTimer(Wait::A, 1_000))),
             Input::Refused { signal, .. } => (format!("refused {signal}"), None),
         };
-        state.heard.push(heard);
+        state.inputs.push(inputs);
         let decision = Decision::to(state);
         match command {
             Some(command) => decision.and(command),
@@ -89,20 +89,20 @@ fn object() -> ObjectRef {
     }
 }
 
-fn letter(body: Inbound<u32, u32, String>) -> LetterOf<Toy> {
-    Letter {
+fn message(body: Inbound<u32, u32, String>) -> InboxMessageOf<Toy> {
+    InboxMessage {
         run: toy(),
         incarnation: Some(OURS),
         body,
     }
 }
 
-fn fact(epoch: u64, resource: u64, fact: Option<u32>) -> LetterOf<Toy> {
+fn fact(epoch: u64, resource: u64, fact: Option<u32>) -> InboxMessageOf<Toy> {
     let version = Version {
         epoch: Epoch(epoch),
         resource,
     };
-    letter(Inbound::Observed(Observation {
+    message(Inbound::Observed(Observation {
         object: object(),
         version,
         fact,
@@ -110,8 +110,8 @@ fn fact(epoch: u64, resource: u64, fact: Option<u32>) -> LetterOf<Toy> {
     }))
 }
 
-fn signal(id: u64, text: &str) -> LetterOf<Toy> {
-    letter(Inbound::Signalled(Signalled {
+fn signal(id: u64, text: &str) -> InboxMessageOf<Toy> {
+    message(Inbound::Signalled(Signalled {
         from: other(),
         id: SignalId {
             seq: Seq(id),
@@ -122,14 +122,14 @@ fn signal(id: u64, text: &str) -> LetterOf<Toy> {
     }))
 }
 
-fn report(run: &Run<Toy>, attempt: u64, result: Result<u32, Failure>) -> LetterOf<Toy> {
+fn report(run: &Run<Toy>, attempt: u64, result: Result<u32, Failure>) -> InboxMessageOf<Toy> {
     let task = run.tasks.first().map_or(Seq(1), |task| task.key.seq);
     let issued = run
         .tasks
         .first()
         .and_then(|t| run.order(t.key, OURS))
         .map_or(Sum(0), |o| o.issued);
-    letter(Inbound::Reported(TaskReport {
+    message(Inbound::Reported(TaskReport {
         task: TaskId {
             run: toy(),
             seq: task,
@@ -149,17 +149,21 @@ struct World {
 }
 
 impl World {
-    /// Offers one letter at time `at`; stores what came of it.
-    fn tell(&mut self, at: u64, letter: LetterOf<Toy>) -> (Verdict, Option<Answer>, Effects) {
+    /// Offers one message at time `at`; stores what came of it.
+    fn tell(
+        &mut self,
+        at: u64,
+        message: InboxMessageOf<Toy>,
+    ) -> (Verdict, Option<Answer>, Effects) {
         let at = Timestamp(at);
         let mut transition = match &self.run {
             Some(run) => Transition::of(run.clone(), at),
-            None => match Transition::begin(at, OURS, &letter) {
+            None => match Transition::begin(at, OURS, &message) {
                 Ok(transition) => transition,
                 Err(offer) => return (offer.verdict, offer.answer, Effects::default()),
             },
         };
-        let offer = transition.offer(OURS, letter);
+        let offer = transition.offer(OURS, message);
         let Some((record, effects)) = transition.finish("test", Vec::new()) else {
             return (offer.verdict, offer.answer, Effects::default());
         };
@@ -176,8 +180,8 @@ impl World {
         self.run = Some(replayed);
     }
 
-    fn heard(&self) -> &[String] {
-        &self.run.as_ref().unwrap().state.heard
+    fn inputs(&self) -> &[String] {
+        &self.run.as_ref().unwrap().state.inputs
     }
 
     fn run(&self) -> &Run<Toy> {
@@ -190,7 +194,7 @@ fn a_fact_begins_a_run_and_orders_its_task() {
     let mut world = World::default();
     let (verdict, _, effects) = world.tell(10, fact(1, 5, Some(3)));
     assert_eq!(verdict, Verdict::Taken);
-    assert_eq!(world.heard(), ["started", "fact Some(3)"]);
+    assert_eq!(world.inputs(), ["started", "fact Some(3)"]);
     let order = world.run().order(effects.orders[0], OURS).unwrap();
     assert_eq!(
         (order.attempt, order.body, order.issued),
@@ -224,7 +228,7 @@ fn equal_and_stale_facts_make_no_record_and_a_newer_epoch_wins() {
         Dropped::Late
     );
     assert_eq!(world.tell(15, fact(2, 2, None)).0, Verdict::Taken);
-    assert_eq!(world.heard().last().unwrap(), "fact None");
+    assert_eq!(world.inputs().last().unwrap(), "fact None");
 }
 
 #[test]
@@ -239,8 +243,8 @@ fn a_straggler_changes_nothing() {
     assert!(due.0 >= 270 && due.0 <= 520, "{due:?}");
     let (verdict, answer, _) = world.tell(21, second.clone());
     assert_eq!(verdict, Verdict::Dropped(Dropped::Late));
-    assert!(matches!(answer, Some(Answer::Report(receipt)) if receipt.fate == Fate::Late));
-    let (_, _, effects) = world.tell(due.0, letter(Inbound::Rang));
+    assert!(matches!(answer, Some(Answer::Report(receipt)) if receipt.fate == ReceiptStatus::Late));
+    let (_, _, effects) = world.tell(due.0, message(Inbound::TimerDue));
     assert_eq!(
         world.run().order(effects.orders[0], OURS).unwrap().attempt,
         Attempt(2)
@@ -251,7 +255,7 @@ fn a_straggler_changes_nothing() {
     );
     let third = report(world.run(), 2, Ok(6));
     assert_eq!(world.tell(due.0 + 2, third).0, Verdict::Taken);
-    assert_eq!(world.heard().last().unwrap(), "done 6");
+    assert_eq!(world.inputs().last().unwrap(), "done 6");
 }
 
 #[test]
@@ -260,7 +264,7 @@ fn a_lasting_failure_is_not_tried_again() {
     world.tell(10, fact(1, 5, Some(3)));
     let failed = report(world.run(), 1, Err(Failure::lasting("AuthRejected", "key")));
     world.tell(20, failed);
-    assert_eq!(world.heard().last().unwrap(), "exhausted AuthRejected");
+    assert_eq!(world.inputs().last().unwrap(), "exhausted AuthRejected");
     assert!(world.run().tasks.is_empty());
 }
 
@@ -278,10 +282,10 @@ fn an_attempt_that_is_given_back_costs_neither_itself_nor_its_time() {
         let report = report(world.run(), attempt, Err(lacking));
         assert_eq!(world.tell(now, report).0, Verdict::Taken);
         now = world.run().deadline().unwrap().0;
-        world.tell(now, letter(Inbound::Rang));
+        world.tell(now, message(Inbound::TimerDue));
     }
     assert_eq!(
-        world.heard().last().unwrap(),
+        world.inputs().last().unwrap(),
         "fact Some(3)",
         "nothing is exhausted"
     );
@@ -294,11 +298,11 @@ fn an_attempt_that_is_given_back_costs_neither_itself_nor_its_time() {
         assert_eq!(world.tell(now, report).0, Verdict::Taken);
         if let Some(due) = world.run().deadline() {
             now = due.0;
-            world.tell(now, letter(Inbound::Rang));
+            world.tell(now, message(Inbound::TimerDue));
         }
     }
     assert_eq!(
-        world.heard().last().unwrap(),
+        world.inputs().last().unwrap(),
         "exhausted Slow",
         "the six that count"
     );
@@ -308,18 +312,18 @@ fn an_attempt_that_is_given_back_costs_neither_itself_nor_its_time() {
 fn an_attempt_without_answer_is_given_up_at_its_limits_and_the_task_at_its_own() {
     let mut world = World::default();
     world.tell(10, fact(1, 5, Some(3)));
-    let mut rings = 0;
+    let mut fired = 0;
     while !world.run().tasks.is_empty() {
         let due = world.run().deadline().unwrap();
         assert_eq!(
-            world.tell(due.0 - 1, letter(Inbound::Rang)).0,
+            world.tell(due.0 - 1, message(Inbound::TimerDue)).0,
             Verdict::Dropped(Dropped::Late)
         );
-        world.tell(due.0, letter(Inbound::Rang));
-        rings += 1;
-        assert!(rings < 50);
+        world.tell(due.0, message(Inbound::TimerDue));
+        fired += 1;
+        assert!(fired < 50);
     }
-    assert_eq!(world.heard().last().unwrap(), "exhausted NoAnswer");
+    assert_eq!(world.inputs().last().unwrap(), "exhausted NoAnswer");
 }
 
 #[test]
@@ -329,11 +333,11 @@ fn an_old_alarm_does_not_end_a_new_wait() {
     world.tell(500, signal(2, "wait again"));
     // The alarm of the first wait rings at 1,010; the wait on record ends at 1,500.
     assert_eq!(
-        world.tell(1_010, letter(Inbound::Rang)).0,
+        world.tell(1_010, message(Inbound::TimerDue)).0,
         Verdict::Dropped(Dropped::Late)
     );
-    let (_, _, effects) = world.tell(1_500, letter(Inbound::Rang));
-    assert_eq!(world.heard().last().unwrap(), "fired A");
+    let (_, _, effects) = world.tell(1_500, message(Inbound::TimerDue));
+    assert_eq!(world.inputs().last().unwrap(), "fired A");
     assert_eq!(effects.alarm, Some(None));
 }
 
@@ -350,7 +354,7 @@ fn a_repeated_signal_is_receipted_and_not_taken_again() {
 }
 
 #[test]
-fn a_closed_run_refuses_signals_but_still_hears_answers() {
+fn a_closed_run_refuses_signals_but_takes_answers() {
     let mut world = World::default();
     world.tell(10, signal(1, "tell"));
     world.tell(11, signal(2, "end"));
@@ -368,14 +372,14 @@ fn a_closed_run_refuses_signals_but_still_hears_answers() {
         refused: None,
     };
     assert_eq!(
-        world.tell(13, letter(Inbound::Answered(answer))).0,
+        world.tell(13, message(Inbound::Answered(answer))).0,
         Verdict::Taken
     );
     assert!(world.run().outbox.is_empty());
 }
 
 #[test]
-fn one_signal_to_a_receiver_is_under_way_and_the_next_follows_its_receipt() {
+fn one_signal_per_receiver_is_in_flight_and_the_next_follows_its_receipt() {
     let mut world = World::default();
     let (_, _, first) = world.tell(10, signal(1, "tell"));
     assert_eq!(first.signals.len(), 1);
@@ -389,7 +393,7 @@ fn one_signal_to_a_receiver_is_under_way_and_the_next_follows_its_receipt() {
         refused: None,
     };
     assert_eq!(
-        world.tell(12, letter(Inbound::Answered(wrong))).0,
+        world.tell(12, message(Inbound::Answered(wrong))).0,
         Verdict::Dropped(Dropped::Unknown)
     );
     let answer = SignalAnswer {
@@ -398,13 +402,13 @@ fn one_signal_to_a_receiver_is_under_way_and_the_next_follows_its_receipt() {
         issued: out.issued.unwrap(),
         refused: Some(Refusal::Unknown),
     };
-    let (_, _, third) = world.tell(13, letter(Inbound::Answered(answer)));
+    let (_, _, third) = world.tell(13, message(Inbound::Answered(answer)));
     assert_eq!(
         third.signals.len(),
         1,
         "the second goes out after the first was answered"
     );
-    assert_eq!(world.heard().last().unwrap(), "refused hello");
+    assert_eq!(world.inputs().last().unwrap(), "refused hello");
 }
 
 #[test]
@@ -423,7 +427,9 @@ fn another_incarnation_or_a_lost_record_is_unknown_and_never_applied() {
     }
     let (verdict, answer, _) = world.tell(12, lost);
     assert_eq!(verdict, Verdict::Dropped(Dropped::Unknown));
-    assert!(matches!(answer, Some(Answer::Report(receipt)) if receipt.fate == Fate::Unknown));
+    assert!(
+        matches!(answer, Some(Answer::Report(receipt)) if receipt.fate == ReceiptStatus::Unknown)
+    );
     assert_eq!(world.run().tasks.len(), 1);
 }
 
@@ -435,7 +441,9 @@ fn a_report_from_before_a_restore_is_unknown_even_where_its_run_is_not_there() {
     report.incarnation = Some(Incarnation(8));
     let (verdict, answer, _) = World::default().tell(11, report);
     assert_eq!(verdict, Verdict::Dropped(Dropped::Unknown));
-    assert!(matches!(answer, Some(Answer::Report(receipt)) if receipt.fate == Fate::Unknown));
+    assert!(
+        matches!(answer, Some(Answer::Report(receipt)) if receipt.fate == ReceiptStatus::Unknown)
+    );
 }
 
 #[test]
@@ -443,7 +451,7 @@ fn a_request_is_taken_once_and_only_against_the_state_it_names() {
     let mut world = World::default();
     world.tell(10, signal(1, "x"));
     let ask = |id: &str, against| {
-        letter(Inbound::Requested(Request {
+        message(Inbound::Requested(Request {
             id: id.into(),
             who: "ada".into(),
             why: "3 a.m.".into(),

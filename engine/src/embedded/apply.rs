@@ -13,10 +13,10 @@ use dormer_proto::{
 use redb::{Database, Durability, ReadableTable, WriteTransaction};
 
 /// A small change other than an append. Each answers one number.
-pub(super) enum Wish {
+pub(super) enum SmallWrite {
     Epoch,
     Forget(RunId, Revision),
-    Bury(DeadLetter),
+    DeadLetter(DeadLetter),
     Unbury(u64),
 }
 
@@ -24,13 +24,13 @@ pub(super) enum Wish {
 pub(super) fn commit(
     database: &Database,
     layer: &Layer,
-    wishes: Vec<Wish>,
+    wishes: Vec<SmallWrite>,
     log: Log,
 ) -> Result<Vec<u64>, redb::Error> {
     let mut change = database.begin_write()?;
     change.set_durability(Durability::Immediate)?;
     put(&change, layer)?;
-    let granted = wishes.into_iter().map(|wish| grant(&change, wish));
+    let granted = wishes.into_iter().map(|write| grant(&change, write));
     let granted = granted.collect::<Result<_, _>>()?;
     note(&change, log)?;
     change.commit()?;
@@ -61,17 +61,17 @@ fn put(change: &WriteTransaction, layer: &Layer) -> Result<(), redb::Error> {
     Ok(())
 }
 
-fn grant(change: &WriteTransaction, wish: Wish) -> Result<u64, redb::Error> {
-    match wish {
-        Wish::Epoch => count(change, "epoch"),
-        Wish::Forget(run, revision) => forget(change, &run, revision).map(|()| 0),
-        Wish::Bury(letter) => {
+fn grant(change: &WriteTransaction, write: SmallWrite) -> Result<u64, redb::Error> {
+    match write {
+        SmallWrite::Epoch => count(change, "epoch"),
+        SmallWrite::Forget(run, revision) => forget(change, &run, revision).map(|()| 0),
+        SmallWrite::DeadLetter(message) => {
             let id = count(change, "dead")?;
-            let text = serde_json::to_vec(&letter).map_err(std::io::Error::other)?;
+            let text = serde_json::to_vec(&message).map_err(std::io::Error::other)?;
             change.open_table(DEAD)?.insert(id, text.as_slice())?;
             Ok(id)
         }
-        Wish::Unbury(id) => {
+        SmallWrite::Unbury(id) => {
             change.open_table(DEAD)?.remove(id)?;
             Ok(id)
         }

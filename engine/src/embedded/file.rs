@@ -43,7 +43,7 @@ pub(super) fn open(folder: &Path) -> Result<(Database, State), OpenError> {
     let opened = opened.map_err(|_| damaged(&file, &"a page of it stopped redb"))?;
     let database = opened.map_err(|error| named(folder, &file, error))?;
     let log = wal.exists().then(|| wal_file(folder)).transpose()?;
-    let state = settle(&database, log.as_deref(), &file, &wal)?;
+    let state = reconcile(&database, log.as_deref(), &file, &wal)?;
     drop(log);
     forget_wal(folder);
     Ok((database, state))
@@ -69,7 +69,7 @@ pub(super) fn forget_wal(folder: &Path) {
 }
 
 /// Brings into the redb file what the log has and it has not.
-pub(super) fn settle(
+pub(super) fn reconcile(
     database: &Database,
     wal: Option<&dyn StorageBackend>,
     file: &Path,

@@ -26,7 +26,7 @@ pub use upkeep::{DumpError, Fault, Report, check, dump, restore};
 use crate::port::{
     Append, AppendError, DeadLetter, DeadLetters, Head, History, HistoryReader, StoreError, Stored,
 };
-use apply::{Wish, commit};
+use apply::{SmallWrite, commit};
 use dormer_proto::{
     id::{Epoch, Incarnation, Revision, RunId, Seq},
     subject::RECORDS_PER_RUN_MAX,
@@ -151,7 +151,7 @@ impl EmbeddedStore {
         let wal_file = Path::new("the given log");
         let database = builder().create_with_backend(backend);
         let database = database.map_err(|error| damaged(file, &error))?;
-        let state = file::settle(&database, Some(&wal), file, wal_file)?;
+        let state = file::reconcile(&database, Some(&wal), file, wal_file)?;
         let wal = begin(Box::new(wal), segment_bytes, &state, wal_file)?;
         Self::on(database, &state, wal, file, Box::new(|| ()))
     }
@@ -169,8 +169,8 @@ impl EmbeddedStore {
         let database = Arc::new(database);
         let overlay = Arc::new(Overlay::default());
         let own = Arc::clone(&database);
-        let seen = Arc::clone(&overlay);
-        let writer = Writer::start(Writing::new(wal, own, seen, state.revision, at_end));
+        let read_overlay = Arc::clone(&overlay);
+        let writer = Writer::start(Writing::new(wal, own, read_overlay, state.revision, at_end));
         Ok(Self {
             database,
             overlay,
@@ -184,7 +184,7 @@ impl EmbeddedStore {
     /// # Errors
     /// The store's.
     pub async fn next_epoch(&self) -> Result<Epoch, StoreError> {
-        self.writer.ask(Wish::Epoch).await.map(Epoch)
+        self.writer.ask(SmallWrite::Epoch).await.map(Epoch)
     }
 
     async fn read<T: Send + 'static>(
@@ -348,15 +348,18 @@ impl HistoryReader for EmbeddedStore {
 
     async fn forget(&self, run: &RunId, revision: Revision) -> Result<(), StoreError> {
         self.writer
-            .ask(Wish::Forget(run.clone(), revision))
+            .ask(SmallWrite::Forget(run.clone(), revision))
             .await
             .map(drop)
     }
 }
 
 impl DeadLetters for EmbeddedStore {
-    async fn put(&self, letter: DeadLetter) -> Result<(), StoreError> {
-        self.writer.ask(Wish::Bury(letter)).await.map(drop)
+    async fn put(&self, message: DeadLetter) -> Result<(), StoreError> {
+        self.writer
+            .ask(SmallWrite::DeadLetter(message))
+            .await
+            .map(drop)
     }
 
     async fn list(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
@@ -366,10 +369,10 @@ impl DeadLetters for EmbeddedStore {
             let mut page = Vec::new();
             for row in dead.range(after.saturating_add(1)..)?.take(limit) {
                 let (id, bytes) = row?;
-                if let Ok(letter) = serde_json::from_slice::<DeadLetter>(bytes.value()) {
+                if let Ok(message) = serde_json::from_slice::<DeadLetter>(bytes.value()) {
                     page.push(DeadLetter {
                         id: id.value(),
-                        ..letter
+                        ..message
                     });
                 }
             }
@@ -379,6 +382,6 @@ impl DeadLetters for EmbeddedStore {
     }
 
     async fn remove(&self, id: u64) -> Result<(), StoreError> {
-        self.writer.ask(Wish::Unbury(id)).await.map(drop)
+        self.writer.ask(SmallWrite::Unbury(id)).await.map(drop)
     }
 }

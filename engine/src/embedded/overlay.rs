@@ -45,12 +45,12 @@ impl Overlay {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `run`'s last record here, as `look` sees it.
-    pub(super) fn last<T>(&self, run: &RunId, look: impl Fn(&Entry) -> T) -> Option<T> {
+    /// `run`'s last record here, as `read` sees it.
+    pub(super) fn last<T>(&self, run: &RunId, read: impl Fn(&Entry) -> T) -> Option<T> {
         let layers = self.layers();
         layers
             .newest_first()
-            .find_map(|layer| layer.get(run)?.last().map(&look))
+            .find_map(|layer| layer.get(run)?.last().map(&read))
     }
 
     /// Every record of `run` here, in no order.

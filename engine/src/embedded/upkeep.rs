@@ -4,7 +4,7 @@ use super::{
     OpenError, apply, damaged, file,
     tables::{DEAD, HEADS, META, RECORDS},
 };
-use crate::lines::{self, Envelope, Line, RecordLine};
+use crate::dump_format::{self, Envelope, Line, RecordLine};
 use dormer_proto::{
     id::{Seq, Sum},
     subject::RECORDS_PER_RUN_MAX,
@@ -240,10 +240,10 @@ fn write_lines(database: &Database, out: &mut dyn Write) -> Result<u64, redb::Er
     let word = |name: &str| Ok::<_, redb::Error>(meta.get(name)?.map_or(0, |row| row.value()));
     let incarnation = word("incarnation")?;
     let epoch = word("epoch")?;
-    lines::put(
+    dump_format::put(
         out,
         &Line::Store {
-            layout: lines::LAYOUT,
+            layout: dump_format::LAYOUT,
             incarnation,
             epoch,
         },
@@ -256,7 +256,7 @@ fn write_lines(database: &Database, out: &mut dyn Write) -> Result<u64, redb::Er
             .get(run)?
             .map(|row| row.value())
             .filter(|head| head.1 == seq);
-        lines::put(
+        dump_format::put(
             out,
             &Line::Record(RecordLine::new(run, seq, head, bytes.value())?),
         )?;
@@ -264,8 +264,8 @@ fn write_lines(database: &Database, out: &mut dyn Write) -> Result<u64, redb::Er
     }
     for row in dead.iter()? {
         let (_, bytes) = row?;
-        let letter = serde_json::from_slice(bytes.value()).map_err(std::io::Error::other)?;
-        lines::put(out, &Line::DeadLetter(letter))?;
+        let message = serde_json::from_slice(bytes.value()).map_err(std::io::Error::other)?;
+        dump_format::put(out, &Line::DeadLetter(message))?;
     }
     Ok(written)
 }
@@ -315,7 +315,7 @@ fn restore_line(
     text: &str,
     written: &mut u64,
 ) -> Result<Result<(), String>, redb::Error> {
-    let line = match lines::read(text, at) {
+    let line = match dump_format::read(text, at) {
         Ok(line) => line,
         Err(why) => return Ok(Err(why)),
     };
@@ -327,8 +327,8 @@ fn restore_line(
             meta.insert("epoch", epoch)?;
             meta.insert("restored", incarnation)?;
         }
-        Line::DeadLetter(letter) => {
-            let text = serde_json::to_vec(&letter).map_err(std::io::Error::other)?;
+        Line::DeadLetter(message) => {
+            let text = serde_json::to_vec(&message).map_err(std::io::Error::other)?;
             let id = apply::count(change, "dead")?;
             change.open_table(DEAD)?.insert(id, text.as_slice())?;
         }

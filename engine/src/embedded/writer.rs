@@ -1,7 +1,7 @@
 //! The one writer: a thread that gathers what waits into one frame of the log, syncs once, and answers everybody.
 
 use super::{
-    apply::{Wish, commit},
+    apply::{SmallWrite, commit},
     overlay::{Entry, Overlay},
     state::Log,
     tables::{HEADS, row_of},
@@ -23,7 +23,7 @@ type Granted = oneshot::Sender<Result<u64, StoreError>>;
 
 enum Job {
     Append(Vec<Append>, oneshot::Sender<Appended>),
-    Wish(Wish, Granted),
+    SmallWrite(SmallWrite, Granted),
 }
 
 /// The handle to the thread. Dropping it waits until the store is closed, which takes a few milliseconds.
@@ -73,10 +73,10 @@ impl Writer {
         results.unwrap_or_else(|| vec![Err(gone()); count])
     }
 
-    pub(super) async fn ask(&self, wish: Wish) -> Result<u64, StoreError> {
+    pub(super) async fn ask(&self, write: SmallWrite) -> Result<u64, StoreError> {
         let gone = || StoreError::Broken("the store's writer has stopped".into());
         let (answer, answered) = oneshot::channel();
-        self.asked(Job::Wish(wish, answer), answered)
+        self.asked(Job::SmallWrite(write, answer), answered)
             .await
             .ok_or_else(gone)?
     }
@@ -148,7 +148,7 @@ impl Writing {
                     let results = self.stage(batch)?;
                     self.answers.push((results, answer));
                 }
-                Job::Wish(wish, answer) => wished.push((wish, answer)),
+                Job::SmallWrite(write, answer) => wished.push((write, answer)),
             }
         }
         self.flush()?;
@@ -162,9 +162,9 @@ impl Writing {
     /// Puts a batch into the frame, record after record.
     fn stage(&mut self, batch: Vec<Append>) -> Result<Appended, redb::Error> {
         let mut results = Vec::with_capacity(batch.len());
-        for wish in batch {
-            let found = self.last(&wish.run)?;
-            let fits = match wish.expected {
+        for write in batch {
+            let found = self.last(&write.run)?;
+            let fits = match write.expected {
                 Expected::Nothing => found.is_none(),
                 Expected::At(revision) => found == Some(revision.0),
                 #[cfg(feature = "unfenced")]
@@ -174,21 +174,21 @@ impl Writing {
                 results.push(Err(AppendError::Conflict));
                 continue;
             }
-            let bytes = record_bytes(&wish.run, wish.bytes.len());
+            let bytes = record_bytes(&write.run, write.bytes.len());
             if !self.make_room(bytes)? {
                 let refusal = format!("{bytes} bytes do not fit a segment of the log");
                 results.push(Err(AppendError::Refused(refusal)));
                 continue;
             }
             self.revision += 1;
-            let head = row_of(self.revision, &wish);
-            self.frame.push(&wish.run, head, &wish.bytes);
-            self.staged_last.insert(wish.run.clone(), self.revision);
+            let head = row_of(self.revision, &write);
+            self.frame.push(&write.run, head, &write.bytes);
+            self.staged_last.insert(write.run.clone(), self.revision);
             self.staged.push((
-                wish.run,
+                write.run,
                 Entry {
                     head,
-                    bytes: wish.bytes,
+                    bytes: write.bytes,
                 },
             ));
             results.push(Ok(Revision(self.revision)));
@@ -264,7 +264,7 @@ impl Writing {
     }
 
     /// Grants wishes in one commit of the redb file, with everything that was appended before.
-    fn grant(&mut self, wished: Vec<(Wish, Granted)>) -> Result<(), redb::Error> {
+    fn grant(&mut self, wished: Vec<(SmallWrite, Granted)>) -> Result<(), redb::Error> {
         self.applied()?;
         let (wishes, answers): (Vec<_>, Vec<_>) = wished.into_iter().unzip();
         let used = self.wal.is_used();

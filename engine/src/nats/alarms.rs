@@ -11,7 +11,7 @@ use super::{
     post::Outgoing,
 };
 use crate::{
-    local::ring,
+    local::timer_due,
     port::{Alarms, Clock, StoreError, SystemClock, earlier},
 };
 use async_nats::{HeaderMap, jetstream::stream::LastRawMessageErrorKind};
@@ -26,7 +26,7 @@ use std::{
 /// Schedules of which this process knows the sequence. Beyond, all are forgotten, and looked up when they change.
 const KNOWN_MAX: usize = 16_384;
 /// Looks under way at once.
-const LOOKS_MAX: usize = 64;
+const READS_MAX: usize = 64;
 /// How often one alarm is tried while others set it, too.
 const ROUNDS_MAX: usize = 8;
 
@@ -47,7 +47,7 @@ struct Schedule {
 }
 
 /// An alarm on its way to the server.
-struct Wanted {
+struct PendingAlarm {
     run: RunId,
     at: Option<Timestamp>,
     /// What it takes the place of.
@@ -69,7 +69,7 @@ impl NatsAlarms {
 
     /// What has to be published for these alarms, as far as this process knows. A clear of what another process set,
     /// or of what has rung by now, is left out.
-    fn wanted(&self, alarms: Vec<(RunId, Option<Timestamp>)>) -> Vec<Wanted> {
+    fn wanted(&self, alarms: Vec<(RunId, Option<Timestamp>)>) -> Vec<PendingAlarm> {
         let now = SystemClock.now();
         let known = self.known();
         let wanted = alarms.into_iter().filter_map(|(run, at)| {
@@ -80,7 +80,7 @@ impl NatsAlarms {
             } else {
                 found?
             };
-            Some(Wanted {
+            Some(PendingAlarm {
                 run,
                 at: at.map(|at| earlier(found.at, at)),
                 found,
@@ -89,15 +89,18 @@ impl NatsAlarms {
         wanted.collect()
     }
 
-    fn message(&self, wanted: &Wanted) -> Outgoing {
-        let Wanted { run, at, found } = wanted;
+    fn message(&self, wanted: &PendingAlarm) -> Outgoing {
+        let PendingAlarm { run, at, found } = wanted;
         let mut headers = HeaderMap::new();
         let mut body = Vec::new();
         match at {
             Some(at) => {
                 headers.insert("Nats-Schedule", format!("@at {}", rfc3339(*at)).as_str());
-                headers.insert("Nats-Schedule-Target", self.link.names.ring(run).as_str());
-                body = ring(run, self.link.incarnation).unwrap_or_default();
+                headers.insert(
+                    "Nats-Schedule-Target",
+                    self.link.names.timer_due(run).as_str(),
+                );
+                body = timer_due(run, self.link.incarnation).unwrap_or_default();
             }
             // What replaces the schedule is gone after a second.
             None => headers.insert("Nats-TTL", "1s"),
@@ -113,7 +116,7 @@ impl NatsAlarms {
     }
 
     /// Publishes, and answers the alarms that another process, or the server's firing, was faster with.
-    async fn publish(&self, wanted: Vec<Wanted>) -> Result<Vec<Wanted>, StoreError> {
+    async fn publish(&self, wanted: Vec<PendingAlarm>) -> Result<Vec<PendingAlarm>, StoreError> {
         let messages = wanted.iter().map(|wanted| self.message(wanted)).collect();
         let results = self.link.post.publish(messages).await;
         let mut refused = Vec::new();
@@ -144,7 +147,7 @@ impl NatsAlarms {
     }
 
     /// The same alarm, in place of what its subject holds now.
-    async fn look(&self, wanted: Wanted) -> Result<Wanted, StoreError> {
+    async fn read_schedule(&self, wanted: PendingAlarm) -> Result<PendingAlarm, StoreError> {
         let lost = |e: String| StoreError::Unavailable(format!("looking for an alarm: {e}"));
         let name = self.link.names.alarm_stream();
         let handle = self
@@ -170,7 +173,7 @@ impl NatsAlarms {
             }
             Err(error) => return Err(lost(error.to_string())),
         };
-        Ok(Wanted {
+        Ok(PendingAlarm {
             at: wanted.at.map(|at| earlier(found.at, at)),
             found,
             ..wanted
@@ -186,9 +189,11 @@ impl Alarms for NatsAlarms {
             if refused.is_empty() {
                 return Ok(());
             }
-            let looks = refused.into_iter().map(|refused| self.look(refused));
-            wanted = stream::iter(looks)
-                .buffer_unordered(LOOKS_MAX)
+            let reads = refused
+                .into_iter()
+                .map(|refused| self.read_schedule(refused));
+            wanted = stream::iter(reads)
+                .buffer_unordered(READS_MAX)
                 .try_collect()
                 .await?;
         }

@@ -8,8 +8,8 @@ use super::{
     options::{OpenError, Options},
 };
 use crate::{
+    dump_format::{self, Line, RecordLine},
     embedded::{head_of, head_row},
-    lines::{self, Line, RecordLine},
     port::{
         Append, Clock, DeadLetters, Expected, History, HistoryReader, Ports, StoreError,
         SystemClock,
@@ -21,7 +21,8 @@ use dormer_proto::{
     envelope::{self, DecodeError},
     id::{Epoch, Revision, RunId, Seq, Sum, Timestamp},
     subject::{
-        CLOSED_HEADER, DEADLINE_HEADER, Names, QUIET_HEADER, RECORDS_PER_RUN_MAX, SEQ_HEADER, shard,
+        CLOSED_HEADER, DEADLINE_HEADER, Names, QUIET_HEADER, RECORDS_PER_RUN_MAX, SEQ_HEADER,
+        history_stream_of,
     },
 };
 use std::{
@@ -102,10 +103,10 @@ impl<C: Clock> NatsStore<C> {
     pub async fn dump(&self, out: &mut (impl Write + Send)) -> Result<usize, BackupError> {
         let epoch = self.next_epoch().await?.0;
         let incarnation = self.incarnation().0;
-        lines::put(
+        dump_format::put(
             out,
             &Line::Store {
-                layout: lines::LAYOUT,
+                layout: dump_format::LAYOUT,
                 incarnation,
                 epoch,
             },
@@ -118,20 +119,20 @@ impl<C: Clock> NatsStore<C> {
             after = Some(last.run.clone());
             for head in heads {
                 for line in lines_of(&self.link, &head.run).await? {
-                    lines::put(out, &Line::Record(line))?;
+                    dump_format::put(out, &Line::Record(line))?;
                     count += 1;
                 }
             }
         }
         let mut after = 0;
         loop {
-            let letters = self.dead().list(after, PAGE).await?;
-            let Some(last) = letters.last() else {
+            let messages = self.dead().list(after, PAGE).await?;
+            let Some(last) = messages.last() else {
                 return Ok(count);
             };
             after = last.id;
-            for letter in letters {
-                lines::put(out, &Line::DeadLetter(letter))?;
+            for message in messages {
+                dump_format::put(out, &Line::DeadLetter(message))?;
             }
         }
     }
@@ -154,16 +155,16 @@ impl NatsStore {
         if first.is_empty() {
             return Err(bad(0, "the dump is empty".into()));
         }
-        let line = lines::read(&first, 0).map_err(|why| bad(0, why))?;
+        let line = dump_format::read(&first, 0).map_err(|why| bad(0, why))?;
         let Line::Store { epoch, .. } = line else {
             return Err(bad(0, "the first line must describe the store".into()));
         };
         let store = begin(options, Epoch(epoch)).await?;
         let mut last: HashMap<RunId, Revision> = HashMap::new();
         for (at, text) in texts {
-            match lines::read(&text?, at).map_err(|why| bad(at, why))? {
+            match dump_format::read(&text?, at).map_err(|why| bad(at, why))? {
                 Line::Store { .. } => {}
-                Line::DeadLetter(letter) => store.dead().put(letter).await?,
+                Line::DeadLetter(message) => store.dead().put(message).await?,
                 Line::Record(line) => {
                     let append = append_of(&line, &last).map_err(|why| bad(at, why))?;
                     match store.history().append(vec![append]).await.pop() {
@@ -205,7 +206,7 @@ async fn begin(options: &Options, epoch: Epoch) -> Result<NatsStore, BackupError
         .prefix
         .as_deref()
         .map_or_else(Names::default, Names::with_prefix);
-    identity::settle(&js, &names, options.replicas, Some(epoch.0 + 1)).await?;
+    identity::establish(&js, &names, options.replicas, Some(epoch.0 + 1)).await?;
     let store = NatsStore::open_with(options, SystemClock).await?;
     let there = store.reader().heads(None, PAGE).await?.len();
     if there > 0 {
@@ -254,7 +255,7 @@ fn chain<W: Workflow>(run: &RunId, records: &[Vec<u8>], checked: &mut Checked) {
 
 /// The lines of a run's records; the last has its head.
 async fn lines_of(link: &Link, run: &RunId) -> Result<Vec<RecordLine>, BackupError> {
-    let stream = link.names.history_stream(shard(run));
+    let stream = link.names.history_stream(history_stream_of(run));
     let subject = link.names.history(run);
     let mut lines = Vec::new();
     let mut next = 1;

@@ -4,7 +4,7 @@
 //! overwrites what it has not seen. What is written, and that it never goes back, is the caller's.
 
 use super::{
-    lasts::last_headers,
+    last_messages::last_headers,
     link::{Fault, Link, number},
     post::Outgoing,
     streams::ensure,
@@ -29,7 +29,7 @@ pub type Mark = Option<(Seq, Sum)>;
 
 /// What the stream holds of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub struct PublishedState {
     /// The message's place in the stream.
     pub sequence: u64,
     /// Whose state it tells.
@@ -38,16 +38,16 @@ pub struct Told {
 
 /// What the stream holds.
 #[derive(Debug, Clone, Default)]
-pub struct Standing {
+pub struct StreamContents {
     /// Of each run.
-    pub runs: BTreeMap<RunId, Told>,
+    pub runs: BTreeMap<RunId, PublishedState>,
     /// The stream is so full that states have gone, or soon will.
     pub full: bool,
 }
 
 /// What is to be told of a run, in place of what was.
 #[derive(Debug, Clone)]
-pub struct News {
+pub struct StateUpdate {
     /// Whose.
     pub run: RunId,
     /// Whose state it tells.
@@ -60,7 +60,7 @@ pub struct News {
 
 /// Why something was not told.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TellError {
+pub enum PublishError {
     /// Somebody else told something meanwhile: look at what, and decide again.
     #[error("somebody else was first")]
     Conflict,
@@ -81,7 +81,7 @@ impl NatsChanges {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`], also where the stream is not as it must be.
-    pub async fn standing(&self) -> Result<Standing, StoreError> {
+    pub async fn contents(&self) -> Result<StreamContents, StoreError> {
         let names = &self.link.names;
         let name = self.link.names.changes_stream();
         for spec in names.streams().iter().filter(|spec| spec.name == name) {
@@ -89,16 +89,16 @@ impl NatsChanges {
             made.map_err(|e| StoreError::Unavailable(e.to_string()))?;
         }
         let mut runs = BTreeMap::new();
-        let see = |message: &Message, sequence: u64| {
+        let add = |message: &Message, sequence: u64| {
             if let Some(run) = Names::run_of(message.subject.as_str()) {
-                runs.insert(run, told(message, sequence));
+                runs.insert(run, published(message, sequence));
             }
         };
-        last_headers(&self.link, &name, names.changes_all(), see).await?;
+        last_headers(&self.link, &name, names.changes_all(), add).await?;
         let bytes = self.state(&name).await?.bytes;
         // A tenth is left for states that grow.
         let full = bytes > u64::try_from(CHANGES_BYTES_MAX / 10 * 9).unwrap_or(u64::MAX);
-        Ok(Standing { runs, full })
+        Ok(StreamContents { runs, full })
     }
 
     async fn state(&self, name: &str) -> Result<async_nats::jetstream::stream::State, StoreError> {
@@ -126,7 +126,7 @@ impl NatsChanges {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].
-    pub async fn one(&self, run: &RunId) -> Result<Option<Told>, StoreError> {
+    pub async fn one(&self, run: &RunId) -> Result<Option<PublishedState>, StoreError> {
         let name = self.link.names.changes_stream();
         let lost = |e: String| StoreError::Unavailable(format!("reading {name}: {e}"));
         let stream = self
@@ -143,7 +143,7 @@ impl NatsChanges {
                 let word = |name: &str| message.headers.get(name)?.as_str().parse().ok();
                 let mark = word(SEQ_HEADER).zip(word(SUM_HEADER));
                 let mark = mark.map(|(seq, sum)| (Seq(seq), Sum(sum)));
-                Ok(Some(Told {
+                Ok(Some(PublishedState {
                     sequence: message.sequence,
                     mark,
                 }))
@@ -154,21 +154,21 @@ impl NatsChanges {
     }
 
     /// Tells all of it, each on condition; answers each message's place in the stream.
-    pub async fn tell(&self, news: Vec<News>) -> Vec<Result<u64, TellError>> {
-        let messages = news.into_iter().map(|news| Outgoing {
-            subject: self.link.names.change(&news.run),
-            headers: headers(&news),
-            body: news.body,
+    pub async fn publish(&self, update: Vec<StateUpdate>) -> Vec<Result<u64, PublishError>> {
+        let messages = update.into_iter().map(|update| Outgoing {
+            subject: self.link.names.change(&update.run),
+            headers: headers(&update),
+            body: update.body,
         });
         let results = self.link.post.publish(messages.collect()).await;
         results
             .into_iter()
-            .map(|result| result.map_err(TellError::from))
+            .map(|result| result.map_err(PublishError::from))
             .collect()
     }
 }
 
-impl From<Fault> for TellError {
+impl From<Fault> for PublishError {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::WrongSequence => Self::Conflict,
@@ -179,13 +179,13 @@ impl From<Fault> for TellError {
     }
 }
 
-fn headers(news: &News) -> HeaderMap {
+fn headers(update: &StateUpdate) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(
         "Nats-Expected-Last-Subject-Sequence",
-        news.replaces.to_string().as_str(),
+        update.replaces.to_string().as_str(),
     );
-    match news.mark {
+    match update.mark {
         Some((seq, sum)) => {
             headers.insert(SEQ_HEADER, seq.to_string().as_str());
             headers.insert(SUM_HEADER, sum.to_string().as_str());
@@ -195,9 +195,9 @@ fn headers(news: &News) -> HeaderMap {
     headers
 }
 
-fn told(message: &Message, sequence: u64) -> Told {
+fn published(message: &Message, sequence: u64) -> PublishedState {
     let mark = number(message, SEQ_HEADER).zip(number(message, SUM_HEADER));
-    Told {
+    PublishedState {
         sequence,
         mark: mark.map(|(seq, sum)| (Seq(seq), Sum(sum))),
     }

@@ -1,7 +1,7 @@
 //! History over four streams on file: a subject per run, a message per record, appended on condition.
 
 use super::{
-    lasts::last_headers,
+    last_messages::last_headers,
     link::{Fault, Link, header_of, number},
     post::Outgoing,
 };
@@ -12,8 +12,8 @@ use async_nats::{HeaderMap, Message};
 use dormer_proto::{
     id::{Incarnation, Revision, RunId, Seq, Timestamp},
     subject::{
-        CLOSED_HEADER, DEADLINE_HEADER, HISTORY_SHARDS, Names, QUIET_HEADER, RECORDS_PER_RUN_MAX,
-        SEQ_HEADER, shard,
+        CLOSED_HEADER, DEADLINE_HEADER, HISTORY_STREAMS, Names, QUIET_HEADER, RECORDS_PER_RUN_MAX,
+        SEQ_HEADER, history_stream_of,
     },
 };
 use futures::{StreamExt, TryStreamExt, future::join_all, stream};
@@ -45,13 +45,13 @@ impl NatsHistory {
     /// What the answer to an append says.
     fn answered(
         &self,
-        shard: usize,
+        index: usize,
         floor: u64,
         result: Result<u64, Fault>,
     ) -> Result<Revision, AppendError> {
         match result {
             Ok(sequence) => {
-                self.link.acknowledge(shard, floor, sequence);
+                self.link.acknowledge(index, floor, sequence);
                 Ok(Revision(sequence))
             }
             Err(Fault::WrongSequence) => Err(AppendError::Conflict),
@@ -65,7 +65,7 @@ impl NatsHistory {
     async fn last(&self, run: &RunId) -> Result<Option<Stored>, StoreError> {
         use async_nats::jetstream::stream::LastRawMessageErrorKind::NoMessageFound;
         let lost = |e: String| StoreError::Unavailable(format!("reading {run}: {e}"));
-        let name = self.link.names.history_stream(shard(run));
+        let name = self.link.names.history_stream(history_stream_of(run));
         let stream = self
             .link
             .js
@@ -86,12 +86,12 @@ impl NatsHistory {
     }
 
     /// The last records of runs of one shard of a single server, which is its own leader.
-    async fn last_of_shard(
+    async fn last_of_stream(
         &self,
-        shard: u64,
+        index: u64,
         runs: &[&RunId],
     ) -> Result<HashMap<String, Stored>, StoreError> {
-        let stream = self.link.names.history_stream(shard);
+        let stream = self.link.names.history_stream(index);
         let subjects: Vec<String> = runs
             .iter()
             .map(|run| self.link.names.history(run))
@@ -126,13 +126,13 @@ impl NatsHistory {
     }
 
     async fn load_single(&self, runs: &[RunId]) -> Result<Vec<Option<Stored>>, StoreError> {
-        let mut shards: BTreeMap<u64, Vec<&RunId>> = BTreeMap::new();
+        let mut indexes: BTreeMap<u64, Vec<&RunId>> = BTreeMap::new();
         for run in runs {
-            shards.entry(shard(run)).or_default().push(run);
+            indexes.entry(history_stream_of(run)).or_default().push(run);
         }
-        let reads = shards.iter().flat_map(|(shard, runs)| {
+        let reads = indexes.iter().flat_map(|(index, runs)| {
             runs.chunks(READ_MAX)
-                .map(move |chunk| self.last_of_shard(*shard, chunk))
+                .map(move |chunk| self.last_of_stream(*index, chunk))
         });
         let mut found = HashMap::new();
         for read in join_all(reads).await {
@@ -146,17 +146,17 @@ impl NatsHistory {
 
     /// Every run's head, in the order of ids.
     async fn all_heads(&self) -> Result<Vec<Head>, StoreError> {
-        let shards = (0..HISTORY_SHARDS).map(|shard| self.heads_of_shard(shard));
+        let indexes = (0..HISTORY_STREAMS).map(|index| self.heads_of_stream(index));
         let mut heads = Vec::new();
-        for shard in join_all(shards).await {
-            heads.extend(shard?.into_values());
+        for index in join_all(indexes).await {
+            heads.extend(index?.into_values());
         }
         heads.sort_by(|a, b| a.run.cmp(&b.run));
         Ok(heads)
     }
 
     /// Heads by the headers of each subject's last message.
-    async fn heads_of_shard(&self, shard: u64) -> Result<BTreeMap<RunId, Head>, StoreError> {
+    async fn heads_of_stream(&self, index: u64) -> Result<BTreeMap<RunId, Head>, StoreError> {
         let names = &self.link.names;
         let mut heads = BTreeMap::new();
         let see = |message: &Message, sequence: u64| {
@@ -164,8 +164,8 @@ impl NatsHistory {
                 heads.insert(head.run.clone(), head);
             }
         };
-        let stream = names.history_stream(shard);
-        last_headers(&self.link, &stream, names.history_all(shard), see).await?;
+        let stream = names.history_stream(index);
+        last_headers(&self.link, &stream, names.history_all(index), see).await?;
         Ok(heads)
     }
 
@@ -181,9 +181,9 @@ impl NatsHistory {
     }
 }
 
-fn shard_of(run: &RunId) -> usize {
+fn stream_index(run: &RunId) -> usize {
     // Below HISTORY_SHARDS, which is small.
-    usize::try_from(shard(run)).unwrap_or(0)
+    usize::try_from(history_stream_of(run)).unwrap_or(0)
 }
 
 fn headers(append: &Append) -> HeaderMap {
@@ -260,15 +260,19 @@ impl History for NatsHistory {
             .iter()
             .map(|a| a.load(Ordering::Acquire))
             .collect();
-        let shards: Vec<usize> = batch.iter().map(|append| shard_of(&append.run)).collect();
+        let indexes: Vec<usize> = batch
+            .iter()
+            .map(|append| stream_index(&append.run))
+            .collect();
         let messages = batch.into_iter().map(|append| Outgoing {
             subject: self.link.names.history(&append.run),
             headers: headers(&append),
             body: append.bytes.into(),
         });
         let results = self.link.post.publish(messages.collect()).await;
-        let told = shards.into_iter().zip(results);
-        told.map(|(shard, result)| self.answered(shard, floors[shard], result))
+        let published = indexes.into_iter().zip(results);
+        published
+            .map(|(index, result)| self.answered(index, floors[index], result))
             .collect()
     }
 }
@@ -280,7 +284,7 @@ impl HistoryReader for NatsHistory {
         from: Seq,
         limit: usize,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        let stream = self.link.names.history_stream(shard(run));
+        let stream = self.link.names.history_stream(history_stream_of(run));
         let subject = self.link.names.history(run);
         let mut records = Vec::new();
         let mut next = 1;
@@ -329,7 +333,7 @@ impl HistoryReader for NatsHistory {
         {
             return Ok(());
         }
-        let name = self.link.names.history_stream(shard(run));
+        let name = self.link.names.history_stream(history_stream_of(run));
         let stream = self
             .link
             .js

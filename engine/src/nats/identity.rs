@@ -11,11 +11,11 @@ use async_nats::{
 };
 use dormer_proto::{
     id::{Epoch, Incarnation},
-    subject::{HISTORY_SHARDS, Identity, META_EPOCH, META_IDENTITY, Names},
+    subject::{HISTORY_STREAMS, Identity, META_EPOCH, META_IDENTITY, Names},
 };
 
 /// The identity on record, or a new one where there is no store yet. `first_epoch` is the first of a new store.
-pub(super) async fn settle(
+pub(super) async fn establish(
     js: &jetstream::Context,
     names: &Names,
     replicas: Option<usize>,
@@ -24,10 +24,10 @@ pub(super) async fn settle(
     let fresh = find(js, &names.meta_stream()).await?.is_none();
     let mut records = 0;
     let mut missing = Vec::new();
-    for shard in 0..HISTORY_SHARDS {
-        match find(js, &names.history_stream(shard)).await? {
+    for index in 0..HISTORY_STREAMS {
+        match find(js, &names.history_stream(index)).await? {
             Some(info) => records += info.state.messages,
-            None => missing.push(names.history_stream(shard)),
+            None => missing.push(names.history_stream(index)),
         }
     }
     if fresh && records > 0 {
@@ -45,10 +45,10 @@ pub(super) async fn settle(
         }
     }
     if let Some(identity) = read(js, names).await? {
-        if identity.shards != HISTORY_SHARDS {
+        if identity.history_streams != HISTORY_STREAMS {
             return Err(OpenError::Identity(format!(
-                "the store has {} history streams; this build reads {HISTORY_SHARDS}",
-                identity.shards
+                "the store has {} history streams; this build reads {HISTORY_STREAMS}",
+                identity.history_streams
             )));
         }
         if !missing.is_empty() {
@@ -91,7 +91,7 @@ async fn write(js: &jetstream::Context, names: &Names) -> Result<Incarnation, Op
     let failed = |why: String| OpenError::server("writing the store's identity", why);
     let identity = Identity {
         incarnation: Incarnation(rand::random()),
-        shards: HISTORY_SHARDS,
+        history_streams: HISTORY_STREAMS,
     };
     let body = serde_json::to_vec(&identity).map_err(|e| failed(e.to_string()))?;
     let message = jetstream::message::PublishMessage::build()

@@ -1,11 +1,11 @@
-//! The inbox: a work queue in memory for letters, and beside it the rings of alarms.
+//! The inbox: a work queue in memory for messages, and beside it the rings of alarms.
 
 use super::{
     link::Link,
     post::Outgoing,
     pull::{Source, pull_for_ever},
 };
-use crate::port::{Delivery, Inbox, Settle, StoreError};
+use crate::port::{Ack, Delivery, Inbox, StoreError};
 use async_nats::{HeaderMap, Subject, jetstream::Message};
 use bytes::Bytes;
 use dormer_proto::id::RunId;
@@ -22,10 +22,10 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Letters that wait in this process; more stay in the server, for other engines.
+/// Messages that wait in this process; more stay in the server, for other engines.
 const WAITING_MAX: usize = 1_024;
-/// How long settling may hold up the engine in an outage: what is not settled comes again.
-const SETTLE_MAX: Duration = Duration::from_secs(2);
+/// How long acknowledging may hold up the engine in an outage: what is not acknowledged comes again.
+const ACK_MAX: Duration = Duration::from_secs(2);
 /// The name under which the engines share a queue.
 const CONSUMER: &str = "engines";
 
@@ -36,7 +36,7 @@ pub struct NatsInbox {
     out: mpsc::Sender<Message>,
     // One taker at a time: the receiver cannot be shared.
     come: AsyncMutex<mpsc::Receiver<Message>>,
-    /// Where each delivery is settled. A lock: held for a map operation, never across an await.
+    /// Where each delivery is acknowledged. A lock: held for a map operation, never across an await.
     unsettled: Mutex<HashMap<u64, Subject>>,
     token: AtomicU64,
     pulls: OnceLock<[JoinHandle<()>; 2]>,
@@ -56,14 +56,14 @@ impl NatsInbox {
         }
     }
 
-    /// Begins to pull. A process that only puts letters or reads history never does, or it would hold back letters
+    /// Begins to pull. A process that only puts messages or reads history never does, or it would hold back messages
     /// that an engine waits for.
     fn begin(&self) {
         let names = &self.link.names;
-        let letters = (names.inbox_stream(), names.inbox_letters());
-        let rings = (names.alarm_stream(), names.ring_all());
+        let inbox_messages = (names.inbox_stream(), names.inbox_messages());
+        let timers_due = (names.alarm_stream(), names.all_timers_due());
         self.pulls.get_or_init(|| {
-            [letters, rings].map(|(stream, filter)| {
+            [inbox_messages, timers_due].map(|(stream, filter)| {
                 let source = Source {
                     stream,
                     consumer: CONSUMER,
@@ -107,15 +107,15 @@ impl NatsInbox {
         self.stop();
         let mut come = self.come.lock().await;
         come.close();
-        let mut fates = Vec::new();
+        let mut acks = Vec::new();
         while let Ok(message) = come.try_recv() {
-            fates.extend(
+            acks.extend(
                 self.delivery(message)
-                    .map(|delivery| (delivery.token, Settle::Again(0))),
+                    .map(|delivery| (delivery.token, Ack::Again(0))),
             );
         }
-        self.settle(fates).await;
-        let _ = tokio::time::timeout(SETTLE_MAX, self.link.client.flush()).await;
+        self.acknowledge(acks).await;
+        let _ = tokio::time::timeout(ACK_MAX, self.link.client.flush()).await;
     }
 }
 
@@ -132,7 +132,7 @@ impl Inbox for NatsInbox {
         let mut messages = Vec::new();
         loop {
             tokio::select! {
-                // A store that breaks down must not leave its engine waiting for letters.
+                // A store that breaks down must not leave its engine waiting for messages.
                 () = tokio::time::sleep(Duration::from_secs(1)) => self.link.sound()?,
                 count = come.recv_many(&mut messages, max.max(1)) => {
                     if count == 0 {
@@ -144,8 +144,8 @@ impl Inbox for NatsInbox {
         }
     }
 
-    async fn put(&self, letters: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
-        let messages = letters.into_iter().map(|(run, bytes)| Outgoing {
+    async fn put(&self, inbox_messages: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
+        let messages = inbox_messages.into_iter().map(|(run, bytes)| Outgoing {
             subject: self.link.names.inbox(&run),
             headers: HeaderMap::new(),
             body: bytes.into(),
@@ -156,8 +156,8 @@ impl Inbox for NatsInbox {
         Ok(())
     }
 
-    async fn tell(&self, letters: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
-        for (run, bytes) in letters {
+    async fn tell(&self, inbox_messages: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
+        for (run, bytes) in inbox_messages {
             let sent = self
                 .link
                 .client
@@ -168,21 +168,21 @@ impl Inbox for NatsInbox {
         Ok(())
     }
 
-    async fn settle(&self, fates: Vec<(u64, Settle)>) {
-        let replies: Vec<(Subject, Settle)> = {
+    async fn acknowledge(&self, acks: Vec<(u64, Ack)>) {
+        let replies: Vec<(Subject, Ack)> = {
             let mut unsettled = self
                 .unsettled
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            let take = |(token, fate)| Some((unsettled.remove(&token)?, fate));
-            fates.into_iter().filter_map(take).collect()
+            let take = |(token, ack)| Some((unsettled.remove(&token)?, ack));
+            acks.into_iter().filter_map(take).collect()
         };
         let all = async {
-            for (reply, fate) in replies {
-                let word = match fate {
-                    Settle::Done => Bytes::from_static(b"+ACK"),
-                    Settle::Again(0) => Bytes::from_static(b"-NAK"),
-                    Settle::Again(ms) => {
+            for (reply, ack) in replies {
+                let word = match ack {
+                    Ack::Done => Bytes::from_static(b"+ACK"),
+                    Ack::Again(0) => Bytes::from_static(b"-NAK"),
+                    Ack::Again(ms) => {
                         format!("-NAK {{\"delay\": {}}}", ms.saturating_mul(1_000_000)).into()
                     }
                 };
@@ -191,6 +191,6 @@ impl Inbox for NatsInbox {
                 }
             }
         };
-        let _ = tokio::time::timeout(SETTLE_MAX, all).await;
+        let _ = tokio::time::timeout(ACK_MAX, all).await;
     }
 }

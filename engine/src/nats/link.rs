@@ -64,8 +64,8 @@ impl Link {
         incarnation: Incarnation,
         single: bool,
     ) -> Self {
-        let shards = dormer_proto::subject::HISTORY_SHARDS;
-        let acknowledged = (0..shards).map(|_| AtomicU64::new(0)).collect();
+        let history_streams = dormer_proto::subject::HISTORY_STREAMS;
+        let acknowledged = (0..history_streams).map(|_| AtomicU64::new(0)).collect();
         let broken = OnceLock::new();
         Self {
             client,
@@ -94,13 +94,13 @@ impl Link {
 
     /// Notes an acknowledged sequence of a history stream; one at or below `floor`, which was acknowledged before
     /// this publish began, tells that the stream was rewound.
-    pub(super) fn acknowledge(&self, shard: usize, floor: u64, sequence: u64) {
+    pub(super) fn acknowledge(&self, index: usize, floor: u64, sequence: u64) {
         if sequence <= floor {
             self.break_down(format!(
-                "history stream {shard} acknowledged sequence {floor} and now counts from {sequence}"
+                "history stream {index} acknowledged sequence {floor} and now counts from {sequence}"
             ));
         }
-        self.acknowledged[shard].fetch_max(sequence, Ordering::AcqRel);
+        self.acknowledged[index].fetch_max(sequence, Ordering::AcqRel);
     }
 
     /// Publishes into a stream and waits for the acknowledgement: the message's sequence.

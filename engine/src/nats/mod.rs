@@ -8,11 +8,11 @@ mod alarms;
 mod backup;
 mod changes;
 mod connect;
-mod dead;
+mod dead_letters;
 mod history;
 mod identity;
 mod inbox;
-mod lasts;
+mod last_messages;
 mod link;
 mod options;
 mod post;
@@ -23,8 +23,8 @@ mod watch;
 
 pub use alarms::NatsAlarms;
 pub use backup::{BackupError, Checked};
-pub use changes::{Mark, NatsChanges, News, Standing, TellError, Told};
-pub use dead::NatsDead;
+pub use changes::{Mark, NatsChanges, PublishError, PublishedState, StateUpdate, StreamContents};
+pub use dead_letters::NatsDead;
 pub use dormer_nats::{Login, Tls};
 pub use history::NatsHistory;
 pub use inbox::NatsInbox;
@@ -94,21 +94,21 @@ impl<C: Clock> NatsStore<C> {
             .prefix
             .as_deref()
             .map_or_else(Names::default, Names::with_prefix);
-        let incarnation = identity::settle(&js, &names, options.replicas, None).await?;
+        let incarnation = identity::establish(&js, &names, options.replicas, None).await?;
         let single = ensure_streams(&js, &names, options.replicas).await?;
         let listening = Post::open(client.clone()).await;
         let post = listening.map_err(|e| OpenError::server("listening for answers", e))?;
         let link = Arc::new(Link::new(client, js, post, names, incarnation, single));
         let server = |e: StoreError| OpenError::server("opening the store", e);
-        let mut seen = watch::first_look(&link).await.map_err(server)?;
-        let was_lost = watch::look(&link, options.replicas, &mut seen)
+        let mut canaries = watch::first_check(&link).await.map_err(server)?;
+        let was_lost = watch::check(&link, options.replicas, &mut canaries)
             .await
             .map_err(server)?;
         let (losses, lost) = channel::channel(u64::from(was_lost));
         let watching = watch::watch_for_ever(
             Arc::clone(&link),
             options.replicas,
-            seen,
+            canaries,
             Arc::clone(&woken),
             losses,
         );
@@ -155,7 +155,7 @@ impl<C: Clock> NatsStore<C> {
         self.lost.clone()
     }
 
-    /// Stops taking letters and gives back what waits here, so that other engines need not wait for it.
+    /// Stops taking messages and gives back what waits here, so that other engines need not wait for it.
     pub async fn close(&self) {
         self.inbox.close().await;
     }

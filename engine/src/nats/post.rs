@@ -18,7 +18,7 @@ pub(super) const PUBLISHES_MAX: usize = 512;
 /// Answers read at once.
 const ANSWERS_MAX: usize = 256;
 /// A token is its place, and above it how often an answer at this place was given up.
-const PLACE_BITS: u32 = 24;
+const SLOT_BITS: u32 = 24;
 
 /// A message on its way into a stream.
 pub(super) struct Outgoing {
@@ -33,16 +33,16 @@ pub(super) struct Post {
     client: Client,
     /// Answers come at this, followed by the token.
     inbox: String,
-    desk: Arc<Desk>,
+    table: Arc<ReplyTable>,
     reading: JoinHandle<()>,
 }
 
 /// What each answer belongs to. A lock: held for a few index operations, never across an await.
 #[derive(Default)]
-struct Desk(Mutex<Places>);
+struct ReplyTable(Mutex<ReplySlots>);
 
 #[derive(Default)]
-struct Places {
+struct ReplySlots {
     /// By place: the token that is awaited there, and whose it is.
     awaited: Vec<Option<(u64, Arc<Round>, usize)>>,
     /// Tokens that nobody waits for.
@@ -71,12 +71,12 @@ impl Post {
     pub(super) async fn open(client: Client) -> Result<Self, async_nats::SubscribeError> {
         let inbox = format!("{}.", client.new_inbox());
         let answers = client.subscribe(format!("{inbox}*")).await?;
-        let desk = Arc::new(Desk::default());
-        let reading = tokio::spawn(read_for_ever(answers, inbox.len(), Arc::clone(&desk)));
+        let table = Arc::new(ReplyTable::default());
+        let reading = tokio::spawn(read_for_ever(answers, inbox.len(), Arc::clone(&table)));
         Ok(Self {
             client,
             inbox,
-            desk,
+            table,
             reading,
         })
     }
@@ -95,7 +95,7 @@ impl Post {
     }
 
     async fn publish_round(&self, messages: Vec<Outgoing>) -> Vec<Result<u64, Fault>> {
-        let waiting = Waiting::begin(&self.desk, messages.len());
+        let waiting = Waiting::begin(&self.table, messages.len());
         let sending = async {
             for (at, message) in messages.into_iter().enumerate() {
                 let reply = format!("{}{}", self.inbox, waiting.tokens[at]);
@@ -131,13 +131,13 @@ impl Post {
 
 /// A round on its way. Whoever gives up waiting drops it: its tokens are never awaited again.
 struct Waiting<'a> {
-    desk: &'a Desk,
+    table: &'a ReplyTable,
     round: Arc<Round>,
     tokens: Vec<u64>,
 }
 
 impl<'a> Waiting<'a> {
-    fn begin(desk: &'a Desk, count: usize) -> Self {
+    fn begin(table: &'a ReplyTable, count: usize) -> Self {
         let answers = Answers {
             results: (0..count).map(|_| None).collect(),
             missing: count,
@@ -146,11 +146,11 @@ impl<'a> Waiting<'a> {
             answers: Mutex::new(answers),
             done: Notify::new(),
         });
-        let mut places = desk.lock();
-        let tokens = (0..count).map(|at| places.wait(&round, at)).collect();
-        drop(places);
+        let mut slots = table.lock();
+        let tokens = (0..count).map(|at| slots.wait(&round, at)).collect();
+        drop(slots);
         Self {
-            desk,
+            table,
             round,
             tokens,
         }
@@ -160,19 +160,19 @@ impl<'a> Waiting<'a> {
 impl Waiting<'_> {
     /// A message that was not even sent.
     fn fail(&self, at: usize, fault: Fault) {
-        self.desk.lock().give_up(self.tokens[at]);
+        self.table.lock().give_up(self.tokens[at]);
         self.round.answered(at, Err(fault));
     }
 
     /// What came of each message; what has no answer by now never has one.
     fn end(&self) -> Vec<Result<u64, Fault>> {
-        let mut places = self.desk.lock();
+        let mut slots = self.table.lock();
         let mut answers = self.round.lock();
         answers.missing = 0;
         let results = std::mem::take(&mut answers.results).into_iter().enumerate();
         let ended = results.map(|(at, result)| {
             result.unwrap_or_else(|| {
-                places.give_up(self.tokens[at]);
+                slots.give_up(self.tokens[at]);
                 Err(Fault::Unknown("no answer".into()))
             })
         });
@@ -186,31 +186,31 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Desk {
-    fn lock(&self) -> MutexGuard<'_, Places> {
+impl ReplyTable {
+    fn lock(&self) -> MutexGuard<'_, ReplySlots> {
         // A panic elsewhere cannot have left a half-done operation.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn place(token: u64) -> usize {
-    usize::try_from(token & ((1 << PLACE_BITS) - 1)).unwrap_or(usize::MAX)
+fn slot_of(token: u64) -> usize {
+    usize::try_from(token & ((1 << SLOT_BITS) - 1)).unwrap_or(usize::MAX)
 }
 
-impl Places {
+impl ReplySlots {
     /// A token for one answer.
     fn wait(&mut self, round: &Arc<Round>, at: usize) -> u64 {
         let token = self.free.pop().unwrap_or_else(|| {
             self.awaited.push(None);
             self.awaited.len() as u64 - 1
         });
-        self.awaited[place(token)] = Some((token, Arc::clone(round), at));
+        self.awaited[slot_of(token)] = Some((token, Arc::clone(round), at));
         token
     }
 
     /// Whom the answer with this token is for.
     fn take(&mut self, token: u64) -> Option<(Arc<Round>, usize)> {
-        let slot = self.awaited.get_mut(place(token))?;
+        let slot = self.awaited.get_mut(slot_of(token))?;
         let (_, round, at) = slot.take_if(|(awaited, ..)| *awaited == token)?;
         self.free.push(token);
         Some((round, at))
@@ -218,11 +218,11 @@ impl Places {
 
     /// The answer may still come, and must not be taken for another's.
     fn give_up(&mut self, token: u64) {
-        let Some(slot) = self.awaited.get_mut(place(token)) else {
+        let Some(slot) = self.awaited.get_mut(slot_of(token)) else {
             return;
         };
         if slot.take_if(|(awaited, ..)| *awaited == token).is_some() {
-            self.free.push(token.wrapping_add(1 << PLACE_BITS));
+            self.free.push(token.wrapping_add(1 << SLOT_BITS));
         }
     }
 }
@@ -250,17 +250,17 @@ impl Round {
 }
 
 /// Hands each answer to whom it is for.
-async fn read_for_ever(answers: Subscriber, prefix: usize, desk: Arc<Desk>) {
+async fn read_for_ever(answers: Subscriber, prefix: usize, table: Arc<ReplyTable>) {
     let mut answers = answers.ready_chunks(ANSWERS_MAX);
     while let Some(messages) = answers.next().await {
-        let mut places = desk.lock();
+        let mut slots = table.lock();
         for message in messages {
             let token = message
                 .subject
                 .as_str()
                 .get(prefix..)
                 .and_then(|text| text.parse().ok());
-            if let Some((round, at)) = token.and_then(|token| places.take(token)) {
+            if let Some((round, at)) = token.and_then(|token| slots.take(token)) {
                 round.answered(at, read(&message));
             }
         }
@@ -305,23 +305,23 @@ mod tests {
 
     #[test]
     fn an_answer_that_was_given_up_is_nobody_elses() {
-        let desk = Desk::default();
-        let first = Waiting::begin(&desk, 2);
+        let table = ReplyTable::default();
+        let first = Waiting::begin(&table, 2);
         assert_eq!(first.tokens, [0, 1]);
-        let (round, at) = desk.lock().take(1).expect("awaited");
+        let (round, at) = table.lock().take(1).expect("awaited");
         round.answered(at, Ok(7));
         let gone = first.tokens[0];
         drop((round, first));
-        let second = Waiting::begin(&desk, 2);
+        let second = Waiting::begin(&table, 2);
         assert!(!second.tokens.contains(&gone), "{:?}", second.tokens);
-        assert!(desk.lock().take(gone).is_none(), "it comes late");
+        assert!(table.lock().take(gone).is_none(), "it comes late");
         for token in second.tokens.clone() {
-            let (round, at) = desk.lock().take(token).expect("awaited");
+            let (round, at) = table.lock().take(token).expect("awaited");
             round.answered(at, Ok(token));
         }
         let results: Vec<u64> = second.end().into_iter().map(|r| r.expect("ok")).collect();
         assert_eq!(results, second.tokens);
         drop(second);
-        assert_eq!(desk.lock().awaited.len(), 2, "places are used again");
+        assert_eq!(table.lock().awaited.len(), 2, "places are used again");
     }
 }

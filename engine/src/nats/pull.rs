@@ -11,13 +11,13 @@ use tokio::sync::{Notify, mpsc};
 
 /// Messages asked for at once.
 const PULL_MAX: usize = 512;
-/// A claim on a message: it comes again when it was not settled for so long.
+/// A claim on a message: it comes again when it was not acknowledged for so long.
 const CLAIM: Duration = Duration::from_secs(10);
 /// The server tells that it is there when it has nothing else to say; two misses end the pull.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// After so long without a message the consumer is looked at: one that holds back what is pending is made anew.
 const QUIET_MAX: Duration = Duration::from_secs(30);
-/// Messages delivered and not settled, over all engines.
+/// Messages delivered and not acknowledged, over all engines.
 const UNSETTLED_MAX: i64 = 20_000;
 
 /// What is pulled.

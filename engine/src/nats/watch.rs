@@ -11,7 +11,7 @@ use super::{
 };
 use crate::port::StoreError;
 use async_nats::{HeaderMap, jetstream::stream::LastRawMessageErrorKind};
-use dormer_proto::subject::HISTORY_SHARDS;
+use dormer_proto::subject::HISTORY_STREAMS;
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -19,9 +19,9 @@ use std::{
 use tokio::sync::{Notify, watch};
 
 /// How often the streams are looked at when nothing happens.
-const LOOK_EVERY: Duration = Duration::from_secs(15);
+const POLL_EVERY: Duration = Duration::from_secs(15);
 /// Looks that something asked for come no closer together than this.
-const LOOK_PAUSE: Duration = Duration::from_millis(200);
+const CHECK_PAUSE: Duration = Duration::from_millis(200);
 
 /// What the canaries were when last seen; `None`: not seen yet.
 pub(super) type Canaries = [Option<Vec<u8>>; 3];
@@ -30,14 +30,14 @@ pub(super) type Canaries = [Option<Vec<u8>>; 3];
 pub(super) async fn watch_for_ever(
     link: Arc<Link>,
     replicas: Option<usize>,
-    mut seen: Canaries,
+    mut known: Canaries,
     woken: Arc<Notify>,
     lost: watch::Sender<u64>,
 ) {
     loop {
-        let _ = tokio::time::timeout(LOOK_EVERY, woken.notified()).await;
-        look_at_history(&link).await;
-        match look(&link, replicas, &mut seen).await {
+        let _ = tokio::time::timeout(POLL_EVERY, woken.notified()).await;
+        check_history(&link).await;
+        match check(&link, replicas, &mut known).await {
             Ok(true) => {
                 tracing::warn!(
                     "a rebuildable stream was lost; what is outstanding is carried out again"
@@ -47,15 +47,15 @@ pub(super) async fn watch_for_ever(
             Ok(false) => {}
             Err(error) => tracing::debug!(%error, "cannot look at the streams"),
         }
-        tokio::time::sleep(LOOK_PAUSE).await;
+        tokio::time::sleep(CHECK_PAUSE).await;
     }
 }
 
 /// Whether a rebuildable stream is another than it was. Missing streams are created again.
-pub(super) async fn look(
+pub(super) async fn check(
     link: &Link,
     replicas: Option<usize>,
-    seen: &mut Canaries,
+    known: &mut Canaries,
 ) -> Result<bool, StoreError> {
     let specs = link.names.streams();
     let mut lost = false;
@@ -69,9 +69,9 @@ pub(super) async fn look(
             Some(found) => found,
             None => plant(link, &stream, &subject).await?,
         };
-        if seen[at].as_ref() != Some(&now) {
+        if known[at].as_ref() != Some(&now) {
             lost = true;
-            seen[at] = Some(now);
+            known[at] = Some(now);
         }
     }
     Ok(lost)
@@ -79,12 +79,12 @@ pub(super) async fn look(
 
 /// What is on record when a store is opened, so that a whole and known stream is not taken for a lost one: a canary
 /// that is there vouches for what lies in the stream beside it.
-pub(super) async fn first_look(link: &Link) -> Result<Canaries, StoreError> {
-    let mut seen = Canaries::default();
+pub(super) async fn first_check(link: &Link) -> Result<Canaries, StoreError> {
+    let mut known = Canaries::default();
     for (at, (stream, subject)) in link.names.canaries().into_iter().enumerate() {
-        seen[at] = canary(link, &stream, &subject).await?;
+        known[at] = canary(link, &stream, &subject).await?;
     }
-    Ok(seen)
+    Ok(known)
 }
 
 async fn canary(link: &Link, stream: &str, subject: &str) -> Result<Option<Vec<u8>>, StoreError> {
@@ -116,12 +116,15 @@ async fn plant(link: &Link, stream: &str, subject: &str) -> Result<Vec<u8>, Stor
 }
 
 /// A history stream that ends before what it acknowledged to us is not the one that it was.
-async fn look_at_history(link: &Link) {
-    for (shard, acknowledged) in (0..HISTORY_SHARDS).zip(&link.acknowledged) {
+async fn check_history(link: &Link) {
+    for (index, acknowledged) in (0..HISTORY_STREAMS).zip(&link.acknowledged) {
         let floor = acknowledged.load(Ordering::Acquire);
-        let name = link.names.history_stream(shard);
-        let looked = tokio::time::timeout(ANSWER_MAX, super::streams::find(&link.js, &name)).await;
-        let Ok(Ok(found)) = looked else { continue };
+        let name = link.names.history_stream(index);
+        let found_stream =
+            tokio::time::timeout(ANSWER_MAX, super::streams::find(&link.js, &name)).await;
+        let Ok(Ok(found)) = found_stream else {
+            continue;
+        };
         let end = found.map_or(0, |info| info.state.last_sequence);
         if end < floor {
             link.break_down(format!(

@@ -60,8 +60,8 @@ impl HistoryReader for Awaited {
 }
 
 impl DeadLetters for Awaited {
-    async fn put(&self, letter: DeadLetter) -> Result<(), StoreError> {
-        self.job(async move |store| DeadLetters::put(store.as_ref(), letter).await)
+    async fn put(&self, message: DeadLetter) -> Result<(), StoreError> {
+        self.job(async move |store| DeadLetters::put(store.as_ref(), message).await)
             .await
     }
     async fn list(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {

@@ -1,13 +1,13 @@
 //! The contracts of the ports as functions over any adapter.
 
 use dormer_engine::port::{
-    Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Expected, History, HistoryReader,
-    Inbox, Settle, SystemClock,
+    Ack, Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Expected, History,
+    HistoryReader, Inbox, SystemClock,
 };
 use dormer_proto::{
     envelope,
     id::{Revision, RunId, Seq, Timestamp},
-    message::{Inbound, Letter, NoSignal},
+    message::{Inbound, InboxMessage, NoSignal},
 };
 use std::{collections::BTreeSet, time::Duration};
 
@@ -232,18 +232,18 @@ async fn forgetting_asks_for_the_revision<H: History, R: HistoryReader>(store: &
 
 /// What an inbox promises. It must be empty.
 pub(crate) async fn inbox<I: Inbox>(inbox: &I) {
-    let letters = (0..3_u8).map(|i| (run("letters"), vec![i])).collect();
-    inbox.put(letters).await.expect("put");
+    let messages = (0..3_u8).map(|i| (run("letters"), vec![i])).collect();
+    inbox.put(messages).await.expect("put");
     let mut seen = Vec::new();
     while seen.len() < 3 {
         for delivery in taken(inbox).await {
             seen.push(delivery.bytes[0]);
             let fate = if delivery.bytes == [1] {
-                Settle::Again(20)
+                Ack::Again(20)
             } else {
-                Settle::Done
+                Ack::Done
             };
-            inbox.settle(vec![(delivery.token, fate)]).await;
+            inbox.acknowledge(vec![(delivery.token, fate)]).await;
         }
     }
     seen.sort_unstable();
@@ -253,7 +253,7 @@ pub(crate) async fn inbox<I: Inbox>(inbox: &I) {
         again.iter().map(|d| d.bytes.clone()).collect::<Vec<_>>(),
         [vec![1]]
     );
-    inbox.settle(vec![(again[0].token, Settle::Done)]).await;
+    inbox.acknowledge(vec![(again[0].token, Ack::Done)]).await;
 }
 
 async fn taken<I: Inbox>(inbox: &I) -> Vec<dormer_engine::port::Delivery> {
@@ -296,11 +296,11 @@ pub(crate) async fn alarms<A: Alarms, I: Inbox>(ours: &A, theirs: Option<&A>, in
 async fn rung<I: Inbox>(inbox: &I, mut due: BTreeSet<RunId>) {
     while !due.is_empty() {
         for delivery in taken(inbox).await {
-            let letter = envelope::decode::<Letter<(), (), NoSignal>>(&delivery.bytes, 0);
-            let (letter, _) = letter.expect("a ring");
-            assert_eq!(letter.body, Inbound::Rang);
-            due.remove(&letter.run);
-            inbox.settle(vec![(delivery.token, Settle::Done)]).await;
+            let message = envelope::decode::<InboxMessage<(), (), NoSignal>>(&delivery.bytes, 0);
+            let (message, _) = message.expect("a ring");
+            assert_eq!(message.body, Inbound::TimerDue);
+            due.remove(&message.run);
+            inbox.acknowledge(vec![(delivery.token, Ack::Done)]).await;
         }
     }
 }
@@ -311,7 +311,7 @@ pub(crate) async fn dead_letters<D: DeadLetters>(dead: &D) {
         let at = Timestamp(7);
         let origin = "inbox:1".to_owned();
         let bytes = vec![0, 159, 146];
-        let letter = DeadLetter {
+        let message = DeadLetter {
             id: 0,
             run,
             reason: reason.into(),
@@ -319,7 +319,7 @@ pub(crate) async fn dead_letters<D: DeadLetters>(dead: &D) {
             origin,
             bytes,
         };
-        dead.put(letter).await.expect("put");
+        dead.put(message).await.expect("put");
     }
     let list = dead.list(0, 10).await.expect("list");
     assert_eq!(

@@ -45,7 +45,7 @@ pub(crate) struct At {
 }
 
 /// Reads where `run` stands.
-pub(crate) async fn stand<H: History>(store: &H, run: &RunId) -> At {
+pub(crate) async fn position<H: History>(store: &H, run: &RunId) -> At {
     let Some(last) = store
         .load(std::slice::from_ref(run))
         .await

@@ -8,11 +8,11 @@ use dormer_engine::{
     nats::{NatsStore, Options, Sync},
     port::{Append, Delivery, Expected, Inbox, Ports},
 };
-use dormer_engine_core::{LetterOf, Workflow};
+use dormer_engine_core::{InboxMessageOf, Workflow};
 use dormer_proto::{
     envelope,
     id::{RunId, Seq, Timestamp},
-    message::{Inbound, Letter, ReportReceipt, TaskOrder, TaskReport},
+    message::{Inbound, InboxMessage, ReportReceipt, TaskOrder, TaskReport},
     subject::Names,
 };
 use dormer_testkit::NatsServer;
@@ -47,12 +47,12 @@ pub(crate) fn append(run: &RunId, expected: Expected, seq: u64, deadline: Option
     }
 }
 
-/// The next letter.
+/// The next message.
 pub(crate) async fn taken(store: &NatsStore) -> Delivery {
     let take = tokio::time::timeout(Duration::from_secs(20), store.inbox().take(1));
     take.await
-        .expect("a letter in time")
-        .expect("a letter")
+        .expect("a message in time")
+        .expect("a message")
         .remove(0)
 }
 
@@ -124,12 +124,12 @@ async fn done<W: Workflow>(
         worker: name.to_owned(),
         result: Ok(answer(&order.body)?),
     };
-    let letter: LetterOf<W> = Letter {
+    let inbox_message: InboxMessageOf<W> = InboxMessage {
         run: order.task.run.clone(),
         incarnation: Some(order.incarnation),
         body: Inbound::Reported(report),
     };
-    let (bytes, _) = envelope::encode(&letter, W::SCHEMA).ok()?;
+    let (bytes, _) = envelope::encode(&inbox_message, W::SCHEMA).ok()?;
     for _ in 0..100 {
         let _ = js
             .publish(names.inbox(&order.task.run), bytes.clone().into())

@@ -8,7 +8,7 @@ use crate::moment::span;
 use serde_json::Value;
 
 /// Number of latest records that are searched for the last failure.
-pub const LOOK_BACK: u64 = 30;
+pub const RECORDS_BACK: u64 = 30;
 /// Differences that a change is told with.
 const DIFFERENCES: usize = 3;
 
@@ -17,7 +17,7 @@ pub fn failure_in(records: &[Value], machine: &Value) -> Option<String> {
     if word(machine, "state") == Some("Joined") && word(machine, "waitingFor").is_none() {
         return None;
     }
-    let mut told = records.iter().rev().flat_map(|record| {
+    let mut events = records.iter().rev().flat_map(|record| {
         let events = record["events"].as_array().into_iter().flatten().rev();
         events
             .filter_map(Value::as_str)
@@ -25,7 +25,7 @@ pub fn failure_in(records: &[Value], machine: &Value) -> Option<String> {
     });
     // What succeeded since has been got over.
     let mut over: Vec<&str> = Vec::new();
-    let (event, at) = told.find(|(event, _)| {
+    let (event, at) = events.find(|(event, _)| {
         if let Some((task, _)) = event.split_once(" succeeded") {
             over.push(task);
         }
@@ -52,14 +52,14 @@ pub fn paragraph(machine: &Value, last_failure: Option<&str>, rollout: Option<&V
     sentences.extend(word(machine, "waitingFor").map(|what| format!("It waits for {what}.")));
     // What a drain waits for names the one pod that stays, and why.
     let waiting = word(machine, "waitingFor").unwrap_or_default();
-    let told = word(machine, "reason").is_some_and(|why| waiting.contains(why));
-    sentences.extend(word(machine, "reason").filter(|_| !told).map(reason));
+    let reason_said = word(machine, "reason").is_some_and(|why| waiting.contains(why));
+    sentences.extend(word(machine, "reason").filter(|_| !reason_said).map(reason));
     for task in machine["tasks"].as_array().into_iter().flatten() {
         sentences.extend(tried(task));
     }
     // A task that waits for its next attempt, and a machine that failed, have told it already.
     let says = |said: &String| said.contains(" failed at attempt ") || said.starts_with("Reason:");
-    if !told && !sentences.iter().any(says) {
+    if !reason_said && !sentences.iter().any(says) {
         sentences.extend(last_failure.map(str::to_owned));
     }
     sentences.extend(machines_words(machine));
@@ -70,24 +70,24 @@ pub fn paragraph(machine: &Value, last_failure: Option<&str>, rollout: Option<&V
 
 /// What the Machine object itself says.
 fn machines_words(machine: &Value) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut texts = Vec::new();
     if let Some(phase) = word(machine, "machinePhase").filter(|phase| *phase != "Running") {
-        told.push(format!("Its Machine is in phase {phase}."));
+        texts.push(format!("Its Machine is in phase {phase}."));
     }
     if let Some(error) = word(machine, "machineError") {
-        told.push(sentence(&format!("The Machine says: {error}")));
+        texts.push(sentence(&format!("The Machine says: {error}")));
     }
     for condition in machine["machineConditions"]
         .as_array()
         .into_iter()
         .flatten()
     {
-        told.push(sentence(&format!(
+        texts.push(sentence(&format!(
             "Its condition {}",
             condition_text(condition)
         )));
     }
-    told
+    texts
 }
 
 /// `MachineCreation is False (MachineCreationFailed): no room`.
@@ -203,24 +203,24 @@ fn tried(task: &Value) -> Vec<String> {
         .filter(|max| *max < u64::from(u16::MAX));
     let of = of.map_or_else(String::new, |max| format!(" of {max}"));
     let attempt = task["attempt"].as_u64().unwrap_or_default();
-    let mut told = Vec::new();
+    let mut texts = Vec::new();
     if let Some(code) = word(&task["failure"], "code") {
         let message = word(&task["failure"], "message").unwrap_or_default();
         let until = word(task, "until")
             .map_or_else(String::new, |at| format!("; the next attempt is due {at}"));
-        told.push(sentence(&format!(
+        texts.push(sentence(&format!(
             "{name} failed at attempt {attempt}{of} ({code}: {message}){until}"
         )));
     } else {
         let long = task["sinceSeconds"]
             .as_u64()
             .map_or_else(String::new, |s| format!(" for {}", span(s)));
-        told.push(format!(
+        texts.push(format!(
             "{name} is under way{long}, attempt {attempt}{of}{}.",
             progress(&task["heartbeat"])
         ));
     }
-    told
+    texts
 }
 
 fn progress(beat: &Value) -> String {
@@ -245,7 +245,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_failure_is_told_with_its_cause_and_the_next_step() {
+    fn a_failure_is_explained_with_its_cause_and_the_next_step() {
         let machine = json!({
             "name": "win-1", "state": "Failed", "phase": "failed", "sinceSeconds": 312,
             "since": "2026-11-21T07:00:00.000Z", "desiredVersion": "v2", "machinePhase": "Provisioned",
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_is_told_with_how_far_it_is() {
+    fn a_running_attempt_is_explained_with_its_progress() {
         let task = json!({"name": "converge-host", "attempt": 2, "attemptsMax": 60, "sinceSeconds": 75,
             "heartbeat": {"worker": "w1", "step": "upload", "done": 3, "of": 9, "unit": "bytes"}});
         assert_eq!(
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_last_is_told_until_the_machine_serves() {
+    fn the_last_failure_is_shown_until_the_machine_serves() {
         let records = [
             json!({"at": "t1", "events": ["probe failed (NoAnswer), attempt 1: nobody"]}),
             json!({"at": "t2", "events": ["the Machine is seen: Provisioned"]}),

@@ -16,18 +16,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_is_told_in_numbers() {
+    fn waiting_machines_are_counted() {
         for (waiting, machines, begins) in [
             (1, 1, "The one machine waits for"),
             (9, 9, "All 9 machines wait for"),
             (1, 9, "1 of 9 machines waits for"),
             (2, 9, "2 of 9 machines wait for"),
         ] {
-            let told = sentence(waiting, machines, "the key is encrypted");
-            assert!(told.starts_with(begins), "{told}");
+            let text = sentence(waiting, machines, "the key is encrypted");
+            assert!(text.starts_with(begins), "{text}");
             assert!(
-                told.contains("one thing: the key is encrypted. dormer"),
-                "{told}"
+                text.contains("one thing: the key is encrypted. dormer"),
+                "{text}"
             );
         }
     }

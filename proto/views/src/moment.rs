@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_told_as_people_tell_them() {
+    fn durations_are_printed_as_people_say_them() {
         let told = [2, 312, 11_100, 1_040_400].map(span);
         assert_eq!(told, ["2s", "5m12s", "3h5m", "12d1h"]);
     }

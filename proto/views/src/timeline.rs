@@ -75,7 +75,7 @@ pub struct Attempt {
     /// Who reported.
     pub worker: Option<String>,
     /// Why it failed, or what came of it.
-    pub told: Option<String>,
+    pub detail: Option<String>,
     /// Until when the next one waits, after a failure.
     pub wait: Option<u64>,
 }

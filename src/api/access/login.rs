@@ -131,7 +131,7 @@ async fn link(
 
 /// The page for somebody who is not known, or may not.
 pub(super) fn refused(error: &ApiError) -> Response {
-    let (what, advice) = error.told();
+    let (what, advice) = error.what_and_remedy();
     let asks = error.status() == StatusCode::UNAUTHORIZED;
     let content = html! {
         p { strong { (what) } }

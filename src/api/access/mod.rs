@@ -38,7 +38,7 @@ use std::{
 const STREAM_MAX: Duration = Duration::from_secs(300);
 
 /// Who lets people in.
-pub enum By {
+pub enum LoginMode {
     /// Nobody: something in front of dormer must know who may.
     Nobody,
     /// Whoever reaches the address may look; actions are taken from this machine.
@@ -51,10 +51,10 @@ pub enum By {
 
 /// In which namespaces rights are asked for.
 #[derive(Debug, Clone, Default)]
-pub struct Homes {
+pub struct RightNamespaces {
     /// Of machines; `None`: they are in several, and lists need the right in all.
     pub machines: Option<String>,
-    /// Of rollouts and letters: dormer's own.
+    /// Of rollouts and messages: dormer's own.
     pub own: String,
 }
 
@@ -64,8 +64,8 @@ pub(crate) struct Caller(pub(crate) String);
 
 /// Stands before the API and the console.
 pub struct Gate {
-    by: By,
-    homes: Homes,
+    by: LoginMode,
+    homes: RightNamespaces,
     sessions: Sessions,
     /// People come over TLS.
     secure: bool,
@@ -75,7 +75,7 @@ pub struct Gate {
 
 impl Gate {
     /// One that lets people in by that word. Sessions are sealed with the first of `keys`, and opened with any.
-    pub fn new(by: By, homes: Homes, secure: bool, keys: &[String]) -> Arc<Self> {
+    pub fn new(by: LoginMode, homes: RightNamespaces, secure: bool, keys: &[String]) -> Arc<Self> {
         let sessions = Sessions::new(keys);
         let printed = OnceLock::new();
         Arc::new(Self {
@@ -89,7 +89,7 @@ impl Gate {
 
     /// Actions from this machine, and looking from wherever the address is reached.
     pub fn loopback() -> Arc<Self> {
-        Self::new(By::Loopback, Homes::default(), false, &[])
+        Self::new(LoginMode::Loopback, RightNamespaces::default(), false, &[])
     }
 
     /// Prints the link that opens the console at `url`, where one is needed.
@@ -100,7 +100,7 @@ impl Gate {
 
     /// To standard error, not to the log: logs are kept, and read by others.
     fn print_link(&self) {
-        if let (By::Token(_), Some(url)) = (&self.by, self.printed.get()) {
+        if let (LoginMode::Token(_), Some(url)) = (&self.by, self.printed.get()) {
             eprintln!(
                 "dormer: to log in, open (works once): {url}{}",
                 self.sessions.printed()
@@ -110,18 +110,20 @@ impl Gate {
 
     fn how_in_a_browser(&self) -> &'static str {
         match &self.by {
-            By::Token(_) => "Open the link that dormer printed last, or give its access token.",
-            By::Cluster(_) => {
+            LoginMode::Token(_) => {
+                "Open the link that dormer printed last, or give its access token."
+            }
+            LoginMode::Cluster(_) => {
                 "Give a bearer token of the cluster: oc whoami --show-token, or kubectl create token ACCOUNT. \
                  Or let dormer console make a link."
             }
-            By::Nobody | By::Loopback => "Nobody has to log in here.",
+            LoginMode::Nobody | LoginMode::Loopback => "Nobody has to log in here.",
         }
     }
 
     fn unknown(&self, error: &str) -> ApiError {
         let how = match &self.by {
-            By::Cluster(_) => {
+            LoginMode::Cluster(_) => {
                 "send a bearer token of the cluster: --token-file, DORMER_TOKEN (oc whoami --show-token, kubectl \
                  create token ACCOUNT), or kubectl dormer, which sends your own; in a browser log in at /login"
             }
@@ -137,13 +139,13 @@ impl Gate {
     ///
     /// # Errors
     /// 401: nobody. 503: the cluster does not say.
-    async fn known(&self, token: &str) -> Result<Known, ApiError> {
+    async fn known(&self, token: &str) -> Result<KnownCaller, ApiError> {
         match &self.by {
-            By::Nobody | By::Loopback => Ok(Known::Somebody),
-            By::Token(Some(own)) if alike(own, token) => Ok(Known::Holder),
-            By::Token(_) => Err(self.unknown("the token is not dormer's own")),
-            By::Cluster(reviews) => match reviews.user(token).await? {
-                Some(user) => Ok(Known::User(user)),
+            LoginMode::Nobody | LoginMode::Loopback => Ok(KnownCaller::Somebody),
+            LoginMode::Token(Some(own)) if alike(own, token) => Ok(KnownCaller::Holder),
+            LoginMode::Token(_) => Err(self.unknown("the token is not dormer's own")),
+            LoginMode::Cluster(reviews) => match reviews.user(token).await? {
+                Some(user) => Ok(KnownCaller::User(user)),
                 None => Err(self.unknown("the cluster knows no such token")),
             },
         }
@@ -156,7 +158,7 @@ fn alike(one: &str, other: &str) -> bool {
 }
 
 /// Who it is.
-enum Known {
+enum KnownCaller {
     /// Nobody has to be known.
     Somebody,
     /// Whoever holds dormer's own token, or its link.
@@ -213,10 +215,10 @@ impl Guard {
     async fn lets_in(&self, parts: &mut Parts) -> Result<bool, ApiError> {
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         match &self.gate.by {
-            By::Nobody => return Ok(true),
-            By::Loopback if reads => return Ok(true),
-            By::Loopback => return near::near(parts).map(|()| true),
-            By::Token(_) | By::Cluster(_) => {}
+            LoginMode::Nobody => return Ok(true),
+            LoginMode::Loopback if reads => return Ok(true),
+            LoginMode::Loopback => return near::near(parts).map(|()| true),
+            LoginMode::Token(_) | LoginMode::Cluster(_) => {}
         }
         let rights = match needs(parts).await {
             Needs::Nothing => return Ok(true),
@@ -228,7 +230,7 @@ impl Guard {
             }
         };
         let known = self.identify(parts, reads).await?;
-        if let (Known::User(user), By::Cluster(reviews)) = (&known, &self.gate.by) {
+        if let (KnownCaller::User(user), LoginMode::Cluster(reviews)) = (&known, &self.gate.by) {
             for right in &rights {
                 self.allowed(reviews, user, right).await?;
             }
@@ -237,15 +239,15 @@ impl Guard {
     }
 
     /// Who asks; noted in the request, for those who write it down.
-    async fn identify(&self, parts: &mut Parts, reads: bool) -> Result<Known, ApiError> {
+    async fn identify(&self, parts: &mut Parts, reads: bool) -> Result<KnownCaller, ApiError> {
         let (known, behind) = match bearer(&parts.headers) {
             Some(token) => (self.gate.known(token).await?, Some(token.to_owned())),
             None => self.of_session(&parts.headers, reads).await?,
         };
         let name = match &known {
-            Known::Somebody => None,
-            Known::Holder => Some("the holder of dormer's token".to_owned()),
-            Known::User(user) => Some(user.username.clone().unwrap_or_default()),
+            KnownCaller::Somebody => None,
+            KnownCaller::Holder => Some("the holder of dormer's token".to_owned()),
+            KnownCaller::User(user) => Some(user.username.clone().unwrap_or_default()),
         };
         parts.extensions.insert(Behind(behind));
         if let Some(name) = name {
@@ -258,7 +260,7 @@ impl Guard {
         &self,
         headers: &HeaderMap,
         reads: bool,
-    ) -> Result<(Known, Option<String>), ApiError> {
+    ) -> Result<(KnownCaller, Option<String>), ApiError> {
         let Some(behind) = self.gate.sessions.of(headers) else {
             return Err(self.gate.unknown("dormer does not know who asks"));
         };
@@ -266,7 +268,7 @@ impl Guard {
             ask_origin(headers)?;
         }
         let known = match &behind {
-            None => Known::Holder,
+            None => KnownCaller::Holder,
             Some(token) => self.gate.known(token).await?,
         };
         Ok((known, behind))
@@ -278,7 +280,7 @@ impl Guard {
         user: &k8s_openapi::api::authentication::v1::UserInfo,
         right: &Right,
     ) -> Result<(), ApiError> {
-        let (right, namespace) = self.placed(right).await?;
+        let (right, namespace) = self.in_namespace(right).await?;
         if reviews.may(user, &right, &namespace).await? {
             return Ok(());
         }
@@ -287,14 +289,14 @@ impl Guard {
             Object::All => String::new(),
             Object::Called(name) => format!(" {name}"),
         };
-        let place = match namespace.as_str() {
+        let within = match namespace.as_str() {
             "" => "in every namespace".to_owned(),
             namespace => format!("in the namespace {namespace}"),
         };
         let user = user.username.as_deref().unwrap_or_default();
         let verb = &right.verb;
         Err(ApiError::forbidden(
-            format!("user {user:?} may not {verb} {resource}{named} of {GROUP} {place}"),
+            format!("user {user:?} may not {verb} {resource}{named} of {GROUP} {within}"),
             format!(
                 "an administrator grants it: a rule with apiGroups: [{GROUP}], resources: [{resource}], \
                  verbs: [{verb}]; the ClusterRoles dormer-viewer and dormer-operator have such"
@@ -303,18 +305,18 @@ impl Guard {
     }
 
     /// The right on the object by its own name, and the namespace that it is in.
-    async fn placed(&self, right: &Right) -> Result<(Right, String), ApiError> {
+    async fn in_namespace(&self, right: &Right) -> Result<(Right, String), ApiError> {
         let homes = &self.gate.homes;
         let machines = || homes.machines.clone().unwrap_or_default();
         let called = match (&right.object, right.resource) {
-            (_, Resource::Rollouts | Resource::Letters) => {
+            (_, Resource::Rollouts | Resource::DeadLetters) => {
                 return Ok((right.clone(), homes.own.clone()));
             }
             (Object::All, _) => return Ok((right.clone(), machines())),
             (Object::Called(called), _) => called,
         };
         // Whoever may not look is not told either that there is no such machine.
-        let (name, namespace) = match self.api.shelf.machine(called).await {
+        let (name, namespace) = match self.api.run_cache.machine(called).await {
             Ok(run) => match &run.state {
                 RunState::Machine(state) => {
                     let machine = state.machine_ref();

@@ -76,12 +76,12 @@ impl Reviews {
             .await?;
         let status = answer.status.unwrap_or_default();
         // An API server that knows no audiences answers none: the token is not for us then.
-        let heard = status.audiences.unwrap_or_default();
+        let accepted = status.audiences.unwrap_or_default();
         let for_us = self
             .audiences
             .iter()
             .flatten()
-            .all(|wanted| heard.contains(wanted));
+            .all(|wanted| accepted.contains(wanted));
         let authenticated = status.authenticated == Some(true) && for_us;
         let user = status.user.filter(|_| authenticated).map(Arc::new);
         self.users

@@ -18,7 +18,7 @@ pub(crate) enum Resource {
     /// Rollouts and their pools, in dormer's namespace.
     Rollouts,
     /// Dead letters, in dormer's namespace.
-    Letters,
+    DeadLetters,
 }
 
 impl Resource {
@@ -27,7 +27,7 @@ impl Resource {
         match self {
             Self::Machines => "machines",
             Self::Rollouts => "rollouts",
-            Self::Letters => "letters",
+            Self::DeadLetters => "deadletters",
         }
     }
 }
@@ -77,9 +77,13 @@ pub(crate) enum Needs {
 
 /// What everything that can be read needs.
 fn all(verb: &str) -> Vec<Right> {
-    [Resource::Machines, Resource::Rollouts, Resource::Letters]
-        .map(|resource| on(verb, resource, Object::All))
-        .into()
+    [
+        Resource::Machines,
+        Resource::Rollouts,
+        Resource::DeadLetters,
+    ]
+    .map(|resource| on(verb, resource, Object::All))
+    .into()
 }
 
 /// What a request of `method` to the route `template` needs, with the route's parameters.
@@ -104,7 +108,7 @@ pub(crate) fn needs(method: &Method, template: Option<&str>, parameters: &[Strin
 }
 
 fn of_reading(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
-    use Resource::{Letters, Machines, Rollouts};
+    use Resource::{DeadLetters, Machines, Rollouts};
     let one = |resource| {
         let called = parameters.first().cloned().unwrap_or_default();
         vec![on("get", resource, Object::Called(called))]
@@ -127,14 +131,14 @@ fn of_reading(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
         "/changes" => [Machines, Rollouts]
             .map(|resource| on("watch", resource, Object::All))
             .into(),
-        "/dead" => every(Letters),
-        "/dead/{id}" => one(Letters),
+        "/dead-letters" => every(DeadLetters),
+        "/dead-letters/{id}" => one(DeadLetters),
         _ => return None,
     })
 }
 
 fn of_asking(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
-    use Resource::{Letters, Machines, Rollouts};
+    use Resource::{DeadLetters, Machines, Rollouts};
     let first = || Object::Called(parameters.first().cloned().unwrap_or_default());
     // An action that there is not is answered 404 to those who may do everything.
     let action = || parameters.get(1).map_or("*", String::as_str);
@@ -145,7 +149,7 @@ fn of_asking(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
         "/runs/{workflow}/{key}/reset" => vec![of_run("reset", parameters)?],
         // A plan changes nothing: it is asked by POST because of what is tried on.
         "/pools/{pool}/plan" => return of_reading(path, parameters),
-        "/dead/{id}/requeue" => vec![on("requeue", Letters, first())],
+        "/dead-letters/{id}/requeue" => vec![on("requeue", DeadLetters, first())],
         // Whoever may look may look in a browser.
         "/links" => Vec::new(),
         _ => return None,
@@ -178,7 +182,7 @@ fn of_page(path: &str, parameters: &[String]) -> Needs {
         "/rollouts/{pool}" => {
             of_reading("/rollouts/{pool}", parameters).unwrap_or_else(|| all("list"))
         }
-        "/dead" => vec![on("list", Resource::Letters, Object::All)],
+        "/dead-letters" => vec![on("list", Resource::DeadLetters, Object::All)],
         _ => all("list"),
     })
 }
@@ -186,19 +190,19 @@ fn of_page(path: &str, parameters: &[String]) -> Needs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormer_workflows::actions::{ACTIONS, On};
+    use dormer_workflows::actions::{ACTIONS, ActionTarget};
 
-    fn told(method: Method, template: &str, parameters: &[&str]) -> String {
+    fn rights_text(method: Method, template: &str, parameters: &[&str]) -> String {
         let parameters: Vec<String> = parameters.iter().map(|it| (*it).to_owned()).collect();
         match needs(&method, Some(template), &parameters) {
             Needs::Nothing => "nothing".into(),
             Needs::Nowhere => "nowhere".into(),
             Needs::Rights(rights) => {
-                let told = rights.iter().map(|right| match &right.object {
+                let named = rights.iter().map(|right| match &right.object {
                     Object::All => right.to_string(),
                     Object::Called(name) => format!("{right} {name}"),
                 });
-                told.collect::<Vec<_>>().join(", ")
+                named.collect::<Vec<_>>().join(", ")
             }
         }
     }
@@ -209,33 +213,33 @@ mod tests {
             let name = action.name;
             let post = Method::POST;
             let (needs, expected) = match action.on {
-                On::Machine => (
-                    told(
+                ActionTarget::Machine => (
+                    rights_text(
                         post,
                         "/api/v1/machines/{machine}/actions/{action}",
                         &["win-1", name],
                     ),
                     format!("{name} machines win-1"),
                 ),
-                On::Rollout => (
-                    told(
+                ActionTarget::Rollout => (
+                    rights_text(
                         post,
                         "/api/v1/rollouts/{pool}/actions/{action}",
                         &["windows", name],
                     ),
                     format!("{name} rollouts windows"),
                 ),
-                On::Run => (
-                    told(
+                ActionTarget::Run => (
+                    rights_text(
                         post,
                         "/api/v1/runs/{workflow}/{key}/reset",
                         &["machine", "u1"],
                     ),
                     format!("{name} machines u1"),
                 ),
-                On::DeadLetter => (
-                    told(post, "/api/v1/dead/{id}/requeue", &["7"]),
-                    format!("{name} letters 7"),
+                ActionTarget::DeadLetter => (
+                    rights_text(post, "/api/v1/dead-letters/{id}/requeue", &["7"]),
+                    format!("{name} deadletters 7"),
                 ),
             };
             assert_eq!(needs, expected);
@@ -244,25 +248,29 @@ mod tests {
 
     #[test]
     fn reading_is_a_right_and_what_is_not_named_is_not_reached() {
-        let get = |template: &str, parameters: &[&str]| told(Method::GET, template, parameters);
+        let get =
+            |template: &str, parameters: &[&str]| rights_text(Method::GET, template, parameters);
         assert_eq!(
             get("/api/v1/changes", &[]),
             "watch machines, watch rollouts"
         );
         assert_eq!(get("/console.css", &[]), "nothing");
-        assert_eq!(get("/", &[]), "list machines, list rollouts, list letters");
+        assert_eq!(
+            get("/", &[]),
+            "list machines, list rollouts, list deadletters"
+        );
         assert_eq!(
             get("/new/{page}.css", &["x"]),
-            "list machines, list rollouts, list letters"
+            "list machines, list rollouts, list deadletters"
         );
         assert_eq!(get("/api/v1/new", &[]), "nowhere");
         assert_eq!(
             get("/api/v1/runs/{workflow}/{key}", &["other", "x"]),
             "nowhere"
         );
-        assert_eq!(told(Method::POST, "/", &[]), "nowhere");
+        assert_eq!(rights_text(Method::POST, "/", &[]), "nowhere");
         assert_eq!(
-            told(Method::DELETE, "/api/v1/machines/{machine}", &["a"]),
+            rights_text(Method::DELETE, "/api/v1/machines/{machine}", &["a"]),
             "nowhere"
         );
         assert_eq!(needs(&Method::GET, None, &[]), Needs::Nowhere);

@@ -6,9 +6,9 @@
 //! goes back, and if the store itself went back (a restored dump), the stream follows.
 
 use super::{Api, Change};
-use crate::shown;
+use crate::views;
 use dormer_engine::{
-    nats::{Mark, NatsChanges, Standing, TellError, Told},
+    nats::{Mark, NatsChanges, PublishError, PublishedState, StreamContents},
     port::StoreError,
 };
 use dormer_proto::{id::RunId, work::ROLLOUT};
@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Changes told at once.
 const BATCH_MAX: usize = 256;
 /// How often one run is settled anew because somebody else was faster, before everything is looked at again.
-const SETTLE_TRIES: usize = 16;
+const RECONCILE_TRIES: usize = 16;
 
 /// Why telling stopped.
 type Trouble = String;
@@ -61,7 +61,7 @@ struct Publisher {
     api: Arc<Api>,
     stream: NatsChanges,
     /// What the stream holds, as far as this process knows.
-    known: BTreeMap<RunId, Told>,
+    known: BTreeMap<RunId, PublishedState>,
     /// The highest place in the stream that this process knows of.
     last: u64,
 }
@@ -71,7 +71,7 @@ impl Publisher {
     async fn follow(&mut self, said: &mut Option<Trouble>) -> Trouble {
         // Listens before it compares, so that no change falls between the two.
         let api = Arc::clone(&self.api);
-        let mut heard = api.changes.join(&api).await;
+        let mut incoming = api.changes.join(&api).await;
         let _present = api.changes.publisher();
         match self.compare().await {
             Ok(()) if said.take().is_some() => tracing::info!("changes are told over NATS again"),
@@ -80,12 +80,12 @@ impl Publisher {
         }
         let mut check = Instant::now() + CHECK_EVERY;
         loop {
-            let done = match timeout_at(check, heard.recv()).await {
+            let done = match timeout_at(check, incoming.recv()).await {
                 Ok(Ok(change)) => {
-                    let (changes, missed) = gather(change, &mut heard);
-                    match self.tell(changes).await {
+                    let (changes, missed) = gather(change, &mut incoming);
+                    match self.publish(changes).await {
                         Ok(()) if missed => self.compare().await,
-                        told => told,
+                        published => published,
                     }
                 }
                 Ok(Err(RecvError::Lagged(_))) => self.compare().await,
@@ -113,49 +113,55 @@ impl Publisher {
 
     /// Reads what the stream holds, then the store, and tells what differs.
     async fn compare(&mut self) -> Result<(), Trouble> {
-        let Standing { runs: told, full } =
-            self.stream.standing().await.map_err(|e| e.to_string())?;
+        let StreamContents {
+            runs: published,
+            full,
+        } = self.stream.contents().await.map_err(|e| e.to_string())?;
         let runs = self
             .api
-            .shelf
+            .run_cache
             .all()
             .await
-            .map_err(|error| error.told().0.to_owned())?;
-        self.last = told.values().map(|told| told.sequence).max().unwrap_or(0);
-        self.known = told;
+            .map_err(|error| error.what_and_remedy().0.to_owned())?;
+        self.last = published
+            .values()
+            .map(|published| published.sequence)
+            .max()
+            .unwrap_or(0);
+        self.known = published;
         if full {
             tracing::warn!(
                 runs = runs.len(),
                 "the stream of changes is full: it lacks the runs that changed longest ago"
             );
         }
-        let names = shown::names(&runs);
+        let names = views::names(&runs);
         let ids: BTreeSet<&RunId> = runs.iter().map(|run| &run.id).collect();
         let gone = self
             .known
             .iter()
-            .filter(|(run, told)| told.mark.is_some() && !ids.contains(run));
+            .filter(|(run, published)| published.mark.is_some() && !ids.contains(run));
         let gone: Vec<RunId> = gone.map(|(run, _)| run.clone()).collect();
         // What fell out of a full stream stays out: putting it back would push out another.
-        let wanted = |run: &&super::Shown| match self.known.get(&run.id) {
-            Some(told) => told.mark != Some((run.seq, run.sum)),
+        let wanted = |run: &&super::SharedRun| match self.known.get(&run.id) {
+            Some(published) => published.mark != Some((run.seq, run.sum)),
             None => !full,
         };
-        let differ: Vec<super::Shown> = runs.iter().filter(wanted).map(Arc::clone).collect();
+        let differ: Vec<super::SharedRun> = runs.iter().filter(wanted).map(Arc::clone).collect();
         for page in differ.chunks(BATCH_MAX) {
             let changes = page
                 .iter()
                 .map(|run| Arc::new(Change::of(&self.api, run, &names)));
-            self.tell(changes.collect()).await?;
+            self.publish(changes.collect()).await?;
         }
         for run in gone {
-            self.settle(&run).await?;
+            self.reconcile(&run).await?;
         }
         Ok(())
     }
 
     /// Tells these changes, of which none is of the same run as another.
-    async fn tell(&mut self, changes: Vec<Arc<Change>>) -> Result<(), Trouble> {
+    async fn publish(&mut self, changes: Vec<Arc<Change>>) -> Result<(), Trouble> {
         let mut news = Vec::new();
         let mut unclear = Vec::new();
         for change in changes {
@@ -163,7 +169,7 @@ impl Publisher {
                 Some(known) if known.mark == change.mark => {}
                 known if is_newer(change.mark, known) => {
                     let replaces = known.map_or(0, |known| known.sequence);
-                    news.push((change.mark, change.news(replaces)));
+                    news.push((change.mark, change.update(replaces)));
                 }
                 _ => unclear.push(change.run.clone()),
             }
@@ -174,62 +180,67 @@ impl Publisher {
             .collect();
         let results = self
             .stream
-            .tell(news.into_iter().map(|(_, news)| news).collect())
+            .publish(news.into_iter().map(|(_, news)| news).collect())
             .await;
         for ((run, mark), result) in runs.into_iter().zip(results) {
             match result {
-                Ok(sequence) => self.note(run, Some(Told { sequence, mark })),
-                Err(TellError::Conflict) => {
+                Ok(sequence) => self.note(run, Some(PublishedState { sequence, mark })),
+                Err(PublishError::Conflict) => {
                     // Most often another console was first with the same.
-                    let told = self.stream.one(&run).await.map_err(|e| e.to_string())?;
-                    if told.is_none_or(|told| told.mark != mark) {
+                    let published = self.stream.one(&run).await.map_err(|e| e.to_string())?;
+                    if published.is_none_or(|published| published.mark != mark) {
                         unclear.push(run);
                     } else {
-                        self.note(run, told);
+                        self.note(run, published);
                     }
                 }
-                Err(TellError::Refused(why)) => {
+                Err(PublishError::Refused(why)) => {
                     tracing::warn!(%run, why, "a change is not told over NATS");
                 }
                 Err(error) => return Err(error.to_string()),
             }
         }
         for run in unclear {
-            self.settle(&run).await?;
+            self.reconcile(&run).await?;
         }
         Ok(())
     }
 
     /// Makes the stream say of one run what the store's leader says: read in this order, the store's answer is not
     /// older than what the stream says, so replacing that goes forward, or follows a store that went back.
-    async fn settle(&mut self, run: &RunId) -> Result<(), Trouble> {
+    async fn reconcile(&mut self, run: &RunId) -> Result<(), Trouble> {
         let lost = |error: StoreError| error.to_string();
-        for _ in 0..SETTLE_TRIES {
-            let told = self.stream.one(run).await.map_err(lost)?;
+        for _ in 0..RECONCILE_TRIES {
+            let published = self.stream.one(run).await.map_err(lost)?;
             let change = match self.now(run).await? {
                 Some(change) => change,
                 // A record that this build cannot read is left to those who can.
                 None => return Ok(()),
             };
-            let mark = told.map(|told| told.mark);
+            let mark = published.map(|published| published.mark);
             if mark == Some(change.mark) || (mark.is_none() && change.mark.is_none()) {
-                self.note(run.clone(), told);
+                self.note(run.clone(), published);
                 return Ok(());
             }
-            let replaces = told.map_or(0, |told| told.sequence);
-            match self.stream.tell(vec![change.news(replaces)]).await.pop() {
+            let replaces = published.map_or(0, |published| published.sequence);
+            match self
+                .stream
+                .publish(vec![change.update(replaces)])
+                .await
+                .pop()
+            {
                 Some(Ok(sequence)) => {
                     self.note(
                         run.clone(),
-                        Some(Told {
+                        Some(PublishedState {
                             sequence,
                             mark: change.mark,
                         }),
                     );
                     return Ok(());
                 }
-                Some(Err(TellError::Conflict)) => {}
-                Some(Err(TellError::Refused(why))) => {
+                Some(Err(PublishError::Conflict)) => {}
+                Some(Err(PublishError::Refused(why))) => {
                     tracing::warn!(%run, why, "a change is not told over NATS");
                     return Ok(());
                 }
@@ -243,10 +254,10 @@ impl Publisher {
     /// A run as the store's leader has it: its state, or that it is forgotten. `None`: it cannot be read.
     async fn now(&self, run: &RunId) -> Result<Option<Change>, Trouble> {
         use axum::http::StatusCode;
-        let found = match self.api.shelf.one(run).await {
+        let found = match self.api.run_cache.one(run).await {
             Ok(found) => found,
             Err(error) if error.status() == StatusCode::SERVICE_UNAVAILABLE => {
-                return Err(error.told().0.to_owned());
+                return Err(error.what_and_remedy().0.to_owned());
             }
             Err(_) => return Ok(None),
         };
@@ -256,22 +267,22 @@ impl Publisher {
         let names = if run.workflow() == ROLLOUT {
             let all = self
                 .api
-                .shelf
+                .run_cache
                 .all()
                 .await
-                .map_err(|error| error.told().0.to_owned())?;
-            shown::names(&all)
+                .map_err(|error| error.what_and_remedy().0.to_owned())?;
+            views::names(&all)
         } else {
             BTreeMap::new()
         };
         Ok(Some(Change::of(&self.api, &found, &names)))
     }
 
-    fn note(&mut self, run: RunId, told: Option<Told>) {
-        match told {
-            Some(told) => {
-                self.last = self.last.max(told.sequence);
-                self.known.insert(run, told);
+    fn note(&mut self, run: RunId, published: Option<PublishedState>) {
+        match published {
+            Some(published) => {
+                self.last = self.last.max(published.sequence);
+                self.known.insert(run, published);
             }
             None => drop(self.known.remove(&run)),
         }
@@ -279,21 +290,21 @@ impl Publisher {
 }
 
 /// Whether a look that shows `mark` is certainly newer than what the stream says.
-fn is_newer(mark: Mark, known: Option<&Told>) -> bool {
+fn is_newer(mark: Mark, known: Option<&PublishedState>) -> bool {
     match (mark, known.map(|known| known.mark)) {
         (Some(_), None) => true,
-        (Some((seq, _)), Some(Some((told, _)))) => seq > told,
+        (Some((seq, _)), Some(Some((published, _)))) => seq > published,
         // That a run is forgotten, or is there again, is believed of the store's leader alone.
         (None, _) | (Some(_), Some(None)) => false,
     }
 }
 
 /// The change with those that were heard since, the last of each run; and whether some were missed.
-fn gather(first: Arc<Change>, heard: &mut Receiver<Arc<Change>>) -> (Vec<Arc<Change>>, bool) {
+fn gather(first: Arc<Change>, incoming: &mut Receiver<Arc<Change>>) -> (Vec<Arc<Change>>, bool) {
     let mut changes = BTreeMap::from([(first.run.clone(), first)]);
     let mut missed = false;
     while changes.len() < BATCH_MAX {
-        match heard.try_recv() {
+        match incoming.try_recv() {
             Ok(change) => drop(changes.insert(change.run.clone(), change)),
             Err(TryRecvError::Lagged(_)) => missed = true,
             Err(TryRecvError::Empty | TryRecvError::Closed) => break,
@@ -308,19 +319,25 @@ mod tests {
     use dormer_proto::id::{Seq, Sum};
 
     #[test]
-    fn only_a_higher_seq_is_told_without_asking() {
-        let told = |mark| Told { sequence: 9, mark };
+    fn only_a_higher_seq_is_published_without_reading_first() {
+        let published = |mark| PublishedState { sequence: 9, mark };
         let at = |seq, sum| Some((Seq(seq), Sum(sum)));
         assert!(is_newer(at(1, 1), None));
-        assert!(is_newer(at(3, 1), Some(&told(at(2, 7)))));
+        assert!(is_newer(at(3, 1), Some(&published(at(2, 7)))));
         assert!(
-            !is_newer(at(2, 1), Some(&told(at(2, 7)))),
+            !is_newer(at(2, 1), Some(&published(at(2, 7)))),
             "another record of the same seq"
         );
-        assert!(!is_newer(at(1, 1), Some(&told(at(2, 7)))), "an older look");
-        assert!(!is_newer(at(5, 1), Some(&told(None))), "it was forgotten");
         assert!(
-            !is_newer(None, Some(&told(at(2, 7)))),
+            !is_newer(at(1, 1), Some(&published(at(2, 7)))),
+            "an older look"
+        );
+        assert!(
+            !is_newer(at(5, 1), Some(&published(None))),
+            "it was forgotten"
+        );
+        assert!(
+            !is_newer(None, Some(&published(at(2, 7)))),
             "perhaps only this look lacks it"
         );
     }

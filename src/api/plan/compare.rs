@@ -1,6 +1,6 @@
 //! What would change on each machine of a pool, with which change class, and how.
 
-use super::Desk;
+use super::PlanRenderer;
 use dormer_profile::{
     document::ChangeClass,
     drift::{Difference, between, change_class},
@@ -15,7 +15,7 @@ use dormer_proto::{
     machine,
     pool::{Desired, Terms, payload_of},
 };
-use dormer_workers::{catalog::Found, host::cluster::Bootstrap, pool::Installed};
+use dormer_workers::{catalog::InstalledVersion, host::cluster::Bootstrap, pool::Installed};
 use dormer_workflows::machine::{How, State};
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ pub(crate) struct Candidate {
 
 impl Candidate {
     /// The profile and payload that a machine would get, and their version.
-    fn over(&self, found: &Found) -> Result<(Profile, Manifest, String), Problems> {
+    fn over(&self, found: &InstalledVersion) -> Result<(Profile, Manifest, String), Problems> {
         let manifest = self
             .payload
             .clone()
@@ -42,14 +42,14 @@ impl Candidate {
             }
             _ => found.profile.as_ref().clone(),
         };
-        let version = version_in(&found.around, &profile, &manifest, script::hash());
+        let version = version_in(&found.cluster_config, &profile, &manifest, script::hash());
         Ok((profile, manifest, version))
     }
 }
 
 /// By which way a machine would change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum ChangeMethod {
     /// Its Node is marked, nothing else.
     Mark,
     /// In place, while it serves.
@@ -63,11 +63,11 @@ pub(crate) enum Way {
 /// # Errors
 /// The candidate cannot be rendered: place and reason.
 pub(crate) fn compare(
-    desk: &Desk,
+    renderer: &PlanRenderer,
     bootstrap: &Bootstrap,
     state: &State,
     candidate: &Candidate,
-) -> Result<(Value, Option<Way>), String> {
+) -> Result<(Value, Option<ChangeMethod>), String> {
     let mut shown = json!({
         "name": state.machine_ref().name, "node": state.node_name(), "from": state.version,
     });
@@ -76,7 +76,7 @@ pub(crate) fn compare(
         unknown(&mut shown, "the pool does not say what it should be".into());
         return Ok((shown, None));
     };
-    let wanted = match desk.catalog.find(desired) {
+    let wanted = match renderer.catalog.find(desired) {
         Ok(found) => found,
         Err(failure) => {
             unknown(&mut shown, failure.message);
@@ -85,13 +85,18 @@ pub(crate) fn compare(
     };
     let (profile, manifest, to) = candidate.over(&wanted).map_err(|e| e.to_string())?;
     shown["to"] = to.as_str().into();
-    let after = desk.documents(bootstrap, state, (&profile, &manifest, &wanted.around), &to)?;
+    let after = renderer.documents(
+        bootstrap,
+        state,
+        (&profile, &manifest, &wanted.cluster_config),
+        &to,
+    )?;
     if state.version.as_deref() == Some(to.as_str()) {
         shown["changes"] = json!([]);
         return Ok((shown, None));
     }
-    shown["notAllowed"] = bar(desk, state, &manifest, candidate).into();
-    let before = match carried(desk, state) {
+    shown["notAllowed"] = bar(renderer, state, &manifest, candidate).into();
+    let before = match carried(renderer, state) {
         Ok(found) => found,
         Err(why) => {
             unknown(&mut shown, why);
@@ -102,19 +107,19 @@ pub(crate) fn compare(
     let parts = (
         before.profile.as_ref(),
         &before.payload.manifest,
-        before.around.as_ref(),
+        before.cluster_config.as_ref(),
     );
-    let before = desk.documents(bootstrap, state, parts, present)?;
+    let before = renderer.documents(bootstrap, state, parts, present)?;
     let mut found = Vec::new();
     for (from, to) in before.iter().zip(&after) {
         found.extend(between(from, to));
     }
-    let way = tell(&mut shown, state, &found);
-    Ok((shown, Some(way)))
+    let method = tell(&mut shown, state, &found);
+    Ok((shown, Some(method)))
 }
 
 /// What a machine carries now, if this process knows that version.
-fn carried(desk: &Desk, state: &State) -> Result<Found, String> {
+fn carried(renderer: &PlanRenderer, state: &State) -> Result<InstalledVersion, String> {
     let Some(version) = state.version.clone() else {
         return Err(match state.served {
             true => "nobody knows which version it carries: its host will be compared".into(),
@@ -122,7 +127,8 @@ fn carried(desk: &Desk, state: &State) -> Result<Found, String> {
         });
     };
     let payload = payload_of(&version).unwrap_or_default().to_owned();
-    desk.catalog
+    renderer
+        .catalog
         .find(&Desired { version, payload })
         .map_err(|_| {
             "the version that it carries is not at hand here: its host will be compared".to_owned()
@@ -130,13 +136,18 @@ fn carried(desk: &Desk, state: &State) -> Result<Found, String> {
 }
 
 /// Why a machine may not go there now.
-fn bar(desk: &Desk, state: &State, manifest: &Manifest, candidate: &Candidate) -> Option<String> {
+fn bar(
+    renderer: &PlanRenderer,
+    state: &State,
+    manifest: &Manifest,
+    candidate: &Candidate,
+) -> Option<String> {
     if candidate.payload.is_none() {
         return state.barred();
     }
     let from = payload_of(state.version.as_deref()?)?;
     let may_follow = manifest.may_follow.clone();
-    let installed = desk.catalog.edges(&manifest.version).is_some();
+    let installed = renderer.catalog.edges(&manifest.version).is_some();
     let terms = Terms {
         may_follow,
         ..Terms::default()
@@ -149,18 +160,18 @@ fn bar(desk: &Desk, state: &State, manifest: &Manifest, candidate: &Candidate) -
     }
 }
 
-fn tell(shown: &mut Value, state: &State, found: &[Difference]) -> Way {
+fn tell(shown: &mut Value, state: &State, found: &[Difference]) -> ChangeMethod {
     let class = change_class(found);
-    let way = match class {
-        None => Way::Mark,
-        Some(ChangeClass::Live) => Way::Live,
-        Some(class) => Way::Leased(state.how(of_machine(class))),
+    let method = match class {
+        None => ChangeMethod::Mark,
+        Some(ChangeClass::Live) => ChangeMethod::Live,
+        Some(class) => ChangeMethod::Leased(state.how(of_machine(class))),
     };
     shown["class"] = class.map(word).into();
-    shown["how"] = match way {
-        Way::Mark => "its Node is marked with the new version, nothing else".into(),
-        Way::Live => "in place, without the lease".into(),
-        Way::Leased(by) => how(by).into(),
+    shown["how"] = match method {
+        ChangeMethod::Mark => "its Node is marked with the new version, nothing else".into(),
+        ChangeMethod::Live => "in place, without the lease".into(),
+        ChangeMethod::Leased(by) => how(by).into(),
     };
     let named = found
         .iter()
@@ -168,7 +179,7 @@ fn tell(shown: &mut Value, state: &State, found: &[Difference]) -> Way {
         .map(|one| json!({"item": one.id, "class": word(one.change), "detail": one.detail}));
     shown["changes"] = named.collect();
     shown["changesInAll"] = found.len().into();
-    way
+    method
 }
 
 fn how(how: How) -> &'static str {

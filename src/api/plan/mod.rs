@@ -1,9 +1,9 @@
 //! What nodes would become: rendered for one machine, and compared over a pool, before anything is changed.
 
 mod compare;
-mod desk;
+mod renderer;
 mod steps;
 
 pub(crate) use compare::{Candidate, compare};
-pub use desk::Desk;
-pub(crate) use steps::{Times, merge, tell as tell_steps, times};
+pub use renderer::PlanRenderer;
+pub(crate) use steps::{Times, add_steps, merge, times};

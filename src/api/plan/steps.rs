@@ -1,6 +1,6 @@
 //! How long each step of a change took the last time, from the histories: what a plan may be expected to take.
 
-use super::compare::Way;
+use super::compare::ChangeMethod;
 use dormer_views::timeline::{Episode, Phase};
 use dormer_workflows::machine::How;
 use serde_json::{Value, json};
@@ -47,14 +47,14 @@ const OPEN: &[Step] = &[("opening the fence", false)];
 const FAILURES: [&str; 3] = ["failed", "undoing", "being deleted by somebody else"];
 
 /// The steps of a change, in their order. The waits for approval and for the lease are none: they take what they take.
-pub(crate) fn steps(way: Way) -> Vec<Step> {
-    let parts: &[&[Step]] = match way {
-        Way::Mark => &[MARK],
-        Way::Live => &[LIVE],
-        Way::Leased(How::Recreate) => &[DRAIN, REPLACE, CONFIGURE],
-        Way::Leased(How::InPlace) => &[DRAIN, EMPTY, CONFIGURE, CLOSE],
-        Way::Leased(How::Restart) => &[OPEN, CONFIGURE, CLOSE],
-        Way::Leased(How::Drain) => &[DRAIN],
+pub(crate) fn steps(method: ChangeMethod) -> Vec<Step> {
+    let parts: &[&[Step]] = match method {
+        ChangeMethod::Mark => &[MARK],
+        ChangeMethod::Live => &[LIVE],
+        ChangeMethod::Leased(How::Recreate) => &[DRAIN, REPLACE, CONFIGURE],
+        ChangeMethod::Leased(How::InPlace) => &[DRAIN, EMPTY, CONFIGURE, CLOSE],
+        ChangeMethod::Leased(How::Restart) => &[OPEN, CONFIGURE, CLOSE],
+        ChangeMethod::Leased(How::Drain) => &[DRAIN],
     };
     parts.concat()
 }
@@ -83,17 +83,17 @@ pub(crate) fn times(episodes: &[Episode], machine: &str) -> Times {
         .flat_map(|(at, it)| it.phases.iter().map(move |p| (at, p)))
         .collect();
     let mut before: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    for (place, (episode, phase)) in lives.iter().enumerate() {
-        let next = lives.get(place + 1).map(|(_, next)| next.phase.as_str());
+    for (index, (episode, phase)) in lives.iter().enumerate() {
+        let next = lives.get(index + 1).map(|(_, next)| next.phase.as_str());
         let failed = next.is_some_and(|next| FAILURES.contains(&next));
         let Some(to) = phase.to.filter(|_| !failed) else {
             continue;
         };
         let again = before
-            .insert(&phase.phase, (*episode, place))
+            .insert(&phase.phase, (*episode, index))
             .is_some_and(|(was, last)| {
                 let named = episodes[*episode].kind != dormer_views::timeline::BETWEEN;
-                was == *episode && (named || last + 1 == place)
+                was == *episode && (named || last + 1 == index)
             });
         let took = times
             .get(&phase.phase)
@@ -122,12 +122,12 @@ pub(crate) fn merge(all: &mut Times, one: &Times) {
 }
 
 /// Tells a machine's plan its steps, each with its own last time or, without one, its pool's.
-pub(crate) fn tell(shown: &mut Value, way: Way, own: &Times, pool: &Times) {
-    let mut told = Vec::new();
-    for (step, optional) in steps(way) {
+pub(crate) fn add_steps(shown: &mut Value, method: ChangeMethod, own: &Times, pool: &Times) {
+    let mut shown_steps = Vec::new();
+    for (step, optional) in steps(method) {
         let took = own.get(step).or_else(|| pool.get(step));
         if took.is_some() || !optional {
-            told.push(json!({
+            shown_steps.push(json!({
                 "step": step,
                 "tookMs": took.map(|took| took.ms),
                 "machine": took.map(|took| took.machine.as_str()),
@@ -135,15 +135,15 @@ pub(crate) fn tell(shown: &mut Value, way: Way, own: &Times, pool: &Times) {
             }));
         }
     }
-    let known: Vec<u64> = told
+    let known: Vec<u64> = shown_steps
         .iter()
         .filter_map(|step| step["tookMs"].as_u64())
         .collect();
     shown["expectedMs"] = (!known.is_empty())
         .then(|| known.iter().sum::<u64>())
         .into();
-    shown["unknownSteps"] = (told.len() - known.len()).into();
-    shown["steps"] = told.into();
+    shown["unknownSteps"] = (shown_steps.len() - known.len()).into();
+    shown["steps"] = shown_steps.into();
 }
 
 #[cfg(test)]
@@ -213,19 +213,19 @@ mod tests {
             ],
         );
         let times = times(&[bring_up(0, 10), bring_up(50, 7), serving, broken], "a");
-        let told = [
+        let names = [
             "converging the host",
             "rebooting",
             "soaking",
             "checking",
             "applying in place",
         ];
-        let told = told.map(|step| ms(&times, step));
-        assert_eq!(told, [Some(14), Some(7), Some(5), Some(3), Some(7)]);
+        let times = names.map(|step| ms(&times, step));
+        assert_eq!(times, [Some(14), Some(7), Some(5), Some(3), Some(7)]);
     }
 
     #[test]
-    fn each_way_is_told_with_its_own_steps_and_the_pools_where_it_has_none() {
+    fn each_change_method_lists_its_own_times_or_else_the_pools() {
         let took = |ms, at, machine: &str| Took {
             ms,
             at,
@@ -247,18 +247,18 @@ mod tests {
         );
         assert_eq!(ms(&pool, "evicting"), Some(9));
         let mut shown = json!({});
-        tell(&mut shown, Way::Leased(How::Drain), &own, &pool);
+        add_steps(&mut shown, ChangeMethod::Leased(How::Drain), &own, &pool);
         assert_eq!(
             (&shown["expectedMs"], &shown["unknownSteps"]),
             (&json!(7), &json!(0))
         );
         assert_eq!(shown["steps"][1]["machine"], "a");
-        tell(&mut shown, Way::Leased(How::Recreate), &own, &pool);
+        add_steps(&mut shown, ChangeMethod::Leased(How::Recreate), &own, &pool);
         assert_eq!(
             (&shown["expectedMs"], &shown["unknownSteps"]),
             (&json!(7), &json!(8))
         );
-        tell(&mut shown, Way::Mark, &Times::new(), &Times::new());
+        add_steps(&mut shown, ChangeMethod::Mark, &Times::new(), &Times::new());
         assert_eq!(
             (&shown["expectedMs"], &shown["unknownSteps"]),
             (&Value::Null, &json!(2))
@@ -301,9 +301,13 @@ mod tests {
             Phase::Closing,
         ];
         let known: Vec<&str> = phases.iter().map(Phase::name).collect();
-        let ways = [How::Recreate, How::InPlace, How::Restart, How::Drain].map(Way::Leased);
-        for way in ways.into_iter().chain([Way::Live, Way::Mark]) {
-            for (step, _) in steps(way) {
+        let methods =
+            [How::Recreate, How::InPlace, How::Restart, How::Drain].map(ChangeMethod::Leased);
+        for method in methods
+            .into_iter()
+            .chain([ChangeMethod::Live, ChangeMethod::Mark])
+        {
+            for (step, _) in steps(method) {
                 assert!(known.contains(&step), "{step} is no phase");
             }
         }

@@ -3,8 +3,8 @@
 use super::{
     Settings,
     conditions::Condition,
-    events::Tale,
-    objects::{Kind, Object, Place},
+    events::EventText,
+    objects::{Kind, Object, ObjectKey},
     v1alpha1::{WindowsMachine, WindowsPool},
 };
 use dormer_proto::id::Timestamp;
@@ -68,7 +68,7 @@ impl Cluster {
     }
 
     /// The objects of ours that stand there, by their status.
-    pub(super) async fn list(&self) -> Result<BTreeMap<Place, Value>, Trouble> {
+    pub(super) async fn list(&self) -> Result<BTreeMap<ObjectKey, Value>, Trouble> {
         let mut all = BTreeMap::new();
         for kind in Kind::ALL {
             let api: Api<DynamicObject> = match kind {
@@ -86,12 +86,12 @@ impl Cluster {
                 for object in page.items {
                     let namespace = object.metadata.namespace;
                     let name = object.metadata.name;
-                    let place = Place {
+                    let object_key = ObjectKey {
                         kind,
                         namespace: namespace.unwrap_or_default(),
                         name: name.unwrap_or_default(),
                     };
-                    all.insert(place, object.data["status"].clone());
+                    all.insert(object_key, object.data["status"].clone());
                 }
                 match page.metadata.continue_.filter(|more| !more.is_empty()) {
                     Some(more) => params.continue_token = Some(more),
@@ -104,8 +104,8 @@ impl Cluster {
 
     /// Makes the object stand as it shall.
     pub(super) async fn put(&self, object: &Object) -> Result<(), Trouble> {
-        let kind = object.place.kind;
-        let api = self.objects(&object.place);
+        let kind = object.object_key.kind;
+        let api = self.objects(&object.object_key);
         let patch = self.patch_status(&api, object).await;
         match patch {
             Err(Failed::Kube(error)) if is(&error, 404) => {}
@@ -127,19 +127,19 @@ impl Cluster {
             field_manager: Some(MANAGER.into()),
             ..Default::default()
         };
-        let name = &object.place.name;
+        let name = &object.object_key.name;
         within(api.patch_status(name, &params, &Patch::Merge(patch)))
             .await
             .map(drop)
     }
 
     /// Takes an object away whose machine is gone.
-    pub(super) async fn remove(&self, place: &Place) -> Result<(), Trouble> {
-        let api = self.objects(place);
-        match within(api.delete(&place.name, &DeleteParams::default())).await {
+    pub(super) async fn remove(&self, object_key: &ObjectKey) -> Result<(), Trouble> {
+        let api = self.objects(object_key);
+        match within(api.delete(&object_key.name, &DeleteParams::default())).await {
             Ok(_) => Ok(()),
             Err(Failed::Kube(error)) if is(&error, 404) => Ok(()),
-            Err(error) => Err(sentence("delete", place.kind, &error)),
+            Err(error) => Err(sentence("delete", object_key.kind, &error)),
         }
     }
 
@@ -181,7 +181,7 @@ impl Cluster {
     }
 
     /// Writes an Event; one that is there already tells the same.
-    pub(super) async fn tell(&self, tale: &Tale) -> Result<(), Trouble> {
+    pub(super) async fn tell(&self, tale: &EventText) -> Result<(), Trouble> {
         let gvk = GroupVersionKind::gvk("events.k8s.io", "v1", "Event");
         let api: Api<DynamicObject> = Api::namespaced_with(
             self.client.clone(),
@@ -195,7 +195,7 @@ impl Cluster {
         }
     }
 
-    fn event(&self, tale: &Tale) -> DynamicObject {
+    fn event(&self, tale: &EventText) -> DynamicObject {
         let about = &tale.about;
         let note = &tale.note[..tale.note.floor_char_boundary(NOTE_BYTES_MAX)];
         let mut regarding =
@@ -220,7 +220,7 @@ impl Cluster {
     /// An object before it has a status.
     fn bare(&self, of: &Object) -> DynamicObject {
         let mut metadata = json!({
-            "name": of.place.name, "namespace": of.place.namespace,
+            "name": of.object_key.name, "namespace": of.object_key.namespace,
             "labels": {OURS.0: OURS.1, INSTANCE: self.namespace},
         });
         if let Some(owner) = &of.owner {
@@ -229,14 +229,18 @@ impl Cluster {
                 "name": owner.name, "uid": owner.uid,
             }]);
         }
-        let kind = resource(of.place.kind);
+        let kind = resource(of.object_key.kind);
         object(json!({
             "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata,
         }))
     }
 
-    fn objects(&self, place: &Place) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), &place.namespace, &resource(place.kind))
+    fn objects(&self, object_key: &ObjectKey) -> Api<DynamicObject> {
+        Api::namespaced_with(
+            self.client.clone(),
+            &object_key.namespace,
+            &resource(object_key.kind),
+        )
     }
 }
 

@@ -1,6 +1,6 @@
 //! Conditions: the product's own on each pool, one on each Node.
 
-use crate::{Shown, lacks::Lack};
+use crate::{SharedRun, lacks::Lack};
 use dormer_proto::id::Timestamp;
 use dormer_views::moment::time;
 use dormer_workflows::{State, machine, rollout};
@@ -58,7 +58,7 @@ impl Condition {
 
 /// What is known beside the histories.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Beside<'a> {
+pub(super) struct Context<'a> {
     /// Minor version of the API server.
     pub(super) server: Option<u32>,
     /// What dormer itself lacks.
@@ -69,8 +69,8 @@ pub(super) struct Beside<'a> {
 pub(super) fn of_pool(
     pool: &str,
     view: &rollout::View,
-    runs: &[Shown],
-    beside: Beside<'_>,
+    runs: &[SharedRun],
+    beside: Context<'_>,
 ) -> Vec<Value> {
     let machines: Vec<machine::View> = views(runs).filter(|one| one.pool == pool).collect();
     let all = [
@@ -147,8 +147,8 @@ fn degraded(view: &rollout::View, machines: &[machine::View], lacks: &[Lack]) ->
 
 /// Whether dormer and the cluster may be upgraded now: not while a machine holds a lease, and not when the cluster's
 /// next minor would leave a kubelet behind.
-pub(super) fn upgradeable(runs: &[Shown], server: Option<u32>) -> Condition {
-    let names = crate::shown::names(runs);
+pub(super) fn upgradeable(runs: &[SharedRun], server: Option<u32>) -> Condition {
+    let names = crate::views::names(runs);
     let slots = runs
         .iter()
         .filter(|run| run.closed.is_none())
@@ -201,7 +201,7 @@ fn minor(version: &str) -> Option<u32> {
 }
 
 /// What Nodes shall carry, by the Node's UID: its name, and the condition.
-pub(super) fn of_nodes(runs: &[Shown]) -> BTreeMap<String, (String, Condition)> {
+pub(super) fn of_nodes(runs: &[SharedRun]) -> BTreeMap<String, (String, Condition)> {
     let mut all = BTreeMap::new();
     for run in runs.iter().filter(|run| run.closed.is_none()) {
         let State::Machine(state) = &run.state else {
@@ -234,8 +234,8 @@ pub(super) fn of_nodes(runs: &[Shown]) -> BTreeMap<String, (String, Condition)> 
 }
 
 /// A condition that goes on keeps its time; a new one has come `now`.
-pub(super) fn date(status: &mut Value, standing: Option<&Value>, now: Timestamp) {
-    let before = standing
+pub(super) fn date(status: &mut Value, before_status: Option<&Value>, now: Timestamp) {
+    let before = before_status
         .and_then(|it| it["conditions"].as_array())
         .cloned()
         .unwrap_or_default();
@@ -264,7 +264,7 @@ pub(super) fn unavailable(status: &mut Value, why: &str, now: Timestamp) {
     }
 }
 
-fn views(runs: &[Shown]) -> impl Iterator<Item = machine::View> {
+fn views(runs: &[SharedRun]) -> impl Iterator<Item = machine::View> {
     runs.iter()
         .filter(|run| run.closed.is_none())
         .filter_map(|run| match &run.state {
@@ -296,11 +296,11 @@ mod tests {
             {"type": "Available", "status": "True", "message": "new words"},
             {"type": "Degraded", "status": "True"},
         ]});
-        let standing = json!({"conditions": [
+        let before_status = json!({"conditions": [
             {"type": "Available", "status": "True", "lastTransitionTime": "then"},
             {"type": "Degraded", "status": "False", "lastTransitionTime": "then"},
         ]});
-        date(&mut status, Some(&standing), Timestamp(0));
+        date(&mut status, Some(&before_status), Timestamp(0));
         assert_eq!(status["conditions"][0]["lastTransitionTime"], "then");
         assert_eq!(
             status["conditions"][1]["lastTransitionTime"],
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_versions_are_read_and_told() {
+    fn names_and_versions_appear_in_conditions() {
         assert_eq!(minor("v1.33.4+abc"), Some(33));
         assert_eq!(minor("nonsense"), None);
         assert_eq!(some(&["a", "b", "c", "d", "e"]), "a, b, c and 2 more");

@@ -2,7 +2,7 @@
 //! the same is told once, whoever tells it and how often.
 
 use super::Settings;
-use crate::Shown;
+use crate::SharedRun;
 use dormer_engine_core::{Run, Workflow};
 use dormer_proto::id::{LeaseToken, RunId, Seq, Timestamp};
 use dormer_workflows::{Dormer, State, machine, rollout};
@@ -17,7 +17,7 @@ const NAME_BYTES_MAX: usize = 190;
 
 /// What an Event is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct About {
+pub(super) struct EventSubject {
     pub(super) api_version: &'static str,
     pub(super) kind: &'static str,
     pub(super) namespace: Option<String>,
@@ -27,16 +27,16 @@ pub(super) struct About {
 
 /// An Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Tale {
+pub(super) struct EventText {
     pub(super) name: String,
-    pub(super) about: About,
+    pub(super) about: EventSubject,
     pub(super) warning: bool,
     pub(super) reason: String,
     pub(super) note: String,
     pub(super) at: Timestamp,
 }
 
-impl Tale {
+impl EventText {
     /// The namespace that it lies in.
     pub(super) fn namespace(&self) -> &str {
         self.about.namespace.as_deref().unwrap_or(DEFAULT)
@@ -45,22 +45,22 @@ impl Tale {
 
 /// What was told.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct SentEvents {
     /// The record at which each run entered its state, as last seen.
     entered: BTreeMap<RunId, Seq>,
     tokens: BTreeSet<(RunId, LeaseToken)>,
 }
 
-impl Told {
+impl SentEvents {
     /// What there is to tell, and from now on is told.
     pub(super) fn news(
         &mut self,
-        runs: &[Shown],
+        runs: &[SharedRun],
         now: Timestamp,
         settings: &Settings,
-    ) -> Vec<Tale> {
+    ) -> Vec<EventText> {
         let mut news = Vec::new();
-        let names = crate::shown::names(runs);
+        let names = crate::views::names(runs);
         for run in runs {
             let known = self.entered.insert(run.id.clone(), run.entered.seq);
             let recent = now.since_ms(run.entered.at) < NEWS_MS;
@@ -88,7 +88,7 @@ impl Told {
         now: Timestamp,
         settings: &Settings,
         names: &BTreeMap<String, String>,
-    ) -> Vec<Tale> {
+    ) -> Vec<EventText> {
         let slots = state.view().slots;
         let held: BTreeSet<LeaseToken> = slots.iter().map(|slot| slot.token).collect();
         self.tokens
@@ -97,9 +97,9 @@ impl Told {
             let new = self.tokens.insert((run.id.clone(), slot.token));
             new && now.since_ms(slot.since) < NEWS_MS
         });
-        let told = fresh.map(|slot| {
+        let sent = fresh.map(|slot| {
             let holder = names.get(&slot.holder).unwrap_or(&slot.holder);
-            Tale {
+            EventText {
                 name: format!("dormer-pool-{}.lease.{:x}", run.id.key(), slot.token.0),
                 about: pool(run, settings),
                 warning: false,
@@ -111,20 +111,20 @@ impl Told {
                 at: slot.since,
             }
         });
-        told.collect()
+        sent.collect()
     }
 }
 
-fn of_machine(run: &Run<Dormer>, state: &machine::State) -> Vec<Tale> {
+fn of_machine(run: &Run<Dormer>, state: &machine::State) -> Vec<EventText> {
     let view = state.view();
     if view.name.is_empty() {
         return Vec::new();
     }
     let note = note(&view);
-    let event = |about: About| {
+    let event = |about: EventSubject| {
         let uid = view.uid.get(..8).unwrap_or(&view.uid);
         let short = &about.name[..about.name.floor_char_boundary(NAME_BYTES_MAX)];
-        Tale {
+        EventText {
             name: format!("{short}.{uid}.{:x}", run.entered.seq.0),
             about,
             warning: view.state == "Failed",
@@ -133,7 +133,7 @@ fn of_machine(run: &Run<Dormer>, state: &machine::State) -> Vec<Tale> {
             at: run.entered.at,
         }
     };
-    let machine = About {
+    let machine = EventSubject {
         api_version: "machine.openshift.io/v1beta1",
         kind: "Machine",
         namespace: Some(view.namespace.clone()),
@@ -145,7 +145,7 @@ fn of_machine(run: &Run<Dormer>, state: &machine::State) -> Vec<Tale> {
         .as_ref()
         .filter(|_| matches!(view.state, "Joined" | "Draining" | "Failed"));
     // Kubernetes' own components name a Node by its name where others have the UID; `kubectl describe node` looks so.
-    let node = node.map(|node| About {
+    let node = node.map(|node| EventSubject {
         api_version: "v1",
         kind: "Node",
         namespace: None,
@@ -174,7 +174,7 @@ fn note(view: &machine::View) -> String {
     }
 }
 
-fn of_pool(run: &Run<Dormer>, state: &rollout::State, settings: &Settings) -> Option<Tale> {
+fn of_pool(run: &Run<Dormer>, state: &rollout::State, settings: &Settings) -> Option<EventText> {
     let view = state.view();
     let label = Dormer::label(&run.state);
     let note = match label {
@@ -183,7 +183,7 @@ fn of_pool(run: &Run<Dormer>, state: &rollout::State, settings: &Settings) -> Op
         "Open" => "machines may be upgraded, within the pool's limit".into(),
         _ => return None,
     };
-    Some(Tale {
+    Some(EventText {
         name: format!("dormer-pool-{}.{:x}", run.id.key(), run.entered.seq.0),
         about: pool(run, settings),
         warning: label == "Halted",
@@ -194,8 +194,8 @@ fn of_pool(run: &Run<Dormer>, state: &rollout::State, settings: &Settings) -> Op
 }
 
 /// The pool's settings are what people know it by.
-fn pool(run: &Run<Dormer>, settings: &Settings) -> About {
-    About {
+fn pool(run: &Run<Dormer>, settings: &Settings) -> EventSubject {
+    EventSubject {
         api_version: "v1",
         kind: "ConfigMap",
         namespace: Some(settings.namespace.clone()),

@@ -2,7 +2,7 @@
 //! They are kept while there is that Service (`deploy/monitoring/windows-exporter.yaml`).
 
 use super::cluster::{Cluster, Failed, MANAGER, OURS, Trouble, is, object, trouble, within};
-use crate::Shown;
+use crate::SharedRun;
 use dormer_workers::kubernetes::EXPORTER as SERVICE;
 use dormer_workflows::State;
 use kube::{
@@ -20,7 +20,7 @@ const PORT: u16 = 9182;
 const SLICE_MAX: usize = 100;
 
 /// The slices' endpoints, by the slices' names. There is always one.
-pub(super) fn slices(runs: &[Shown]) -> BTreeMap<String, Value> {
+pub(super) fn slices(runs: &[SharedRun]) -> BTreeMap<String, Value> {
     let serving = runs
         .iter()
         .filter(|run| run.closed.is_none())

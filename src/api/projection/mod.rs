@@ -11,14 +11,14 @@ mod objects;
 mod v1alpha1;
 
 use crate::{
-    Api, ApiError, Shown,
+    Api, ApiError, SharedRun,
     lacks::{self, Lack},
 };
 use cluster::{Cluster, Trouble};
-use conditions::{Beside, Condition};
+use conditions::{Condition, Context};
 use dormer_proto::id::Timestamp;
 use futures::{StreamExt, stream};
-use objects::{Kind, Object, Place};
+use objects::{Kind, Object, ObjectKey};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,13 +28,13 @@ use std::{
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// How often the histories are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
+const POLL_EVERY: Duration = Duration::from_secs(3);
 /// How often what stands in the cluster is read, so that what others changed or deleted is mended.
 pub const READ_EVERY: Duration = Duration::from_secs(60);
 /// Writes under way at once.
 const WRITES_MAX: usize = 8;
 /// Looks at a silent store before the pools are said to be unavailable.
-const SILENT_LOOKS: u32 = 5;
+const SILENT_POLLS: u32 = 5;
 
 /// Where things are written, beside the machines' own namespaces.
 #[derive(Debug, Clone)]
@@ -57,14 +57,14 @@ pub async fn project_for_ever(
     settings: Settings,
 ) -> std::convert::Infallible {
     let mut projector = Projector::new(Cluster::new(client, &settings), settings);
-    let mut again = interval(LOOK_EVERY);
+    let mut again = interval(POLL_EVERY);
     again.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         again.tick().await;
-        match api.standing().await {
+        match api.snapshot().await {
             Ok((runs, _, now)) => {
                 let lacks = lacks::all(&runs, api.live());
-                projector.look(&runs, &lacks, now).await;
+                projector.project(&runs, &lacks, now).await;
             }
             Err(error) => projector.silent(&error, api.now()).await,
         }
@@ -78,13 +78,13 @@ struct Projector {
     /// The EndpointSlices that stand there for the nodes' exporters; `None`: nobody wants any.
     slices: Option<BTreeMap<String, Value>>,
     /// The objects that stand there; `None`: not read yet, or their kind is not there.
-    standing: Option<BTreeMap<Place, Value>>,
+    written: Option<BTreeMap<ObjectKey, Value>>,
     /// When they are read again.
     read_again: Instant,
     /// The conditions on Nodes that were written, by the Node's UID.
     nodes: BTreeMap<String, Condition>,
     upgradeable: Option<Condition>,
-    told: events::Told,
+    sent: events::SentEvents,
     /// Minor version of the API server.
     server: Option<u32>,
     silent: u32,
@@ -97,24 +97,24 @@ impl Projector {
             cluster,
             settings,
             slices: None,
-            standing: None,
+            written: None,
             read_again: Instant::now(),
             nodes: BTreeMap::new(),
             upgradeable: None,
-            told: events::Told::default(),
+            sent: events::SentEvents::default(),
             server: None,
             silent: 0,
             troubles: BTreeSet::new(),
         }
     }
 
-    async fn look(&mut self, runs: &[Shown], lacks: &[Lack], now: Timestamp) {
+    async fn project(&mut self, runs: &[SharedRun], lacks: &[Lack], now: Timestamp) {
         self.silent = 0;
         let mut troubles = BTreeSet::new();
         if Instant::now() >= self.read_again {
             self.read(&mut troubles).await;
         }
-        let beside = Beside {
+        let beside = Context {
             server: self.server,
             lacks,
         };
@@ -123,7 +123,7 @@ impl Projector {
         self.write_nodes(runs, &mut troubles).await;
         self.write_slices(runs, &mut troubles).await;
         self.write_operator(runs, now, &mut troubles).await;
-        for event in self.told.news(runs, now, &self.settings) {
+        for event in self.sent.news(runs, now, &self.settings) {
             troubles.extend(self.cluster.tell(&event).await.err());
         }
         self.say(troubles);
@@ -136,9 +136,9 @@ impl Projector {
             self.server = Some(minor);
         }
         match self.cluster.list().await {
-            Ok(standing) => self.standing = Some(standing),
+            Ok(written) => self.written = Some(written),
             Err(trouble) => {
-                self.standing = None;
+                self.written = None;
                 troubles.insert(trouble);
             }
         }
@@ -159,22 +159,22 @@ impl Projector {
         now: Timestamp,
         troubles: &mut BTreeSet<Trouble>,
     ) {
-        let Some(standing) = &mut self.standing else {
+        let Some(written) = &mut self.written else {
             return;
         };
         let mut due = Vec::new();
         let mut kept = BTreeSet::new();
         for mut object in wanted {
-            let there = standing.get(&object.place);
+            let there = written.get(&object.object_key);
             conditions::date(&mut object.status, there, now);
-            kept.insert(object.place.clone());
+            kept.insert(object.object_key.clone());
             if there != Some(&object.kept()) {
                 due.push(object);
             }
         }
-        let stale: Vec<Place> = standing
+        let stale: Vec<ObjectKey> = written
             .keys()
-            .filter(|place| !kept.contains(*place))
+            .filter(|object_key| !kept.contains(*object_key))
             .cloned()
             .collect();
         let cluster = &self.cluster;
@@ -187,20 +187,20 @@ impl Projector {
             match done {
                 Ok(()) => {
                     let kept = object.kept();
-                    standing.insert(object.place, kept);
+                    written.insert(object.object_key, kept);
                 }
                 Err(trouble) => drop(troubles.insert(trouble)),
             }
         }
-        for place in stale {
-            match self.cluster.remove(&place).await {
-                Ok(()) => drop(standing.remove(&place)),
+        for object_key in stale {
+            match self.cluster.remove(&object_key).await {
+                Ok(()) => drop(written.remove(&object_key)),
                 Err(trouble) => drop(troubles.insert(trouble)),
             }
         }
     }
 
-    async fn write_nodes(&mut self, runs: &[Shown], troubles: &mut BTreeSet<Trouble>) {
+    async fn write_nodes(&mut self, runs: &[SharedRun], troubles: &mut BTreeSet<Trouble>) {
         let wanted = conditions::of_nodes(runs);
         self.nodes.retain(|uid, _| wanted.contains_key(uid));
         let due: Vec<_> = wanted
@@ -222,28 +222,28 @@ impl Projector {
     }
 
     /// Where the nodes' exporters are, if there is the Service that is scraped.
-    async fn write_slices(&mut self, runs: &[Shown], troubles: &mut BTreeSet<Trouble>) {
-        let Some(standing) = &mut self.slices else {
+    async fn write_slices(&mut self, runs: &[SharedRun], troubles: &mut BTreeSet<Trouble>) {
+        let Some(written) = &mut self.slices else {
             return;
         };
         let wanted = exporter::slices(runs);
-        let stale: Vec<String> = standing
+        let stale: Vec<String> = written
             .keys()
             .filter(|name| !wanted.contains_key(*name))
             .cloned()
             .collect();
         for (name, endpoints) in wanted {
-            if standing.get(&name) == Some(&endpoints) {
+            if written.get(&name) == Some(&endpoints) {
                 continue;
             }
             match self.cluster.put_slice(&name, &endpoints).await {
-                Ok(()) => drop(standing.insert(name, endpoints)),
+                Ok(()) => drop(written.insert(name, endpoints)),
                 Err(trouble) => drop(troubles.insert(trouble)),
             }
         }
         for name in stale {
             match self.cluster.remove_slice(&name).await {
-                Ok(()) => drop(standing.remove(&name)),
+                Ok(()) => drop(written.remove(&name)),
                 Err(trouble) => drop(troubles.insert(trouble)),
             }
         }
@@ -252,7 +252,7 @@ impl Projector {
     /// The Operator Lifecycle Manager holds an update of dormer back while this condition is False.
     async fn write_operator(
         &mut self,
-        runs: &[Shown],
+        runs: &[SharedRun],
         now: Timestamp,
         troubles: &mut BTreeSet<Trouble>,
     ) {
@@ -272,20 +272,20 @@ impl Projector {
     /// The store does not answer: for a while that is an outage like others, then the pools say so.
     async fn silent(&mut self, error: &ApiError, now: Timestamp) {
         self.silent += 1;
-        if self.silent != SILENT_LOOKS {
+        if self.silent != SILENT_POLLS {
             return;
         }
-        let Some(standing) = &mut self.standing else {
+        let Some(written) = &mut self.written else {
             return;
         };
         let mut troubles = BTreeSet::new();
-        let pools = standing
+        let pools = written
             .iter_mut()
-            .filter(|(place, _)| place.kind == Kind::Pool);
-        for (place, status) in pools {
-            conditions::unavailable(status, error.told().0, now);
+            .filter(|(object_key, _)| object_key.kind == Kind::Pool);
+        for (object_key, status) in pools {
+            conditions::unavailable(status, error.what_and_remedy().0, now);
             let object = Object {
-                place: place.clone(),
+                object_key: object_key.clone(),
                 owner: None,
                 status: status.clone(),
             };

@@ -1,10 +1,10 @@
 //! Runs as status-only objects: a `WindowsMachine` for each machine, a `WindowsPool` for each pool.
 
 use super::{
-    conditions::{self, Beside},
+    conditions::{self, Context},
     v1alpha1::{MachineStatus, PoolStatus},
 };
-use crate::Shown;
+use crate::SharedRun;
 use dormer_engine_core::Run;
 use dormer_views::moment::time;
 use dormer_workflows::{Dormer, State, machine, rollout};
@@ -31,7 +31,7 @@ impl Kind {
 
 /// Where an object is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct ObjectKey {
     pub(super) kind: Kind,
     pub(super) namespace: String,
     pub(super) name: String,
@@ -47,7 +47,7 @@ pub(super) struct Owner {
 /// An object as it shall stand.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Object {
-    pub(super) place: Place,
+    pub(super) object_key: ObjectKey,
     pub(super) owner: Option<Owner>,
     /// Every field is there, so that a merge takes away what is no more: `null` where there is nothing to say.
     pub(super) status: Value,
@@ -65,18 +65,18 @@ impl Object {
 }
 
 /// The objects for these runs. Of two machines of one name the one that came last is shown.
-pub(super) fn of(runs: &[Shown], namespace: &str, beside: Beside<'_>) -> Vec<Object> {
-    let mut machines: BTreeMap<Place, (&Run<Dormer>, Object)> = BTreeMap::new();
+pub(super) fn of(runs: &[SharedRun], namespace: &str, beside: Context<'_>) -> Vec<Object> {
+    let mut machines: BTreeMap<ObjectKey, (&Run<Dormer>, Object)> = BTreeMap::new();
     let mut pools = Vec::new();
     for run in runs.iter().filter(|run| run.closed.is_none()) {
         match &run.state {
             State::Machine(state) => {
                 let object = machine(run, state);
                 let older = machines
-                    .get(&object.place)
+                    .get(&object.object_key)
                     .is_some_and(|(it, _)| it.began > run.began);
-                if !object.place.name.is_empty() && !older {
-                    machines.insert(object.place.clone(), (run.as_ref(), object));
+                if !object.object_key.name.is_empty() && !older {
+                    machines.insert(object.object_key.clone(), (run.as_ref(), object));
                 }
             }
             State::Rollout(state) => pools.push(pool(run, state, runs, namespace, beside)),
@@ -105,13 +105,13 @@ fn machine(run: &Run<Dormer>, state: &machine::State) -> Object {
         pool: Some(view.pool),
         attempt: run.tasks.iter().map(|task| task.attempt.0).max(),
     });
-    let place = Place {
+    let object_key = ObjectKey {
         kind: Kind::Machine,
         namespace: view.namespace,
         name: view.name.clone(),
     };
     Object {
-        place,
+        object_key,
         owner: Some(Owner {
             name: view.name,
             uid: view.uid,
@@ -123,11 +123,11 @@ fn machine(run: &Run<Dormer>, state: &machine::State) -> Object {
 fn pool(
     run: &Run<Dormer>,
     state: &rollout::State,
-    runs: &[Shown],
+    runs: &[SharedRun],
     namespace: &str,
-    beside: Beside<'_>,
+    beside: Context<'_>,
 ) -> Object {
-    let names = crate::shown::names(runs);
+    let names = crate::views::names(runs);
     let name = |uid: &str| names.get(uid).map_or(uid, String::as_str).to_owned();
     let view = state.view_with(&name);
     let holders: Vec<String> = view.slots.iter().map(|slot| name(&slot.holder)).collect();
@@ -149,7 +149,7 @@ fn pool(
     let namespace = namespace.to_owned();
     let name = run.id.key().to_owned();
     Object {
-        place: Place {
+        object_key: ObjectKey {
             kind: Kind::Pool,
             namespace,
             name,

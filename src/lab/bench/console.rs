@@ -9,7 +9,7 @@ mod server;
 use super::calibration::{Calibration, calibrate};
 use anyhow::Context;
 use clap::Args;
-use reader::{Seen, What, follow};
+use reader::{Received, StreamKind, follow};
 use serde::Serialize;
 use std::{
     io::{BufRead, BufReader},
@@ -20,7 +20,7 @@ use std::{
 };
 
 /// Until the first contents are read and the figures are steady.
-const SETTLE: Duration = Duration::from_secs(4);
+const REST: Duration = Duration::from_secs(4);
 /// What a change may lag behind, in milliseconds, and the processors that it may cost.
 const LAG_MS_MAX: f64 = 1_000.0;
 const CORES_MAX: f64 = 1.0;
@@ -114,8 +114,8 @@ async fn measure(options: &Options, folder: &std::path::Path) -> anyhow::Result<
     let calibration = calibrate(folder)?;
     let server = Server::start(options, folder)?;
     let (cores_without_readers, _) = server.cores(Duration::from_secs(5)).await;
-    let (pages, added) = server.lag(What::Page, options).await?;
-    let (changes, _) = server.lag(What::Changes, options).await?;
+    let (pages, added) = server.lag(StreamKind::Page, options).await?;
+    let (changes, _) = server.lag(StreamKind::Changes, options).await?;
     Ok(Figures {
         machines: options.machines,
         browsers: options.browsers,
@@ -156,11 +156,11 @@ impl Server {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let told = child
+        let stdout = child
             .stdout
             .take()
             .context("no output of the measured process")?;
-        let mut lines = BufReader::new(told).lines();
+        let mut lines = BufReader::new(stdout).lines();
         let url = lines.next().context("the measured process ended")??;
         let truth = Arc::<Mutex<Vec<(u64, Instant)>>>::default();
         let ours = Arc::clone(&truth);
@@ -189,17 +189,17 @@ impl Server {
     }
 
     /// Lets `what` be read by all browsers, and says how late they hear of changes, and how many there were.
-    async fn lag(&self, what: What, options: &Options) -> anyhow::Result<(Lag, f64)> {
+    async fn lag(&self, what: StreamKind, options: &Options) -> anyhow::Result<(Lag, f64)> {
         let stop = Arc::<AtomicBool>::default();
         let readers: Vec<_> = (0..options.browsers)
             .map(|_| tokio::spawn(follow(self.url.clone(), what, Arc::clone(&stop))))
             .collect();
-        tokio::time::sleep(SETTLE).await;
+        tokio::time::sleep(REST).await;
         let during = Duration::from_secs(options.seconds);
         let (cores, begun) = self.cores(during).await;
         let ended = Instant::now();
         // What changed last is still on its way.
-        tokio::time::sleep(SETTLE).await;
+        tokio::time::sleep(REST).await;
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         let truth = self
             .truth
@@ -214,18 +214,18 @@ impl Server {
         let mut lost = 0;
         let mut bytes = 0;
         for reader in readers {
-            let seen = reader.await??;
-            bytes += seen.bytes;
-            lost += late(&measured, &seen, &mut lags);
+            let received = reader.await??;
+            bytes += received.bytes;
+            lost += late(&measured, &received, &mut lags);
         }
         lags.sort_by(f64::total_cmp);
         let at = |part: f64| {
-            let place = (lags.len() as f64 * part) as usize;
-            lags.get(place.min(lags.len().saturating_sub(1)))
+            let index = (lags.len() as f64 * part) as usize;
+            lags.get(index.min(lags.len().saturating_sub(1)))
                 .copied()
                 .unwrap_or(LOST_MS)
         };
-        let whole = (during + 2 * SETTLE).as_secs_f64() * options.browsers as f64;
+        let whole = (during + 2 * REST).as_secs_f64() * options.browsers as f64;
         let kib_per_s_and_reader = bytes as f64 / 1_024.0 / whole;
         let lag = Lag {
             p50_ms: at(0.5),
@@ -244,12 +244,12 @@ impl Server {
 }
 
 /// How late a reader was for each batch; answers how many it never heard of.
-fn late(truth: &[(u64, Instant)], seen: &Seen, lags: &mut Vec<f64>) -> usize {
-    let mut heard = seen.heard.iter().peekable();
+fn late(truth: &[(u64, Instant)], received: &Received, lags: &mut Vec<f64>) -> usize {
+    let mut changes = received.changes.iter().peekable();
     let mut lost = 0;
     for (records, at) in truth {
-        while heard.next_if(|(known, _)| known < records).is_some() {}
-        match heard.peek() {
+        while changes.next_if(|(known, _)| known < records).is_some() {}
+        match changes.peek() {
             Some((_, then)) => lags.push(then.saturating_duration_since(*at).as_secs_f64() * 1e3),
             None => lost += 1,
         }
@@ -295,13 +295,13 @@ mod tests {
         let begin = Instant::now();
         let at = |ms| begin + Duration::from_millis(ms);
         let truth = [(10, at(0)), (20, at(50)), (30, at(100)), (40, at(150))];
-        let seen = Seen {
-            heard: vec![(9, at(1)), (10, at(30)), (35, at(300))],
+        let received = Received {
+            changes: vec![(9, at(1)), (10, at(30)), (35, at(300))],
             bytes: 0,
         };
         let mut lags = Vec::new();
         assert_eq!(
-            late(&truth, &seen, &mut lags),
+            late(&truth, &received, &mut lags),
             1,
             "the last one was never heard"
         );

@@ -2,15 +2,15 @@
 
 use super::{
     calibration::{Calibration, calibrate},
-    desk::Desk,
     steps::{PAYLOAD_BYTES, Payload, STEPS, Steps},
+    worker_queue::WorkerQueue,
 };
 use crate::usage::{cpu_seconds, rss_mib};
 use anyhow::Context;
 use clap::Args;
 use dormer_engine::{
     engine,
-    local::{Local, ring_for_ever},
+    local::{Local, deliver_due_timers},
     memory::MemoryStore,
     nats,
     port::{DeadLetters, History, HistoryReader, Inbox, Ports, SystemClock},
@@ -18,7 +18,9 @@ use dormer_engine::{
 use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, RunId},
-    message::{Inbound, Letter, NoSignal, ObjectRef, Observation, TaskOrder, TaskReport, Version},
+    message::{
+        Inbound, InboxMessage, NoSignal, ObjectRef, Observation, TaskOrder, TaskReport, Version,
+    },
 };
 use futures::TryStreamExt;
 use serde::Serialize;
@@ -49,7 +51,7 @@ pub struct Options {
     json: bool,
     /// Lanes of the engine
     #[arg(long, default_value_t = 2)]
-    lanes: usize,
+    shards: usize,
     /// Where the embedded store's folder is made
     #[arg(long)]
     folder: Option<PathBuf>,
@@ -109,15 +111,15 @@ where
 {
     let incarnation = store.incarnation();
     let ports = Arc::new(Local::new(store, SystemClock));
-    let ringing = tokio::spawn(ring_for_ever(
+    let delivering = tokio::spawn(deliver_due_timers(
         Arc::clone(&ports.alarms),
         Arc::clone(&ports.inbox),
         SystemClock,
         incarnation,
     ));
-    let desk = Desk::Local(Arc::clone(&ports.tasks));
-    let figures = measure_on(ports, desk, options, folder, calibration).await;
-    ringing.abort();
+    let queue = WorkerQueue::Local(Arc::clone(&ports.tasks));
+    let figures = measure_on(ports, queue, options, folder, calibration).await;
+    delivering.abort();
     figures
 }
 
@@ -135,8 +137,8 @@ async fn measure_nats(
         ..nats::Options::default()
     };
     let store = Arc::new(nats::NatsStore::open(&settings).await?);
-    let desk = Desk::nats(&options.store, &prefix).await?;
-    let figures = measure_on(Arc::clone(&store), desk, options, folder, calibration).await;
+    let queue = WorkerQueue::nats(&options.store, &prefix).await?;
+    let figures = measure_on(Arc::clone(&store), queue, options, folder, calibration).await;
     store.close().await;
     delete_streams(&options.store, &prefix).await?;
     figures
@@ -153,14 +155,14 @@ async fn delete_streams(url: &str, prefix: &str) -> anyhow::Result<()> {
 
 async fn measure_on<P: Ports>(
     ports: Arc<P>,
-    desk: Desk,
+    queue: WorkerQueue,
     options: &Options,
     folder: &Path,
     calibration: Calibration,
 ) -> anyhow::Result<Figures> {
     let (stop, stopped) = watch::channel(false);
     let settings = engine::Options {
-        lanes: options.lanes,
+        shards: options.shards,
         ..engine::Options::default()
     };
     let engine = tokio::spawn(engine::run::<Steps, _>(
@@ -171,7 +173,7 @@ async fn measure_on<P: Ports>(
     // On the runtime's own threads, as workers are: this one only waits for it.
     let span = Duration::from_secs(options.seconds);
     let loading = under_load(
-        Load::new(ports, desk),
+        Load::new(ports, queue),
         options.in_flight,
         span,
         folder.to_owned(),
@@ -215,7 +217,7 @@ async fn under_load<P: Ports>(
 /// Keeps so many runs going: does their tasks, and begins a new run for each that ends.
 struct Load<P> {
     ports: Arc<P>,
-    desk: Desk,
+    queue: WorkerQueue,
     incarnation: Incarnation,
     begun: u64,
     reported: HashMap<RunId, (u8, Instant)>,
@@ -224,13 +226,13 @@ struct Load<P> {
 }
 
 impl<P: Ports> Load<P> {
-    fn new(ports: Arc<P>, desk: Desk) -> Self {
+    fn new(ports: Arc<P>, queue: WorkerQueue) -> Self {
         let reported = HashMap::new();
         let latencies_us = Vec::new();
         let incarnation = ports.history().incarnation();
         Self {
             ports,
-            desk,
+            queue,
             incarnation,
             begun: 0,
             reported,
@@ -245,7 +247,7 @@ impl<P: Ports> Load<P> {
     }
 
     async fn begin(&mut self, count: usize) -> anyhow::Result<()> {
-        let mut letters = Vec::with_capacity(count);
+        let mut messages = Vec::with_capacity(count);
         for _ in 0..count {
             self.begun += 1;
             let run = RunId::new("steps", &self.begun.to_string())?;
@@ -265,37 +267,37 @@ impl<P: Ports> Load<P> {
                 may_start: true,
             });
             self.reported.insert(run.clone(), (0, Instant::now()));
-            letters.push(self.letter(run, body)?);
+            messages.push(self.message(run, body)?);
         }
-        self.ports.inbox().put(letters).await?;
+        self.ports.inbox().put(messages).await?;
         Ok(())
     }
 
-    fn letter(
+    fn message(
         &self,
         run: RunId,
         body: Inbound<u64, Payload, NoSignal>,
     ) -> anyhow::Result<(RunId, Vec<u8>)> {
-        let letter = Letter {
+        let message = InboxMessage {
             run: run.clone(),
             incarnation: Some(self.incarnation),
             body,
         };
-        Ok((run, envelope::encode(&letter, 1)?.0))
+        Ok((run, envelope::encode(&message, 1)?.0))
     }
 
     async fn until(&mut self, end: Instant) -> anyhow::Result<()> {
         while Instant::now() < end {
-            let orders = self.desk.take().await?;
-            let mut letters = Vec::with_capacity(orders.len());
+            let orders = self.queue.take().await?;
+            let mut messages = Vec::with_capacity(orders.len());
             let mut ended = 0;
             for order in orders {
                 let (order, _) = envelope::decode::<TaskOrder<Payload>>(&order, 1)?;
                 ended += usize::from(self.done(&order.task.run));
-                letters.push(self.report(order)?);
+                messages.push(self.report(order)?);
             }
             // As workers do, who repeat a report until it is receipted.
-            self.ports.inbox().tell(letters).await?;
+            self.ports.inbox().tell(messages).await?;
             self.begin(ended).await?;
         }
         Ok(())
@@ -333,7 +335,7 @@ impl<P: Ports> Load<P> {
             worker,
             result: Ok(Payload::new()),
         };
-        self.letter(run, Inbound::Reported(report))
+        self.message(run, Inbound::Reported(report))
     }
 
     fn figures(mut self, options: &Options, spent: &Spent, calibration: Calibration) -> Figures {
@@ -345,9 +347,9 @@ impl<P: Ports> Load<P> {
         } = *spent;
         self.latencies_us.sort_unstable();
         let at = |share: f64| {
-            let place = (self.latencies_us.len() as f64 * share) as usize;
+            let rank = (self.latencies_us.len() as f64 * share) as usize;
             self.latencies_us
-                .get(place)
+                .get(rank)
                 .map_or(0.0, |us| f64::from(*us) / 1_000.0)
         };
         Figures {

@@ -10,7 +10,7 @@ mod stage;
 use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
-use stage::{Came, Plan};
+use stage::{Measured, Plan};
 use std::{
     collections::BTreeMap,
     path::PathBuf,
@@ -81,7 +81,7 @@ struct Figures {
     wmco_model_makespan_ratio: f64,
     cpu_s_per_node: Option<f64>,
     rss_mib: Option<f64>,
-    over_nats: Vec<over_nats::Came>,
+    over_nats: Vec<over_nats::Measured>,
     /// Real seconds that the virtual part took.
     took_s: f64,
 }
@@ -105,7 +105,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
             let machines = options.machines;
             let slots = options.worker_slots;
             let server = over_nats::server(server)?;
-            over_nats::play(&over_nats::Plan {
+            over_nats::simulate(&over_nats::Plan {
                 server,
                 machines,
                 slots,
@@ -132,7 +132,7 @@ fn measure(options: &Options, real: Option<Real>) -> anyhow::Result<Figures> {
     };
     let mut alone = Vec::new();
     for seed in 1..=options.machines.clamp(ALONE_LEAST, ALONE_MAX) {
-        alone.push(stage::play(Plan {
+        alone.push(stage::simulate(Plan {
             seed: seed.into(),
             ..plan(1)
         })?);
@@ -140,18 +140,18 @@ fn measure(options: &Options, real: Option<Real>) -> anyhow::Result<Figures> {
     let slowest = alone.iter().map(|came| came.makespan_s).fold(0.0, f64::max);
     let one = alone.iter().map(|came| came.makespan_s).sum::<f64>() / alone.len() as f64;
     let own_wait = alone.iter().map(|came| came.own_wait_share).sum::<f64>() / alone.len() as f64;
-    let all = stage::play(plan(options.machines))?;
+    let all = stage::simulate(plan(options.machines))?;
     let dead = (f64::from(options.machines) * options.dead).round() as u32;
     let with_dead = match dead {
         0 => None,
-        dead => Some(stage::play(Plan {
+        dead => Some(stage::simulate(Plan {
             dead,
             ..plan(options.machines)
         })?),
     };
     let upgraded = match options.upgrades {
         0 => None,
-        n => Some(stage::play(Plan {
+        n => Some(stage::simulate(Plan {
             upgrade: true,
             ..plan(n)
         })?),
@@ -180,12 +180,12 @@ fn measure(options: &Options, real: Option<Real>) -> anyhow::Result<Figures> {
 }
 
 /// How much later the healthy machines serve, on average, than the same ones in a fleet without dead hosts.
-fn healthy_delay(without: &Came, with: &Came) -> f64 {
+fn healthy_delay(without: &Measured, with: &Measured) -> f64 {
     with.mean_join_s / without.mean_join_s - 1.0
 }
 
 /// Machines boot side by side; then each is configured alone: its commands, its polling, and the world's own part.
-fn wmco(all: &Came, machines: u32, one: f64) -> f64 {
+fn wmco(all: &Measured, machines: u32, one: f64) -> f64 {
     let world = (one - all.boot_s).max(0.0);
     let each = world + WMCO_COMMANDS * WMCO_COMMAND_S + WMCO_POLLING_S;
     (all.boot_s + f64::from(machines) * each) / one

@@ -5,14 +5,14 @@ use clap::Args;
 use dormer_engine::{
     embedded::{CACHE_BYTES_MAX, EmbeddedStore},
     engine,
-    local::{Local, ring_for_ever},
+    local::{Local, deliver_due_timers},
     port::{History, HistoryReader, Inbox, SystemClock},
 };
 use dormer_engine_core::{Decision, Input, Now, RetryPolicy, Workflow};
 use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, RunId},
-    message::{Inbound, Letter, NoSignal, ObjectRef, Observation, Version},
+    message::{Inbound, InboxMessage, NoSignal, ObjectRef, Observation, Version},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -23,7 +23,7 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Letters put at once.
+/// Messages put at once.
 const BATCH: u64 = 5_000;
 /// A run's only timer: 30 days, in milliseconds.
 const FAR_OFF_MS: u64 = 30 * 24 * 3_600_000;
@@ -133,9 +133,10 @@ impl Engine {
             let incarnation = own.store.incarnation();
             let alarms = Arc::clone(&own.alarms);
             let inbox = Arc::clone(&own.inbox);
-            let ringing = tokio::spawn(ring_for_ever(alarms, inbox, SystemClock, incarnation));
+            let delivering =
+                tokio::spawn(deliver_due_timers(alarms, inbox, SystemClock, incarnation));
             let result = engine::run::<Idle, _>(own, engine::Options::default(), stopped).await;
-            ringing.abort();
+            delivering.abort();
             result.map(drop).map_err(anyhow::Error::from)
         });
         Ok(Self {
@@ -177,11 +178,11 @@ async fn make_runs(folder: &Path, runs: u64) -> anyhow::Result<()> {
     let mut at = 0;
     while at < runs {
         let upto = (at + BATCH).min(runs);
-        let letters = (at..upto).map(|n| letter(n, incarnation));
+        let messages = (at..upto).map(|n| message(n, incarnation));
         engine
             .ports
             .inbox
-            .put(letters.collect::<anyhow::Result<_>>()?)
+            .put(messages.collect::<anyhow::Result<_>>()?)
             .await?;
         engine
             .until(|ports| ports.inbox.depth() < BATCH as usize)
@@ -205,7 +206,7 @@ async fn measure(folder: &Path, runs: u64) -> anyhow::Result<Figures> {
     let rss_before_mib = crate::usage::rss_mib();
     let start = Instant::now();
     let engine = Engine::start(folder)?;
-    let (new, bytes) = letter(runs, engine.ports.store.incarnation())?;
+    let (new, bytes) = message(runs, engine.ports.store.incarnation())?;
     engine.ports.inbox.put(vec![(new.clone(), bytes)]).await?;
     while !engine.known(&new).await? {
         anyhow::ensure!(
@@ -233,7 +234,7 @@ async fn measure(folder: &Path, runs: u64) -> anyhow::Result<Figures> {
     })
 }
 
-fn letter(n: u64, incarnation: Incarnation) -> anyhow::Result<(RunId, Vec<u8>)> {
+fn message(n: u64, incarnation: Incarnation) -> anyhow::Result<(RunId, Vec<u8>)> {
     let run = RunId::new("idle", &format!("{n:032x}"))?;
     let object = ObjectRef {
         cluster: String::new(),
@@ -250,12 +251,12 @@ fn letter(n: u64, incarnation: Incarnation) -> anyhow::Result<(RunId, Vec<u8>)> 
         fact: Some(n),
         may_start: true,
     });
-    let letter = Letter {
+    let message = InboxMessage {
         run: run.clone(),
         incarnation: Some(incarnation),
         body,
     };
-    Ok((run, envelope::encode(&letter, 1)?.0))
+    Ok((run, envelope::encode(&message, 1)?.0))
 }
 
 /// A run that waits.

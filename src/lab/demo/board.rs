@@ -15,7 +15,7 @@ const PAGE: usize = 1_000;
 
 /// One machine's run.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct MachineRun {
     pub(crate) run: RunId,
     pub(crate) view: machine::View,
     /// Whether it has served.
@@ -27,7 +27,7 @@ pub(crate) struct Seen {
 /// Every machine's run, as last read.
 pub(crate) struct Board<P> {
     ports: Arc<P>,
-    runs: BTreeMap<RunId, (Revision, Seen)>,
+    runs: BTreeMap<RunId, (Revision, MachineRun)>,
 }
 
 impl<P: Ports> Board<P> {
@@ -39,7 +39,7 @@ impl<P: Ports> Board<P> {
     }
 
     /// Reads what has changed since the last look.
-    pub(crate) async fn look(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn refresh(&mut self) -> anyhow::Result<()> {
         let mut after: Option<RunId> = None;
         loop {
             let heads = self.ports.reader().heads(after.as_ref(), PAGE).await?;
@@ -64,45 +64,49 @@ impl<P: Ports> Board<P> {
             let (record, _) = envelope::decode::<Record<Dormer>>(&stored.bytes, u16::MAX)?;
             let run = record.run;
             if let State::Machine(state) = &run.state {
-                let seen = Seen {
+                let machine_run = MachineRun {
                     run: run.id.clone(),
                     view: state.view(),
                     served: state.served,
                     closed: run.closed.is_some(),
                 };
-                self.runs.insert(run.id, (stored.revision, seen));
+                self.runs.insert(run.id, (stored.revision, machine_run));
             }
         }
         Ok(())
     }
 
     /// The machines whose runs go on.
-    pub(crate) fn live(&self) -> impl Iterator<Item = &Seen> {
-        let all = self.runs.values().map(|(_, seen)| seen);
-        all.filter(|seen| !seen.closed && !matches!(seen.view.state, "Recreated" | "Gone"))
+    pub(crate) fn live(&self) -> impl Iterator<Item = &MachineRun> {
+        let all = self.runs.values().map(|(_, machine_run)| machine_run);
+        all.filter(|machine_run| {
+            !machine_run.closed && !matches!(machine_run.view.state, "Recreated" | "Gone")
+        })
     }
 
     /// Every machine there ever was.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Seen> {
-        self.runs.values().map(|(_, seen)| seen)
+    pub(crate) fn all(&self) -> impl Iterator<Item = &MachineRun> {
+        self.runs.values().map(|(_, machine_run)| machine_run)
     }
 
     /// How many are in each state.
     pub(crate) fn states(&self) -> BTreeMap<&'static str, usize> {
         let mut states = BTreeMap::new();
-        for seen in self.live() {
-            *states.entry(seen.view.state).or_default() += 1;
+        for machine_run in self.live() {
+            *states.entry(machine_run.view.state).or_default() += 1;
         }
         states
     }
 
     /// Machines that serve with this version, and are not on their way anywhere.
     pub(crate) fn serving(&self, version: &str) -> usize {
-        self.live().filter(|seen| serves(seen, version)).count()
+        self.live()
+            .filter(|machine_run| serves(machine_run, version))
+            .count()
     }
 }
 
 /// Whether a machine serves with this version.
-pub(crate) fn serves(seen: &Seen, version: &str) -> bool {
-    seen.view.phase == "serving" && seen.view.version.as_deref() == Some(version)
+pub(crate) fn serves(machine_run: &MachineRun, version: &str) -> bool {
+    machine_run.view.phase == "serving" && machine_run.view.version.as_deref() == Some(version)
 }

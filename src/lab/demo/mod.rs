@@ -1,10 +1,10 @@
 //! `dormer demo`: the whole product on a laptop. A simulated fleet comes up, a machine fails and is retried, and all
 //! are upgraded one by one; engine, worker and watcher are the very ones that `dormer run` runs.
 
-#[cfg(test)]
-mod acts;
 mod board;
 mod outcome;
+#[cfg(test)]
+mod scenarios;
 mod script;
 mod show;
 mod stage;
@@ -13,7 +13,7 @@ use crate::fleet;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use dormer_fleet::manifest;
-use dormer_run::outside::told_to_stop;
+use dormer_run::outside::asked_to_stop;
 use std::{
     net::SocketAddr,
     path::PathBuf,
@@ -123,15 +123,15 @@ pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let show = show::Show::new(stage.machines() as u64, options.json);
     let mut script = script::Script::new(&mut stage, &show, begun, options.leave_failed);
     let outcome = tokio::select! {
-        outcome = script.play() => outcome,
-        told = told_to_stop() => Err(anyhow::anyhow!("interrupted by {}", told?)),
+        outcome = script.run() => outcome,
+        signal = asked_to_stop() => Err(anyhow::anyhow!("interrupted by {}", signal?)),
     };
     show.end();
     let result = finish(&options, outcome, &script);
     if options.hold && result.is_ok() {
         println!("{}", stage.invitation()?);
         tokio::select! {
-            told = told_to_stop() => { told?; }
+            signal = asked_to_stop() => { signal?; }
             ended = stage.pause(FOR_EVER) => ended?,
         }
     }
@@ -161,7 +161,7 @@ fn finish(
     outcome: anyhow::Result<outcome::Outcome>,
     script: &script::Script<'_>,
 ) -> anyhow::Result<ExitCode> {
-    let outcome = outcome.with_context(|| script.where_it_stands())?;
+    let outcome = outcome.with_context(|| script.progress_report())?;
     if !options.json {
         println!("{}", outcome::table(script.machines()));
         println!("{}", outcome.sentence());

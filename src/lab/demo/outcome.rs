@@ -1,6 +1,6 @@
 //! What the demonstration showed: one JSON object for programs, a table and a sentence for people.
 
-use super::board::Seen;
+use super::board::MachineRun;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use serde::Serialize;
 
@@ -69,7 +69,7 @@ impl Outcome {
 }
 
 /// The machines as a table.
-pub(crate) fn table<'a>(machines: impl Iterator<Item = &'a Seen>) -> String {
+pub(crate) fn table<'a>(machines: impl Iterator<Item = &'a MachineRun>) -> String {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_header([
@@ -80,11 +80,11 @@ pub(crate) fn table<'a>(machines: impl Iterator<Item = &'a Seen>) -> String {
         "ADDRESS",
         "WAITING FOR",
     ]);
-    let mut rows: Vec<&Seen> = machines.collect();
+    let mut rows: Vec<&MachineRun> = machines.collect();
     rows.sort_by(|a, b| a.view.name.cmp(&b.view.name));
     let dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
-    for seen in rows {
-        let view = &seen.view;
+    for machine_run in rows {
+        let view = &machine_run.view;
         table.add_row([
             view.name.clone(),
             view.state.to_owned(),

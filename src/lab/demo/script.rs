@@ -1,7 +1,7 @@
 //! What is played: everything comes up, what fails is retried, then all are upgraded.
 
 use super::{
-    board::{Board, Seen, serves},
+    board::{Board, MachineRun, serves},
     outcome::Outcome,
     show::Show,
     stage::{Ports, Stage},
@@ -12,8 +12,8 @@ use dormer_proto::{
     envelope,
     id::{RunId, Seq},
     machine,
-    message::{Ask, Inbound, Letter, Request},
-    work::{self, RequestLetter, SCHEMA},
+    message::{Ask, Inbound, InboxMessage, Request},
+    work::{self, RequestMessage, SCHEMA},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use std::{
 };
 
 /// How often the board is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 /// Nothing moves for so long: the demonstration has failed.
 const STILL_MAX: Duration = Duration::from_secs(40);
 /// How often one machine is retried.
@@ -66,7 +66,7 @@ impl<'a> Script<'a> {
     }
 
     /// Plays it.
-    pub(crate) async fn play(&mut self) -> anyhow::Result<Outcome> {
+    pub(crate) async fn run(&mut self) -> anyhow::Result<Outcome> {
         let machines = self.stage.machines();
         self.say(&format!(
             "{machines} Windows machines are being made; dormer configures them."
@@ -93,7 +93,7 @@ impl<'a> Script<'a> {
     /// Waits until every machine of the world serves with `version`.
     async fn until(&mut self, version: &str, what: &str) -> anyhow::Result<()> {
         loop {
-            self.board.look().await?;
+            self.board.refresh().await?;
             self.retry_failed().await?;
             let wanted = self.stage.machines();
             let serving = self.board.serving(version);
@@ -108,7 +108,7 @@ impl<'a> Script<'a> {
                 !still,
                 "machines do not {what}: {serving} of {wanted} serve with {version}"
             );
-            self.stage.pause(LOOK_EVERY).await?;
+            self.stage.pause(POLL_EVERY).await?;
         }
     }
 
@@ -124,7 +124,11 @@ impl<'a> Script<'a> {
         } else {
             self.board.serving(version)
         };
-        let joined = self.board.live().filter(|seen| seen.served).count();
+        let joined = self
+            .board
+            .live()
+            .filter(|machine_run| machine_run.served)
+            .count();
         self.show.at(joined, upgraded, &now);
         let all: Vec<_> = self
             .board
@@ -140,37 +144,40 @@ impl<'a> Script<'a> {
 
     /// What fails is named, and retried from the step that failed.
     async fn retry_failed(&mut self) -> anyhow::Result<()> {
-        let failed: Vec<Seen> = self
+        let failed: Vec<MachineRun> = self
             .board
             .live()
-            .filter(|seen| seen.view.state == "Failed")
+            .filter(|machine_run| machine_run.view.state == "Failed")
             .cloned()
             .collect();
-        for seen in failed {
-            let name = &seen.view.name;
-            let (tries, since) = *self.failed.entry(seen.run.clone()).or_insert_with(|| {
-                let why = seen.view.reason.clone().unwrap_or_default();
-                self.show.say(&format!("{name} failed: {why}"));
-                if self.leave_failed {
-                    self.show.say(&format!(
-                        "It is left to you: dormer why {name}; dormer retry {name}"
-                    ));
-                }
-                (0, Instant::now())
-            });
+        for machine_run in failed {
+            let name = &machine_run.view.name;
+            let (tries, since) = *self
+                .failed
+                .entry(machine_run.run.clone())
+                .or_insert_with(|| {
+                    let why = machine_run.view.reason.clone().unwrap_or_default();
+                    self.show.say(&format!("{name} failed: {why}"));
+                    if self.leave_failed {
+                        self.show.say(&format!(
+                            "It is left to you: dormer why {name}; dormer retry {name}"
+                        ));
+                    }
+                    (0, Instant::now())
+                });
             if !self.leave_failed && tries < RETRIES_MAX && since.elapsed() >= FAILURE_SHOWN {
                 self.show
                     .say(&format!("{name} is retried from the step that failed."));
-                self.retry(&seen.run, tries).await?;
+                self.retry(&machine_run.run, tries).await?;
                 self.failed
-                    .insert(seen.run.clone(), (tries + 1, Instant::now()));
+                    .insert(machine_run.run.clone(), (tries + 1, Instant::now()));
             }
         }
         for run in self.failed.keys() {
             if self
                 .board
                 .live()
-                .any(|seen| seen.run == *run && seen.served)
+                .any(|machine_run| machine_run.run == *run && machine_run.served)
             {
                 self.mended.insert(run.clone());
             }
@@ -179,7 +186,7 @@ impl<'a> Script<'a> {
     }
 
     async fn retry(&self, run: &RunId, tries: u32) -> anyhow::Result<()> {
-        let letter: RequestLetter = Letter {
+        let message: RequestMessage = InboxMessage {
             run: run.clone(),
             incarnation: None,
             body: Inbound::Requested(Request {
@@ -190,7 +197,7 @@ impl<'a> Script<'a> {
                 ask: Ask::Signal(work::Signal::Machine(machine::Signal::Retry)),
             }),
         };
-        let (bytes, _) = envelope::encode(&letter, SCHEMA)?;
+        let (bytes, _) = envelope::encode(&message, SCHEMA)?;
         self.stage
             .ports()
             .inbox
@@ -202,19 +209,23 @@ impl<'a> Script<'a> {
     fn outcome(&self, version: &str) -> Outcome {
         let world = self.stage.record();
         let tally = world.tally();
-        let bring_ups = self.board.all().filter(|seen| seen.served).count();
+        let bring_ups = self
+            .board
+            .all()
+            .filter(|machine_run| machine_run.served)
+            .count();
         let per = |count: u64| count as f64 / bring_ups.max(1) as f64;
         Outcome {
             machines: self.stage.machines(),
             joined: self
                 .board
                 .live()
-                .filter(|seen| seen.view.phase == "serving")
+                .filter(|machine_run| machine_run.view.phase == "serving")
                 .count(),
             upgraded: self
                 .board
                 .live()
-                .filter(|seen| serves(seen, version))
+                .filter(|machine_run| serves(machine_run, version))
                 .count(),
             failed_then_retried: self.mended.len(),
             max_unavailable_observed: world.max_unavailable_observed(),
@@ -239,19 +250,19 @@ impl<'a> Script<'a> {
     }
 
     /// The machines at the end.
-    pub(crate) fn machines(&self) -> impl Iterator<Item = &Seen> {
+    pub(crate) fn machines(&self) -> impl Iterator<Item = &MachineRun> {
         self.board.live()
     }
 
     /// For an error: who stands where, and why.
-    pub(crate) fn where_it_stands(&self) -> String {
+    pub(crate) fn progress_report(&self) -> String {
         let mut lines = vec!["the demonstration did not come to its end".to_owned()];
-        for seen in self
+        for machine_run in self
             .board
             .live()
-            .filter(|seen| seen.view.phase != "serving")
+            .filter(|machine_run| machine_run.view.phase != "serving")
         {
-            let view = &seen.view;
+            let view = &machine_run.view;
             let why = view
                 .reason
                 .clone()

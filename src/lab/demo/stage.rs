@@ -7,7 +7,7 @@ use dormer_api::{
     Api as PeopleApi,
     access::{self, Gate},
     live::Live,
-    plan::Desk,
+    plan::PlanRenderer,
     projection::{self, project_for_ever},
 };
 use dormer_engine::{embedded::EmbeddedStore, engine, local::Local};
@@ -19,9 +19,9 @@ use dormer_run::{
 use dormer_telemetry::{Telemetry, health, metrics, otlp::Export};
 use dormer_workers::{
     catalog::Catalog,
-    execute::Hands,
-    host::HostHands,
-    kubernetes::{KubernetesHands, Settings},
+    execute::Executors,
+    host::HostExecutor,
+    kubernetes::{KubernetesExecutor, Settings},
     pool::{Installed, config_map},
     ssh::{Key, Limits, TcpDial},
     watcher, worker,
@@ -101,7 +101,7 @@ impl Stage {
         stage.make_pool(options).await?;
         let live = Arc::<Live>::default();
         let mut running = stage.start_roles(&live)?;
-        let api = PeopleApi::over(stage.ports(), live, Some(stage.desk()));
+        let api = PeopleApi::over(stage.ports(), live, Some(stage.renderer()));
         let telemetry = running.telemetry();
         telemetry.asks(api.clone());
         let projecting = project_for_ever(api.clone(), stage.client(), stage.projection());
@@ -131,20 +131,20 @@ impl Stage {
         let dialer = Arc::new(TcpDial {
             port: dormer_fleet::world::SSH_PORT,
         });
-        let kubernetes = KubernetesHands::new(self.client.clone(), Settings::default());
-        let host = HostHands::new(
+        let kubernetes = KubernetesExecutor::new(self.client.clone(), Settings::default());
+        let host = HostExecutor::new(
             dialer,
             key,
             limits(self.speed),
             self.catalog.clone(),
             Arc::new(kubernetes.clone()),
         );
-        let hands = Arc::new(Hands { host, kubernetes });
+        let executor = Arc::new(Executors { host, kubernetes });
         let export = Export::new(self.otlp_endpoint.as_deref(), "demo")?;
         let telemetry = Telemetry::by(self.ports.clock).exported(&export)?;
         let parts = Parts {
             ports: Arc::clone(&self.ports),
-            hands,
+            executor,
             live: Arc::clone(live),
             engine: engine::Options::default(),
             worker: worker::Options {
@@ -152,7 +152,7 @@ impl Stage {
                 ..worker::Options::named("demo")
             },
         };
-        let mut running = roles::start_seen(parts, Arc::new(telemetry));
+        let mut running = roles::start_observed(parts, Arc::new(telemetry));
         let options = watcher::Options {
             namespace: NAMESPACE.into(),
             pool: POOL.into(),
@@ -262,9 +262,9 @@ impl Stage {
     }
 
     /// What says what nodes would become.
-    fn desk(&self) -> Arc<Desk> {
-        let kubernetes = KubernetesHands::new(self.client.clone(), Settings::default());
-        Desk::new(self.catalog.clone(), Arc::new(kubernetes))
+    fn renderer(&self) -> Arc<PlanRenderer> {
+        let kubernetes = KubernetesExecutor::new(self.client.clone(), Settings::default());
+        PlanRenderer::new(self.catalog.clone(), Arc::new(kubernetes))
     }
 
     /// Lays another layer on the profiles: that, too, starts an upgrade.

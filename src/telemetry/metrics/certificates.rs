@@ -1,18 +1,18 @@
 //! Until when this process's own certificates are valid: whoever forgets one is told a week before.
 
-use super::book::{Book, Level};
+use super::registry::{LabelledGauge, MetricsRegistry};
 use prometheus_client::registry::Unit;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use std::path::Path;
 use x509_cert::{Certificate, der::Decode};
 
 /// The certificates that this process read when it began. It goes on with them until its end, whatever the files say.
-pub struct Certificates(Level<1>);
+pub struct Certificates(LabelledGauge<1>);
 
 impl Certificates {
-    pub(super) fn new(book: &mut Book) -> Self {
+    pub(super) fn new(registry: &mut MetricsRegistry) -> Self {
         let help = "When a certificate that this process uses lapses, in seconds since 1970: that of listen or nats";
-        Self(book.level(
+        Self(registry.gauge(
             "certificate_expiry_timestamp",
             ["certificate"],
             Some(Unit::Seconds),

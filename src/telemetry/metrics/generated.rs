@@ -3,7 +3,7 @@
 
 use super::{
     Metrics,
-    book::{Kind, Listed},
+    registry::{Kind, Listed},
 };
 use dormer_profile::yaml;
 use serde_json::{Value, json};
@@ -109,7 +109,7 @@ const ALERTS: &[Alert] = &[
         severity: "warning",
         lasts: "5m",
         expr: "max(dormer_dead_letters) > 0",
-        summary: "{{ $value }} letters could not be understood",
+        summary: "{{ $value }} messages could not be understood",
     },
     Alert {
         name: "DormerBacklogGrowing",
@@ -133,11 +133,11 @@ const ALERTS: &[Alert] = &[
         summary: "The store refuses records",
     },
     Alert {
-        name: "DormerLettersUnknown",
+        name: "DormerMessagesUnknown",
         severity: "warning",
         lasts: "5m",
-        expr: r#"sum(increase(dormer_letters_dropped_total{reason="unknown"}[15m])) > 0"#,
-        summary: "Letters come from another incarnation, or from a lost tail, of the store",
+        expr: r#"sum(increase(dormer_messages_dropped_total{reason="unknown"}[15m])) > 0"#,
+        summary: "Messages come from another incarnation, or from a lost tail, of the store",
     },
     Alert {
         name: "DormerWatcherSilent",
@@ -415,13 +415,16 @@ const PANELS: &[Panel] = &[
         ],
     },
     Panel {
-        title: "Letters",
+        title: "Messages",
         unit: "short",
         lines: &[
             ("max(dormer_dead_letters)", "dead"),
-            ("sum(rate(dormer_letters_buried_total[5m]))", "buried/s"),
             (
-                "sum by (reason) (rate(dormer_letters_dropped_total[5m]))",
+                "sum(rate(dormer_messages_dead_lettered_total[5m]))",
+                "buried/s",
+            ),
+            (
+                "sum by (reason) (rate(dormer_messages_dropped_total[5m]))",
                 "{{reason}}/s",
             ),
         ],
@@ -542,11 +545,13 @@ fn own_pods() -> Vec<Value> {
             {"port": "https", "path": "/metrics", "interval": "30s", "scheme": "https", "tlsConfig": tls},
         ],
     }});
-    std::iter::once(monitor).chain(may_look(&labels)).collect()
+    std::iter::once(monitor)
+        .chain(may_scrape(&labels))
+        .collect()
 }
 
 /// What lets OpenShift's Prometheus find what it scrapes in dormer's namespace.
-fn may_look(labels: &Value) -> [Value; 2] {
+fn may_scrape(labels: &Value) -> [Value; 2] {
     let group = "rbac.authorization.k8s.io";
     let metadata = json!({"name": "dormer-prometheus", "namespace": "dormer", "labels": labels});
     let reads = json!([{"apiGroups": [""], "resources": ["services", "endpoints", "pods"],
@@ -596,12 +601,12 @@ fn exporter() -> Vec<Value> {
             "metadata": metadata("dormer-windows-nodes"),
             "spec": {"groups": [{"name": "dormer-windows-nodes", "rules": rules}]}}),
     ];
-    objects.extend(may_look(&labels));
+    objects.extend(may_scrape(&labels));
     objects
 }
 
 fn dashboard() -> Value {
-    let panel = |(place, panel): (usize, &Panel)| {
+    let panel = |(index, panel): (usize, &Panel)| {
         let lines = panel.lines.iter().zip('A'..);
         let targets: Vec<Value> = lines
             .map(|((expr, legend), id)| {
@@ -610,11 +615,11 @@ fn dashboard() -> Value {
             })
             .collect();
         json!({
-            "id": place + 1,
+            "id": index + 1,
             "type": "timeseries",
             "title": panel.title,
             "datasource": {"type": "prometheus", "uid": "${datasource}"},
-            "gridPos": {"x": (place % 2) * 12, "y": (place / 2) * 8, "w": 12, "h": 8},
+            "gridPos": {"x": (index % 2) * 12, "y": (index / 2) * 8, "w": 12, "h": 8},
             "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
             "targets": targets,
         })
@@ -730,7 +735,7 @@ fn the_committed_files_are_what_the_tables_make() {
     );
     held(
         "deploy/monitoring/metrics.md",
-        &list(metrics.book().listed()),
+        &list(metrics.registry().listed()),
     );
 }
 
@@ -766,7 +771,7 @@ fn promtool_takes_the_rules() {
 #[test]
 fn alerts_and_dashboard_name_only_metrics_that_exist_and_the_dashboard_names_all() {
     let metrics = Metrics::default();
-    let exist = scraped(metrics.book().listed());
+    let exist = scraped(metrics.registry().listed());
     let shown = PANELS
         .iter()
         .flat_map(|panel| panel.lines.iter().map(|(expr, _)| *expr));
@@ -791,7 +796,7 @@ fn alerts_and_dashboard_name_only_metrics_that_exist_and_the_dashboard_names_all
     let all: BTreeSet<String> = shown.iter().flat_map(|expr| named(expr)).collect();
     let alerted: BTreeSet<String> = ALERTS.iter().flat_map(|alert| named(alert.expr)).collect();
     for one in metrics
-        .book()
+        .registry()
         .listed()
         .iter()
         .filter(|one| one.name != "dormer_start_time_seconds")
@@ -841,7 +846,7 @@ fn names_units_and_labels_follow_the_conventions_and_name_no_machine() {
     let unbounded = [
         "machine", "node", "run", "uid", "host", "address", "worker", "token", "pod", "attempt",
     ];
-    for one in metrics.book().listed() {
+    for one in metrics.registry().listed() {
         let name = &one.name;
         assert!(
             name.starts_with("dormer_") && !name.contains("__"),

@@ -1,45 +1,45 @@
 //! `GET /metrics`: what this process did and, where it reads the store, how everything stands. No machine is named.
 
-mod book;
 mod certificates;
-pub(crate) mod deeds;
+pub mod fleet;
 #[cfg(test)]
 mod generated;
 mod page;
-pub mod standing;
+pub(crate) mod process;
+mod registry;
 
 pub use certificates::Certificates;
 
 use crate::{
     Telemetry,
-    health::{Health, Standing as RoleStanding},
+    health::{Health, RoleStatus},
 };
 use axum::{
     Router, extract::State, http::header::CONTENT_TYPE, response::IntoResponse, routing::get,
 };
-use book::{Book, Level};
-use deeds::{EngineDeeds, SpanDeeds, WorkerDeeds};
 use dormer_workers::watcher::Status;
+use fleet::FleetMetrics;
 use futures::future::BoxFuture;
 use opentelemetry_sdk::Resource;
+use process::{EngineMetrics, SpanMetrics, WorkerMetrics};
 use prometheus_client::registry::Unit;
-use standing::Standing;
+use registry::{LabelledGauge, MetricsRegistry};
 use std::{sync::Arc, time::Duration};
 
 /// What a scraper is told that the page is.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// A scrape does not wait longer for the store: without it the page says what this process did itself.
-const STANDING_WITHIN: Duration = Duration::from_secs(5);
+const FLEET_WITHIN: Duration = Duration::from_secs(5);
 
 /// Every metric of this process.
 pub struct Metrics {
-    pub(crate) book: Book,
-    pub(crate) engine: EngineDeeds,
-    pub(crate) worker: WorkerDeeds,
-    pub(crate) spans: Arc<SpanDeeds>,
-    standing: Standing,
+    pub(crate) registry: MetricsRegistry,
+    pub(crate) engine: EngineMetrics,
+    pub(crate) worker: WorkerMetrics,
+    pub(crate) spans: Arc<SpanMetrics>,
+    fleet: FleetMetrics,
     watcher: Watcher,
-    role_up: Level<1>,
+    role_up: LabelledGauge<1>,
     /// The certificates that this process uses.
     pub certificates: Certificates,
 }
@@ -53,31 +53,31 @@ impl Default for Metrics {
 impl Metrics {
     /// The metrics of the process that `resource` names.
     pub(crate) fn new(resource: Resource) -> Self {
-        let mut book = Book::new(resource);
-        let engine = EngineDeeds::new(&mut book);
-        let worker = WorkerDeeds::new(&mut book);
-        let watcher = Watcher::new(&mut book);
-        let standing = Standing::new(&mut book);
-        book.role("every");
-        let spans = Arc::new(SpanDeeds::new(&mut book));
-        let role_up = book.level(
+        let mut registry = MetricsRegistry::new(resource);
+        let engine = EngineMetrics::new(&mut registry);
+        let worker = WorkerMetrics::new(&mut registry);
+        let watcher = Watcher::new(&mut registry);
+        let fleet = FleetMetrics::new(&mut registry);
+        registry.role("every");
+        let spans = Arc::new(SpanMetrics::new(&mut registry));
+        let role_up = registry.gauge(
             "role_up",
             ["role"],
             None,
             "Whether a role of this process works: 1 or 0",
         );
-        let certificates = Certificates::new(&mut book);
-        let build = book.level("build_info", ["version"], None, "The build; always 1");
+        let certificates = Certificates::new(&mut registry);
+        let build = registry.gauge("build_info", ["version"], None, "The build; always 1");
         build.set([env!("CARGO_PKG_VERSION").into()], 1.0);
         let help = "When this process began, in seconds since 1970";
-        let started = book.level("start_time", [], Some(Unit::Seconds), help);
+        let started = registry.gauge("start_time", [], Some(Unit::Seconds), help);
         started.set([], jiff::Timestamp::now().as_millisecond() as f64 / 1_000.0);
         Self {
-            book,
+            registry,
             engine,
             worker,
             spans,
-            standing,
+            fleet,
             watcher,
             role_up,
             certificates,
@@ -86,66 +86,66 @@ impl Metrics {
 
     /// What a scrape is answered, without how everything stands.
     pub fn page(&self) -> String {
-        self.book.page()
+        self.registry.page()
     }
 
     /// The book: names, kinds, labels, roles.
     #[cfg(test)]
-    pub(crate) fn book(&self) -> &Book {
-        &self.book
+    pub(crate) fn registry(&self) -> &MetricsRegistry {
+        &self.registry
     }
 }
 
 /// Where a scrape learns how everything stands.
-pub trait Source: Send + Sync + 'static {
+pub trait SnapshotSource: Send + Sync + 'static {
     /// Tells `to` how everything stands.
     ///
     /// # Errors
     /// The store does not answer.
-    fn tell<'a>(&'a self, to: &'a Standing) -> BoxFuture<'a, anyhow::Result<()>>;
+    fn tell<'a>(&'a self, to: &'a FleetMetrics) -> BoxFuture<'a, anyhow::Result<()>>;
 }
 
 /// How this process's watcher fares.
 struct Watcher {
-    elected: Level<0>,
-    listed: Level<0>,
-    machines: Level<0>,
-    foreign_csrs: Level<0>,
-    unreadable: Level<0>,
-    pool_refused: Level<0>,
+    elected: LabelledGauge<0>,
+    listed: LabelledGauge<0>,
+    machines: LabelledGauge<0>,
+    foreign_csrs: LabelledGauge<0>,
+    unreadable: LabelledGauge<0>,
+    pool_refused: LabelledGauge<0>,
 }
 
 impl Watcher {
-    fn new(book: &mut Book) -> Self {
-        book.role("watcher");
-        let mut level = |name, unit, help| book.level(name, [], unit, help);
+    fn new(registry: &mut MetricsRegistry) -> Self {
+        registry.role("watcher");
+        let mut gauge = |name, unit, help| registry.gauge(name, [], unit, help);
         Self {
-            elected: level(
+            elected: gauge(
                 "watcher_elected",
                 None,
                 "Whether this watcher publishes: 1 or 0",
             ),
-            listed: level(
+            listed: gauge(
                 "watcher_last_list_timestamp",
                 Some(Unit::Seconds),
                 "When the last full list was published, in seconds since 1970; 0: never",
             ),
-            machines: level(
+            machines: gauge(
                 "watcher_machines",
                 None,
                 "Windows Machines that the watcher sees",
             ),
-            foreign_csrs: level(
+            foreign_csrs: gauge(
                 "watcher_foreign_csrs",
                 None,
                 "Pending CSRs of kubelets that are none of our machines'",
             ),
-            unreadable: level(
+            unreadable: gauge(
                 "watcher_unreadable_objects",
                 None,
                 "Readings of objects that could not be understood, since the start",
             ),
-            pool_refused: level(
+            pool_refused: gauge(
                 "watcher_pool_refused",
                 None,
                 "Whether the pool's ConfigMap asks for what cannot be: 1 or 0",
@@ -179,7 +179,7 @@ async fn answer(
     State((telemetry, health)): State<(Arc<Telemetry>, Arc<Health>)>,
 ) -> impl IntoResponse {
     refresh(&telemetry, &health).await;
-    let page = telemetry.metrics().book.page();
+    let page = telemetry.metrics().registry.page();
     ([(CONTENT_TYPE, OPEN_METRICS)], page)
 }
 
@@ -187,8 +187,8 @@ async fn answer(
 pub(crate) async fn refresh(telemetry: &Telemetry, health: &Health) {
     let metrics = telemetry.metrics();
     metrics.role_up.clear();
-    for (role, standing) in health.all() {
-        let works = matches!(standing, RoleStanding::Up | RoleStanding::Hindered(_));
+    for (role, fleet) in health.all() {
+        let works = matches!(fleet, RoleStatus::Up | RoleStatus::Hindered(_));
         metrics
             .role_up
             .set([role.into()], f64::from(u8::from(works)));
@@ -197,9 +197,9 @@ pub(crate) async fn refresh(telemetry: &Telemetry, health: &Health) {
         metrics.watcher.tell(&status);
     }
     if let Some(source) = telemetry.source() {
-        let told = tokio::time::timeout(STANDING_WITHIN, source.tell(&metrics.standing)).await;
+        let told = tokio::time::timeout(FLEET_WITHIN, source.tell(&metrics.fleet)).await;
         if !matches!(told, Ok(Ok(()))) {
-            metrics.standing.clear();
+            metrics.fleet.clear();
         }
     }
 }

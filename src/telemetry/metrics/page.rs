@@ -1,6 +1,6 @@
 //! The page of a scrape: a collection of metrics in the OpenMetrics text format, written by `prometheus-client`.
 
-use super::book::{Described, Kind};
+use super::registry::{Described, Kind};
 use opentelemetry::{KeyValue, Value};
 use opentelemetry_sdk::metrics::data::{
     AggregatedMetrics, HistogramDataPoint, Metric, MetricData, ResourceMetrics, ScopeMetrics,
@@ -112,7 +112,7 @@ fn words<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::book::Book;
+    use super::super::registry::MetricsRegistry;
     use opentelemetry_sdk::{
         Resource,
         metrics::data::{AggregatedMetrics, Metric, MetricData, ScopeMetrics},
@@ -122,22 +122,22 @@ mod tests {
 
     #[test]
     fn a_scrape_and_a_push_have_the_same_sums_gauges_and_histograms() {
-        let mut book = Book::new(Resource::builder_empty().build());
-        let counter = book.count("a", ["role", "kind"], None, "What it counts");
+        let mut registry = MetricsRegistry::new(Resource::builder_empty().build());
+        let counter = registry.counter("a", ["role", "kind"], None, "What it counts");
         counter.add(["x\"y".into(), "b".into()], 3);
-        let histogram = book.spread("s", ["task"], &[0.5, 1.0], "Took");
+        let histogram = registry.histogram("s", ["task"], &[0.5, 1.0], "Took");
         for milliseconds in [500, 600, 700, 5_000] {
             histogram.observe(["p".into()], Duration::from_millis(milliseconds));
         }
-        let gauge = book.level("g", [], Some(Unit::Bytes), "Stands");
+        let gauge = registry.gauge("g", [], Some(Unit::Bytes), "Stands");
         gauge.add([], 2.0);
         gauge.add([], -0.5);
-        let gone = book.level("gone", ["pool"], None, "Cleared");
+        let gone = registry.gauge("gone", ["pool"], None, "Cleared");
         gone.set(["windows".into()], 1.0);
         gone.clear();
-        book.count("none", [], None, "Never counted");
+        registry.counter("none", [], None, "Never counted");
 
-        let page = book.page();
+        let page = registry.page();
         assert_eq!(
             page,
             "# HELP dormer_a What it counts.\n# TYPE dormer_a counter\n\
@@ -150,7 +150,7 @@ mod tests {
              dormer_g_bytes{} 1.5\n# EOF\n"
         );
 
-        let collected = book.collect();
+        let collected = registry.collect();
         let scopes = collected.scope_metrics();
         let metrics: Vec<&Metric> = scopes.flat_map(ScopeMetrics::metrics).collect();
         let names = metrics.iter().map(|metric| (metric.name(), metric.unit()));
@@ -181,12 +181,12 @@ mod tests {
 
     #[test]
     fn more_series_than_a_metric_may_have_are_counted_together() {
-        let mut book = Book::new(Resource::builder_empty().build());
-        let counter = book.count("a", ["pool"], None, "What it counts");
+        let mut registry = MetricsRegistry::new(Resource::builder_empty().build());
+        let counter = registry.counter("a", ["pool"], None, "What it counts");
         for pool in 0..1_000 {
             counter.add([pool.to_string().into()], 1);
         }
-        let page = book.page();
+        let page = registry.page();
         let samples = page
             .lines()
             .filter(|line| line.starts_with("dormer_a_total{"));

@@ -9,7 +9,7 @@ mod start;
 
 pub use bare::BareCloud;
 pub use clock::{Pace, WorldClock, stamp};
-pub use cloud::{CloudAct, CloudError, HostCloud, HostContext, HostOrder, Instance, Platform};
+pub use cloud::{CloudAction, CloudError, HostCloud, HostContext, HostOrder, Instance, Platform};
 pub use outside::{OutsideConfig, OutsideWorld};
 pub use record::{ENTRIES_MAX, Entry, Happened, Record, Tally, Unavailable};
 pub use start::{SSH_PORT, World, WorldConfig, WorldError};

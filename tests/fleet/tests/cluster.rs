@@ -16,9 +16,9 @@ async fn world(config: WorldConfig) -> World {
 
 /// Waits until `holds`, for at most an hour of the paused clock.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let mut look_again = tokio::time::interval(Duration::from_millis(500));
+    let mut poll = tokio::time::interval(Duration::from_millis(500));
     for _ in 0..7_200 {
-        look_again.tick().await;
+        poll.tick().await;
         if holds() {
             return;
         }
@@ -210,8 +210,8 @@ async fn a_silent_node_is_unknown_after_forty_seconds() {
         .api
         .get(&kinds::MACHINE, &machine)
         .expect("the machine");
-    let off = dormer_fleet::world::CloudAct::PowerOff;
-    world.cloud.act(found.value.uid(), off).await;
+    let off = dormer_fleet::world::CloudAction::PowerOff;
+    world.cloud.perform(found.value.uid(), off).await;
     let started = tokio::time::Instant::now();
     until("it is unknown", || {
         let node = world
@@ -335,9 +335,9 @@ async fn nodes_that_others_meddle_with() {
 async fn a_thousand_machines_are_no_burden() {
     let world = world(WorldConfig::in_memory(1_000)).await;
     let began = std::time::Instant::now();
-    let mut look_again = tokio::time::interval(Duration::from_secs(10));
+    let mut poll = tokio::time::interval(Duration::from_secs(10));
     while windows(&world).len() < 1_000 || ready_pods(&world) < 1_000 {
-        look_again.tick().await;
+        poll.tick().await;
         let simulated = world.clock.elapsed();
         assert!(simulated < Duration::from_secs(600), "after {simulated:?}");
     }

@@ -240,7 +240,7 @@ async fn a_script_goes_on_without_its_connection_and_holds_the_mutex() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn boots_are_seen_from_outside_phase_by_phase() {
+async fn each_phase_of_a_boot_is_visible_from_outside() {
     let bench = Bench::start(&["ssh-reset-in-kex@*", "auth-refused-a-while@*"]).await;
     let waited = bench.waited.as_secs();
     assert!(

@@ -39,13 +39,13 @@ async fn client(kubeconfig: Value) -> Client {
 }
 
 async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    let look = async {
-        let mut look_again = tokio::time::interval(Duration::from_millis(20));
+    let check = async {
+        let mut poll = tokio::time::interval(Duration::from_millis(20));
         while !holds().await {
-            look_again.tick().await;
+            poll.tick().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), look)
+    tokio::time::timeout(Duration::from_secs(30), check)
         .await
         .expect(what);
 }
@@ -90,8 +90,8 @@ async fn kube_lists_watches_patches_and_evicts() {
         .create(&PostParams::default(), &map)
         .await
         .expect("it is made");
-    let seen = stream.next().await.expect("it goes on").expect("no error");
-    assert_eq!(seen.metadata.uid, made.metadata.uid);
+    let received = stream.next().await.expect("it goes on").expect("no error");
+    assert_eq!(received.metadata.uid, made.metadata.uid);
     let stale = maps.replace("m", &PostParams::default(), &made).await;
     assert!(stale.is_ok(), "nothing changed, so nothing is refused");
     let apply = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"b": "2"}});

@@ -25,15 +25,15 @@ async fn machines_become_hosts_that_speak_ssh() {
         });
         addresses.collect::<Vec<_>>()
     };
-    let mut look_again = tokio::time::interval(Duration::from_secs(1));
+    let mut poll = tokio::time::interval(Duration::from_secs(1));
     while address().len() < 4 {
-        look_again.tick().await;
+        poll.tick().await;
         assert!(world.clock.elapsed() < Duration::from_secs(60));
     }
     let dialer = world.host_dialer();
     for address in address() {
         let banner = loop {
-            look_again.tick().await;
+            poll.tick().await;
             assert!(world.clock.elapsed() < Duration::from_secs(900));
             let limit = Duration::from_secs(5);
             let dialled = tokio::time::timeout(limit, dialer.dial(&format!("{address}:22"))).await;

@@ -43,7 +43,7 @@ const ARGUMENTS: [&str; 11] = [
     "--hide-scrollbars",
     "--force-device-scale-factor=1",
 ];
-/// A key that has no letter, as WebDriver has it.
+/// A key that has no message, as WebDriver has it.
 pub const TAB: char = '\u{e004}';
 /// Likewise.
 pub const ENTER: char = '\u{e007}';
@@ -172,23 +172,23 @@ impl Browser {
     /// # Panics
     /// When it does not `within` that time: the message names `what`, and has the page's text.
     pub fn until(&self, what: &str, within: Duration, script: &str) -> Value {
-        let mut seen = Value::Null;
-        let is_true = |seen: &Value| {
-            !matches!(seen, Value::Null | Value::Bool(false)) && seen != "" && seen != 0
+        let mut found = Value::Null;
+        let is_true = |found: &Value| {
+            !matches!(found, Value::Null | Value::Bool(false)) && found != "" && found != 0
         };
         // A page that is just being left has no answer.
-        let look = || {
+        let check = || {
             let body = json!({"script": script, "args": []});
-            seen = self
+            found = self
                 .ask("POST", "/execute/sync", Some(&body))
                 .unwrap_or_default();
-            is_true(&seen)
+            is_true(&found)
         };
-        if !block_until(within, look) {
+        if !block_until(within, check) {
             let text = self.script("return document.body.innerText");
             panic!("never: {what}\n{}", text.as_str().unwrap_or_default());
         }
-        seen
+        found
     }
 
     /// Clicks where a person would: on the first element of that selector, which must be seen and not be covered.
@@ -221,8 +221,8 @@ impl Browser {
 
     /// What the page complained about since the last question: scripts that failed, what a policy forbade.
     pub fn complaints(&self) -> Vec<String> {
-        let told = self.must("/se/log", &json!({"type": "browser"}));
-        let entries = told.as_array().into_iter().flatten();
+        let log = self.must("/se/log", &json!({"type": "browser"}));
+        let entries = log.as_array().into_iter().flatten();
         let bad = entries.filter(|entry| entry["level"] == "SEVERE");
         bad.filter_map(|entry| entry["message"].as_str().map(str::to_owned))
             .collect()
@@ -230,10 +230,10 @@ impl Browser {
 
     /// What is to be seen, as a PNG.
     pub fn picture(&self) -> Vec<u8> {
-        let told = self
+        let log = self
             .ask("GET", "/screenshot", None)
             .unwrap_or_else(|error| panic!("{error:#}"));
-        let text = told.as_str().unwrap_or_default();
+        let text = log.as_str().unwrap_or_default();
         base64::engine::general_purpose::STANDARD
             .decode(text)
             .expect("base64")

@@ -120,7 +120,7 @@ impl OtlpReceiver {
     }
 
     /// What it understood so far, in its own spelling: one message of OTLP/JSON a line.
-    pub fn heard(&self) -> Vec<String> {
+    pub fn received(&self) -> Vec<String> {
         self.lines("heard")
     }
 

@@ -71,7 +71,7 @@ impl Process {
 
     /// Kills the child with SIGKILL and waits until it is gone. Again is harmless.
     pub fn kill(&mut self) {
-        self.stand_down();
+        self.stop();
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -80,7 +80,7 @@ impl Process {
     pub fn terminate(&mut self) -> Result<()> {
         self.signal("TERM")?;
         self.child.wait()?;
-        self.stand_down();
+        self.stop();
         Ok(())
     }
 
@@ -100,7 +100,7 @@ impl Process {
     }
 
     /// A line tells the watchdog that there is nothing left to kill.
-    fn stand_down(&mut self) {
+    fn stop(&mut self) {
         if let Some(mut pipe) = self.watchdog.stdin.take() {
             let _ = pipe.write_all(b"done\n");
         }

@@ -28,8 +28,8 @@ impl Skipped {
     ///
     /// # Panics
     /// With `CI=true`, for a server that `tests/servers/required.txt` lists.
-    pub fn announce(&self, place: &str) {
-        let line = format!("SKIPPED {place}: no {}: {}\n", self.server, self.reason);
+    pub fn announce(&self, context: &str) {
+        let line = format!("SKIPPED {context}: no {}: {}\n", self.server, self.reason);
         let _ = std::io::stderr().write_all(line.as_bytes());
         let ci = std::env::var("CI").is_ok_and(|value| value == "true") && !tier::is_fast();
         assert!(

@@ -4,57 +4,57 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 /// Pause between two looks: short enough that a test loses nothing by it.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_EVERY: Duration = Duration::from_millis(5);
 
-/// Waits until `look` answers true.
+/// Waits until `check` answers true.
 ///
 /// # Panics
 /// When that has not happened `within` the time given; the message names `what` was awaited.
-pub async fn await_condition<F, Fut>(what: &str, within: Duration, mut look: F)
+pub async fn await_condition<F, Fut>(what: &str, within: Duration, mut check: F)
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = bool>,
 {
     await_some(what, within, || {
-        let seen = look();
-        async move { seen.await.then_some(()) }
+        let found = check();
+        async move { found.await.then_some(()) }
     })
     .await;
 }
 
-/// Waits until `look` answers a value, and returns it.
+/// Waits until `check` answers a value, and returns it.
 ///
 /// # Panics
 /// When that has not happened `within` the time given; the message names `what` was awaited.
-pub async fn await_some<T, F, Fut>(what: &str, within: Duration, mut look: F) -> T
+pub async fn await_some<T, F, Fut>(what: &str, within: Duration, mut check: F) -> T
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = Option<T>>,
 {
     let deadline = tokio::time::Instant::now() + within;
     loop {
-        if let Some(value) = look().await {
+        if let Some(value) = check().await {
             return value;
         }
         assert!(
             tokio::time::Instant::now() < deadline,
             "waited {within:?} in vain for {what}"
         );
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
 }
 
-/// Waits, blocking the thread, until `look` answers true; answers whether it did in time.
-pub fn block_until(within: Duration, mut look: impl FnMut() -> bool) -> bool {
+/// Waits, blocking the thread, until `check` answers true; answers whether it did in time.
+pub fn block_until(within: Duration, mut check: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + within;
     loop {
-        if look() {
+        if check() {
             return true;
         }
         if Instant::now() >= deadline {
             return false;
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_EVERY);
     }
 }
 
@@ -64,14 +64,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_condition_that_comes_true_ends_the_wait() {
-        let mut looks = 0;
-        let seen = await_some("the third look", Duration::from_secs(5), || {
-            looks += 1;
-            let now = looks;
+        let mut checks = 0;
+        let found = await_some("the third look", Duration::from_secs(5), || {
+            checks += 1;
+            let now = checks;
             async move { (now == 3).then_some(now) }
         })
         .await;
-        assert_eq!(seen, 3);
+        assert_eq!(found, 3);
     }
 
     #[tokio::test]

@@ -7,18 +7,18 @@ use super::{
 use crate::real::{
     accounts::{apply, home, moved, ours},
     ask::{Ask, OPERATOR, bootstrap_token},
-    cluster::{PATIENCE, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, hands, run},
-    watching::everything_is_seen,
+    cluster::{PATIENCE, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, executor, run},
+    watching::everything_is_observed,
 };
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
     DrainsByForce, FencesANode, IsElected, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
-    LooksAround, MakesARuntimeClass, NamesTwoBudgets, ReadsTheKey, RollsAPoolBack, SeesEverything,
-    ShowsAMachine, ShowsThePool, TellsOfANode, TellsOfARefusal, TellsOfExporters,
+    ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode,
+    ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::{Speaker, await_condition};
-use dormer_workers::{host::cluster::Cluster, kubernetes::KubernetesHands};
+use dormer_workers::{host::cluster::Cluster, kubernetes::KubernetesExecutor};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ pub(super) struct Bench {
     pub(super) watcher: Client,
     pub(super) worker: Client,
     pub(super) console: World,
-    pub(super) hands: KubernetesHands,
+    pub(super) executor: KubernetesExecutor,
     pub(super) token: Speaker,
     node: AtomicU32,
 }
@@ -63,14 +63,14 @@ impl Bench {
                 )
                 .await;
         }
-        let hands = hands(worker.clone(), home(&site));
+        let executor = executor(worker.clone(), home(&site));
         let node = AtomicU32::new(0);
         let bench = Self {
             site,
             watcher,
             worker,
             console,
-            hands,
+            executor,
             token,
             node,
         };
@@ -90,7 +90,7 @@ impl Bench {
         let number = self.next();
         match step {
             SeesEverything => {
-                everything_is_seen(&self.site, self.watcher.clone(), &self.token, number).await
+                everything_is_observed(&self.site, self.watcher.clone(), &self.token, number).await
             }
             AnswersABadSetting => self.bad_setting(number).await,
             IsElected => self.is_elected().await,
@@ -113,48 +113,48 @@ impl Bench {
                 self.approve(&by, Ask::serving(&node, &[&node]), &node)
                     .await
             }
-            TellsOfARefusal => self.refusal(number).await,
+            ReportsARefusal => self.refusal(number).await,
             RollsAPoolBack => self.roll_back().await,
             LearnsHowToJoin => self
-                .hands
+                .executor
                 .bootstrap()
                 .await
                 .map(drop)
                 .map_err(|f| f.message),
             KeepsATokenForAMachine => self.token_of_a_machine(number).await,
-            LooksAround => self.looks_around().await,
+            ReadsCluster => self.reads_cluster().await,
             ReadsTheKey => {
                 let api: Api<Secret> = Api::namespaced(self.worker.clone(), &home(&self.site));
                 let found = api.get("cloud-private-key").await;
                 found.map(drop).map_err(|error| error.to_string())
             }
             ShowsAMachine => {
-                let place = (self.site.machines.clone(), format!("shown-{number}"));
-                self.shows(WINDOWS_MACHINE, "", &place)
+                let key = (self.site.machines.clone(), format!("shown-{number}"));
+                self.shows(WINDOWS_MACHINE, "", &key)
                     .await
                     .map_err(|error| error.to_string())
             }
             ShowsThePool => {
-                let place = (home(&self.site), format!("shown-{number}"));
+                let key = (home(&self.site), format!("shown-{number}"));
                 let within = home(&self.site);
-                let shown = self.shows(WINDOWS_POOL, &within, &place).await;
+                let shown = self.shows(WINDOWS_POOL, &within, &key).await;
                 shown.map_err(|error| error.to_string())
             }
-            TellsOfANode => {
+            ReportsANode => {
                 let machine = self.site.joined(&format!("t{number}")).await;
-                let told = self.tells_of_a_node(&machine.name).await;
-                told.map_err(|error| error.to_string())
+                let result = self.reports_a_node(&machine.name).await;
+                result.map_err(|error| error.to_string())
             }
             KeepsUserData => self.user_data().await.map_err(|error| error.to_string()),
-            TellsOfExporters => self
-                .tells_of_exporters()
+            ListsExporters => self
+                .lists_exporters()
                 .await
                 .map_err(|error| error.to_string()),
         }
     }
 
     pub(super) async fn run(&self, task: Task) -> Result<Outcome, String> {
-        run(&self.hands, task)
+        run(&self.executor, task)
             .await
             .map_err(|failure| failure.message)
     }

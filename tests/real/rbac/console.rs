@@ -35,7 +35,7 @@ impl Bench {
         self.tells(namespace, kind, name).await
     }
 
-    pub(super) async fn tells_of_a_node(&self, name: &str) -> Result<(), kube::Error> {
+    pub(super) async fn reports_a_node(&self, name: &str) -> Result<(), kube::Error> {
         let condition = json!({"type": "Dormer", "status": "True"});
         let status = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
         let nodes: Api<Node> = Api::all(self.console.admin.clone());
@@ -46,7 +46,7 @@ impl Bench {
     }
 
     /// Looks whether anybody scrapes, and makes, changes and removes an EndpointSlice.
-    pub(super) async fn tells_of_exporters(&self) -> Result<(), kube::Error> {
+    pub(super) async fn lists_exporters(&self) -> Result<(), kube::Error> {
         const SLICE: Kind = ("discovery.k8s.io", "v1", "EndpointSlice");
         let home = home(&self.site);
         let name = "dormer-windows-exporter-0";

@@ -16,24 +16,24 @@ pub(super) enum Step {
     DeletesAMachine,
     ApprovesAClient,
     ApprovesAServer,
-    TellsOfARefusal,
+    ReportsARefusal,
     RollsAPoolBack,
     LearnsHowToJoin,
     KeepsATokenForAMachine,
-    LooksAround,
+    ReadsCluster,
     ReadsTheKey,
     KeepsUserData,
     ShowsAMachine,
     ShowsThePool,
-    TellsOfANode,
-    TellsOfExporters,
+    ReportsANode,
+    ListsExporters,
 }
 
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
     DrainsByForce, FencesANode, IsElected, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
-    LooksAround, MakesARuntimeClass, NamesTwoBudgets, ReadsTheKey, RollsAPoolBack, SeesEverything,
-    ShowsAMachine, ShowsThePool, TellsOfANode, TellsOfARefusal, TellsOfExporters,
+    ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode,
+    ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
 };
 
 pub(super) const STEPS: [Step; 22] = [
@@ -48,17 +48,17 @@ pub(super) const STEPS: [Step; 22] = [
     DeletesAMachine,
     ApprovesAClient,
     ApprovesAServer,
-    TellsOfARefusal,
+    ReportsARefusal,
     RollsAPoolBack,
     LearnsHowToJoin,
     KeepsATokenForAMachine,
-    LooksAround,
+    ReadsCluster,
     ReadsTheKey,
     KeepsUserData,
     ShowsAMachine,
     ShowsThePool,
-    TellsOfANode,
-    TellsOfExporters,
+    ReportsANode,
+    ListsExporters,
 ];
 
 /// Which step fails without a right, and what it says then.
@@ -105,22 +105,22 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         ("worker-tokens", "secrets", _) => (KeepsATokenForAMachine, may_not("Secret kube-system")),
         ("worker-user-data", "secrets", verb) => (KeepsUserData, format!("cannot {verb} resource")),
         ("around", what, _) => (
-            LooksAround,
+            ReadsCluster,
             format!(r#"cannot {} resource "{what}""#, right.verb),
         ),
-        ("around-config", what, _) => (LooksAround, format!(r#"cannot get resource "{what}""#)),
-        ("around-home", "configmaps", _) => (LooksAround, may_not("ConfigMap")),
+        ("around-config", what, _) => (ReadsCluster, format!(r#"cannot get resource "{what}""#)),
+        ("around-home", "configmaps", _) => (ReadsCluster, may_not("ConfigMap")),
         ("around-home", "secrets", _) => (LearnsHowToJoin, may_not("Secret")),
         ("worker-key", "secrets", _) => (ReadsTheKey, "cannot get resource".into()),
-        ("worker-events", "events", "create") => (TellsOfARefusal, "there is no Event".into()),
-        ("worker-events", "events", _) => (TellsOfARefusal, "it is not counted".into()),
+        ("worker-events", "events", "create") => (ReportsARefusal, "there is no Event".into()),
+        ("worker-events", "events", _) => (ReportsARefusal, "it is not counted".into()),
         (console, what, verb) if console.starts_with("console") => {
             let step = match (console, what) {
                 (_, "windowsmachines" | "windowsmachines/status") => ShowsAMachine,
                 ("console-machines", _) => ShowsAMachine,
-                ("console-home", "services" | "endpointslices") => TellsOfExporters,
+                ("console-home", "services" | "endpointslices") => ListsExporters,
                 ("console-home", _) => ShowsThePool,
-                _ => TellsOfANode,
+                _ => ReportsANode,
             };
             (step, format!(r#"cannot {verb} resource "{what}""#))
         }

@@ -26,8 +26,8 @@ impl Bench {
             .await;
         watching.stop().await;
         settings(&self.site, json!({"soakSeconds": "30"})).await;
-        let told = bad_settings(&self.site).await.len() > before;
-        if told {
+        let result = bad_settings(&self.site).await.len() > before;
+        if result {
             Ok(())
         } else {
             Err("there is no Event".into())

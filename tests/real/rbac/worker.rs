@@ -4,7 +4,9 @@ use super::bench::Bench;
 use crate::real::{
     accounts::home,
     ask::{Ask, Kubelet, expectation},
-    cluster::{Kind, World, close, delete, evict, hands, hands_with_tokens, open, run, run_of},
+    cluster::{
+        Kind, World, close, delete, evict, executor, executor_with_tokens, open, run, run_of,
+    },
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::Speaker;
@@ -39,12 +41,12 @@ impl Bench {
     pub(super) async fn token_of_a_machine(&self, number: u32) -> Result<(), String> {
         const SECRET: Kind = ("", "v1", "Secret");
         let machine = self.site.joined(&format!("k{number}")).await;
-        let hands = hands_with_tokens(self.worker.clone(), home(&self.site));
+        let executor = executor_with_tokens(self.worker.clone(), home(&self.site));
         let secret = format!(
             "bootstrap-token-{}",
             token::id(&home(&self.site), &machine.uid, 0)
         );
-        let made = hands
+        let made = executor
             .token(&machine)
             .await
             .map_err(|failure| failure.message)?;
@@ -54,7 +56,7 @@ impl Bench {
             .world
             .patch(SECRET, "kube-system", &secret, soon)
             .await;
-        let again = hands
+        let again = executor
             .token(&machine)
             .await
             .map_err(|failure| failure.message)?;
@@ -67,7 +69,7 @@ impl Bench {
             version,
             pin: None,
         };
-        run_of(&hands, &machine.uid, mark)
+        run_of(&executor, &machine.uid, mark)
             .await
             .map_err(|failure| failure.message)?;
         match self.site.world.get(SECRET, "kube-system", &secret).await {
@@ -77,14 +79,14 @@ impl Bench {
     }
 
     /// What the cluster says of its nodes; and what it names there, as a look reads it when it is named.
-    pub(super) async fn looks_around(&self) -> Result<(), String> {
-        let looked = self.hands.look_around().await;
+    pub(super) async fn reads_cluster(&self) -> Result<(), String> {
+        let snapshot = self.executor.read_cluster().await;
         let unread = [
-            looked.mirrors.err(),
-            looked.proxy.err(),
-            looked.trusted_ca.err(),
-            looked.kubelet.err(),
-            looked.exporter.err(),
+            snapshot.mirrors.err(),
+            snapshot.proxy.err(),
+            snapshot.trusted_ca.err(),
+            snapshot.kubelet.err(),
+            snapshot.exporter.err(),
         ];
         if let Some(why) = unread.into_iter().flatten().next() {
             return Err(why);
@@ -175,10 +177,10 @@ impl Bench {
             csr: name.clone(),
             expect: expectation(&name),
         };
-        // Events are counted by the hands that wrote them: these know of none yet.
-        let hands = hands(self.worker.clone(), home(&self.site));
+        // Events are counted by the executor that wrote them: this one knows of none yet.
+        let executor = executor(self.worker.clone(), home(&self.site));
         for _ in 0..2 {
-            let done = run(&hands, task.clone())
+            let done = run(&executor, task.clone())
                 .await
                 .map_err(|failure| failure.message)?;
             assert!(matches!(done, Outcome::CsrRefused { .. }), "{done:?}");

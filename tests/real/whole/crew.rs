@@ -12,7 +12,7 @@ use std::{
 /// What takes longer than this will never come about: nothing here takes a minute on a machine that does nothing else.
 const IN_TIME: Duration = Duration::from_secs(150);
 /// How often a condition is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// dormer's roles at work on a ground.
 pub(crate) struct Crew<'a> {
@@ -133,12 +133,12 @@ impl<'a> Crew<'a> {
     /// Looks until it is so; says how all stands if it never is.
     pub(crate) async fn until(&self, what: &str, mut so: impl AsyncFnMut() -> bool) {
         let begun = Instant::now();
-        let mut again = tokio::time::interval(LOOK_EVERY);
+        let mut again = tokio::time::interval(POLL_EVERY);
         while !so().await {
             assert!(
                 begun.elapsed() < IN_TIME,
                 "never: {what}\n{}",
-                self.stands().await
+                self.report().await
             );
             again.tick().await;
         }
@@ -165,7 +165,7 @@ impl<'a> Crew<'a> {
     }
 
     /// For a failed test: who stands where, and what each role said last.
-    async fn stands(&self) -> String {
+    async fn report(&self) -> String {
         let show = |m: &Value| {
             format!(
                 "{} {} {}: {} {}",

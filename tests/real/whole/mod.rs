@@ -7,4 +7,4 @@
 mod crew;
 mod ground;
 mod held;
-mod plays;
+mod scenarios;

@@ -1,10 +1,10 @@
-//! The two builds of the toy workflow, and a lane of either.
+//! The two builds of the toy workflow, and a shard of either.
 
-use crate::{elder::Elder, ports::Sim, toy::Toy};
+use crate::{older_build::Elder, ports::Sim, toy::Toy};
 use dormer_engine::{
-    engine::{lane_of, revisit_page},
-    lane::{Arrived, Lane},
+    engine::{revisit_page, shard_of},
     port::{Delivery, StoreError},
+    shard::{DecodedDelivery, Shard},
 };
 use dormer_engine_core::Workflow;
 use dormer_proto::id::RunId;
@@ -17,11 +17,11 @@ pub(crate) enum Build {
     Newer,
 }
 
-/// A lane at work, until it answers.
-pub(crate) type Turn = Pin<Box<dyn Future<Output = (SimLane, Result<(), StoreError>)>>>;
-pub(crate) type SimLane = Box<dyn Works>;
+/// A shard at work, until it answers.
+pub(crate) type Turn = Pin<Box<dyn Future<Output = (SimShard, Result<(), StoreError>)>>>;
+pub(crate) type SimShard = Box<dyn Works>;
 
-/// A lane, of whatever build.
+/// A shard, of whatever build.
 pub(crate) trait Works {
     /// Works off what was sorted to it.
     fn work_off(self: Box<Self>, batch: Vec<Delivery>) -> Turn;
@@ -29,18 +29,18 @@ pub(crate) trait Works {
     fn revisit(self: Box<Self>, runs: Vec<RunId>) -> Turn;
 }
 
-impl<W: Workflow> Works for Lane<W, Sim> {
+impl<W: Workflow> Works for Shard<W, Sim> {
     fn work_off(mut self: Box<Self>, batch: Vec<Delivery>) -> Turn {
         Box::pin(async move {
             let result = self.turn(batch).await;
-            (self as SimLane, result)
+            (self as SimShard, result)
         })
     }
 
     fn revisit(mut self: Box<Self>, runs: Vec<RunId>) -> Turn {
         Box::pin(async move {
-            let result = Lane::revisit(&mut self, runs).await;
-            (self as SimLane, result)
+            let result = Shard::revisit(&mut self, runs).await;
+            (self as SimShard, result)
         })
     }
 }
@@ -71,28 +71,28 @@ impl Build {
         }
     }
 
-    /// A lane of this build that keeps so many runs in memory.
-    pub(crate) fn lane(self, sim: &Sim, cached_max: usize) -> SimLane {
+    /// A shard of this build that keeps so many runs in memory.
+    pub(crate) fn shard(self, sim: &Sim, cached_max: usize) -> SimShard {
         let ports = Arc::new(sim.clone());
         match self {
-            Self::Older => Box::new(Lane::<Elder, Sim>::new(ports, self.name(), cached_max)),
-            Self::Newer => Box::new(Lane::<Toy, Sim>::new(ports, self.name(), cached_max)),
+            Self::Older => Box::new(Shard::<Elder, Sim>::new(ports, self.name(), cached_max)),
+            Self::Newer => Box::new(Shard::<Toy, Sim>::new(ports, self.name(), cached_max)),
         }
     }
 
-    /// Which of so many lanes this build sorts a letter to.
-    pub(crate) fn lane_of(self, delivery: Delivery, lanes: usize) -> usize {
+    /// Which of so many shards this build sorts a message to.
+    pub(crate) fn shard_of(self, delivery: Delivery, shards: usize) -> usize {
         match self {
-            Self::Older => lane_of(Arrived::<Elder>::open(delivery).run(), lanes),
-            Self::Newer => lane_of(Arrived::<Toy>::open(delivery).run(), lanes),
+            Self::Older => shard_of(DecodedDelivery::<Elder>::open(delivery).run(), shards),
+            Self::Newer => shard_of(DecodedDelivery::<Toy>::open(delivery).run(), shards),
         }
     }
 }
 
 async fn pass<W: Workflow>(sim: Arc<Sim>) {
-    let mut lane = Lane::<W, Sim>::new(Arc::clone(&sim), "pass", 1);
+    let mut shard = Shard::<W, Sim>::new(Arc::clone(&sim), "pass", 1);
     let mut after = None;
-    while let Ok(Some(page)) = revisit_page(&mut lane, sim.as_ref(), after.as_ref(), 3).await {
+    while let Ok(Some(page)) = revisit_page(&mut shard, sim.as_ref(), after.as_ref(), 3).await {
         after = Some(page.last);
     }
 }

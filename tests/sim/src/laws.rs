@@ -2,16 +2,18 @@
 
 use crate::{
     build::Build,
-    elder::Elder,
+    older_build::Elder,
     toy::Toy,
     world::{Entry, World},
 };
 use dormer_engine::port::{Append, Delivery, OrderOut};
-use dormer_engine_core::{HistoryEvent, LetterOf, Record, Run, TaskPhase, Workflow, replay_record};
+use dormer_engine_core::{
+    HistoryEvent, InboxMessageOf, Record, Run, TaskPhase, Workflow, replay_record,
+};
 use dormer_proto::{
     envelope,
     id::{Attempt, Revision, RunId, SignalId, Sum, TaskId, Timestamp, hash64},
-    message::{Fate, Inbound, ReportReceipt, TaskOrder},
+    message::{Inbound, ReceiptStatus, ReportReceipt, TaskOrder},
 };
 use std::collections::BTreeSet;
 
@@ -80,7 +82,7 @@ impl World {
             .unwrap_or_default();
         for (at, event) in record.events.iter().enumerate() {
             match event {
-                HistoryEvent::Rang if at == 0 => {
+                HistoryEvent::TimerDue if at == 0 => {
                     let due = before.as_ref().and_then(Run::deadline);
                     if due.is_none_or(|due| due > record.at) {
                         return Err("a ring was taken while nothing was due".to_owned());
@@ -192,10 +194,10 @@ impl World {
     }
 
     /// A signal follows a stored record.
-    pub(crate) fn check_letter(&mut self, bytes: &[u8]) {
-        match envelope::decode::<LetterOf<Toy>>(bytes, Toy::SCHEMA) {
+    pub(crate) fn check_message(&mut self, bytes: &[u8]) {
+        match envelope::decode::<InboxMessageOf<Toy>>(bytes, Toy::SCHEMA) {
             Ok((
-                LetterOf::<Toy> {
+                InboxMessageOf::<Toy> {
                     body: Inbound::Signalled(signal),
                     ..
                 },
@@ -207,7 +209,7 @@ impl World {
                 ));
             }
             Ok(_) => {}
-            Err(error) => self.violated(format!("a letter cannot be read: {error}")),
+            Err(error) => self.violated(format!("a message cannot be read: {error}")),
         }
     }
 
@@ -229,38 +231,38 @@ impl World {
                     && matches!(open.phase, TaskPhase::InFlight { .. })
             })
         });
-        if *fate == Fate::Late && open {
+        if *fate == ReceiptStatus::Late && open {
             self.violated(format!(
                 "the awaited report of {task}, {attempt}, was called late"
             ));
         }
-        if *fate == Fate::Taken && !self.accepted(task, *attempt) {
+        if *fate == ReceiptStatus::Taken && !self.accepted(task, *attempt) {
             self.violated(format!(
                 "the report of {task}, {attempt}, was receipted, never stored"
             ));
         }
     }
 
-    /// Letters that may be delivered now, some of them, in any order.
+    /// Messages that may be delivered now, some of them, in any order.
     pub(crate) fn take(&mut self, max: usize) -> Vec<Delivery> {
         let mut taken = Vec::new();
         for _ in 0..max {
             let ripe = |at: &usize| {
-                let letter = &self.letters[*at];
-                letter.holder.is_none() && letter.after <= self.now
+                let message = &self.messages[*at];
+                message.holder.is_none() && message.after <= self.now
             };
-            let ripe: Vec<usize> = (0..self.letters.len()).filter(ripe).collect();
+            let ripe: Vec<usize> = (0..self.messages.len()).filter(ripe).collect();
             if ripe.is_empty() {
                 break;
             }
             let at = ripe[self.chance.index(ripe.len())];
-            let letter = &mut self.letters[at];
+            let message = &mut self.messages[at];
             // Until the intake has sorted it.
-            letter.holder = Some(usize::MAX);
-            let cause = format!("sim:{}", letter.token);
+            message.holder = Some(usize::MAX);
+            let cause = format!("sim:{}", message.token);
             taken.push(Delivery {
-                bytes: letter.bytes.clone(),
-                token: letter.token,
+                bytes: message.bytes.clone(),
+                token: message.token,
                 cause,
             });
         }
@@ -281,13 +283,17 @@ impl World {
         }
     }
 
-    /// What a run waits for will come in time: its alarm is set, and rings no later than its deadline, or a letter is
-    /// on its way to it or in a lane's hands, whose load or whose record sets it.
+    /// What a run waits for will come in time: its alarm is set, and rings no later than its deadline, or a message is
+    /// on its way to it or in a shard's hands, whose load or whose record sets it.
     pub(crate) fn check_alarms(&mut self) {
         if !self.punctual {
             return;
         }
-        let written_to: BTreeSet<_> = self.letters.iter().filter_map(|l| l.run.as_ref()).collect();
+        let written_to: BTreeSet<_> = self
+            .messages
+            .iter()
+            .filter_map(|l| l.run.as_ref())
+            .collect();
         let late = self.runs().into_iter().find_map(|run| {
             let due = run.deadline()?;
             let set = self.alarms.get(&run.id).map(|(at, _)| at.0);

@@ -2,8 +2,8 @@
 
 mod build;
 mod chance;
-mod elder;
 mod laws;
+mod older_build;
 mod ports;
 mod scheduler;
 mod toy;

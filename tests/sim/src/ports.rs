@@ -2,8 +2,8 @@
 
 use crate::world::{Entry, World, fault};
 use dormer_engine::port::{
-    Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Delivery, Expected, Head, History,
-    HistoryReader, Inbox, OrderOut, Ports, Settle, StoreError, Stored, TaskQueue, earlier,
+    Ack, Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Delivery, Expected, Head,
+    History, HistoryReader, Inbox, OrderOut, Ports, StoreError, Stored, TaskQueue, earlier,
 };
 use dormer_proto::{
     id::{Incarnation, Revision, RunId, Seq, Timestamp},
@@ -154,20 +154,20 @@ impl Inbox for Sim {
     async fn take(&self, max: usize) -> Result<Vec<Delivery>, StoreError> {
         Ok(self.world().take(max))
     }
-    async fn put(&self, letters: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
+    async fn put(&self, messages: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
         self.reach().await?;
         let mut world = self.world();
-        for (_, bytes) in letters {
-            world.check_letter(&bytes);
+        for (_, bytes) in messages {
+            world.check_message(&bytes);
             world.put(bytes);
         }
         Ok(())
     }
-    async fn settle(&self, fates: Vec<(u64, Settle)>) {
+    async fn acknowledge(&self, acks: Vec<(u64, Ack)>) {
         Yield(false).await;
         let mut world = self.world();
-        for (token, fate) in fates {
-            world.settle(token, fate);
+        for (token, ack) in acks {
+            world.acknowledge(token, ack);
         }
     }
 }
@@ -221,10 +221,10 @@ impl Alarms for Sim {
 }
 
 impl DeadLetters for Sim {
-    async fn put(&self, letter: DeadLetter) -> Result<(), StoreError> {
+    async fn put(&self, message: DeadLetter) -> Result<(), StoreError> {
         Yield(false).await;
         self.world()
-            .violated(format!("a healthy letter died: {}", letter.reason));
+            .violated(format!("a healthy message died: {}", message.reason));
         Ok(())
     }
     async fn list(&self, _: u64, _: usize) -> Result<Vec<DeadLetter>, StoreError> {

@@ -1,7 +1,7 @@
 //! The scheduler: one seed decides who is polled, who dies, and what happens meanwhile; then the faults end.
 
 use crate::{
-    build::{Build, SimLane, Turn},
+    build::{Build, SimShard, Turn},
     ports::Sim,
     toy,
     world::{World, fault},
@@ -23,7 +23,7 @@ const CALM_STEPS_MAX: usize = 20_000;
 /// Runs that a simulated engine keeps in memory: fewer than there are, so that some are shed.
 const CACHED_MAX: usize = 3;
 /// Lanes of one engine are fewer.
-const LANES_MAX: usize = 8;
+const SHARDS_MAX: usize = 8;
 /// How long past due a deadline is before the sweep rings for it, in milliseconds.
 const GRACE_MS: u64 = 2_000;
 
@@ -56,23 +56,23 @@ pub struct Outcome {
     pub history: Vec<String>,
 }
 
-/// What a lane is at.
+/// What a shard is at.
 enum At {
-    Idle(SimLane),
+    Idle(SimShard),
     Busy(Turn, bool),
     Gone,
 }
 
-/// One lane of an engine, with the letters that were sorted to it.
+/// One shard of an engine, with the messages that were sorted to it.
 struct Slot {
     at: At,
     waiting: Vec<Delivery>,
 }
 
-/// One engine: its lanes, and what goes over all runs beside them.
+/// One engine: its shards, and what goes over all runs beside them.
 struct Engine {
     build: Build,
-    lanes: Vec<Slot>,
+    shards: Vec<Slot>,
     passes: [Option<Pin<Box<dyn Future<Output = ()>>>>; 2],
     /// Steps that it sleeps through.
     asleep: u64,
@@ -95,7 +95,7 @@ pub fn run(seed: u64, options: Options) -> Outcome {
     let mixed = seed % 4 == 3;
     let sim = Sim::new(World::new(seed, options.faults, exclusive, mixed));
     let count = if exclusive { 1 } else { 1 + seed % 3 };
-    let lanes = 1 + (seed / 3) % 2;
+    let shards = 1 + (seed / 3) % 2;
     let slot = |_| Slot {
         at: At::Gone,
         waiting: Vec::new(),
@@ -106,7 +106,7 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         } else {
             Build::Newer
         },
-        lanes: (0..lanes).map(slot).collect(),
+        shards: (0..shards).map(slot).collect(),
         passes: [None, None],
         asleep: 0,
     };
@@ -136,9 +136,9 @@ pub fn run(seed: u64, options: Options) -> Outcome {
     }
 }
 
-/// Who holds a letter: an engine's lane.
-fn holder(engine: usize, lane: usize) -> usize {
-    engine * LANES_MAX + lane
+/// Who holds a message: an engine's shard.
+fn holder(engine: usize, shard: usize) -> usize {
+    engine * SHARDS_MAX + shard
 }
 
 impl Scheduler {
@@ -203,12 +203,12 @@ impl Scheduler {
     fn die(&mut self, engine: usize) {
         self.engines[engine].passes = [None, None];
         self.engines[engine].asleep = 0;
-        for lane in 0..self.engines[engine].lanes.len() {
-            self.engines[engine].lanes[lane] = Slot {
+        for shard in 0..self.engines[engine].shards.len() {
+            self.engines[engine].shards[shard] = Slot {
                 at: At::Gone,
                 waiting: Vec::new(),
             };
-            self.release(holder(engine, lane));
+            self.release(holder(engine, shard));
         }
         for (_, by) in self.sim.world().alarms.values_mut() {
             *by = by.filter(|by| *by != engine);
@@ -218,16 +218,16 @@ impl Scheduler {
     /// The engine stops where it stands, and goes on later as if nothing had been: its claims lapse meanwhile.
     fn fall_asleep(&mut self, engine: usize) {
         self.engines[engine].asleep = self.sim.world().chance.below(60);
-        for lane in 0..self.engines[engine].lanes.len() {
-            self.release(holder(engine, lane));
+        for shard in 0..self.engines[engine].shards.len() {
+            self.release(holder(engine, shard));
         }
     }
 
-    /// What a lane held and did not settle comes again.
+    /// What a shard held and did not acknowledge comes again.
     fn release(&self, holder: usize) {
-        for letter in &mut self.sim.world().letters {
-            if letter.holder == Some(holder) {
-                letter.holder = None;
+        for message in &mut self.sim.world().messages {
+            if message.holder == Some(holder) {
+                message.holder = None;
             }
         }
     }
@@ -258,42 +258,42 @@ impl Scheduler {
         }
     }
 
-    /// One poll of one engine: of its passes, or of a lane.
+    /// One poll of one engine: of its passes, or of a shard.
     fn advance(&mut self, engine: usize) {
         if self.engines[engine].asleep > 0 {
             self.engines[engine].asleep -= 1;
             return;
         }
-        let lane = {
+        let shard = {
             let mut world = self.sim.world();
             let passes = self.engines[engine].passes.iter().any(Option::is_some);
             if passes && world.chance.percent(30) {
                 drop(world);
                 return self.pass_on(engine);
             }
-            world.chance.index(self.engines[engine].lanes.len())
+            world.chance.index(self.engines[engine].shards.len())
         };
-        self.advance_lane(engine, lane);
+        self.advance_shard(engine, shard);
     }
 
-    /// One poll of one lane, or its next turn.
-    fn advance_lane(&mut self, engine: usize, lane: usize) {
-        let was = std::mem::replace(&mut self.engines[engine].lanes[lane].at, At::Gone);
+    /// One poll of one shard, or its next turn.
+    fn advance_shard(&mut self, engine: usize, shard: usize) {
+        let was = std::mem::replace(&mut self.engines[engine].shards[shard].at, At::Gone);
         let now = match was {
             At::Gone => {
-                let cached = CACHED_MAX / self.engines[engine].lanes.len();
+                let cached = CACHED_MAX / self.engines[engine].shards.len();
                 At::Idle(
                     self.engines[engine]
                         .build
-                        .lane(&self.sim.of(engine), cached),
+                        .shard(&self.sim.of(engine), cached),
                 )
             }
-            At::Idle(idle) => self.begin(engine, lane, idle),
+            At::Idle(idle) => self.begin(engine, shard, idle),
             At::Busy(mut turn, revisits) => {
                 match turn.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                     Poll::Pending => At::Busy(turn, revisits),
                     Poll::Ready((idle, Ok(()))) => {
-                        self.settled(engine, lane);
+                        self.turn_ended(engine, shard);
                         if revisits {
                             self.sim.world().revisit = false;
                         }
@@ -304,44 +304,44 @@ impl Scheduler {
                 }
             }
         };
-        self.engines[engine].lanes[lane].at = now;
+        self.engines[engine].shards[shard].at = now;
     }
 
-    /// A turn has ended: what it held and did not settle comes again, but for what waits for the lane's next one.
-    fn settled(&self, engine: usize, lane: usize) {
-        let waiting: Vec<u64> = self.engines[engine].lanes[lane]
+    /// A turn has ended: what it held and did not acknowledge comes again, but for what waits for the shard's next one.
+    fn turn_ended(&self, engine: usize, shard: usize) {
+        let waiting: Vec<u64> = self.engines[engine].shards[shard]
             .waiting
             .iter()
-            .map(|letter| letter.token)
+            .map(|message| message.token)
             .collect();
-        for letter in &mut self.sim.world().letters {
-            if letter.holder == Some(holder(engine, lane)) && !waiting.contains(&letter.token) {
-                letter.holder = None;
+        for message in &mut self.sim.world().messages {
+            if message.holder == Some(holder(engine, shard)) && !waiting.contains(&message.token) {
+                message.holder = None;
             }
         }
     }
 
-    fn begin(&mut self, engine: usize, at: usize, lane: SimLane) -> At {
+    fn begin(&mut self, engine: usize, at: usize, shard: SimShard) -> At {
         if self.sim.world().revisit {
-            return At::Busy(lane.revisit((0..toy::RUNS).map(toy::id).collect()), true);
+            return At::Busy(shard.revisit((0..toy::RUNS).map(toy::id).collect()), true);
         }
         self.take_in(engine);
-        let batch = std::mem::take(&mut self.engines[engine].lanes[at].waiting);
+        let batch = std::mem::take(&mut self.engines[engine].shards[at].waiting);
         if batch.is_empty() {
-            return At::Idle(lane);
+            return At::Idle(shard);
         }
-        At::Busy(lane.work_off(batch), false)
+        At::Busy(shard.work_off(batch), false)
     }
 
-    /// The intake: takes letters and sorts them to the lanes that own their runs.
+    /// The intake: takes messages and sorts them to the shards that own their runs.
     fn take_in(&mut self, engine: usize) {
         let mut world = self.sim.world();
         let max = 1 + world.chance.index(4);
         for delivery in world.take(max) {
-            let Engine { build, lanes, .. } = &mut self.engines[engine];
-            let lane = build.lane_of(delivery.clone(), lanes.len());
-            world.hold(delivery.token, holder(engine, lane));
-            lanes[lane].waiting.push(delivery);
+            let Engine { build, shards, .. } = &mut self.engines[engine];
+            let shard = build.shard_of(delivery.clone(), shards.len());
+            world.hold(delivery.token, holder(engine, shard));
+            shards[shard].waiting.push(delivery);
         }
     }
 
@@ -349,7 +349,7 @@ impl Scheduler {
     fn idle(&self) -> bool {
         let rests = |slot: &Slot| !matches!(slot.at, At::Busy(..)) && slot.waiting.is_empty();
         self.engines.iter().all(|engine| {
-            engine.passes.iter().all(Option::is_none) && engine.lanes.iter().all(rests)
+            engine.passes.iter().all(Option::is_none) && engine.shards.iter().all(rests)
         })
     }
 
@@ -369,11 +369,11 @@ impl Scheduler {
                 return;
             }
             let engine = step % self.engines.len();
-            let ripe = self.sim.world().letters.iter().any(|l| l.after <= now);
+            let ripe = self.sim.world().messages.iter().any(|l| l.after <= now);
             if ripe || !self.idle() || self.sim.world().revisit {
                 self.pass_on(engine);
-                let lanes = self.engines[engine].lanes.len();
-                self.advance_lane(engine, step / self.engines.len() % lanes);
+                let shards = self.engines[engine].shards.len();
+                self.advance_shard(engine, step / self.engines.len() % shards);
                 continue;
             }
             let mut world = self.sim.world();
@@ -382,7 +382,7 @@ impl Scheduler {
                 continue;
             }
             world.check_alarms();
-            if world.punctual && world.ring_due() {
+            if world.punctual && world.deliver_due_alarms() {
                 continue;
             }
             match if world.punctual {

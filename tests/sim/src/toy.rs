@@ -23,7 +23,7 @@ const POLICY: RetryPolicy = RetryPolicy {
 pub(crate) struct State {
     pub(crate) odd: bool,
     pub(crate) facts: BTreeMap<String, u64>,
-    pub(crate) heard: u64,
+    pub(crate) inputs: u64,
     pub(crate) finished: u64,
     pub(crate) exhausted: u64,
     pub(crate) refused: u64,
@@ -183,7 +183,7 @@ fn observed(newer: bool, now: Now<'_>, state: State, fact: u64) -> Decision<Toy>
 }
 
 fn signalled(mut state: State, from: Sender, signal: Signal) -> Decision<Toy> {
-    state.heard += 1;
+    state.inputs += 1;
     state.notes += u64::from(matches!(signal, Signal::Note(_)));
     let decision = Decision::to(state);
     match (from, signal) {

@@ -2,17 +2,17 @@
 
 use crate::{
     chance::Chance,
-    elder::Elder,
+    older_build::Elder,
     toy::{self, Signal, Toy},
 };
-use dormer_engine::port::{Head, OrderOut, Settle, Stored};
-use dormer_engine_core::{LetterOf, Record, Run, Workflow};
+use dormer_engine::port::{Ack, Head, OrderOut, Stored};
+use dormer_engine_core::{InboxMessageOf, Record, Run, Workflow};
 use dormer_proto::{
     envelope,
     id::{Attempt, Epoch, Incarnation, Revision, RunId, Seq, SignalId, Sum, TaskId, Timestamp},
     message::{
-        Ask, Failure, Inbound, Letter, ObjectRef, Observation, Request, TaskOrder, TaskReport,
-        Version,
+        Ask, Failure, Inbound, InboxMessage, ObjectRef, Observation, Request, TaskOrder,
+        TaskReport, Version,
     },
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,8 +51,8 @@ impl Entry {
     }
 }
 
-/// A letter on its way.
-pub(crate) struct OnWay {
+/// A message on its way.
+pub(crate) struct InTransit {
     pub(crate) bytes: Vec<u8>,
     pub(crate) token: u64,
     pub(crate) after: Timestamp,
@@ -72,7 +72,7 @@ pub(crate) struct World {
     pub(crate) entries: Vec<Entry>,
     pub(crate) revision: u64,
     pub(crate) ever: BTreeSet<Sum>,
-    pub(crate) letters: Vec<OnWay>,
+    pub(crate) messages: Vec<InTransit>,
     pub(crate) token: u64,
     pub(crate) orders: BTreeMap<(TaskId, Attempt), OrderOut>,
     /// When each rings, and which engine set it last; `None`: one that is dead.
@@ -104,7 +104,7 @@ impl World {
             entries: Vec::new(),
             revision: 0,
             ever: BTreeSet::new(),
-            letters: Vec::new(),
+            messages: Vec::new(),
             token: 0,
             orders: BTreeMap::new(),
             alarms: BTreeMap::new(),
@@ -140,8 +140,8 @@ impl World {
     }
 
     pub(crate) fn put(&mut self, bytes: Vec<u8>) {
-        let run = envelope::decode::<LetterOf<Toy>>(&bytes, Toy::SCHEMA).ok();
-        let run = run.map(|(letter, _)| letter.run);
+        let run = envelope::decode::<InboxMessageOf<Toy>>(&bytes, Toy::SCHEMA).ok();
+        let run = run.map(|(message, _)| message.run);
         let copies = if self.strikes(fault::REPEAT, 15) {
             2
         } else {
@@ -158,7 +158,7 @@ impl World {
             let token = self.token;
             let bytes = bytes.clone();
             let run = run.clone();
-            self.letters.push(OnWay {
+            self.messages.push(InTransit {
                 bytes,
                 token,
                 after,
@@ -168,41 +168,49 @@ impl World {
         }
     }
 
-    pub(crate) fn put_letter(&mut self, letter: &LetterOf<Toy>) {
+    pub(crate) fn put_message(&mut self, message: &InboxMessageOf<Toy>) {
         // Watchers, workers and people are of either build; an older one has no word for a note.
         let note = matches!(
-            &letter.body,
+            &message.body,
             Inbound::Requested(Request {
                 ask: Ask::Signal(Signal::Note(_)),
                 ..
             })
         );
         let older = self.mixed && !note && self.chance.percent(85);
-        match envelope::encode(letter, if older { Elder::SCHEMA } else { Toy::SCHEMA }) {
+        match envelope::encode(message, if older { Elder::SCHEMA } else { Toy::SCHEMA }) {
             Ok((bytes, _)) => self.put(bytes),
-            Err(error) => self.violated(format!("a letter cannot be written: {error}")),
+            Err(error) => self.violated(format!("a message cannot be written: {error}")),
         }
     }
 
-    /// A letter is now in these hands.
+    /// A message is now in these hands.
     pub(crate) fn hold(&mut self, token: u64, holder: usize) {
-        if let Some(letter) = self.letters.iter_mut().find(|letter| letter.token == token) {
-            letter.holder = Some(holder);
+        if let Some(message) = self
+            .messages
+            .iter_mut()
+            .find(|message| message.token == token)
+        {
+            message.holder = Some(holder);
         }
     }
 
-    pub(crate) fn settle(&mut self, token: u64, fate: Settle) {
+    pub(crate) fn acknowledge(&mut self, token: u64, ack: Ack) {
         let lost = self.strikes(fault::LOSE, 10);
         let now = self.now;
-        let Some(at) = self.letters.iter().position(|letter| letter.token == token) else {
+        let Some(at) = self
+            .messages
+            .iter()
+            .position(|message| message.token == token)
+        else {
             return;
         };
-        match fate {
-            Settle::Done if !lost => drop(self.letters.remove(at)),
-            Settle::Done => self.letters[at].holder = None,
-            Settle::Again(ms) => {
-                self.letters[at].holder = None;
-                self.letters[at].after = now.plus_ms(ms);
+        match ack {
+            Ack::Done if !lost => drop(self.messages.remove(at)),
+            Ack::Done => self.messages[at].holder = None,
+            Ack::Again(ms) => {
+                self.messages[at].holder = None;
+                self.messages[at].after = now.plus_ms(ms);
             }
         }
     }
@@ -244,7 +252,7 @@ impl World {
             fact,
             may_start: true,
         });
-        self.put_letter(&Letter {
+        self.put_message(&InboxMessage {
             run: toy::id(n),
             incarnation: Some(self.incarnation),
             body,
@@ -294,7 +302,7 @@ impl World {
             against,
             ask,
         };
-        self.put_letter(&Letter {
+        self.put_message(&InboxMessage {
             run,
             incarnation: None,
             body: Inbound::Requested(request),
@@ -333,7 +341,7 @@ impl World {
                 result,
             });
             let run = order.task.run.clone();
-            self.put_letter(&Letter {
+            self.put_message(&InboxMessage {
                 run,
                 incarnation: Some(order.incarnation),
                 body,
@@ -341,9 +349,9 @@ impl World {
         }
     }
 
-    fn ring(&mut self, run: &RunId) {
-        let body = Inbound::Rang;
-        self.put_letter(&Letter {
+    fn deliver_timer_due(&mut self, run: &RunId) {
+        let body = Inbound::TimerDue;
+        self.put_message(&InboxMessage {
             run: run.clone(),
             incarnation: Some(self.incarnation),
             body,
@@ -359,23 +367,23 @@ impl World {
         } else if self.strikes(fault::CLOCK, 5) {
             self.now = self.now.plus_ms(60_000);
         }
-        self.ring_due();
+        self.deliver_due_alarms();
         let set: Vec<RunId> = self.alarms.keys().cloned().collect();
         for run in set {
             if self.strikes(fault::ALARM, 10) {
-                self.ring(&run);
+                self.deliver_timer_due(&run);
             }
         }
     }
 
     /// Alarms that are due ring, or are lost. Answers whether there were any.
-    pub(crate) fn ring_due(&mut self) -> bool {
+    pub(crate) fn deliver_due_alarms(&mut self) -> bool {
         let due = self.alarms.iter().filter(|(_, (at, _))| *at <= self.now);
         let due: Vec<RunId> = due.map(|(run, _)| run.clone()).collect();
         for run in &due {
             self.alarms.remove(run);
             if !self.strikes(fault::ALARM, 15) {
-                self.ring(run);
+                self.deliver_timer_due(run);
             }
         }
         !due.is_empty()
@@ -410,15 +418,15 @@ impl World {
     pub(crate) fn next_moment(&self) -> Option<Timestamp> {
         let deadlines = self.runs().into_iter().filter_map(Run::deadline);
         deadlines
-            .chain(self.letters.iter().map(|letter| letter.after))
+            .chain(self.messages.iter().map(|message| message.after))
             .min()
     }
 
-    /// The next moment after now at which something comes by itself: a letter, or an alarm.
+    /// The next moment after now at which something comes by itself: a message, or an alarm.
     pub(crate) fn next_event(&self) -> Option<Timestamp> {
-        let rings = self.alarms.values().map(|(at, _)| *at);
-        let letters = self.letters.iter().map(|letter| letter.after);
-        rings.chain(letters).filter(|at| *at > self.now).min()
+        let due_times = self.alarms.values().map(|(at, _)| *at);
+        let messages = self.messages.iter().map(|message| message.after);
+        due_times.chain(messages).filter(|at| *at > self.now).min()
     }
 
     /// The store comes back without its last records; with another identity if it was restored.

@@ -45,50 +45,52 @@ struct Texts<'a> {
 }
 
 impl Texts<'_> {
-    fn walk(&self, value: &Value, place: &str, found: &mut Vec<Problem>) {
+    fn walk(&self, value: &Value, location: &str, found: &mut Vec<Problem>) {
         match value {
-            Value::String(text) if place.ends_with(".when.set") => self.name(text, place, found),
-            Value::String(text) if text != TAINTS => self.text(text, place, found),
+            Value::String(text) if location.ends_with(".when.set") => {
+                self.name(text, location, found)
+            }
+            Value::String(text) if text != TAINTS => self.text(text, location, found),
             Value::Array(all) => {
                 for (n, one) in all.iter().enumerate() {
-                    self.walk(one, &format!("{place}[{n}]"), found);
+                    self.walk(one, &format!("{location}[{n}]"), found);
                 }
             }
             Value::Object(all) => {
                 for (key, one) in all {
-                    self.text(key, place, found);
-                    self.walk(one, &format!("{place}.{key}"), found);
+                    self.text(key, location, found);
+                    self.walk(one, &format!("{location}.{key}"), found);
                 }
             }
             Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
-    fn text(&self, text: &str, place: &str, found: &mut Vec<Problem>) {
+    fn text(&self, text: &str, location: &str, found: &mut Vec<Problem>) {
         match pieces(text) {
-            Err(reason) => found.push(Problem::new(place, reason)),
+            Err(reason) => found.push(Problem::new(location, reason)),
             Ok(pieces) => {
                 for piece in pieces {
                     if let Piece::Variable(name) = piece {
-                        self.name(name, place, found);
+                        self.name(name, location, found);
                     }
                 }
             }
         }
     }
 
-    fn name(&self, name: &str, place: &str, found: &mut Vec<Problem>) {
+    fn name(&self, name: &str, location: &str, found: &mut Vec<Problem>) {
         if name.is_empty() || self.profile.variables.contains_key(name) {
             return;
         }
         match known(name) {
             None => found.push(Problem::new(
-                place,
+                location,
                 format!("there is no variable `{name}`"),
             )),
             Some(known) if known.from == Section::Node && self.section == Section::Host => {
                 let reason = format!("`{name}` is known in the node section only");
-                found.push(Problem::new(place, reason));
+                found.push(Problem::new(location, reason));
             }
             Some(_) => {}
         }
@@ -103,11 +105,11 @@ fn own_variables(profile: &Profile, found: &mut Vec<Problem>) {
     };
     let mut uses: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, text) in &profile.variables {
-        let place = format!("variables.{name}");
+        let location = format!("variables.{name}");
         if known(name).is_some_and(|known| !known.optional) {
-            found.push(Problem::new(&place, "dormer itself sets this one"));
+            found.push(Problem::new(&location, "dormer itself sets this one"));
         }
-        texts.text(text, &place, found);
+        texts.text(text, &location, found);
         let named = pieces(text)
             .unwrap_or_default()
             .into_iter()
@@ -167,8 +169,8 @@ fn circle(uses: &BTreeMap<&str, Vec<&str>>) -> Option<String> {
 
 /// What an entry must have, whatever its values are.
 fn shapes(section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
-    let mut wrong = |place: String, reason: &str| {
-        found.push(Problem::new(format!("{section}.{place}"), reason));
+    let mut wrong = |location: String, reason: &str| {
+        found.push(Problem::new(format!("{section}.{location}"), reason));
     };
     for (path, file) in &spec.files {
         if let Some(reason) = content(file) {
@@ -235,14 +237,17 @@ fn content(file: &FileSpec) -> Option<&'static str> {
 fn users(profile: &Profile, section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
     let network = spec.network.iter().flat_map(|network| &network.files);
     let own = spec.files.iter().map(|file| ("files", file));
-    for (place, (path, file)) in own.chain(network.map(|file| ("network.files", file))) {
+    for (location, (path, file)) in own.chain(network.map(|file| ("network.files", file))) {
         for user in &file.users {
             if !sections(profile)
                 .iter()
                 .any(|(_, spec)| spec.services.contains_key(user))
             {
-                let place = format!("{section}.{place}.{path}.users");
-                found.push(Problem::new(place, format!("there is no service `{user}`")));
+                let location = format!("{section}.{location}.{path}.users");
+                found.push(Problem::new(
+                    location,
+                    format!("there is no service `{user}`"),
+                ));
             }
         }
     }
@@ -250,7 +255,7 @@ fn users(profile: &Profile, section: &str, spec: &SectionSpec, found: &mut Vec<P
 
 /// Windows does not tell `C:\k\A` from `c:\k\a`: two entries for one path would undo each other.
 fn clashing_paths(profile: &Profile, found: &mut Vec<Problem>) {
-    let mut seen: BTreeMap<String, String> = BTreeMap::new();
+    let mut known_paths: BTreeMap<String, String> = BTreeMap::new();
     for (section, spec) in sections(profile) {
         let network = spec.network.iter().flat_map(|network| network.files.keys());
         let named = |kind: &'static str| move |path: &String| (kind, path.clone());
@@ -258,11 +263,14 @@ fn clashing_paths(profile: &Profile, found: &mut Vec<Problem>) {
             .chain(spec.files.keys().map(named("files")))
             .chain(network.map(named("network.files")));
         for (kind, path) in paths {
-            let place = format!("{}.{kind}.{path}", section.as_str());
+            let location = format!("{}.{kind}.{path}", section.as_str());
             let plain = path.to_lowercase().replace('/', "\\");
             let plain = plain.trim_end_matches('\\').to_owned();
-            if let Some(other) = seen.insert(plain, place.clone()) {
-                found.push(Problem::new(place, format!("is the same path as {other}")));
+            if let Some(other) = known_paths.insert(plain, location.clone()) {
+                found.push(Problem::new(
+                    location,
+                    format!("is the same path as {other}"),
+                ));
             }
         }
     }
@@ -278,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_with_place_and_reason() {
+    fn a_mistake_is_reported_with_location_and_reason() {
         let table = [
             (
                 "host: {hostname: '${NOPE}'}",
@@ -349,17 +357,17 @@ mod tests {
             ),
         ];
         for (yaml, wanted) in table {
-            let told = problems(yaml);
+            let report = problems(yaml);
             assert!(
-                told.contains(wanted),
-                "{yaml}\ntold: {told}\nwanted: {wanted}"
+                report.contains(wanted),
+                "{yaml}\ntold: {report}\nwanted: {wanted}"
             );
         }
     }
 
     #[test]
-    fn several_mistakes_are_told_at_once() {
-        let told = problems("host: {hostname: '${X}', firewall: {a: {}}, services: {s: {}}}");
-        assert_eq!(told.lines().count(), 3, "{told}");
+    fn several_mistakes_are_reported_at_once() {
+        let report = problems("host: {hostname: '${X}', firewall: {a: {}}, services: {s: {}}}");
+        assert_eq!(report.lines().count(), 3, "{report}");
     }
 }

@@ -141,12 +141,12 @@ mod tests {
         });
         let to = document(vec![kept, item("c", ChangeClass::Restart)]);
         let found = between(&from, &to);
-        let told: Vec<_> = found
+        let names: Vec<_> = found
             .iter()
             .map(|one| (one.id.as_str(), one.change, one.detail.as_str()))
             .collect();
         assert_eq!(
-            told,
+            names,
             [
                 ("b", ChangeClass::Drain, "another keep"),
                 ("c", ChangeClass::Restart, "not there yet")

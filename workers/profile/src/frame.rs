@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_answer_is_told_apart() {
+    fn what_is_not_the_framed_answer_is_recognised() {
         let line = write(&answer());
         assert_eq!(found(b""), Err(FrameError::Missing));
         assert_eq!(found(b"#< CLIXML\r\n<Objs/>"), Err(FrameError::Missing));

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told() {
+    fn an_unreadable_kubelet_config_is_reported() {
         let table = [
             (json!({}), "has no kubelet.service"),
             (config("[Service]\n", &[]), "has no ExecStart"),
@@ -234,8 +234,8 @@ mod tests {
             ),
         ];
         for (config, wanted) in table {
-            let told = kubelet_facts(&config).expect_err(wanted);
-            assert!(told.contains(wanted), "{told}");
+            let why = kubelet_facts(&config).expect_err(wanted);
+            assert!(why.contains(wanted), "{why}");
         }
     }
 }

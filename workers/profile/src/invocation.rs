@@ -98,7 +98,7 @@ impl FromStr for Mode {
 pub struct Call {
     /// What the script is to do.
     pub mode: Mode,
-    /// The task, echoed in the answer. Letters, digits and `@ . _ / : -` only.
+    /// The task, echoed in the answer. Messages, digits and `@ . _ / : -` only.
     pub task: String,
     /// Its attempt, echoed in the answer.
     pub attempt: u32,

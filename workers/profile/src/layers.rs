@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_with_its_place() {
+    fn a_mistake_in_a_layer_is_reported_with_its_location() {
         let problems = Layer::parse("user", "host:\n  firewal: {}\n").expect_err("refused");
         let text = problems.to_string();
         assert!(

@@ -49,17 +49,19 @@ impl Credentials {
             .get("auths")
             .and_then(Value::as_object)
             .ok_or("has no `auths`")?;
-        let entries = auths.iter().filter_map(|(place, entry)| {
-            let place = place.trim_start_matches("https://").trim_end_matches('/');
-            Some((place.to_owned(), basic(entry)?))
+        let entries = auths.iter().filter_map(|(location, entry)| {
+            let location = location
+                .trim_start_matches("https://")
+                .trim_end_matches('/');
+            Some((location.to_owned(), basic(entry)?))
         });
         Ok(Self(entries.collect()))
     }
 
     /// The entry that is for a place (`registry:port/path`): the longest that is the place or lies above it.
-    fn entry(&self, place: &str) -> Option<&str> {
+    fn entry(&self, location: &str) -> Option<&str> {
         let above = |entry: &&String| {
-            place
+            location
                 .strip_prefix(entry.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
@@ -74,7 +76,7 @@ impl Credentials {
     pub fn secrets(&self) -> impl Iterator<Item = (String, &str)> {
         self.0
             .iter()
-            .map(|(place, auth)| (secret_name(place), auth.as_str()))
+            .map(|(location, auth)| (secret_name(location), auth.as_str()))
     }
 }
 
@@ -94,8 +96,8 @@ fn basic(entry: &Value) -> Option<Zeroizing<String>> {
 }
 
 /// The name of a place's secret. `_` is in no host name and `..` in no path, so different places have different names.
-fn secret_name(place: &str) -> String {
-    let (host, path) = place.split_once('/').unwrap_or((place, ""));
+fn secret_name(location: &str) -> String {
+    let (host, path) = location.split_once('/').unwrap_or((location, ""));
     let host = host.replace(':', "_");
     match path {
         "" => format!("registry.{host}"),
@@ -110,20 +112,20 @@ pub fn registries(
     credentials: &Credentials,
 ) -> (Named<MirrorSpec>, Vec<String>) {
     let mut found = Named::<MirrorSpec>::new();
-    let mut told = Vec::new();
+    let mut warnings = Vec::new();
     for entry in entries.iter().take(MIRRORED_MAX) {
         let source = entry.source.trim_end_matches('/');
         let (registry, path) = source.split_once('/').unwrap_or((source, ""));
         if let Some(why) = unfit(registry, path) {
-            told.push(format!("the mirrors of {source} are left out: {why}"));
+            warnings.push(format!("the mirrors of {source} are left out: {why}"));
             continue;
         }
         let spec = found.entry(registry.to_owned()).or_default();
         spec.server = format!("https://{registry}");
         for mirror in &entry.mirrors {
             match prefix(mirror.trim_end_matches('/'), path) {
-                Ok(place) => add(spec, &place, entry.tags, credentials),
-                Err(why) => told.push(format!(
+                Ok(location) => add(spec, &location, entry.tags, credentials),
+                Err(why) => warnings.push(format!(
                     "the mirror {mirror} of {source} is left out: {why}"
                 )),
             }
@@ -131,27 +133,27 @@ pub fn registries(
         spec.blocked |= entry.never_source && !spec.mirrors.is_empty();
     }
     if entries.len() > MIRRORED_MAX {
-        told.push(format!(
+        warnings.push(format!(
             "{} entries of mirror sets, {MIRRORED_MAX} are taken",
             entries.len()
         ));
     }
     found.retain(|_, spec| !spec.mirrors.is_empty());
-    (found, told)
+    (found, warnings)
 }
 
 /// Adds a mirror behind those there are; one that is there already may be asked for tags if either may.
-fn add(spec: &mut MirrorSpec, place: &str, tags: bool, credentials: &Credentials) {
+fn add(spec: &mut MirrorSpec, location: &str, tags: bool, credentials: &Credentials) {
     // Behind a registry's address comes its API's version, then a path of its own.
-    let url = match place.split_once('/') {
-        None => format!("https://{place}"),
+    let url = match location.split_once('/') {
+        None => format!("https://{location}"),
         Some((registry, path)) => format!("https://{registry}/v2/{path}"),
     };
     if let Some(there) = spec.mirrors.iter_mut().find(|there| there.url == url) {
         there.resolve_tags |= tags;
         return;
     }
-    let entry = credentials.entry(place);
+    let entry = credentials.entry(location);
     let authorization = entry.map(|entry| format!("Basic ${{secret:{}}}", secret_name(entry)));
     let authorization = authorization.unwrap_or_default();
     spec.mirrors.push(Mirror {
@@ -251,8 +253,12 @@ mod tests {
                 wanted,
                 "{source} {mirror}"
             );
-            let (_, told) = registries(&entries, &Credentials::default());
-            assert_eq!(told.len(), usize::from(wanted.is_none()), "{told:?}");
+            let (_, warnings) = registries(&entries, &Credentials::default());
+            assert_eq!(
+                warnings.len(),
+                usize::from(wanted.is_none()),
+                "{warnings:?}"
+            );
         }
     }
 
@@ -266,11 +272,11 @@ mod tests {
             tags: true,
             ..of("quay.io/a", &["a.example/a", "m.example/a"])
         };
-        let (found, told) = registries(&[never, tags], &Credentials::default());
-        assert_eq!((found.len(), told.len()), (1, 0));
+        let (found, warnings) = registries(&[never, tags], &Credentials::default());
+        assert_eq!((found.len(), warnings.len()), (1, 0));
         let quay = &found["quay.io"];
         assert!(quay.blocked, "one of them says so");
-        let told: Vec<_> = quay
+        let warnings: Vec<_> = quay
             .mirrors
             .iter()
             .map(|m| (m.url.as_str(), m.resolve_tags))
@@ -280,7 +286,7 @@ mod tests {
             ("https://a.example", true),
             ("https://m.example", true),
         ];
-        assert_eq!(told, wanted);
+        assert_eq!(warnings, wanted);
     }
 
     #[test]

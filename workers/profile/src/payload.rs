@@ -97,14 +97,14 @@ impl Manifest {
             found.push(Problem::new("files", reason));
         }
         let mut names = BTreeSet::new();
-        let mut places = BTreeSet::new();
+        let mut destinations = BTreeSet::new();
         for (n, file) in self.files.iter().enumerate() {
             file.check(&format!("files[{n}]"), &mut found);
             if !names.insert(&file.name) {
                 let reason = format!("`{}` is there twice", file.name);
                 found.push(Problem::new(format!("files[{n}].name"), reason));
             }
-            if !places.insert(file.destination.to_ascii_lowercase()) {
+            if !destinations.insert(file.destination.to_ascii_lowercase()) {
                 let reason = format!("`{}` is there twice", file.destination);
                 found.push(Problem::new(format!("files[{n}].destination"), reason));
             }
@@ -233,9 +233,9 @@ impl PayloadFile {
         }
     }
 
-    fn check(&self, place: &str, found: &mut Vec<Problem>) {
+    fn check(&self, location: &str, found: &mut Vec<Problem>) {
         let mut problem = |field: &str, reason: String| {
-            found.push(Problem::new(format!("{place}.{field}"), reason))
+            found.push(Problem::new(format!("{location}.{field}"), reason))
         };
         let plain = |name: &str| {
             !name.is_empty()
@@ -269,14 +269,14 @@ impl PayloadFile {
     }
 }
 
-fn check_version(version: &str, place: &str, found: &mut Vec<Problem>) {
+fn check_version(version: &str, location: &str, found: &mut Vec<Problem>) {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
     let ok = version.starts_with(|c: char| c.is_ascii_digit())
         && version.len() <= 40
         && version.chars().all(plain);
     if !ok {
         let reason = format!("`{version}` is not a version (a digit first, at most 40 characters)");
-        found.push(Problem::new(place, reason));
+        found.push(Problem::new(location, reason));
     }
 }
 

@@ -38,7 +38,7 @@ fn a_manifest_survives_yaml() {
 }
 
 #[test]
-fn a_bad_manifest_is_refused_with_place_and_reason() {
+fn a_bad_manifest_is_refused_with_location_and_reason() {
     type Change = fn(&mut Manifest);
     let table: [(Change, &str); 9] = [
         (

@@ -11,16 +11,16 @@ pub const PROBLEMS_MAX: usize = 50;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Where: a path in the document such as `host.services.kubelet.depends[0]`, or a line.
-    pub place: String,
+    pub location: String,
     /// Why it is refused.
     pub reason: String,
 }
 
 impl Problem {
     /// A problem at a place.
-    pub fn new(place: impl Into<String>, reason: impl Into<String>) -> Self {
+    pub fn new(location: impl Into<String>, reason: impl Into<String>) -> Self {
         Self {
-            place: place.into(),
+            location: location.into(),
             reason: reason.into(),
         }
     }
@@ -28,7 +28,7 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.reason)
+        write!(f, "{}: {}", self.location, self.reason)
     }
 }
 
@@ -48,17 +48,17 @@ impl Problems {
     }
 
     /// One problem.
-    pub fn one(place: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self(vec![Problem::new(place, reason)])
+    pub fn one(location: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self(vec![Problem::new(location, reason)])
     }
 
     /// What the YAML reader says, with line and column.
     pub fn from_yaml(error: &YamlError) -> Self {
-        let place = match error.location {
+        let location = match error.location {
             Some((line, column)) => format!("line {line} column {column}"),
             None => "document".into(),
         };
-        Self::one(place, error.reason.as_str())
+        Self::one(location, error.reason.as_str())
     }
 
     /// The problems.
@@ -68,7 +68,7 @@ impl Problems {
 
     /// The same, each place below `prefix`.
     pub fn below(self, prefix: &str) -> Self {
-        let at = |p: Problem| Problem::new(format!("{prefix}: {}", p.place), p.reason);
+        let at = |p: Problem| Problem::new(format!("{prefix}: {}", p.location), p.reason);
         Self(self.0.into_iter().map(at).collect())
     }
 }

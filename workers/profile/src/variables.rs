@@ -7,7 +7,7 @@ use crate::document::Section;
 
 /// A variable that every profile may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Known {
+pub struct BuiltinVariable {
     /// Its name.
     pub name: &'static str,
     /// The first section that may use it.
@@ -18,8 +18,8 @@ pub struct Known {
     pub meaning: &'static str,
 }
 
-const fn host(name: &'static str, meaning: &'static str) -> Known {
-    Known {
+const fn host(name: &'static str, meaning: &'static str) -> BuiltinVariable {
+    BuiltinVariable {
         name,
         from: Section::Host,
         optional: false,
@@ -27,8 +27,8 @@ const fn host(name: &'static str, meaning: &'static str) -> Known {
     }
 }
 
-const fn maybe(name: &'static str, meaning: &'static str) -> Known {
-    Known {
+const fn maybe(name: &'static str, meaning: &'static str) -> BuiltinVariable {
+    BuiltinVariable {
         name,
         from: Section::Host,
         optional: true,
@@ -37,7 +37,7 @@ const fn maybe(name: &'static str, meaning: &'static str) -> Known {
 }
 
 /// Every built-in variable.
-pub const KNOWN: &[Known] = &[
+pub const KNOWN: &[BuiltinVariable] = &[
     host(
         "API_SERVER_INTERNAL",
         "URL of the API server as nodes reach it",
@@ -80,13 +80,13 @@ pub const KNOWN: &[Known] = &[
         "VXLAN_PORT",
         "UDP port of the hybrid overlay, where it is not the usual one",
     ),
-    Known {
+    BuiltinVariable {
         name: "NODE_NAME",
         from: Section::Node,
         optional: false,
         meaning: "name of the Node",
     },
-    Known {
+    BuiltinVariable {
         name: "HYBRID_OVERLAY_SUBNET",
         from: Section::Node,
         optional: true,
@@ -98,7 +98,7 @@ pub const KNOWN: &[Known] = &[
 pub const TAINTS: &str = "${TAINTS}";
 
 /// The built-in variable of that name.
-pub fn known(name: &str) -> Option<&'static Known> {
+pub fn known(name: &str) -> Option<&'static BuiltinVariable> {
     KNOWN.iter().find(|known| known.name == name)
 }
 

@@ -1,6 +1,6 @@
 //! The version: what a node carries, as one short text that changes whenever what is installed does.
 
-use crate::{payload::Manifest, profile::Profile, surroundings::Surroundings};
+use crate::{cluster_config::ClusterConfig, payload::Manifest, profile::Profile};
 
 /// Hex digits of the hash in a version.
 const HASH_DIGITS: usize = 12;
@@ -9,13 +9,13 @@ const HASH_DIGITS: usize = 12;
 /// `<payload version>-<12 hex digits>`. Machines of one pool and Windows build share it.
 #[must_use]
 pub fn version(profile: &Profile, payload: &Manifest, script: &str) -> String {
-    version_in(&Surroundings::default(), profile, payload, script)
+    version_in(&ClusterConfig::default(), profile, payload, script)
 }
 
 /// The same in a cluster that says something of its nodes. One that says nothing is in no version.
 #[must_use]
 pub fn version_in(
-    around: &Surroundings,
+    cluster_config: &ClusterConfig,
     profile: &Profile,
     payload: &Manifest,
     script: &str,
@@ -27,7 +27,7 @@ pub fn version_in(
         crate::sha256_hex(&profile),
         payload.hash()
     );
-    if let Some(digest) = around.digest() {
+    if let Some(digest) = cluster_config.digest() {
         parts = format!("{parts}{digest}\n");
     }
     format!(

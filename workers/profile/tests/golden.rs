@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_profile::{
     builtin,
+    cluster_config::{ClusterConfig, ClusterSnapshot, Revision},
     document::{Document, Section},
     ignition::KubeletFacts,
     item::{File, FileSource, Item, Service, What},
@@ -15,7 +16,6 @@ use dormer_profile::{
     payload::{Manifest, PayloadFile},
     profile::Profile,
     render::{EXAMPLE_PAYLOAD, Inputs, Rendered, render},
-    surroundings::{Look, Revision, Surroundings},
     values::{Values, join_secrets},
     variables::Secrets,
 };
@@ -315,22 +315,22 @@ fn mirror_sets_of_a_cluster_become_hosts_toml() {
     let auths = r#"{"auths": {"mirror.example:5000": {"auth": "dXNlcjpwYXNz"}, "quay.io": {"auth": "bm8="}}}"#;
     let credentials = Credentials::parse(auths).expect("a pull secret");
     let pull_secret = Ok((Revision("7".into()), credentials));
-    let look = Look {
+    let snapshot = ClusterSnapshot {
         mirrors: Ok(mirrors),
         pull_secret,
-        ..Look::default()
+        ..ClusterSnapshot::default()
     };
-    let (around, told) = Surroundings::default().with(look, true);
+    let (cluster_config, warnings) = ClusterConfig::default().with(snapshot, true);
     let profile = stack(&[
         builtin::layer("openshift").expect("a layer"),
-        around.layer(),
+        cluster_config.layer(),
     ]);
     let mut secrets = secrets();
-    around.secrets("aws", &mut secrets);
+    cluster_config.secrets("aws", &mut secrets);
     let profile = profile.expect("a profile");
     let values = values("aws");
     let host = rendered(&profile, &values, &secrets, Section::Host);
-    let mut text = told
+    let mut text = warnings
         .iter()
         .fold(String::new(), |text, one| text + one + "\n");
     for item in host
@@ -364,15 +364,15 @@ fn each_platform_has_its_own_rules() {
             cloud_config,
             ecr_config: ecr.clone(),
         };
-        let look = Look {
+        let snapshot = ClusterSnapshot {
             kubelet: Ok(kubelet),
-            ..Look::default()
+            ..ClusterSnapshot::default()
         };
-        let (around, _) = Surroundings::default().with(look, true);
+        let (cluster_config, _) = ClusterConfig::default().with(snapshot, true);
         let mut values = Values::example(platform);
         let mut secrets = secrets();
-        around.fill(&mut values);
-        around.secrets(platform, &mut secrets);
+        cluster_config.fill(&mut values);
+        cluster_config.secrets(platform, &mut secrets);
         let profile = profile("openshift", "");
         let mut text = String::new();
         for section in [Section::Host, Section::Node] {
@@ -403,7 +403,7 @@ fn each_platform_has_its_own_rules() {
 /// A proxy that is cleared is cleared on the host, too; each way takes a reboot, and so a drain.
 #[test]
 fn a_proxy_is_set_and_cleared_with_a_drain() {
-    use dormer_profile::{document::ChangeClass, drift::between, surroundings::Proxy};
+    use dormer_profile::{cluster_config::Proxy, document::ChangeClass, drift::between};
     let profile = profile("openshift", "");
     let secrets = secrets();
     let mut proxied = values("aws");
@@ -412,12 +412,12 @@ fn a_proxy_is_set_and_cleared_with_a_drain() {
         no: ".svc".into(),
         ..Proxy::default()
     };
-    let look = Look {
+    let snapshot = ClusterSnapshot {
         proxy: Ok(proxy),
-        ..Look::default()
+        ..ClusterSnapshot::default()
     };
-    Surroundings::default()
-        .with(look, true)
+    ClusterConfig::default()
+        .with(snapshot, true)
         .0
         .fill(&mut proxied);
     let plain = rendered(&profile, &values("aws"), &secrets, Section::Host).document;
@@ -442,7 +442,7 @@ fn a_proxy_is_set_and_cleared_with_a_drain() {
 }
 
 #[test]
-fn a_document_survives_the_way_to_the_host() {
+fn a_document_survives_its_transfer_to_the_host() {
     for (name, section) in [
         ("openshift", Section::Host),
         ("openshift", Section::Node),
@@ -513,7 +513,7 @@ fn an_address_touches_the_rendering_of_one_machine_and_no_version() {
 }
 
 #[test]
-fn what_a_machine_lacks_is_told_by_its_name() {
+fn a_missing_value_is_reported_by_its_name() {
     let profile = profile("openshift", "");
     let payload = payload();
     let secrets = Secrets::default();
@@ -525,7 +525,7 @@ fn what_a_machine_lacks_is_told_by_its_name() {
         secrets: &secrets,
         keep: &[],
     };
-    let told = render(&inputs, Section::Host, "v")
+    let warnings = render(&inputs, Section::Host, "v")
         .expect_err("it is refused")
         .to_string();
     for wanted in [
@@ -533,7 +533,7 @@ fn what_a_machine_lacks_is_told_by_its_name() {
         "`NODE_IP` has no value",
         "`CLUSTER_DNS` has no value",
     ] {
-        assert!(told.contains(wanted), "{told}");
+        assert!(warnings.contains(wanted), "{warnings}");
     }
 }
 

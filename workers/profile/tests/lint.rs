@@ -13,7 +13,7 @@ use dormer_profile::{
 use rules::{RULES, check};
 use script::{Finding, Script};
 
-fn told(findings: &[Finding]) -> String {
+fn findings_text(findings: &[Finding]) -> String {
     let lines = findings
         .iter()
         .map(|f| format!("line {}: {}: {}", f.line, f.rule, f.what));
@@ -27,7 +27,7 @@ fn the_scripts_keep_the_rules() {
         ("probe", PROBE, &["t", "n"]),
     ] {
         let findings = check(&Script::parse(text, given));
-        assert!(findings.is_empty(), "{name}:\n{}", told(&findings));
+        assert!(findings.is_empty(), "{name}:\n{}", findings_text(&findings));
     }
 }
 
@@ -60,7 +60,7 @@ fn user_data_keeps_the_rules() {
             .any(|name| what.starts_with(&format!("{name} ")))
     };
     findings.retain(|found| found.rule != "commands" || !at_boot(&found.what));
-    assert!(findings.is_empty(), "{}", told(&findings));
+    assert!(findings.is_empty(), "{}", findings_text(&findings));
 }
 
 /// Mistakes that people make in Windows PowerShell, each with the rule that must find it: a text of the script, what
@@ -218,7 +218,7 @@ fn codes() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_failure_that_the_script_tells_is_one_that_answers_know() {
+fn every_failure_code_of_the_script_is_a_known_one() {
     let known: BTreeSet<String> = FailureCode::ALL.iter().map(|code| code.as_str()).collect();
     let unknown: Vec<_> = codes().difference(&known).cloned().collect();
     assert!(unknown.is_empty(), "{unknown:?}");

@@ -1,6 +1,6 @@
 //! What tasks on a Windows host need of the cluster: a few reads, and one annotation.
 
-use dormer_profile::surroundings::Look;
+use dormer_profile::cluster_config::ClusterSnapshot;
 use dormer_proto::{id::LeaseToken, machine::MachineRef, message::Failure};
 use std::future::Future;
 use zeroize::Zeroizing;
@@ -28,7 +28,7 @@ pub struct Bootstrap {
 
 /// How a machine stands in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Standing {
+pub struct MachineInCluster {
     /// The highest lease token on its Machine and Node (0: none).
     pub token: LeaseToken,
     /// Pods on its Node that a drain would move (no DaemonSet's, no mirror pod, none that has ended).
@@ -55,13 +55,13 @@ pub trait Cluster: Send + Sync + 'static {
         host_key: &str,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Reads how the machine stands, from Machine, Node and pods.
-    fn standing(
+    fn machine_in_cluster(
         &self,
         machine: &MachineRef,
         node: Option<&str>,
-    ) -> impl Future<Output = Result<Standing, Failure>> + Send;
+    ) -> impl Future<Output = Result<MachineInCluster, Failure>> + Send;
     /// Looks at what the cluster says about all of its nodes. What cannot be read is a sentence in it.
-    fn look_around(&self) -> impl Future<Output = Look> + Send;
+    fn read_cluster(&self) -> impl Future<Output = ClusterSnapshot> + Send;
     /// Reads what a kubelet needs to join.
     fn bootstrap(&self) -> impl Future<Output = Result<Bootstrap, Failure>> + Send;
     /// The bootstrap token of one machine, made if it has none that lasts. Asked for where [`Bootstrap::token`] is

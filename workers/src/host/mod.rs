@@ -1,14 +1,14 @@
 //! What a task does on a Windows host: probe, converge, plan, reboot, tear down.
 
-mod ask;
 pub mod cluster;
 mod facts;
-mod known;
+mod known_secrets;
 mod platform;
 mod prepare;
-mod ran;
+mod remote_command;
+mod script_call;
 mod scrub;
-mod sent;
+mod sent_files;
 pub mod values;
 
 use crate::{
@@ -18,8 +18,7 @@ use crate::{
     progress::Progress,
     ssh::{Dialer, Key, Limits, Pool},
 };
-use ask::Asked;
-use cluster::{Cluster, Standing};
+use cluster::{Cluster, MachineInCluster};
 use dormer_profile::{
     answer::{Answer, Reboot},
     document,
@@ -33,24 +32,25 @@ use dormer_proto::{
     pool::Desired,
     work::Order,
 };
-use known::Known;
+use known_secrets::KnownSecrets;
+use script_call::Asked;
 use std::sync::Arc;
 
 /// Uploads and calls again, at most so often, when a host says that files are missing.
 const ROUNDS_MAX: usize = 3;
 
 /// Hands for Windows hosts. Clones share connections.
-pub struct HostHands<C> {
+pub struct HostExecutor<C> {
     pool: Arc<Pool>,
     catalog: Catalog,
     cluster: Arc<C>,
-    sent: Arc<sent::Sent>,
+    sent: Arc<sent_files::Sent>,
     packer: Arc<Packer>,
-    known: Arc<Known>,
+    known: Arc<KnownSecrets>,
     now_ms: Arc<dyn Fn() -> i64 + Send + Sync>,
 }
 
-impl<C> Clone for HostHands<C> {
+impl<C> Clone for HostExecutor<C> {
     fn clone(&self) -> Self {
         Self {
             pool: Arc::clone(&self.pool),
@@ -64,7 +64,7 @@ impl<C> Clone for HostHands<C> {
     }
 }
 
-impl<C: Cluster> HostHands<C> {
+impl<C: Cluster> HostExecutor<C> {
     /// Hands that reach hosts by `dialer`, open them with `key`, install what `catalog` has, and ask `cluster`.
     #[must_use]
     pub fn new(
@@ -104,7 +104,7 @@ impl<C: Cluster> HostHands<C> {
     }
 }
 
-impl<C: Cluster> Execute for HostHands<C> {
+impl<C: Cluster> Execute for HostExecutor<C> {
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
         let Some(host) = host_of(&order.body) else {
             let message = format!("{} is no task for a Windows host", order.body.name());
@@ -137,7 +137,7 @@ fn host_of(task: &Task) -> Option<&HostRef> {
 
 /// What a section should be made.
 #[derive(Debug, Clone, Copy)]
-struct Wanted<'a> {
+struct SectionTarget<'a> {
     desired: &'a Desired,
     section: Section,
     node: Option<&'a str>,
@@ -152,7 +152,7 @@ fn fence(order: &Order, generation: u64) -> HostFence {
     }
 }
 
-impl<C: Cluster> HostHands<C> {
+impl<C: Cluster> HostExecutor<C> {
     async fn perform(
         &self,
         order: &Order,
@@ -169,7 +169,7 @@ impl<C: Cluster> HostHands<C> {
             } => {
                 let section = *section;
                 let node = node_name.as_deref();
-                let wanted = Wanted {
+                let wanted = SectionTarget {
                     desired,
                     section,
                     node,
@@ -218,8 +218,8 @@ impl<C: Cluster> HostHands<C> {
         let answer = self.bootstrap(order, host, &session, progress).await?;
         let host_key = session.host_key().to_owned();
         progress.step("note the node's name", 0, "");
-        let standing = self.cluster.standing(&host.machine, None).await?;
-        let node_name = platform::node_name(host, &standing);
+        let in_cluster = self.cluster.machine_in_cluster(&host.machine, None).await?;
+        let node_name = platform::node_name(host, &in_cluster);
         let node_name = node_name.unwrap_or_else(|| facts::node_name(&answer.facts));
         self.cluster
             .note(&host.machine, &node_name, &host_key)
@@ -235,7 +235,7 @@ impl<C: Cluster> HostHands<C> {
         &self,
         order: &Order,
         host: &HostRef,
-        wanted: Wanted<'_>,
+        wanted: SectionTarget<'_>,
         fence: HostFence,
         progress: &Progress,
     ) -> Result<Outcome, Failure> {
@@ -276,12 +276,12 @@ impl<C: Cluster> HostHands<C> {
         mut fence: HostFence,
         progress: &Progress,
     ) -> Result<Outcome, Failure> {
-        let standing = self.cluster.standing(&host.machine, node).await?;
+        let in_cluster = self.cluster.machine_in_cluster(&host.machine, node).await?;
         let session = self.session(host).await?;
         let mut found = Vec::new();
         let mut facts = None;
         for section in sections(node) {
-            let wanted = Wanted {
+            let wanted = SectionTarget {
                 desired,
                 section,
                 node,
@@ -315,7 +315,7 @@ impl<C: Cluster> HostHands<C> {
         let differs = named
             .map(|one| format!("{} ({})", one.id, one.detail))
             .collect();
-        let Standing { token, pods, .. } = standing;
+        let MachineInCluster { token, pods, .. } = in_cluster;
         Ok(Outcome::Planned {
             class,
             differs,
@@ -376,7 +376,7 @@ impl<C: Cluster> HostHands<C> {
             // A removal only needs to know what there is, by name.
             let node = Some("removed");
             let mode = Mode::Remove;
-            let wanted = Wanted {
+            let wanted = SectionTarget {
                 desired: &desired,
                 section,
                 node,

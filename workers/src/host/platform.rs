@@ -1,6 +1,6 @@
 //! What the platform decides: the computer's name, the Node's name, and who tells the cloud's facts of a Node.
 
-use super::cluster::Standing;
+use super::cluster::MachineInCluster;
 use dormer_profile::platform;
 use dormer_proto::machine::HostRef;
 
@@ -18,11 +18,11 @@ pub(super) fn overrides(host: &HostRef) -> bool {
 }
 
 /// The name that the Node will have, unless it is the present computer name in lower case.
-pub(super) fn node_name(host: &HostRef, standing: &Standing) -> Option<String> {
+pub(super) fn node_name(host: &HostRef, in_cluster: &MachineInCluster) -> Option<String> {
     if !overrides(host) {
         return hostname(host);
     }
-    let name = standing.names.first()?.to_lowercase();
+    let name = in_cluster.names.first()?.to_lowercase();
     if name.len() <= NODE_NAME_CHARS_MAX {
         return Some(name);
     }
@@ -60,9 +60,9 @@ mod tests {
             .collect();
         node_name(
             &host,
-            &Standing {
+            &MachineInCluster {
                 names,
-                ..Standing::default()
+                ..MachineInCluster::default()
             },
         )
     }

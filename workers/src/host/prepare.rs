@@ -1,18 +1,18 @@
 //! What has to be on a host before the script is called: the document, the script, and payload files.
 
 use super::{
-    HostHands, Wanted,
-    ask::names,
-    cluster::{Bootstrap, Cluster, Standing},
+    HostExecutor, SectionTarget,
+    cluster::{Bootstrap, Cluster, MachineInCluster},
     facts::section,
-    values::{Known, values},
+    script_call::names,
+    values::{NodeValues, values},
 };
 use crate::{
-    catalog::{Found, Payload, VERSION_NOT_HERE},
+    catalog::{InstalledVersion, Payload, VERSION_NOT_HERE},
+    observer::{self, Operation},
     packed::{PACK_BYTES_MIN, Packed},
     progress::Progress,
     ssh::{FILES_AT_ONCE, Session, Sftp, SshError, Upload, at_once},
-    witness::{self, Deed},
 };
 use dormer_profile::{
     document::{STAGING, Section},
@@ -66,25 +66,28 @@ impl Prepared {
     }
 }
 
-impl<C: Cluster> HostHands<C> {
+impl<C: Cluster> HostExecutor<C> {
     /// Renders a section for a host, with what its kubelet needs to join.
     pub(super) async fn prepare(
         &self,
         host: &HostRef,
-        wanted: Wanted<'_>,
+        wanted: SectionTarget<'_>,
         progress: &Progress,
     ) -> Result<Prepared, Failure> {
         progress.step("render", 0, "");
         let found = self.find(wanted.desired).await?;
         let bootstrap = self.cluster.bootstrap().await?;
-        let standing = self.cluster.standing(&host.machine, wanted.node).await?;
-        let token = self.token(host, wanted, &bootstrap, &standing).await?;
+        let in_cluster = self
+            .cluster
+            .machine_in_cluster(&host.machine, wanted.node)
+            .await?;
+        let token = self.token(host, wanted, &bootstrap, &in_cluster).await?;
         // A Node keeps its name; before there is one, its certificates are routed by what was noted.
-        let named = wanted.node.map(str::to_owned).or(standing.noted);
-        let known = Known {
+        let named = wanted.node.map(str::to_owned).or(in_cluster.noted);
+        let known = NodeValues {
             named,
             node: wanted.node,
-            subnet: standing.subnet,
+            subnet: in_cluster.subnet,
         };
         let mut values = values(
             &bootstrap,
@@ -93,7 +96,7 @@ impl<C: Cluster> HostHands<C> {
             known,
             &found.payload.manifest,
         );
-        found.around.fill(&mut values);
+        found.cluster_config.fill(&mut values);
         let mut secrets = join_secrets(
             &bootstrap.api_url,
             &bootstrap.api_ca,
@@ -103,7 +106,7 @@ impl<C: Cluster> HostHands<C> {
         if token.is_none() {
             secrets.withhold(JOIN_TOKEN);
         }
-        found.around.secrets(&values.platform, &mut secrets);
+        found.cluster_config.secrets(&values.platform, &mut secrets);
         if let Some((certificate, key)) = &bootstrap.exporter_tls {
             secrets.set("exporter-tls-crt", certificate);
             secrets.set("exporter-tls-key", key.as_str());
@@ -138,9 +141,9 @@ impl<C: Cluster> HostHands<C> {
     async fn token(
         &self,
         host: &HostRef,
-        wanted: Wanted<'_>,
+        wanted: SectionTarget<'_>,
         bootstrap: &Bootstrap,
-        standing: &Standing,
+        in_cluster: &MachineInCluster,
     ) -> Result<Option<Zeroizing<String>>, Failure> {
         if bootstrap.token.is_some() {
             return Ok(bootstrap.token.clone());
@@ -148,7 +151,7 @@ impl<C: Cluster> HostHands<C> {
         match wanted.mode {
             // A removal only needs to know that there is such a file.
             Mode::Remove => Ok(Some(Zeroizing::default())),
-            Mode::Apply if wanted.section == machine::Section::Host && !standing.joined => {
+            Mode::Apply if wanted.section == machine::Section::Host && !in_cluster.joined => {
                 self.cluster.token(&host.machine).await.map(Some)
             }
             _ => Ok(None),
@@ -174,11 +177,11 @@ impl<C: Cluster> HostHands<C> {
     }
 
     /// What a version means. One that is not known yet may follow from what the cluster says of its nodes now.
-    async fn find(&self, desired: &Desired) -> Result<Found, Failure> {
+    async fn find(&self, desired: &Desired) -> Result<InstalledVersion, Failure> {
         match self.catalog.find(desired) {
             Err(failure) if failure.code == VERSION_NOT_HERE => {
-                for told in self.catalog.look_around(self.cluster.look_around().await) {
-                    tracing::debug!("of the cluster around: {told}");
+                for warning in self.catalog.read_cluster(self.cluster.read_cluster().await) {
+                    tracing::debug!("of the cluster around: {warning}");
                 }
                 self.catalog.find(desired)
             }
@@ -237,13 +240,13 @@ impl<C: Cluster> HostHands<C> {
             .sftp()
             .await
             .map_err(|error| self.failed(host, error))?;
-        let looks = prepared.rendered.payload.iter().map(|file| async {
+        let checks = prepared.rendered.payload.iter().map(|file| async {
             let there = sftp.size(&file.destination).await? == Some(file.size);
             progress.advance(1);
             Ok::<_, SshError>((!there).then(|| file.clone()))
         });
-        let looked = futures::future::try_join_all(looks).await;
-        let missing: Vec<Staged> = looked
+        let checked = futures::future::try_join_all(checks).await;
+        let missing: Vec<Staged> = checked
             .map_err(|error| self.failed(host, error))?
             .into_iter()
             .flatten()
@@ -265,16 +268,20 @@ impl<C: Cluster> HostHands<C> {
         if files.is_empty() {
             return Ok(());
         }
-        let ways = self.pack(prepared, files, progress).await;
-        progress.step("upload", ways.iter().map(Way::bytes).sum(), "bytes");
+        let transfers = self.pack(prepared, files, progress).await;
+        progress.step(
+            "upload",
+            transfers.iter().map(FileTransfer::bytes).sum(),
+            "bytes",
+        );
         let sftp = session
             .sftp()
             .await
             .map_err(|error| self.failed(host, error))?;
         let mut works = Vec::with_capacity(files.len());
-        for way in &ways {
+        for transfer in &transfers {
             works.push(async {
-                let sent = self.send(order, &sftp, prepared, way, progress).await;
+                let sent = self.send(order, &sftp, prepared, transfer, progress).await;
                 sent.map_err(|error| self.unsent(host, error))
             });
         }
@@ -287,13 +294,13 @@ impl<C: Cluster> HostHands<C> {
         prepared: &Prepared,
         files: &'a [Staged],
         progress: &Progress,
-    ) -> Vec<Way<'a>> {
+    ) -> Vec<FileTransfer<'a>> {
         let large = files
             .iter()
             .map(|file| file.size)
             .filter(|size| *size >= PACK_BYTES_MIN);
         progress.step("compress", large.sum(), "bytes");
-        let ways = files.iter().map(|file| async {
+        let transfers = files.iter().map(|file| async {
             let Staged {
                 name, sha256, size, ..
             } = file;
@@ -301,9 +308,9 @@ impl<C: Cluster> HostHands<C> {
                 .packer
                 .packed(&prepared.payload, name, sha256, *size, progress)
                 .await;
-            Way { file, packed }
+            FileTransfer { file, packed }
         });
-        futures::future::join_all(ways).await
+        futures::future::join_all(transfers).await
     }
 
     async fn send(
@@ -311,16 +318,16 @@ impl<C: Cluster> HostHands<C> {
         order: &Order,
         sftp: &Sftp,
         prepared: &Prepared,
-        way: &Way<'_>,
+        transfer: &FileTransfer<'_>,
         progress: &Progress,
     ) -> Result<(), Unsent> {
-        let file = way.file;
+        let file = transfer.file;
         let path = format!(r"{STAGING}\{}", file.sha256);
         if sftp.size(&path).await? == Some(file.size) {
-            progress.advance(way.bytes());
+            progress.advance(transfer.bytes());
             return Ok(());
         }
-        if let Some(packed) = &way.packed {
+        if let Some(packed) = &transfer.packed {
             match self.send_packed(order, sftp, &path, packed, progress).await {
                 Err(Unsent::Host(SshError::Source(..)) | Unsent::Unread(..)) => {
                     self.packer.forget(&file.sha256, packed);
@@ -338,9 +345,9 @@ impl<C: Cluster> HostHands<C> {
             size,
             sha256: &file.sha256,
         };
-        let deed = witness::begin(Deed::Upload { bytes: file.size });
+        let operation = observer::begin(Operation::Upload { bytes: file.size });
         let sent = sftp.upload(what, from, |more| progress.advance(more)).await;
-        Ok(deed.ended(sent)?)
+        Ok(operation.ended(sent)?)
     }
 
     /// Sends a file's packed form, which the script unpacks, and proves by the sum of what it unpacked to.
@@ -372,11 +379,11 @@ impl<C: Cluster> HostHands<C> {
             size: *size,
             sha256,
         };
-        let deed = witness::begin(Deed::Upload { bytes: *size });
+        let operation = observer::begin(Operation::Upload { bytes: *size });
         let sent = sftp
             .upload(what, opened, |more| progress.advance(more))
             .await;
-        Ok(deed.ended(sent)?)
+        Ok(operation.ended(sent)?)
     }
 
     fn unsent(&self, host: &HostRef, error: Unsent) -> Failure {
@@ -391,12 +398,12 @@ impl<C: Cluster> HostHands<C> {
 }
 
 /// A payload file, and how it goes over the wire.
-struct Way<'a> {
+struct FileTransfer<'a> {
     file: &'a Staged,
     packed: Option<Arc<Packed>>,
 }
 
-impl Way<'_> {
+impl FileTransfer<'_> {
     /// Bytes that are sent.
     fn bytes(&self) -> u64 {
         self.packed
@@ -434,8 +441,8 @@ async fn put(order: &Order, sftp: &Sftp, path: &str, bytes: &[u8]) -> Result<(),
     }
     let part = part(order, path);
     let sha256 = sha256_hex(bytes);
-    let deed = witness::begin(Deed::Upload { bytes: size });
-    deed.ended(
+    let operation = observer::begin(Operation::Upload { bytes: size });
+    operation.ended(
         sftp.upload(
             Upload {
                 path,

@@ -27,7 +27,7 @@ const BLOB_LEAST: usize = 80;
 const WEB_TOKEN: &[u8] = b"eyJ";
 /// The shortest run after such a beginning that counts as a token.
 const WEB_TOKEN_LEAST: usize = 20;
-/// Letters of the two halves of a bootstrap token, with a dot between them.
+/// Messages of the two halves of a bootstrap token, with a dot between them.
 const BOOTSTRAP_TOKEN: (usize, usize) = (6, 16);
 
 /// What has to be taken out, by its first bytes.
@@ -105,7 +105,7 @@ impl Scrub {
 
 /// The text with [`SECRET`] for each secret that one of `known` names, and for what looks like one.
 pub(super) fn clean(known: &[&Scrub], text: &str) -> String {
-    let (flat, places): (Vec<u8>, Vec<usize>) = text
+    let (flat, positions): (Vec<u8>, Vec<usize>) = text
         .bytes()
         .enumerate()
         .filter(|(_, byte)| !matches!(byte, b'\r' | b'\n' | 0))
@@ -116,7 +116,7 @@ pub(super) fn clean(known: &[&Scrub], text: &str) -> String {
     known.iter().for_each(|scrub| scrub.known(&flat, &mut mark));
     shapes(&flat, &mut mark);
     keys(&flat, &mut mark);
-    without(text, &places, &secret)
+    without(text, &positions, &secret)
 }
 
 /// Texts of a document that may hold secrets (files' contents, values of variables), and all others.
@@ -190,11 +190,11 @@ fn shapes(flat: &[u8], mark: &mut impl FnMut(Range<usize>)) {
 
 fn bootstrap(run: &[u8]) -> bool {
     let (id, secret) = BOOTSTRAP_TOKEN;
-    let letters = |part: &[u8]| part.iter().all(u8::is_ascii_alphanumeric);
+    let messages = |part: &[u8]| part.iter().all(u8::is_ascii_alphanumeric);
     run.len() == id + 1 + secret
         && run[id] == b'.'
-        && letters(&run[..id])
-        && letters(&run[id + 1..])
+        && messages(&run[..id])
+        && messages(&run[id + 1..])
 }
 
 /// Private keys as PEM: from one's beginning to its end, or to the end of the text.
@@ -216,7 +216,7 @@ fn keys(flat: &[u8], mark: &mut impl FnMut(Range<usize>)) {
 }
 
 /// The text without the bytes that are secret; those between two of them go, too.
-fn without(text: &str, places: &[usize], secret: &[bool]) -> String {
+fn without(text: &str, positions: &[usize], secret: &[bool]) -> String {
     let mut kept = Vec::with_capacity(text.len());
     let mut next = 0;
     let mut at = 0;
@@ -229,9 +229,9 @@ fn without(text: &str, places: &[usize], secret: &[bool]) -> String {
             .iter()
             .position(|is| !is)
             .map_or(secret.len(), |more| at + more);
-        kept.extend_from_slice(&text.as_bytes()[next..places[at]]);
+        kept.extend_from_slice(&text.as_bytes()[next..positions[at]]);
         kept.extend_from_slice(SECRET.as_bytes());
-        next = places[end - 1] + 1;
+        next = positions[end - 1] + 1;
         at = end;
     }
     kept.extend_from_slice(&text.as_bytes()[next..]);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_secret_is_taken_out_without_being_known() {
+    fn what_resembles_a_secret_is_removed_without_being_known() {
         let blob = "Zm9v".repeat(30);
         let key = "-----BEGIN PRIVATE KEY-----\nMIIB\nabc\n-----END PRIVATE KEY-----\nand";
         for (text, expected) in [

@@ -6,7 +6,7 @@ use dormer_proto::machine::{HostRef, Section};
 
 /// What is known of a machine's Node.
 #[derive(Debug, Clone, Default)]
-pub struct Known<'a> {
+pub struct NodeValues<'a> {
     /// The name that it has or will have.
     pub named: Option<String>,
     /// Its name, once it is there.
@@ -21,7 +21,7 @@ pub fn values(
     bootstrap: &Bootstrap,
     host: &HostRef,
     section: Section,
-    known: Known<'_>,
+    known: NodeValues<'_>,
     payload: &Manifest,
 ) -> Values {
     let mut values = Values {

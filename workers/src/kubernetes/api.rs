@@ -1,7 +1,7 @@
 //! Reads and guarded writes of the objects that fences stand on: Machines and Nodes.
 
 use super::{
-    ANSWER_MAX, KubernetesHands,
+    ANSWER_MAX, KubernetesExecutor,
     error::{failure, is_gone, silent},
     keys,
 };
@@ -87,7 +87,7 @@ pub(super) fn mark_of<K: Resource>(object: &K) -> Option<TokenMark> {
         .and_then(|text| keys::fence(text))
 }
 
-impl KubernetesHands {
+impl KubernetesExecutor {
     pub(super) fn machine_api(&self, machine: &MachineRef) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), &machine.namespace, &machines())
     }

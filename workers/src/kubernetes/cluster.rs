@@ -1,14 +1,14 @@
 //! What tasks on a host need of the cluster: the notes on a Machine, its standing, and how a kubelet joins.
 
 use super::{
-    KubernetesHands,
+    KubernetesExecutor,
     api::{call, call_if_there, mark_of, patch},
     error::NOT_FOUND,
     fence::is_ready,
     keys,
 };
-use crate::host::cluster::{Bootstrap, Cluster, Standing};
-use dormer_profile::surroundings::Look;
+use crate::host::cluster::{Bootstrap, Cluster, MachineInCluster};
+use dormer_profile::cluster_config::ClusterSnapshot;
 use dormer_proto::{machine::MachineRef, message::Failure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
@@ -68,7 +68,7 @@ impl Default for Settings {
     }
 }
 
-impl Cluster for KubernetesHands {
+impl Cluster for KubernetesExecutor {
     async fn note(
         &self,
         machine: &MachineRef,
@@ -92,19 +92,19 @@ impl Cluster for KubernetesHands {
             .map(drop)
     }
 
-    async fn standing(
+    async fn machine_in_cluster(
         &self,
         machine: &MachineRef,
         node: Option<&str>,
-    ) -> Result<Standing, Failure> {
+    ) -> Result<MachineInCluster, Failure> {
         let object = self.machine(machine).await?;
         let mut marks: Vec<_> = object.iter().filter_map(mark_of).collect();
-        let mut standing = Standing {
+        let mut in_cluster = MachineInCluster {
             names: object.as_ref().map(internal_names).unwrap_or_default(),
             noted: object
                 .as_ref()
                 .and_then(|m| m.annotations().get(keys::NODE_NAME).cloned()),
-            ..Standing::default()
+            ..MachineInCluster::default()
         };
         let mut ready = false;
         if let Some(name) = node
@@ -112,20 +112,20 @@ impl Cluster for KubernetesHands {
         {
             ready = is_ready(&found);
             marks.extend(mark_of(&found));
-            standing.subnet = found.annotations().get(keys::SUBNET).cloned();
-            standing.pods = u32::try_from(self.movable(name).await?.len()).unwrap_or(u32::MAX);
+            in_cluster.subnet = found.annotations().get(keys::SUBNET).cloned();
+            in_cluster.pods = u32::try_from(self.movable(name).await?.len()).unwrap_or(u32::MAX);
         }
-        standing.token = marks
+        in_cluster.token = marks
             .iter()
             .map(|mark| mark.token)
             .max()
             .unwrap_or_default();
-        standing.joined = ready && marks.iter().all(|mark| !mark.open);
-        Ok(standing)
+        in_cluster.joined = ready && marks.iter().all(|mark| !mark.open);
+        Ok(in_cluster)
     }
 
-    async fn look_around(&self) -> Look {
-        self.around.look().await
+    async fn read_cluster(&self) -> ClusterSnapshot {
+        self.cluster_config.read().await
     }
 
     async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
@@ -158,7 +158,7 @@ fn no_root_ca() -> Failure {
     Failure::transient("BootstrapUnusable", message)
 }
 
-impl KubernetesHands {
+impl KubernetesExecutor {
     async fn bootstrap_secret(&self) -> Result<(Zeroizing<String>, String), Failure> {
         let (namespace, name) = &self.settings.bootstrap;
         let what = format!("Secret {namespace}/{name}");

@@ -1,7 +1,7 @@
 //! Approving a certificate request, and only one that fits in every field (design.md §4).
 
 use super::{
-    KubernetesHands,
+    KubernetesExecutor,
     api::{MANAGER, call, call_if_there},
     token::GROUP,
 };
@@ -55,7 +55,7 @@ pub(super) enum Asker {
 /// own approver allows as much (field.md §2.5).
 const OLDER_MAX_MS: i64 = 10_000;
 
-impl KubernetesHands {
+impl KubernetesExecutor {
     pub(super) async fn approve(
         &self,
         name: &str,
@@ -70,7 +70,7 @@ impl KubernetesHands {
                 csr: name.to_owned(),
             });
         };
-        let why = match standing(&csr) {
+        let why = match decision(&csr) {
             Some("Approved") => {
                 return Ok(Outcome::CsrApproved {
                     csr: name.to_owned(),
@@ -127,7 +127,7 @@ impl KubernetesHands {
 }
 
 /// What was decided already.
-fn standing(csr: &CertificateSigningRequest) -> Option<&'static str> {
+fn decision(csr: &CertificateSigningRequest) -> Option<&'static str> {
     let conditions = csr.status.as_ref()?.conditions.as_ref()?;
     let is = |kind: &str| {
         conditions

@@ -501,7 +501,7 @@ fn what_cannot_be_read_is_refused() {
 }
 
 #[test]
-fn a_decision_of_somebody_else_stands_and_denial_is_stronger() {
+fn a_foreign_decision_is_kept_and_denial_wins() {
     let with = |kinds: &[(&str, &str)]| {
         let conditions = kinds
             .iter()
@@ -517,7 +517,7 @@ fn a_decision_of_somebody_else_stands_and_denial_is_stronger() {
             ..Default::default()
         };
         csr.status = Some(status);
-        standing(&csr)
+        decision(&csr)
     };
     assert_eq!(with(&[]), None);
     assert_eq!(with(&[("Approved", "False")]), None);

@@ -1,7 +1,7 @@
 //! Deleting a Machine under an open token.
 
 use super::{
-    ANSWER_MAX, KubernetesHands,
+    ANSWER_MAX, KubernetesExecutor,
     api::mark_of,
     error::{failure, is_gone, silent},
 };
@@ -16,7 +16,7 @@ use kube::{
 };
 use tokio::time::timeout;
 
-impl KubernetesHands {
+impl KubernetesExecutor {
     /// DELETE with the UID and resourceVersion of a read that showed this token open: whoever closes it in between
     /// changes that version.
     pub(super) async fn delete(

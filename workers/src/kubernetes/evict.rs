@@ -1,7 +1,7 @@
 //! One short pass of evictions over a node's pods.
 
 use super::{
-    ANSWER_MAX, KubernetesHands,
+    ANSWER_MAX, KubernetesExecutor,
     api::{call, mark_of},
     error::{failure, is_conflict, is_gone, silent},
     refusal::{Refusal, matching, short},
@@ -23,14 +23,14 @@ use tokio::time::timeout;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// What became of one pod.
-enum Fate {
+enum PodEviction {
     Evicted,
     Gone,
     Unclear,
     Blocked(Refusal),
 }
 
-impl KubernetesHands {
+impl KubernetesExecutor {
     /// Pods that a drain of `node` would move: no DaemonSet's, no mirror pod, none that has ended.
     pub(super) async fn movable(&self, node: &str) -> Result<Vec<Pod>, Failure> {
         let api: Api<Pod> = Api::all(self.client.clone());
@@ -47,7 +47,7 @@ impl KubernetesHands {
         force: bool,
         progress: &Progress,
     ) -> Result<Outcome, Failure> {
-        if !self.stands_open(machine, node, token).await? {
+        if !self.is_open(machine, node, token).await? {
             return Ok(Outcome::FenceClosedMeanwhile);
         }
         let pods = self.movable(node).await?;
@@ -63,14 +63,14 @@ impl KubernetesHands {
                 continue;
             }
             // Without budgets nothing else protects the pods: the token is read before each.
-            if force && !self.stands_open(machine, node, token).await? {
+            if force && !self.is_open(machine, node, token).await? {
                 return Ok(Outcome::FenceClosedMeanwhile);
             }
             match self.move_off(pod, force).await? {
-                Fate::Evicted => evicted += 1,
-                Fate::Gone => left -= 1,
-                Fate::Unclear => {}
-                Fate::Blocked(why) => block(&mut blockers, pod, why.to_string()),
+                PodEviction::Evicted => evicted += 1,
+                PodEviction::Gone => left -= 1,
+                PodEviction::Unclear => {}
+                PodEviction::Blocked(why) => block(&mut blockers, pod, why.to_string()),
             }
         }
         Ok(Outcome::Evicted {
@@ -80,7 +80,7 @@ impl KubernetesHands {
         })
     }
 
-    async fn stands_open(
+    async fn is_open(
         &self,
         machine: &MachineRef,
         node: &str,
@@ -99,7 +99,7 @@ impl KubernetesHands {
         Ok(on_machine && on_node)
     }
 
-    async fn move_off(&self, pod: &Pod, force: bool) -> Result<Fate, Failure> {
+    async fn move_off(&self, pod: &Pod, force: bool) -> Result<PodEviction, Failure> {
         let namespace = pod.namespace().unwrap_or_default();
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
         let preconditions = Preconditions {
@@ -124,12 +124,12 @@ impl KubernetesHands {
         };
         match done {
             Err(_) => Err(silent(verb, &what)),
-            Ok(Ok(())) => Ok(Fate::Evicted),
-            Ok(Err(error)) if is_gone(&error) => Ok(Fate::Gone),
+            Ok(Ok(())) => Ok(PodEviction::Evicted),
+            Ok(Err(error)) if is_gone(&error) => Ok(PodEviction::Gone),
             // Another pod has its name by now, perhaps on this node: the next pass will tell.
-            Ok(Err(error)) if is_conflict(&error) => Ok(Fate::Unclear),
+            Ok(Err(error)) if is_conflict(&error) => Ok(PodEviction::Unclear),
             Ok(Err(error)) => match refused(&error) {
-                Some(refusal) => Ok(Fate::Blocked(self.named(refusal, pod).await)),
+                Some(refusal) => Ok(PodEviction::Blocked(self.named(refusal, pod).await)),
                 None => Err(failure(verb, &what, &error)),
             },
         }

@@ -1,7 +1,7 @@
 //! The fence at the API server: a token, open or closed, on the Machine and on its Node (design.md §3).
 
 use super::{
-    KubernetesHands,
+    KubernetesExecutor,
     api::{mark_of, patch},
     keys,
 };
@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-impl KubernetesHands {
+impl KubernetesExecutor {
     /// Writes "token N, open", first on the Machine, then on the Node.
     pub(super) async fn open(
         &self,
@@ -79,20 +79,20 @@ impl KubernetesHands {
         let closed = keys::fence_text(TokenMark { token, open: false });
         let mut leaves = true;
         if let Some(object) = self.machine(machine).await? {
-            let mut standing = Some(object);
-            if standing
+            let mut current = Some(object);
+            if current
                 .as_ref()
                 .is_some_and(|object| may_close(mark_of(object), token))
             {
                 let change = json!({"metadata": {"annotations": {keys::FENCE: closed}}});
                 let what = format!("Machine {}/{}", machine.namespace, machine.name);
                 let api = self.machine_api(machine);
-                let read = standing.take();
+                let read = current.take();
                 if let Some(read) = &read {
-                    standing = patch(&api, read, &what, change).await?;
+                    current = patch(&api, read, &what, change).await?;
                 }
             }
-            leaves = standing.is_none_or(|object| object.metadata.deletion_timestamp.is_some());
+            leaves = current.is_none_or(|object| object.metadata.deletion_timestamp.is_some());
         }
         let found = match node {
             Some(name) => self.node(name).await?,

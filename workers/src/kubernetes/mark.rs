@@ -1,11 +1,11 @@
 //! Writing on a Node what it carries.
 
-use super::{KubernetesHands, api::patch, keys};
+use super::{KubernetesExecutor, api::patch, keys};
 use dormer_proto::{machine::Outcome, message::Failure};
 use kube::ResourceExt;
 use serde_json::json;
 
-impl KubernetesHands {
+impl KubernetesExecutor {
     /// Writes our version, and the pinned host key, on the Node; nothing if they stand there.
     pub(super) async fn mark(
         &self,

@@ -1,8 +1,8 @@
 //! What a task does at the Kubernetes API: fences, evictions, deletions, certificates, annotations.
 
 mod api;
-mod around;
 mod cluster;
+mod cluster_config;
 mod csr;
 mod delete;
 mod error;
@@ -15,8 +15,8 @@ mod payload;
 mod refusal;
 pub mod token;
 
-pub(crate) use around::Around;
 pub use cluster::{EXPORTER, EXPORTER_TLS, Settings};
+pub(crate) use cluster_config::ClusterConfigReader;
 
 use crate::{execute::Execute, progress::Progress};
 use dormer_proto::{
@@ -39,24 +39,27 @@ const ROUNDS_MAX: u32 = 4;
 
 /// Hands for the Kubernetes API. Clones share the connection.
 #[derive(Clone)]
-pub struct KubernetesHands {
+pub struct KubernetesExecutor {
     client: Client,
     settings: Arc<Settings>,
-    around: Arc<Around>,
+    cluster_config: Arc<ClusterConfigReader>,
     events: events::Events,
 }
 
-impl KubernetesHands {
+impl KubernetesExecutor {
     /// Hands that work through `client`, which must not retry by itself (`Config::default_retry = false`): waits
     /// belong to the engine.
     #[must_use]
     pub fn new(client: Client, settings: Settings) -> Self {
         let events = events::Events::new(client.clone(), "dormer-worker");
-        let around = Arc::new(Around::new(client.clone(), &settings.namespace));
+        let cluster_config = Arc::new(ClusterConfigReader::new(
+            client.clone(),
+            &settings.namespace,
+        ));
         Self {
             client,
             settings: Arc::new(settings),
-            around,
+            cluster_config,
             events,
         }
     }
@@ -120,7 +123,7 @@ impl KubernetesHands {
     }
 }
 
-impl Execute for KubernetesHands {
+impl Execute for KubernetesExecutor {
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
         progress.step(order.body.name(), 0, "");
         for _ in 1..ROUNDS_MAX {

@@ -1,7 +1,7 @@
 //! Writing on a pool's settings which payload is wanted: a step back that a person asked for.
 
 use super::{
-    KubernetesHands,
+    KubernetesExecutor,
     api::{call, call_if_there, patch},
     keys,
 };
@@ -14,7 +14,7 @@ use kube::{
 };
 use serde_json::json;
 
-impl KubernetesHands {
+impl KubernetesExecutor {
     /// Writes the payload, and from which one a person goes back; nothing if they stand there. Whoever reads the
     /// settings finds who asked.
     pub(super) async fn set_payload(

@@ -5,7 +5,7 @@
 //! same Secret. What nobody takes away ends by itself, and the cluster's token cleaner deletes it.
 
 use super::{
-    KubernetesHands,
+    KubernetesExecutor,
     api::{call, call_if_there},
     error::CONFLICT,
     keys,
@@ -32,7 +32,7 @@ const LIFE: SignedDuration = SignedDuration::from_hours(2);
 /// A token with less than this left is prolonged before a host is given it. By so much the API server's clock, which
 /// decides, may be ahead of this one.
 const LEFT_MIN: SignedDuration = SignedDuration::from_hours(1);
-/// Letters of a token's two halves.
+/// Messages of a token's two halves.
 const ID_LETTERS: usize = 6;
 const SECRET_LETTERS: usize = 16;
 /// Of what they are made.
@@ -48,7 +48,7 @@ pub fn id(home: &str, uid: &str, nth: u32) -> String {
     let sum = Sha256::digest(format!("bootstrap token\n{home}\n{uid}\n{nth}"));
     sum.iter()
         .take(ID_LETTERS)
-        .map(|byte| letter(usize::from(*byte)))
+        .map(|byte| message(usize::from(*byte)))
         .collect()
 }
 
@@ -58,13 +58,13 @@ pub fn user(id: &str) -> String {
     format!("system:bootstrap:{id}")
 }
 
-fn letter(number: usize) -> char {
+fn message(number: usize) -> char {
     char::from(LETTERS[number % LETTERS.len()])
 }
 
 /// A new secret half, out of the system's own source of chance.
 fn chance() -> Result<Zeroizing<String>, Failure> {
-    // Of 256 values 252 are used, so that every letter is as likely as any other.
+    // Of 256 values 252 are used, so that every message is as likely as any other.
     const EVEN: u8 = 252;
     let mut text = Zeroizing::new(String::with_capacity(SECRET_LETTERS));
     while text.len() < SECRET_LETTERS {
@@ -79,12 +79,12 @@ fn chance() -> Result<Zeroizing<String>, Failure> {
             })?;
         let fit = bytes.iter().filter(|byte| **byte < EVEN);
         let wanted = SECRET_LETTERS - text.len();
-        text.extend(fit.take(wanted).map(|byte| letter(usize::from(*byte))));
+        text.extend(fit.take(wanted).map(|byte| message(usize::from(*byte))));
     }
     Ok(text)
 }
 
-impl KubernetesHands {
+impl KubernetesExecutor {
     /// The token of a machine: the one that it has while that lasts, else a new one.
     pub(super) async fn token_of(
         &self,
@@ -287,7 +287,7 @@ fn lasting(secret: &Secret, id: &str, now: Timestamp) -> Option<(Zeroizing<Strin
     let half = Zeroizing::new(field("token-secret")?);
     let sound = field("token-id")? == id
         && half.len() == SECRET_LETTERS
-        && half.bytes().all(|letter| LETTERS.contains(&letter))
+        && half.bytes().all(|message| LETTERS.contains(&message))
         && field("usage-bootstrap-authentication")? == "true"
         && field("auth-extra-groups")? == GROUP
         && secret.type_.as_deref() == Some(TYPE);
@@ -311,7 +311,7 @@ mod tests {
             assert_ne!(first, other);
             assert_eq!(other.len(), ID_LETTERS);
             assert!(
-                other.bytes().all(|letter| LETTERS.contains(&letter)),
+                other.bytes().all(|message| LETTERS.contains(&message)),
                 "{other}"
             );
         }

@@ -1,16 +1,16 @@
-//! Facts into a NATS store: its identity, its epochs, its live machines, and letters into its inbox.
+//! Facts into a NATS store: its identity, its epochs, its live machines, and messages into its inbox.
 
 use super::link::{ANSWER_MAX, NatsLink, failed};
 use crate::{
-    letter,
-    port::{Beginning, Facts, PortError},
+    message_bytes,
+    port::{EpochStart, Facts, PortError},
 };
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use bytes::Bytes;
 use dormer_proto::{
     id::{Epoch, Incarnation},
-    subject::{CLOSED_HEADER, HISTORY_SHARDS, Identity, META_EPOCH, META_IDENTITY, Names},
-    work::{FactLetter, MACHINE},
+    subject::{CLOSED_HEADER, HISTORY_STREAMS, Identity, META_EPOCH, META_IDENTITY, Names},
+    work::{FactMessage, MACHINE},
 };
 use futures::{StreamExt, TryStreamExt, future::try_join_all, stream};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -50,24 +50,24 @@ impl NatsFacts {
             ))
         })?;
         let identity: Identity = serde_json::from_slice(&found.payload).map_err(failed)?;
-        if identity.shards != HISTORY_SHARDS {
+        if identity.history_streams != HISTORY_STREAMS {
             return Err(PortError(format!(
-                "the store has {} history streams; this build reads {HISTORY_SHARDS}",
-                identity.shards
+                "the store has {} history streams; this build reads {HISTORY_STREAMS}",
+                identity.history_streams
             )));
         }
         Ok(identity.incarnation)
     }
 
     /// The machines of one history stream whose last record is not their end: the headers alone are read.
-    async fn live_of(&self, shard: u64) -> Result<Vec<String>, PortError> {
-        let name = self.link.names.history_stream(shard);
+    async fn live_of(&self, index: u64) -> Result<Vec<String>, PortError> {
+        let name = self.link.names.history_stream(index);
         let mut stream = self.link.js.get_stream(&name).await.map_err(failed)?;
         let end = stream.info().await.map_err(failed)?.state.last_sequence;
         let config = pull::Config {
             deliver_policy: DeliverPolicy::LastPerSubject,
             ack_policy: AckPolicy::None,
-            filter_subject: self.link.names.history_of(shard, MACHINE),
+            filter_subject: self.link.names.history_of(index, MACHINE),
             headers_only: true,
             memory_storage: true,
             num_replicas: 1,
@@ -109,25 +109,25 @@ impl NatsFacts {
 }
 
 impl Facts for NatsFacts {
-    async fn begin(&self) -> Result<Beginning, PortError> {
+    async fn begin(&self) -> Result<EpochStart, PortError> {
         let incarnation = self.incarnation().await?;
         // The sequence of a message in the identity's stream only grows.
         let epoch = self
             .link
             .publish(self.link.names.meta(META_EPOCH), Bytes::new())
             .await?;
-        let live = try_join_all((0..HISTORY_SHARDS).map(|shard| self.live_of(shard))).await?;
-        Ok(Beginning {
+        let live = try_join_all((0..HISTORY_STREAMS).map(|index| self.live_of(index))).await?;
+        Ok(EpochStart {
             incarnation,
             epoch: Epoch(epoch),
             live: live.concat(),
         })
     }
 
-    async fn publish(&self, letters: Vec<FactLetter>) -> Result<(), PortError> {
-        let mut encoded = Vec::with_capacity(letters.len());
-        for one in &letters {
-            match letter::fact(one) {
+    async fn publish(&self, messages: Vec<FactMessage>) -> Result<(), PortError> {
+        let mut encoded = Vec::with_capacity(messages.len());
+        for one in &messages {
+            match message_bytes::fact(one) {
                 Ok(bytes) => encoded.push((self.link.names.inbox(&one.run), bytes)),
                 Err(error) => tracing::error!(run = %one.run, %error, "a fact cannot be written"),
             }

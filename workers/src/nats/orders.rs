@@ -5,7 +5,7 @@ use super::{
     pull::{Pulled, Pulls},
 };
 use crate::{
-    letter,
+    message_bytes,
     port::{Claimed, Orders, PortError},
 };
 use async_nats::jetstream::{AckKind, Message};
@@ -83,7 +83,7 @@ impl NatsOrders {
     }
 
     async fn claim(&self, message: Message) -> Option<Claimed<NatsClaim>> {
-        let error = match letter::order(&message.payload) {
+        let error = match message_bytes::order(&message.payload) {
             Ok(order) => {
                 let claim = NatsClaim {
                     message,
@@ -186,9 +186,10 @@ impl Orders for NatsOrders {
     async fn report(&self, claim: &NatsClaim, report: Report) -> Result<(), PortError> {
         let key: Key = (report.task.clone(), report.attempt);
         let subject = self.link.names.inbox(&report.task.run);
-        let bytes = bytes::Bytes::from(letter::report(report, claim.incarnation).map_err(failed)?);
+        let bytes =
+            bytes::Bytes::from(message_bytes::report(report, claim.incarnation).map_err(failed)?);
         loop {
-            let (tell, told) = oneshot::channel();
+            let (tell, receipted) = oneshot::channel();
             self.waiting.all().insert(key.clone(), tell);
             let _wait = Wait(&self.waiting, key.clone());
             // The receipt says more than the stream's acknowledgement would, and a report that is lost is repeated.
@@ -202,7 +203,7 @@ impl Orders for NatsOrders {
                 sleep(REPEAT_AFTER / 3).await;
                 continue;
             }
-            if let Ok(Ok(receipt)) = timeout(REPEAT_AFTER, told).await {
+            if let Ok(Ok(receipt)) = timeout(REPEAT_AFTER, receipted).await {
                 tracing::debug!(fate = ?receipt.fate, "the report is receipted");
                 break;
             }

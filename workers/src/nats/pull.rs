@@ -167,14 +167,14 @@ async fn pull(link: &NatsLink, consumer: &PullConsumer, shared: &Shared) -> Resu
         }
         if empty >= EMPTY_MAX {
             empty = 0;
-            look(link, consumer).await?;
+            check(link, consumer).await?;
         }
     }
 }
 
 /// A consumer that delivers nothing although there is something, and room for it, is deleted; the next is made anew
 /// and begins with what was not acknowledged.
-async fn look(link: &NatsLink, consumer: &PullConsumer) -> Result<(), PortError> {
+async fn check(link: &NatsLink, consumer: &PullConsumer) -> Result<(), PortError> {
     let info = consumer.get_info().await.map_err(failed)?;
     let full = i64::try_from(info.num_ack_pending).is_ok_and(|pending| pending >= UNSETTLED_MAX);
     if info.num_pending == 0 || full {

@@ -23,7 +23,7 @@ const LAST_WORD_MAX: Duration = Duration::from_millis(200);
 
 /// Why we end a connection.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Cut {
+pub(super) enum CutReason {
     /// SSH itself.
     #[error(transparent)]
     Ssh(#[from] russh::Error),
@@ -40,24 +40,24 @@ pub(super) enum Cut {
 
 /// What a connection has shown so far.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ConnectionState {
     /// The host key, as OpenSSH writes public keys, without a comment.
     pub(super) key: String,
     /// Why it ended.
-    pub(super) ended: Option<Cut>,
+    pub(super) ended: Option<CutReason>,
 }
 
 /// What both the connection and its user look at.
 #[derive(Debug, Clone)]
-pub(super) struct Sight {
+pub(super) struct SharedState {
     address: String,
-    seen: Arc<Mutex<Seen>>,
+    state: Arc<Mutex<ConnectionState>>,
     lives: watch::Receiver<()>,
 }
 
-impl Sight {
-    pub(super) fn look(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+impl SharedState {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ConnectionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Comes when the connection has ended.
@@ -87,8 +87,8 @@ impl Sight {
             done => return done,
         };
         let _ = timeout(LAST_WORD_MAX, self.gone()).await;
-        let seen = self.look();
-        let why = seen.ended.as_ref().map_or(noticed, ToString::to_string);
+        let state = self.lock();
+        let why = state.ended.as_ref().map_or(noticed, ToString::to_string);
         Err(SshError::Broken(self.address.clone(), why))
     }
 }
@@ -96,36 +96,36 @@ impl Sight {
 /// Stands between a host and us, for as long as the connection lives.
 pub(super) struct Guard {
     pin: Option<String>,
-    sight: Sight,
+    shared: SharedState,
     banner: usize,
     _lives: watch::Sender<()>,
 }
 
 impl Guard {
-    pub(super) fn new(address: &str, pin: Option<&str>) -> (Self, Sight) {
+    pub(super) fn new(address: &str, pin: Option<&str>) -> (Self, SharedState) {
         let (sender, lives) = watch::channel(());
-        let sight = Sight {
+        let shared = SharedState {
             address: address.to_owned(),
-            seen: Arc::default(),
+            state: Arc::default(),
             lives,
         };
         let pin = pin.map(str::to_owned);
         (
             Self {
                 pin,
-                sight: sight.clone(),
+                shared: shared.clone(),
                 banner: 0,
                 _lives: sender,
             },
-            sight,
+            shared,
         )
     }
 }
 
 impl client::Handler for Guard {
-    type Error = Cut;
+    type Error = CutReason;
 
-    async fn check_server_key(&mut self, key: &PublicKeyOrCertificate) -> Result<bool, Cut> {
+    async fn check_server_key(&mut self, key: &PublicKeyOrCertificate) -> Result<bool, CutReason> {
         // Certificates are not asked for.
         let PublicKeyOrCertificate::PublicKey { key, .. } = key else {
             return Ok(false);
@@ -134,26 +134,30 @@ impl client::Handler for Guard {
         // The comment is nobody's identity.
         let text = text.split(' ').take(2).collect::<Vec<_>>().join(" ");
         let fits = self.pin.as_ref().is_none_or(|pin| *pin == text);
-        self.sight.look().key = text;
+        self.shared.lock().key = text;
         match weakness(key.key_data()) {
-            Some(weakness) => Err(Cut::Weak(weakness)),
+            Some(weakness) => Err(CutReason::Weak(weakness)),
             None if fits => Ok(true),
-            None => Err(Cut::Key),
+            None => Err(CutReason::Key),
         }
     }
 
-    async fn auth_banner(&mut self, banner: &str, _: &mut client::Session) -> Result<(), Cut> {
+    async fn auth_banner(
+        &mut self,
+        banner: &str,
+        _: &mut client::Session,
+    ) -> Result<(), CutReason> {
         self.banner += banner.len();
         if self.banner > BANNER_BYTES_MAX {
-            Err(Cut::Banner)
+            Err(CutReason::Banner)
         } else {
             Ok(())
         }
     }
 
-    async fn disconnected(&mut self, reason: DisconnectReason<Cut>) -> Result<(), Cut> {
+    async fn disconnected(&mut self, reason: DisconnectReason<CutReason>) -> Result<(), CutReason> {
         if let DisconnectReason::Error(error) = reason {
-            self.sight.look().ended = Some(error);
+            self.shared.lock().ended = Some(error);
         }
         Ok(())
     }
@@ -174,20 +178,20 @@ pub(super) fn weakness(key: &KeyData) -> Option<String> {
 }
 
 /// What ended a connection before or in its login.
-pub(super) fn refused(address: &str, cut: Cut, pin: Option<&str>, shown: String) -> SshError {
+pub(super) fn refused(address: &str, cut: CutReason, pin: Option<&str>, shown: String) -> SshError {
     let at = address.to_owned();
     match cut {
-        Cut::Key => SshError::HostKey {
+        CutReason::Key => SshError::HostKey {
             address: at,
             pinned: pin.unwrap_or_default().to_owned(),
             shown,
         },
-        Cut::Weak(weakness) => SshError::HostKeyWeak(at, weakness),
-        Cut::Banner => SshError::Endless(at, "banner", BANNER_BYTES_MAX as u64),
-        Cut::Ssh(russh::Error::NoCommonAlgo { kind, theirs, .. }) => {
+        CutReason::Weak(weakness) => SshError::HostKeyWeak(at, weakness),
+        CutReason::Banner => SshError::Endless(at, "banner", BANNER_BYTES_MAX as u64),
+        CutReason::Ssh(russh::Error::NoCommonAlgo { kind, theirs, .. }) => {
             let kind = format!("{kind:?} algorithm (it offers {})", theirs.join(", "));
             SshError::NoCommon(at, kind)
         }
-        Cut::Ssh(error) => SshError::Handshake(at, error.to_string()),
+        CutReason::Ssh(error) => SshError::Handshake(at, error.to_string()),
     }
 }

@@ -3,7 +3,7 @@
 mod dial;
 mod error;
 mod guard;
-mod heard;
+mod peek;
 mod pool;
 mod session;
 mod sftp;

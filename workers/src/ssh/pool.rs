@@ -1,7 +1,7 @@
 //! One connection a host, shared by this worker's tasks and kept while it is of use.
 
 use super::{Dialer, Key, Limits, Session, SshError};
-use crate::witness::{self, Counted, Deed};
+use crate::observer::{self, CountedConnection, Operation};
 use dormer_proto::machine::HostRef;
 use std::{
     collections::HashMap,
@@ -11,18 +11,18 @@ use std::{
 
 /// Whom a connection is for. A Machine that was made anew, or another address, is another one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Whom {
+struct PoolKey {
     uid: String,
     address: String,
     user: String,
 }
 
-type Place = Arc<tokio::sync::Mutex<Option<Kept>>>;
+type Slot = Arc<tokio::sync::Mutex<Option<Kept>>>;
 
 /// A connection, counted while it is kept.
 struct Kept {
     open: Arc<Session>,
-    _counted: Counted,
+    _counted: CountedConnection,
 }
 
 /// This worker's connections.
@@ -32,7 +32,7 @@ pub struct Pool {
     limits: Limits,
     /// A lock: held for a map operation, never across an await. Each place has its own, held while one connects, so
     /// that two tasks of one host do not connect twice.
-    places: Mutex<HashMap<Whom, Place>>,
+    slots: Mutex<HashMap<PoolKey, Slot>>,
 }
 
 impl Pool {
@@ -43,7 +43,7 @@ impl Pool {
             dialer,
             key,
             limits,
-            places: Mutex::default(),
+            slots: Mutex::default(),
         }
     }
 
@@ -52,8 +52,8 @@ impl Pool {
         &self.key
     }
 
-    fn places(&self) -> MutexGuard<'_, HashMap<Whom, Place>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slots(&self) -> MutexGuard<'_, HashMap<PoolKey, Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection to a host; it is made if there is none that lives. The pin is compared anew each time.
@@ -62,9 +62,9 @@ impl Pool {
     /// What stands in the way.
     pub async fn session(&self, host: &HostRef) -> Result<Arc<Session>, SshError> {
         self.sweep();
-        let whom = whom(host);
-        let place = Arc::clone(self.places().entry(whom).or_default());
-        let mut session = place.lock().await;
+        let pool_key = pool_key(host);
+        let slot = Arc::clone(self.slots().entry(pool_key).or_default());
+        let mut session = slot.lock().await;
         let usable = |open: &&Arc<Session>| !open.is_closed() && open.idle_for() < self.limits.idle;
         if let Some(open) = session.as_ref().map(|kept| &kept.open).filter(usable) {
             check_pin(host, open)?;
@@ -73,14 +73,14 @@ impl Pool {
         let pin = host.pin.as_deref();
         let dialer = &self.dialer;
         let key = &self.key;
-        let deed = witness::begin(Deed::Connect);
+        let operation = observer::begin(Operation::Connect);
         let opened = Session::open(dialer, &host.address, &host.user, pin, key, self.limits).await;
-        let opened = Arc::new(deed.ended(opened)?);
+        let opened = Arc::new(operation.ended(opened)?);
         *session = Some(Kept {
             open: Arc::clone(&opened),
-            _counted: Counted::begin(),
+            _counted: CountedConnection::begin(),
         });
-        tokio::spawn(close_when_idle(Arc::downgrade(&place), self.limits.idle));
+        tokio::spawn(close_when_idle(Arc::downgrade(&slot), self.limits.idle));
         Ok(opened)
     }
 
@@ -97,27 +97,27 @@ impl Pool {
 
     /// A connection that failed its user is not given to the next one.
     pub fn drop_session(&self, host: &HostRef) {
-        self.places().remove(&whom(host));
+        self.slots().remove(&pool_key(host));
     }
 
     /// Forgets places without a connection, unless somebody connects just now.
     fn sweep(&self) {
-        self.places().retain(|_, place| {
-            let kept = || place.try_lock().is_ok_and(|session| session.is_some());
-            Arc::strong_count(place) > 1 || kept()
+        self.slots().retain(|_, slot| {
+            let kept = || slot.try_lock().is_ok_and(|session| session.is_some());
+            Arc::strong_count(slot) > 1 || kept()
         });
     }
 
     /// How many connections are kept.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.places().len()
+        self.slots().len()
     }
 
     /// Whether none is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.places().is_empty()
+        self.slots().is_empty()
     }
 }
 
@@ -144,12 +144,12 @@ impl Drop for Held<'_> {
 }
 
 /// Takes the connection out of its place once nobody has used it for so long, or it has ended.
-async fn close_when_idle(place: Weak<tokio::sync::Mutex<Option<Kept>>>, idle: Duration) {
+async fn close_when_idle(slot: Weak<tokio::sync::Mutex<Option<Kept>>>, idle: Duration) {
     let mut wait = idle;
     loop {
         tokio::time::sleep(wait).await;
-        let Some(place) = place.upgrade() else { return };
-        let mut session = place.lock().await;
+        let Some(slot) = slot.upgrade() else { return };
+        let mut session = slot.lock().await;
         let open = session.as_ref().map(|kept| &kept.open);
         match open
             .filter(|open| !open.is_closed())
@@ -164,8 +164,8 @@ async fn close_when_idle(place: Weak<tokio::sync::Mutex<Option<Kept>>>, idle: Du
     }
 }
 
-fn whom(host: &HostRef) -> Whom {
-    Whom {
+fn pool_key(host: &HostRef) -> PoolKey {
+    PoolKey {
         uid: host.machine.uid.clone(),
         address: host.address.clone(),
         user: host.user.clone(),

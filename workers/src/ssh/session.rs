@@ -2,7 +2,7 @@
 
 use super::{
     Dialer, Key, Limits, Sftp, SshError,
-    guard::{Cut, Guard, Sight, refused},
+    guard::{CutReason, Guard, SharedState, refused},
 };
 use dormer_profile::frame::OUTPUT_BYTES_MAX;
 use russh::{
@@ -21,11 +21,11 @@ const KEEPALIVES_MAX: usize = 2;
 /// Keepalive intervals in which nothing at all arrives that end a connection, before its login too.
 const SILENT_KEEPALIVES: u32 = 5;
 /// Looks, a tenth of a second apart, at whether sshd has room for a session.
-const ROOM_LOOKS_MAX: usize = 30;
+const ROOM_POLLS_MAX: usize = 30;
 /// Longest wait for sshd's word on SFTP.
 const SUBSYSTEM_MAX: Duration = Duration::from_secs(20);
 /// Pause between two such looks.
-const ROOM_LOOK: Duration = Duration::from_millis(100);
+const ROOM_POLL: Duration = Duration::from_millis(100);
 
 /// What a command said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct Output {
 pub struct Session {
     address: String,
     handle: client::Handle<Guard>,
-    sight: Sight,
+    shared: SharedState,
     host_key: String,
     output_max: u64,
     /// Held while SFTP is opened, so that two tasks do not open it twice.
@@ -67,7 +67,7 @@ impl Session {
         let io = dialled
             .map_err(|_| SshError::NoAnswer(address.to_owned()))?
             .map_err(|error| SshError::of_dial(address, &error))?;
-        let (guard, sight) = Guard::new(address, pin);
+        let (guard, shared) = Guard::new(address, pin);
         let config = client::Config {
             keepalive_interval: Some(limits.keepalive),
             keepalive_max: KEEPALIVES_MAX,
@@ -81,28 +81,28 @@ impl Session {
             let mut handle = client::connect_stream(Arc::new(config), io, guard).await?;
             let key = key.signing(&handle).await?;
             let result = handle.authenticate_publickey(user, key).await?;
-            Ok::<_, Cut>((handle, result))
+            Ok::<_, CutReason>((handle, result))
         };
         let login = timeout(limits.login, login).await;
-        let ended = |cut| refused(address, cut, pin, sight.look().key.clone());
+        let ended = |cut| refused(address, cut, pin, shared.lock().key.clone());
         let (handle, result) = match login {
             Err(_) => {
                 let said = "the login took too long".to_owned();
                 return Err(SshError::Silent(address.to_owned(), said));
             }
             Ok(Err(cut)) => {
-                let first = sight.look().ended.take();
+                let first = shared.lock().ended.take();
                 return Err(ended(first.unwrap_or(cut)));
             }
             Ok(Ok(done)) => done,
         };
-        let host_key = sight.look().key.clone();
+        let host_key = shared.lock().key.clone();
         match result {
             AuthResult::Success => Ok(Self {
                 address: address.to_owned(),
                 handle,
                 host_key,
-                sight,
+                shared,
                 output_max: limits.output,
                 sftp: tokio::sync::Mutex::default(),
                 used: Mutex::new(Instant::now()),
@@ -111,7 +111,7 @@ impl Session {
             AuthResult::Failure {
                 remaining_methods, ..
             } if remaining_methods.is_empty() => {
-                let cut = sight.look().ended.take();
+                let cut = shared.lock().ended.take();
                 Err(cut.map_or_else(
                     || {
                         let said = "it was cut during the login".to_owned();
@@ -152,15 +152,15 @@ impl Session {
         SshError::Broken(self.address.clone(), error.to_string())
     }
 
-    /// Runs a command to its end; `heard` is called with each piece of output.
+    /// Runs a command to its end; `on_bytes` is called with each piece of output.
     ///
     /// # Errors
     /// The connection broke: the command may still be running on the host. Or it talks without end.
-    pub async fn exec(&self, line: &str, heard: impl Fn(usize)) -> Result<Output, SshError> {
-        self.sight.whole(self.run(line, heard)).await
+    pub async fn exec(&self, line: &str, on_bytes: impl Fn(usize)) -> Result<Output, SshError> {
+        self.shared.whole(self.run(line, on_bytes)).await
     }
 
-    async fn run(&self, line: &str, heard: impl Fn(usize)) -> Result<Output, SshError> {
+    async fn run(&self, line: &str, on_bytes: impl Fn(usize)) -> Result<Output, SshError> {
         self.touch();
         let mut channel = self.channel().await?;
         channel
@@ -174,8 +174,8 @@ impl Session {
         let mut said = 0;
         while let Some(message) = channel.wait().await {
             said += match message {
-                ChannelMsg::Data { data } => keep(&mut output.stdout, &data, &heard),
-                ChannelMsg::ExtendedData { data, .. } => keep(&mut output.stderr, &data, &heard),
+                ChannelMsg::Data { data } => keep(&mut output.stdout, &data, &on_bytes),
+                ChannelMsg::ExtendedData { data, .. } => keep(&mut output.stderr, &data, &on_bytes),
                 ChannelMsg::ExitStatus { exit_status } => {
                     output.status = Some(exit_status);
                     0
@@ -215,9 +215,9 @@ impl Session {
     /// A new channel. Where sshd has no room for one, SFTP's makes some if nobody uses it; a session that has just
     /// ended still counts for a moment.
     async fn channel(&self) -> Result<Channel<client::Msg>, SshError> {
-        let mut looks = interval(ROOM_LOOK);
-        for _ in 0..ROOM_LOOKS_MAX {
-            looks.tick().await;
+        let mut ticks = interval(ROOM_POLL);
+        for _ in 0..ROOM_POLLS_MAX {
+            ticks.tick().await;
             match self.try_channel().await {
                 Err(SshError::Sessions(_)) => self.end_sftp(),
                 other => return other,
@@ -228,12 +228,12 @@ impl Session {
 
     /// Ends SFTP's session unless somebody uses it, or opens it just now.
     fn end_sftp(&self) {
-        if let Ok(mut place) = self.sftp.try_lock()
-            && place
+        if let Ok(mut slot) = self.sftp.try_lock()
+            && slot
                 .as_ref()
                 .is_some_and(|sftp| Arc::strong_count(sftp) == 1)
         {
-            *place = None;
+            *slot = None;
         }
     }
 
@@ -243,12 +243,12 @@ impl Session {
     /// SFTP does not answer as it should, or is not there.
     pub async fn sftp(&self) -> Result<Arc<Sftp>, SshError> {
         self.touch();
-        let mut place = self.sftp.lock().await;
-        if let Some(sftp) = place.as_ref() {
+        let mut slot = self.sftp.lock().await;
+        if let Some(sftp) = slot.as_ref() {
             return Ok(Arc::clone(sftp));
         }
-        let sftp = Arc::new(self.sight.whole(self.open_sftp()).await?);
-        Ok(Arc::clone(place.insert(sftp)))
+        let sftp = Arc::new(self.shared.whole(self.open_sftp()).await?);
+        Ok(Arc::clone(slot.insert(sftp)))
     }
 
     async fn open_sftp(&self) -> Result<Sftp, SshError> {
@@ -259,7 +259,7 @@ impl Session {
             .map_err(|error| self.broken(error))?;
         match timeout(SUBSYSTEM_MAX, subsystem(&mut channel)).await {
             Ok(Some(true)) => {
-                Sftp::open(channel.into_stream(), &self.address, self.sight.clone()).await
+                Sftp::open(channel.into_stream(), &self.address, self.shared.clone()).await
             }
             Ok(Some(false)) => Err(SshError::SftpMissing(self.address.clone())),
             Ok(None) => Err(self.broken("it ended when SFTP was asked for")),
@@ -285,7 +285,10 @@ async fn subsystem(channel: &mut Channel<client::Msg>) -> Option<bool> {
 
 impl Key {
     /// The key with the hash to sign with. SHA-1 is not among those: whatever sshd we meet, 7.7 and later, knows SHA-2.
-    async fn signing(&self, handle: &client::Handle<Guard>) -> Result<PrivateKeyWithHashAlg, Cut> {
+    async fn signing(
+        &self,
+        handle: &client::Handle<Guard>,
+    ) -> Result<PrivateKeyWithHashAlg, CutReason> {
         let mut hash = None;
         if self.0.algorithm().is_rsa() {
             let named = handle.best_supported_rsa_hash().await?.flatten();
@@ -317,13 +320,13 @@ fn preferred(pin: Option<&str>) -> Preferred {
 }
 
 /// Keeps the end of what is said: the answer stands there.
-fn keep(buffer: &mut Vec<u8>, data: &[u8], heard: &impl Fn(usize)) -> u64 {
+fn keep(buffer: &mut Vec<u8>, data: &[u8], on_bytes: &impl Fn(usize)) -> u64 {
     buffer.extend_from_slice(data);
     // Twice the limit, so that bytes are moved once each and not with every piece.
     if buffer.len() >= 2 * OUTPUT_BYTES_MAX {
         cut(buffer);
     }
-    heard(data.len());
+    on_bytes(data.len());
     data.len() as u64
 }
 

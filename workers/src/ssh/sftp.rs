@@ -1,6 +1,6 @@
 //! Uploads: under a temporary name, several writes in flight, then renamed.
 
-use super::{Io, SshError, guard::Sight, heard::Heard};
+use super::{Io, SshError, guard::SharedState, peek::PeekStream};
 use dormer_profile::hex;
 use futures::{StreamExt, stream::FuturesUnordered};
 use russh_sftp::{
@@ -44,7 +44,7 @@ pub struct Upload<'a> {
 pub struct Sftp {
     raw: RawSftpSession,
     address: String,
-    sight: Sight,
+    shared: SharedState,
     room: Semaphore,
 }
 
@@ -52,9 +52,9 @@ impl Sftp {
     pub(super) async fn open(
         stream: impl Io,
         address: &str,
-        sight: Sight,
+        shared: SharedState,
     ) -> Result<Self, SshError> {
-        let (stream, heard) = Heard::new(stream);
+        let (stream, first_bytes) = PeekStream::new(stream);
         let raw = RawSftpSession::new(stream);
         raw.set_timeout(ANSWER_MAX_S);
         let why = match timeout(INIT_MAX, raw.init()).await {
@@ -64,15 +64,15 @@ impl Sftp {
                 return Ok(Self {
                     raw,
                     address,
-                    sight,
+                    shared,
                     room,
                 });
             }
-            Ok(Err(_)) if heard.nothing() => "it ends without a word".to_owned(),
+            Ok(Err(_)) if first_bytes.nothing() => "it ends without a word".to_owned(),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "it says nothing".to_owned(),
         };
-        Err(match heard.text() {
+        Err(match first_bytes.text() {
             Some(text) if text.is_empty() => SshError::Sftp(
                 address.to_owned(),
                 "it begins with bytes that mean nothing".into(),
@@ -87,7 +87,7 @@ impl Sftp {
     /// # Errors
     /// The session broke.
     pub async fn size(&self, path: &str) -> Result<Option<u64>, SshError> {
-        self.sight.whole(self.look(path)).await
+        self.shared.whole(self.size_of(path)).await
     }
 
     /// Removes a file.
@@ -96,7 +96,7 @@ impl Sftp {
     /// It is not there, or stays; or the session broke.
     pub async fn remove(&self, path: &str) -> Result<(), SshError> {
         let removed = self
-            .sight
+            .shared
             .whole(async { Ok(self.raw.remove(path).await) })
             .await?;
         removed.map(drop).map_err(|error| self.file(path, &error))
@@ -108,13 +108,13 @@ impl Sftp {
     /// It is not there, or not empty; or the session broke.
     pub async fn remove_folder(&self, path: &str) -> Result<(), SshError> {
         let removed = self
-            .sight
+            .shared
             .whole(async { Ok(self.raw.rmdir(path).await) })
             .await?;
         removed.map(drop).map_err(|error| self.file(path, &error))
     }
 
-    async fn look(&self, path: &str) -> Result<Option<u64>, SshError> {
+    async fn size_of(&self, path: &str) -> Result<Option<u64>, SshError> {
         match self.raw.stat(path).await {
             Ok(attrs) => Ok(Some(attrs.attrs.size.unwrap_or(0))),
             Err(Error::Status(_)) => Ok(None),
@@ -133,7 +133,7 @@ impl Sftp {
         from: impl AsyncRead + Unpin,
         moved: impl Fn(u64),
     ) -> Result<(), SshError> {
-        self.sight.whole(self.put(what, from, moved)).await
+        self.shared.whole(self.put(what, from, moved)).await
     }
 
     async fn put(
@@ -217,7 +217,7 @@ impl Sftp {
     async fn promote(&self, part: &str, path: &str, size: u64) -> Result<(), SshError> {
         let renamed = self.raw.rename(part, path).await;
         let Err(error) = renamed else { return Ok(()) };
-        if self.look(path).await? == Some(size) {
+        if self.size_of(path).await? == Some(size) {
             let _ = self.raw.remove(part).await;
             return Ok(());
         }

@@ -30,7 +30,7 @@ const BUILDS_MAX: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     /// Builds whose class stands as it should, or is somebody else's.
-    settled: BTreeSet<String>,
+    ensured: BTreeSet<String>,
     /// What was said of a build, so that it is said once.
     said: BTreeMap<String, String>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Classes {
 impl Classes {
     /// Before a list: what stands is looked at again.
     pub(super) fn forget(&mut self) {
-        self.settled.clear();
+        self.ensured.clear();
     }
 
     /// Makes the classes of these builds that are not there. What goes wrong is said once, and tried again later.
@@ -47,11 +47,11 @@ impl Classes {
             .into_iter()
             .filter(|build| is_build(build))
             .take(BUILDS_MAX);
-        let new: Vec<_> = new.filter(|build| !self.settled.contains(build)).collect();
+        let new: Vec<_> = new.filter(|build| !self.ensured.contains(build)).collect();
         let all = async {
             for build in &new {
                 match class(client, build).await {
-                    Ok(()) => drop(self.settled.insert(build.clone())),
+                    Ok(()) => drop(self.ensured.insert(build.clone())),
                     Err(why) => self.say(build, why),
                 }
             }

@@ -58,8 +58,8 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// What a watch tells.
 #[derive(Debug)]
-pub(super) enum Change {
-    Seen(Kind, Box<DynamicObject>),
+pub(super) enum ObjectChange {
+    Updated(Kind, Box<DynamicObject>),
     Lost(Kind, Box<DynamicObject>),
     /// The watch cannot go on: what happened meanwhile is found by a full list.
     Gap(Trouble),
@@ -146,7 +146,7 @@ impl Resource {
     }
 
     /// Watches from a list's resourceVersion until there is a gap, or nobody listens.
-    pub(super) async fn follow(self, mut from: String, to: Sender<Change>) {
+    pub(super) async fn follow(self, mut from: String, to: Sender<ObjectChange>) {
         let gap = loop {
             let began = tokio::time::Instant::now();
             match self.watch(&mut from, &to).await {
@@ -156,11 +156,11 @@ impl Resource {
             }
         };
         // Nobody listens any more: then nobody needs to know of the gap.
-        drop(to.send(Change::Gap(gap)).await);
+        drop(to.send(ObjectChange::Gap(gap)).await);
     }
 
     /// One watch until the server ends it. `false`: nobody listens.
-    async fn watch(&self, from: &mut String, to: &Sender<Change>) -> Result<bool, Trouble> {
+    async fn watch(&self, from: &mut String, to: &Sender<ObjectChange>) -> Result<bool, Trouble> {
         let mut params = WatchParams::default().timeout(WATCH_SECONDS);
         params.field_selector.clone_from(&self.fields);
         let failed = |error: kube::Error| sentence("watch", &self.what, &error);
@@ -170,15 +170,15 @@ impl Resource {
         let mut stream = pin!(started.map_err(silent)?.map_err(failed)?);
         loop {
             let next = tokio::time::timeout(silence, stream.try_next()).await;
-            let told = match next.map_err(silent)?.map_err(failed)? {
+            let change = match next.map_err(silent)?.map_err(failed)? {
                 None => return Ok(true),
                 Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
                     advance(from, object.metadata.resource_version.as_deref());
-                    Change::Seen(self.kind, Box::new(object))
+                    ObjectChange::Updated(self.kind, Box::new(object))
                 }
                 Some(WatchEvent::Deleted(object)) => {
                     advance(from, object.metadata.resource_version.as_deref());
-                    Change::Lost(self.kind, Box::new(object))
+                    ObjectChange::Lost(self.kind, Box::new(object))
                 }
                 Some(WatchEvent::Bookmark(mark)) => {
                     advance(from, Some(&mark.metadata.resource_version));
@@ -186,7 +186,7 @@ impl Resource {
                 }
                 Some(WatchEvent::Error(status)) => return Err(failed(kube::Error::Api(status))),
             };
-            if to.send(told).await.is_err() {
+            if to.send(change).await.is_err() {
                 return Ok(false);
             }
         }

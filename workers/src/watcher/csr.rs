@@ -1,6 +1,6 @@
 //! What the watcher reads off a CertificateSigningRequest: its signer, whether it is pending, and for which node.
 
-use super::objects::{Odd, resource, uid};
+use super::objects::{UnreadableObject, resource, uid};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_proto::machine::CsrFact;
 use kube::api::DynamicObject;
@@ -26,7 +26,7 @@ const NODE_PREFIX: &str = "system:node:";
 
 /// What is kept of one pending CSR.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CsrSeen {
+pub(super) struct ObservedCsr {
     pub(super) uid: String,
     pub(super) fact: CsrFact,
     /// The name after `system:node:` in its subject. It routes and nothing more: who asks is checked by the worker.
@@ -62,13 +62,13 @@ struct Body {
 }
 
 /// Reads a CSR; `None` when its signer is none of a kubelet's.
-pub(super) fn csr(object: DynamicObject) -> Result<Option<CsrSeen>, Odd> {
+pub(super) fn csr(object: DynamicObject) -> Result<Option<ObservedCsr>, UnreadableObject> {
     let DynamicObject {
         metadata: meta,
         data,
         ..
     } = object;
-    let odd = |field, problem| Odd { field, problem };
+    let odd = |field, problem| UnreadableObject { field, problem };
     let body: Body =
         serde_json::from_value(data).map_err(|error| odd("spec or status", error.to_string()))?;
     if !SIGNERS.contains(&body.spec.signer_name.as_str()) {
@@ -95,7 +95,7 @@ pub(super) fn csr(object: DynamicObject) -> Result<Option<CsrSeen>, Odd> {
         signer: body.spec.signer_name,
         pending,
     };
-    Ok(Some(CsrSeen {
+    Ok(Some(ObservedCsr {
         uid: uid(&meta)?,
         fact,
         node,
@@ -104,8 +104,8 @@ pub(super) fn csr(object: DynamicObject) -> Result<Option<CsrSeen>, Odd> {
 }
 
 /// The node that the subject of a request names: exactly one common name, `system:node:<name>`.
-fn node_of(request: &str) -> Result<Option<String>, Odd> {
-    let odd = |problem: &str| Odd {
+fn node_of(request: &str) -> Result<Option<String>, UnreadableObject> {
+    let odd = |problem: &str| UnreadableObject {
         field: "spec.request",
         problem: problem.to_owned(),
     };
@@ -160,11 +160,11 @@ mod tests {
         STANDARD.encode(pem)
     }
 
-    fn seen(
+    fn observed(
         signer: &str,
         request: &str,
         status: serde_json::Value,
-    ) -> Result<Option<CsrSeen>, Odd> {
+    ) -> Result<Option<ObservedCsr>, UnreadableObject> {
         let value = json!({
             "metadata": {"name": "csr-1", "uid": "c-1", "resourceVersion": "4"},
             "spec": {"signerName": signer, "request": request}, "status": status});
@@ -175,21 +175,21 @@ mod tests {
     fn a_pending_request_names_its_node() {
         let request = request(&["system:node:win-1"]);
         for signer in SIGNERS {
-            let seen = seen(signer, &request, json!({}))
+            let observed = observed(signer, &request, json!({}))
                 .expect("readable")
                 .expect("a kubelet's");
             assert_eq!(
-                (seen.node.as_deref(), seen.fact.pending),
+                (observed.node.as_deref(), observed.fact.pending),
                 (Some("win-1"), true)
             );
         }
         let status = json!({"conditions": [{"type": "Approved"}]});
-        let decided = seen(SIGNERS[0], &request, status)
+        let decided = observed(SIGNERS[0], &request, status)
             .expect("readable")
             .expect("a kubelet's");
         assert_eq!((decided.node, decided.fact.pending), (None, false));
         assert_eq!(
-            seen("kubernetes.io/legacy-unknown", &request, json!({})),
+            observed("kubernetes.io/legacy-unknown", &request, json!({})),
             Ok(None)
         );
     }
@@ -202,15 +202,15 @@ mod tests {
             "xsystem:node:win-1",
             "system:NODE:win-1",
         ] {
-            let seen = seen(SIGNERS[0], &request(&[name]), json!({})).expect("readable");
-            assert_eq!(seen.expect("a kubelet's").node, None, "{name}");
+            let observed = observed(SIGNERS[0], &request(&[name]), json!({})).expect("readable");
+            assert_eq!(observed.expect("a kubelet's").node, None, "{name}");
         }
     }
 
     #[test]
     fn what_is_no_request_is_odd() {
         for request in ["", "%", "aGVsbG8=", &"A".repeat(REQUEST_BYTES_MAX + 4)] {
-            let odd = seen(SIGNERS[0], request, json!({})).expect_err("odd");
+            let odd = observed(SIGNERS[0], request, json!({})).expect_err("odd");
             assert_eq!(odd.field, "spec.request");
         }
     }

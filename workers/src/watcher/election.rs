@@ -47,7 +47,7 @@ pub(super) async fn campaign(
         identity: election.identity,
         duration,
         renewed: None,
-        seen: None,
+        last_renewal: None,
         status,
         trouble: None,
     };
@@ -70,7 +70,7 @@ struct Candidate {
     renewed: Option<Instant>,
     /// The Lease's resourceVersion as last seen, and since when it stands: silence is measured by our own clock,
     /// never by the times in the object.
-    seen: Option<(String, Instant)>,
+    last_renewal: Option<(String, Instant)>,
     status: Arc<watch::Sender<Status>>,
     /// What went wrong with the last try.
     trouble: Option<String>,
@@ -169,11 +169,11 @@ impl Candidate {
     /// Whether the Lease has not changed for as long as its holder promised to renew it.
     fn silent(&mut self, lease: &Lease, seconds: Option<i32>) -> bool {
         let version = lease.metadata.resource_version.clone().unwrap_or_default();
-        let since = match &self.seen {
+        let since = match &self.last_renewal {
             Some((same, since)) if *same == version => *since,
             _ => {
                 let now = Instant::now();
-                self.seen = Some((version, now));
+                self.last_renewal = Some((version, now));
                 now
             }
         };

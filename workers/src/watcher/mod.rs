@@ -2,7 +2,7 @@
 //!
 //! Facts are level-triggered. A *round* is one epoch: `Facts::begin`, a full list by consistent reads, everything
 //! published, then watches, whose changes are published as they come; and everything once more, spread evenly over
-//! `Options::repeat`. A gap in a watch, a refused letter or the time ends the round, and the next one lists again. So
+//! `Options::repeat`. A gap in a watch, a refused message or the time ends the round, and the next one lists again. So
 //! the watcher keeps nothing that it could not find again, and several of them are harmless.
 //!
 //! It may do no more than: list and watch Machines and MachineSets in their namespace, Nodes and
@@ -10,12 +10,12 @@
 //! Lease there; create and patch Events there; get and apply RuntimeClasses; read what the cluster says about all of its
 //! nodes (mirror sets, pull secret, proxy, authorities, machine config). It writes to no Machine, MachineSet or Node.
 
-mod around;
 mod classes;
 mod cluster;
+mod cluster_config;
 mod csr;
 mod election;
-mod letters;
+mod messages;
 mod objects;
 mod round;
 mod routing;
@@ -28,17 +28,17 @@ pub use election::Election;
 pub use status::Status;
 
 use crate::{pool::Installed, port::Facts};
-use around::Surroundings;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use classes::Classes;
 use cluster::Trouble;
+use cluster_config::ClusterConfigFollower;
 use dormer_proto::{
     id::{IdError, RunId},
     pool::DEFAULT_POOL,
 };
 use kube::Client;
-use letters::Told;
-use objects::{MachineSeen, Odd};
+use messages::PublishedFacts;
+use objects::{ObservedMachine, UnreadableObject};
 use servers::Servers;
 use settings::Settings;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -108,7 +108,7 @@ pub async fn run<F: Facts, I: Installed>(
     status: watch::Sender<Status>,
     stop: CancellationToken,
 ) -> Result<(), WatchError> {
-    let rollout = letters::rollout_of(&options.pool).map_err(|error| WatchError::Pool {
+    let rollout = messages::rollout_of(&options.pool).map_err(|error| WatchError::Pool {
         pool: options.pool.clone(),
         error,
     })?;
@@ -122,7 +122,7 @@ pub async fn run<F: Facts, I: Installed>(
     );
     let watcher = Watcher {
         settings: Settings::new(client.clone(), &options.pool, &options.namespace),
-        surroundings: Surroundings::new(client.clone(), &options.pool, &options.namespace),
+        surroundings: ClusterConfigFollower::new(client.clone(), &options.pool, &options.namespace),
         client,
         facts,
         catalog,
@@ -130,7 +130,7 @@ pub async fn run<F: Facts, I: Installed>(
         rollout,
         elected: status.subscribe(),
         status,
-        told: Told::default(),
+        published: PublishedFacts::default(),
         servers: Servers::default(),
         classes: Classes::default(),
         unreadable: Unreadable::default(),
@@ -148,10 +148,10 @@ struct Watcher<F, I> {
     status: Arc<watch::Sender<Status>>,
     elected: watch::Receiver<Status>,
     settings: Settings,
-    told: Told,
+    published: PublishedFacts,
     servers: Servers,
     classes: Classes,
-    surroundings: Surroundings,
+    surroundings: ClusterConfigFollower,
     unreadable: Unreadable,
 }
 
@@ -205,7 +205,7 @@ struct Unreadable {
 }
 
 impl Unreadable {
-    fn say(&mut self, kind: Kind, name: Option<&str>, odd: &Odd) {
+    fn say(&mut self, kind: Kind, name: Option<&str>, odd: &UnreadableObject) {
         self.count += 1;
         let name = name.unwrap_or("without a name");
         if self.first(format!("{kind:?}/{name}")) {
@@ -214,7 +214,7 @@ impl Unreadable {
     }
 
     /// A Machine for which another API speaks is left alone, and that is said once.
-    fn elsewhere(&mut self, machine: &MachineSeen) {
+    fn elsewhere(&mut self, machine: &ObservedMachine) {
         let Some(api) = &machine.elsewhere else {
             return;
         };

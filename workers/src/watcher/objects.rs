@@ -5,9 +5,9 @@ mod machine;
 mod machine_set;
 mod node;
 
-pub(super) use machine::{MachineSeen, machine};
-pub(super) use machine_set::{SetSeen, machine_set};
-pub(super) use node::{NodeSeen, node};
+pub(super) use machine::{ObservedMachine, machine};
+pub(super) use machine_set::{ObservedSet, machine_set};
+pub(super) use node::{ObservedNode, node};
 
 use crate::kubernetes::keys;
 use dormer_proto::{id::Timestamp, machine::TokenMark, message::cut};
@@ -23,38 +23,38 @@ pub(super) const ADDRESSES_MAX: usize = 32;
 /// An object that cannot be read; it is counted and warned about, and nothing follows from it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
-pub(super) struct Odd {
+pub(super) struct UnreadableObject {
     /// Where in the object.
     pub(super) field: &'static str,
     /// What is odd about it.
     pub(super) problem: String,
 }
 
-fn odd(field: &'static str, problem: impl ToString) -> Odd {
-    Odd {
+fn odd(field: &'static str, problem: impl ToString) -> UnreadableObject {
+    UnreadableObject {
         field,
         problem: problem.to_string(),
     }
 }
 
-fn body<T: DeserializeOwned>(data: serde_json::Value) -> Result<T, Odd> {
+fn body<T: DeserializeOwned>(data: serde_json::Value) -> Result<T, UnreadableObject> {
     serde_json::from_value(data).map_err(|error| odd("spec or status", cut(error.to_string())))
 }
 
-pub(super) fn uid(meta: &ObjectMeta) -> Result<String, Odd> {
+pub(super) fn uid(meta: &ObjectMeta) -> Result<String, UnreadableObject> {
     let uid = short("metadata.uid", meta.uid.clone())?;
     uid.filter(|uid| !uid.is_empty())
         .ok_or_else(|| odd("metadata.uid", "is absent"))
 }
 
 /// Its resourceVersion. Kubernetes calls it opaque; every API server's is the number of etcd's revision.
-pub(super) fn resource(meta: &ObjectMeta) -> Result<u64, Odd> {
+pub(super) fn resource(meta: &ObjectMeta) -> Result<u64, UnreadableObject> {
     let text = meta.resource_version.as_deref().unwrap_or_default();
     text.parse()
         .map_err(|_| odd("metadata.resourceVersion", format!("{text:?} is no number")))
 }
 
-fn short(field: &'static str, text: Option<String>) -> Result<Option<String>, Odd> {
+fn short(field: &'static str, text: Option<String>) -> Result<Option<String>, UnreadableObject> {
     match text {
         Some(text) if text.len() > TEXT_BYTES_MAX => {
             Err(odd(field, format!("is longer than {TEXT_BYTES_MAX} bytes")))

@@ -2,17 +2,17 @@
 
 use super::{
     Trouble, Watcher,
-    cluster::{Change, Resource},
+    cluster::{ObjectChange, Resource},
     csr,
-    letters::Writer,
-    objects::{self, Odd},
-    view::{Kind, Seen, View},
+    messages::MessageWriter,
+    objects::{self, UnreadableObject},
+    view::{Kind, ObservedObject, View},
 };
 use crate::{
     pool::Installed,
     port::{Facts, PortError},
 };
-use dormer_proto::work::FactLetter;
+use dormer_proto::work::FactMessage;
 use kube::api::DynamicObject;
 use std::{collections::VecDeque, time::Duration};
 use tokio::{
@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
-/// Most letters published in one call.
+/// Most messages published in one call.
 const PUBLISH_MAX: usize = 256;
 /// How long the engine's side may take to answer.
 const PORT_LIMIT: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ const PARTS: u32 = 60;
 const AROUND_EVERY: u32 = 10;
 /// After how many parts the Windows builds among the nodes are looked at again.
 const CLASSES_EVERY: u32 = 5;
-/// After how many parts the rollout hears that MachineSets have other numbers, if that is all that changed: a letter
+/// After how many parts the rollout hears that MachineSets have other numbers, if that is all that changed: a message
 /// about a set names its machines, and so is large.
 const NUMBERS_EVERY: u32 = 10;
 /// A machine that is new is spoken of again after so many parts: its first facts may have come before its run began.
@@ -41,7 +41,7 @@ const NEW_AGAIN: [u32; 2] = [1, 5];
 
 struct Round {
     view: View,
-    writer: Writer,
+    writer: MessageWriter,
     /// Machines to be spoken of again, and when.
     fresh: VecDeque<(Instant, String)>,
     cursor: String,
@@ -60,15 +60,15 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         let mut from = Vec::new();
         for resource in &resources {
             let revision = resource
-                .list(|kind, object| self.see(&mut view, kind, object))
+                .list(|kind, object| self.observe(&mut view, kind, object))
                 .await?;
             view.latest = view.latest.max(revision.parse().unwrap_or_default());
             from.push(revision);
         }
-        self.told.age();
+        self.published.age();
         // From before it is asked, so that no change is missed.
         let installed = self.catalog.changed();
-        let writer = Writer::new(beginning, &self.options.pool, self.rollout.clone());
+        let writer = MessageWriter::new(beginning, &self.options.pool, self.rollout.clone());
         let part = (self.options.repeat / PARTS).max(Duration::from_millis(10));
         let cursor = String::new();
         let owners_due = Instant::now();
@@ -81,12 +81,14 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             part,
             owners_due,
         };
-        self.servers.look(&self.client).await;
-        self.surroundings.look(&*self.catalog).await;
-        self.settle(&mut round).await;
-        let letters = round.writer.everything(&mut round.view, &mut self.told);
+        self.servers.refresh(&self.client).await;
+        self.surroundings.refresh(&*self.catalog).await;
+        self.resolve_settings(&mut round).await;
+        let messages = round
+            .writer
+            .everything(&mut round.view, &mut self.published);
         round.view.owners_changed = false;
-        self.publish(letters).await?;
+        self.publish(messages).await?;
         self.listed(&mut round);
         self.classes.forget();
         self.keep_classes(&round).await;
@@ -102,7 +104,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
     async fn follow(
         &mut self,
         mut round: Round,
-        mut changes: mpsc::Receiver<Change>,
+        mut changes: mpsc::Receiver<ObjectChange>,
         mut installed: watch::Receiver<u64>,
     ) -> Result<(), Trouble> {
         let mut parts = tokio::time::interval_at(Instant::now() + round.part, round.part);
@@ -110,7 +112,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         let relist = tokio::time::sleep(self.options.relist);
         tokio::pin!(relist);
         loop {
-            let letters = tokio::select! {
+            let messages = tokio::select! {
                 () = &mut relist => return Ok(()),
                 first = changes.recv() => {
                     let ended = || Trouble("every watch has ended".to_owned());
@@ -130,21 +132,21 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                     self.changed(&mut round).await
                 }
                 _ = parts.tick() => {
-                    let mut letters = self.part(&mut round);
+                    let mut messages = self.part(&mut round);
                     if round.parts.is_multiple_of(AROUND_EVERY) {
-                        self.surroundings.look(&*self.catalog).await;
+                        self.surroundings.refresh(&*self.catalog).await;
                     }
                     if round.parts.is_multiple_of(CLASSES_EVERY) {
                         self.keep_classes(&round).await;
                     }
-                    if round.parts == 0 && self.servers.look(&self.client).await {
+                    if round.parts == 0 && self.servers.refresh(&self.client).await {
                         self.settings.stale();
-                        letters.extend(self.changed(&mut round).await);
+                        messages.extend(self.changed(&mut round).await);
                     }
-                    letters
+                    messages
                 }
             };
-            self.publish(letters).await?;
+            self.publish(messages).await?;
         }
     }
 
@@ -157,29 +159,29 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         self.classes.keep(&self.client, builds.collect()).await;
     }
 
-    fn apply(&mut self, round: &mut Round, change: Change) -> Result<(), Trouble> {
+    fn apply(&mut self, round: &mut Round, change: ObjectChange) -> Result<(), Trouble> {
         match change {
-            Change::Seen(kind, object) => self.see(&mut round.view, kind, *object),
-            Change::Lost(kind, object) => self.lose(&mut round.view, kind, &object),
-            Change::Gap(trouble) => return Err(trouble),
+            ObjectChange::Updated(kind, object) => self.observe(&mut round.view, kind, *object),
+            ObjectChange::Lost(kind, object) => self.lose(&mut round.view, kind, &object),
+            ObjectChange::Gap(trouble) => return Err(trouble),
         }
         Ok(())
     }
 
-    /// The letters that follow from what changed.
-    async fn changed(&mut self, round: &mut Round) -> Vec<FactLetter> {
-        let mut letters = Vec::new();
-        if self.settle(round).await {
-            letters.extend(round.writer.pool_news(&round.view, &mut self.told));
+    /// The messages that follow from what changed.
+    async fn changed(&mut self, round: &mut Round) -> Vec<FactMessage> {
+        let mut messages = Vec::new();
+        if self.resolve_settings(round).await {
+            messages.extend(round.writer.pool_news(&round.view, &mut self.published));
         }
-        letters.extend(round.writer.news(&mut round.view, &mut self.told));
-        letters.extend(self.owners(round));
+        messages.extend(round.writer.news(&mut round.view, &mut self.published));
+        messages.extend(self.owners(round));
         round.remember_new();
-        letters
+        messages
     }
 
     /// Owner facts are large; they are told at most once in a part.
-    fn owners(&mut self, round: &mut Round) -> Vec<FactLetter> {
+    fn owners(&mut self, round: &mut Round) -> Vec<FactMessage> {
         let now = Instant::now();
         if !round.view.owners_changed || now < round.owners_due {
             return Vec::new();
@@ -188,46 +190,46 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         round.owners_due = now + round.part;
         round
             .writer
-            .write_rollout(&round.view, &mut self.told, false)
+            .write_rollout(&round.view, &mut self.published, false)
     }
 
     /// A part of the repeats: every run hears everything once in a round of them.
-    fn part(&mut self, round: &mut Round) -> Vec<FactLetter> {
-        let mut letters = self.owners(round);
+    fn part(&mut self, round: &mut Round) -> Vec<FactMessage> {
+        let mut messages = self.owners(round);
         let now = Instant::now();
         while let Some((_, uid)) = round.fresh.pop_front_if(|(due, _)| *due <= now) {
-            letters.extend(round.writer.again(&round.view, &self.told, &uid));
+            messages.extend(round.writer.again(&round.view, &self.published, &uid));
         }
         for _ in 0..round.writer.live().div_ceil(PARTS as usize) {
             let Some(uid) = round.writer.next_after(&round.cursor) else {
                 round.cursor.clear();
                 break;
             };
-            letters.extend(round.writer.again(&round.view, &self.told, &uid));
+            messages.extend(round.writer.again(&round.view, &self.published, &uid));
             round.cursor = uid;
         }
         round.parts = (round.parts + 1) % PARTS;
         if round.parts.is_multiple_of(NUMBERS_EVERY)
             && std::mem::take(&mut round.view.numbers_changed)
         {
-            letters.extend(
+            messages.extend(
                 round
                     .writer
-                    .write_rollout(&round.view, &mut self.told, false),
+                    .write_rollout(&round.view, &mut self.published, false),
             );
         }
         if round.parts == 0 || NEW_AGAIN.contains(&round.parts) {
-            letters.extend(round.writer.rollout_again(&self.told));
+            messages.extend(round.writer.rollout_again(&self.published));
         }
         self.show(round);
-        letters
+        messages
     }
 
     /// Looks up what the pool's settings mean now; whether runs have to be told.
-    async fn settle(&mut self, round: &mut Round) -> bool {
+    async fn resolve_settings(&mut self, round: &mut Round) -> bool {
         if !self
             .settings
-            .settle(&*self.catalog, self.servers.standing())
+            .resolve(&*self.catalog, self.servers.api_servers())
         {
             return false;
         }
@@ -275,16 +277,16 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         });
     }
 
-    fn see(&mut self, view: &mut View, kind: Kind, object: DynamicObject) {
+    fn observe(&mut self, view: &mut View, kind: Kind, object: DynamicObject) {
         let uid = object.metadata.uid.clone();
         let name = object.metadata.name.clone();
         match self.read(kind, object) {
-            Ok(Some(seen)) => {
-                if let Seen::Machine(machine) = &seen {
+            Ok(Some(observed)) => {
+                if let ObservedObject::Machine(machine) = &observed {
                     self.unreadable.elsewhere(machine);
                 }
-                if !view.see(seen) {
-                    let full = Odd {
+                if !view.observe(observed) {
+                    let full = UnreadableObject {
                         field: "object",
                         problem: "is one too many".to_owned(),
                     };
@@ -301,15 +303,19 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         }
     }
 
-    fn read(&mut self, kind: Kind, object: DynamicObject) -> Result<Option<Seen>, Odd> {
+    fn read(
+        &mut self,
+        kind: Kind,
+        object: DynamicObject,
+    ) -> Result<Option<ObservedObject>, UnreadableObject> {
         Ok(match kind {
-            Kind::Machine => Some(Seen::of(objects::machine(object)?)),
-            Kind::Set => Some(Seen::Set(objects::machine_set(object)?)),
-            Kind::Node => Some(Seen::Node(objects::node(object)?)),
-            Kind::Csr => csr::csr(object)?.map(Seen::Csr),
+            Kind::Machine => Some(ObservedObject::of(objects::machine(object)?)),
+            Kind::Set => Some(ObservedObject::Set(objects::machine_set(object)?)),
+            Kind::Node => Some(ObservedObject::Node(objects::node(object)?)),
+            Kind::Csr => csr::csr(object)?.map(ObservedObject::Csr),
             Kind::Pool => {
                 let resource = objects::resource(&object.metadata)?;
-                self.settings.see(object, resource);
+                self.settings.observe(object, resource);
                 None
             }
         })
@@ -324,8 +330,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         }
     }
 
-    async fn publish(&self, letters: Vec<FactLetter>) -> Result<(), Trouble> {
-        let mut rest = letters.into_iter();
+    async fn publish(&self, messages: Vec<FactMessage>) -> Result<(), Trouble> {
+        let mut rest = messages.into_iter();
         loop {
             let some: Vec<_> = rest.by_ref().take(PUBLISH_MAX).collect();
             if some.is_empty() {

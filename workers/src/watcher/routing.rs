@@ -1,8 +1,8 @@
 //! Whose business an object is: Nodes and CSRs by exact name, machines by their owner.
 
 use super::{
-    csr::CsrSeen,
-    objects::{MachineSeen, NodeSeen},
+    csr::ObservedCsr,
+    objects::{ObservedMachine, ObservedNode},
     view::View,
 };
 use dormer_proto::rollout::{OwnedMachine, OwnerFact};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 impl View {
     /// The Node of this machine: the one that `nodeRef` names, or the one that it expects and no other has.
-    pub(super) fn node_of(&self, machine: &MachineSeen) -> Option<&NodeSeen> {
+    pub(super) fn node_of(&self, machine: &ObservedMachine) -> Option<&ObservedNode> {
         let uid = &machine.fact.machine.uid;
         let name = match (&machine.fact.node, &machine.expected) {
             (Some(name), _) => name,
@@ -21,10 +21,10 @@ impl View {
     }
 
     fn owner_of_node(&self, name: &str) -> Option<&String> {
-        let by_ref = self.only(name, |seen| seen.fact.node.as_deref() == Some(name));
+        let by_ref = self.only(name, |machine| machine.fact.node.as_deref() == Some(name));
         by_ref.or_else(|| {
-            self.only(name, |seen| {
-                seen.fact.node.is_none() && seen.expected.as_deref() == Some(name)
+            self.only(name, |machine| {
+                machine.fact.node.is_none() && machine.expected.as_deref() == Some(name)
             })
         })
     }
@@ -32,23 +32,23 @@ impl View {
     /// The one machine to which a request in this node's name goes: the one whose annotation equals it, or (for a
     /// node that somebody else configured) the one without annotation whose `nodeRef` does.
     pub(super) fn owner_of_csr(&self, name: &str) -> Option<&String> {
-        let annotated = self.only(name, |seen| seen.expected.as_deref() == Some(name));
+        let annotated = self.only(name, |machine| machine.expected.as_deref() == Some(name));
         annotated.or_else(|| {
-            self.only(name, |seen| {
-                seen.expected.is_none() && seen.fact.node.as_deref() == Some(name)
+            self.only(name, |machine| {
+                machine.expected.is_none() && machine.fact.node.as_deref() == Some(name)
             })
         })
     }
 
     /// The machine that claims this name so; of several, the one that is not being deleted. Never one of two.
-    fn only(&self, name: &str, so: impl Fn(&MachineSeen) -> bool) -> Option<&String> {
+    fn only(&self, name: &str, so: impl Fn(&ObservedMachine) -> bool) -> Option<&String> {
         let uids = self.claims.get(name)?;
         let all: Vec<_> = uids
             .iter()
             .filter_map(|uid| {
                 self.machines
                     .get(uid)
-                    .filter(|seen| so(seen))
+                    .filter(|machine| so(machine))
                     .map(|m| (uid, m))
             })
             .collect();
@@ -63,8 +63,8 @@ impl View {
     /// The requests in the name of this machine's node.
     pub(super) fn csrs_of<'a>(
         &'a self,
-        machine: &'a MachineSeen,
-    ) -> impl Iterator<Item = &'a CsrSeen> {
+        machine: &'a ObservedMachine,
+    ) -> impl Iterator<Item = &'a ObservedCsr> {
         let name = machine.expected.as_ref().or(machine.fact.node.as_ref());
         let mine = name.filter(|name| self.owner_of_csr(name) == Some(&machine.fact.machine.uid));
         let uids = mine
@@ -76,7 +76,7 @@ impl View {
 
     /// Pending requests that are nobody's of ours.
     pub(super) fn foreign_csrs(&self) -> usize {
-        let foreign = |csr: &&CsrSeen| {
+        let foreign = |csr: &&ObservedCsr| {
             csr.fact.pending
                 && csr
                     .node
@@ -89,12 +89,12 @@ impl View {
     /// The MachineSets that own, or will make, our machines; never one of Linux machines.
     pub(super) fn owners(&self) -> Vec<OwnerFact> {
         let mut owned: BTreeMap<&str, Vec<OwnedMachine>> = BTreeMap::new();
-        for seen in self.machines.values() {
-            if let Some(owner) = &seen.fact.owner {
+        for machine in self.machines.values() {
+            if let Some(owner) = &machine.fact.owner {
                 owned.entry(&owner.uid).or_default().push(OwnedMachine {
-                    uid: seen.fact.machine.uid.clone(),
-                    created: seen.fact.created,
-                    deleting: seen.fact.deleting,
+                    uid: machine.fact.machine.uid.clone(),
+                    created: machine.fact.created,
+                    deleting: machine.fact.deleting,
                 });
             }
         }
@@ -115,13 +115,13 @@ impl View {
 
     /// UIDs of the machines that have a Node and may have a run.
     pub(super) fn with_node(&self) -> Vec<String> {
-        let has = |seen: &&MachineSeen| {
-            seen.may_start() && (seen.fact.node.is_some() || self.node_of(seen).is_some())
+        let has = |machine: &&ObservedMachine| {
+            machine.may_start() && (machine.fact.node.is_some() || self.node_of(machine).is_some())
         };
         self.machines
             .values()
             .filter(has)
-            .map(|seen| seen.fact.machine.uid.clone())
+            .map(|machine| machine.fact.machine.uid.clone())
             .collect()
     }
 }

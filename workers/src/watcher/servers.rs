@@ -15,14 +15,14 @@ const COUNTS: Duration = Duration::from_secs(600);
 /// Minor versions that answered lately.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
-    seen: BTreeMap<u32, Instant>,
+    answered: BTreeMap<u32, Instant>,
 }
 
 impl Servers {
     /// The oldest and the newest; `None`: none has answered yet.
-    pub(super) fn standing(&self) -> Option<ApiServers> {
-        let oldest = self.seen.keys().next()?;
-        let newest = self.seen.keys().next_back()?;
+    pub(super) fn api_servers(&self) -> Option<ApiServers> {
+        let oldest = self.answered.keys().next()?;
+        let newest = self.answered.keys().next_back()?;
         Some(ApiServers {
             oldest: *oldest,
             newest: *newest,
@@ -30,8 +30,8 @@ impl Servers {
     }
 
     /// Reads the versions; `true`: something is otherwise than before. What cannot be read changes nothing.
-    pub(super) async fn look(&mut self, client: &Client) -> bool {
-        let before = self.standing();
+    pub(super) async fn refresh(&mut self, client: &Client) -> bool {
+        let before = self.api_servers();
         for _ in 0..READS {
             match tokio::time::timeout(READ_MAX, client.apiserver_version()).await {
                 Ok(Ok(info)) => self.saw(minor(&info.minor), Instant::now()),
@@ -39,21 +39,22 @@ impl Servers {
                 Err(_) => tracing::warn!("the API server's version is unknown: no answer in time"),
             }
         }
-        let standing = self.standing();
-        if standing != before && standing.is_some_and(|it| it.oldest < OLDEST_MINOR) {
-            let oldest = standing.map(|it| it.oldest);
+        let answering = self.api_servers();
+        if answering != before && answering.is_some_and(|it| it.oldest < OLDEST_MINOR) {
+            let oldest = answering.map(|it| it.oldest);
             tracing::warn!(
                 oldest,
                 "this Kubernetes is older than 1.{OLDEST_MINOR}, with which dormer is tested"
             );
         }
-        standing != before
+        answering != before
     }
 
     fn saw(&mut self, minor: Option<u32>, now: Instant) {
         if let Some(minor) = minor {
-            self.seen.insert(minor, now);
-            self.seen.retain(|_, at| now.duration_since(*at) < COUNTS);
+            self.answered.insert(minor, now);
+            self.answered
+                .retain(|_, at| now.duration_since(*at) < COUNTS);
         }
     }
 }
@@ -73,12 +74,12 @@ mod tests {
     fn the_oldest_and_the_newest_count_for_a_while() {
         let mut servers = Servers::default();
         let start = Instant::now();
-        assert_eq!(servers.standing(), None);
+        assert_eq!(servers.api_servers(), None);
         servers.saw(minor("33+"), start);
         servers.saw(minor("34"), start + COUNTS / 2);
         servers.saw(minor("nonsense"), start);
         assert_eq!(
-            servers.standing(),
+            servers.api_servers(),
             Some(ApiServers {
                 oldest: 33,
                 newest: 34
@@ -86,7 +87,7 @@ mod tests {
         );
         servers.saw(minor("34"), start + COUNTS);
         assert_eq!(
-            servers.standing(),
+            servers.api_servers(),
             Some(ApiServers {
                 oldest: 34,
                 newest: 34

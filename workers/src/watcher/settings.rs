@@ -1,6 +1,6 @@
 //! The pool's settings as the watcher follows them: its ConfigMap, what is installed, and the answer to a bad edit.
 
-use crate::pool::{ApiServers, Installed, PoolError, Wish};
+use crate::pool::{ApiServers, Installed, PoolError, PoolSpec};
 use dormer_proto::{message::cut, pool::PoolSettings};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
@@ -37,7 +37,7 @@ pub(super) struct Settings {
 struct ConfigMap {
     meta: ObjectMeta,
     resource: u64,
-    wish: Result<Wish, PoolError>,
+    spec: Result<PoolSpec, PoolError>,
 }
 
 impl Settings {
@@ -71,7 +71,7 @@ impl Settings {
     }
 
     /// The ConfigMap stands so.
-    pub(super) fn see(&mut self, object: DynamicObject, resource: u64) {
+    pub(super) fn observe(&mut self, object: DynamicObject, resource: u64) {
         let DynamicObject {
             metadata: meta,
             data,
@@ -90,13 +90,13 @@ impl Settings {
             key: "data".to_owned(),
             problem: "must be texts by key".to_owned(),
         };
-        let wish = read
+        let spec = read
             .map_err(unreadable)
-            .and_then(|read| Wish::parse(&self.pool, &read.data.unwrap_or_default()));
+            .and_then(|read| PoolSpec::parse(&self.pool, &read.data.unwrap_or_default()));
         self.map = Some(ConfigMap {
             meta,
             resource,
-            wish,
+            spec,
         });
         self.stale = true;
     }
@@ -109,7 +109,7 @@ impl Settings {
 
     /// Settles what is asked with what is installed; `false` if neither changed. A refusal leaves what was accepted
     /// as it is.
-    pub(super) fn settle(
+    pub(super) fn resolve(
         &mut self,
         installed: &impl Installed,
         servers: Option<ApiServers>,
@@ -117,11 +117,11 @@ impl Settings {
         if !std::mem::take(&mut self.stale) {
             return false;
         }
-        let wish = match &self.map {
-            Some(map) => map.wish.clone(),
-            None => Wish::parse(&self.pool, &BTreeMap::new()),
+        let spec = match &self.map {
+            Some(map) => map.spec.clone(),
+            None => PoolSpec::parse(&self.pool, &BTreeMap::new()),
         };
-        match wish.and_then(|wish| wish.settle(installed, servers)) {
+        match spec.and_then(|spec| spec.resolve(installed, servers)) {
             Ok(settings) => {
                 self.accepted = Some(settings);
                 self.refused = None;

@@ -1,8 +1,8 @@
 //! The watcher's present view of the cluster, and which machines are concerned when an object changes.
 
 use super::{
-    csr::CsrSeen,
-    objects::{MachineSeen, NodeSeen, SetSeen},
+    csr::ObservedCsr,
+    objects::{ObservedMachine, ObservedNode, ObservedSet},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,24 +21,24 @@ pub(super) enum Kind {
 
 /// One object, read.
 #[derive(Debug, Clone)]
-pub(super) enum Seen {
-    Machine(Box<MachineSeen>),
-    Set(SetSeen),
-    Node(NodeSeen),
-    Csr(CsrSeen),
+pub(super) enum ObservedObject {
+    Machine(Box<ObservedMachine>),
+    Set(ObservedSet),
+    Node(ObservedNode),
+    Csr(ObservedCsr),
 }
 
-impl Seen {
-    pub(super) fn of(machine: MachineSeen) -> Self {
+impl ObservedObject {
+    pub(super) fn of(machine: ObservedMachine) -> Self {
         Self::Machine(Box::new(machine))
     }
 
     fn key(&self) -> (Kind, &str, u64) {
         match self {
-            Self::Machine(seen) => (Kind::Machine, &seen.fact.machine.uid, seen.resource),
-            Self::Set(seen) => (Kind::Set, &seen.uid, seen.resource),
-            Self::Node(seen) => (Kind::Node, &seen.fact.uid, seen.resource),
-            Self::Csr(seen) => (Kind::Csr, &seen.uid, seen.resource),
+            Self::Machine(object) => (Kind::Machine, &object.fact.machine.uid, object.resource),
+            Self::Set(object) => (Kind::Set, &object.uid, object.resource),
+            Self::Node(object) => (Kind::Node, &object.fact.uid, object.resource),
+            Self::Csr(object) => (Kind::Csr, &object.uid, object.resource),
         }
     }
 }
@@ -46,10 +46,10 @@ impl Seen {
 /// What stands in the cluster, by UID, as one epoch's list and its watches show it.
 #[derive(Debug, Default)]
 pub(super) struct View {
-    pub(super) machines: BTreeMap<String, MachineSeen>,
-    pub(super) sets: BTreeMap<String, SetSeen>,
-    pub(super) nodes: BTreeMap<String, NodeSeen>,
-    pub(super) csrs: BTreeMap<String, CsrSeen>,
+    pub(super) machines: BTreeMap<String, ObservedMachine>,
+    pub(super) sets: BTreeMap<String, ObservedSet>,
+    pub(super) nodes: BTreeMap<String, ObservedNode>,
+    pub(super) csrs: BTreeMap<String, ObservedCsr>,
     /// The largest resourceVersion seen.
     pub(super) latest: u64,
     pub(super) node_names: BTreeMap<String, String>,
@@ -80,13 +80,13 @@ impl View {
     }
 
     /// Takes in an object as it stands; `false` if there is no room for it. What is older than what stands is no news.
-    pub(super) fn see(&mut self, seen: Seen) -> bool {
-        let (kind, uid, resource) = seen.key();
+    pub(super) fn observe(&mut self, object: ObservedObject) -> bool {
+        let (kind, uid, resource) = object.key();
         let known = self.resource(kind, uid);
         if self.gone.contains(uid) || known.is_some_and(|known| resource < known) {
             return true;
         }
-        if let Seen::Machine(machine) = &seen
+        if let ObservedObject::Machine(machine) = &object
             && !machine.windows
             && known.is_none()
             && !self.runs.contains(uid)
@@ -100,9 +100,9 @@ impl View {
             return false;
         }
         self.latest = self.latest.max(resource);
-        match seen {
-            Seen::Machine(machine) => self.see_machine(*machine),
-            Seen::Set(set) => {
+        match object {
+            ObservedObject::Machine(machine) => self.observe_machine(*machine),
+            ObservedObject::Set(set) => {
                 // How many are ready changes with every Node: that alone is told with the next repeats.
                 let known = self.sets.get(&set.uid);
                 let same = known.is_some_and(|known| {
@@ -115,8 +115,8 @@ impl View {
                 self.owners_changed |= !same;
                 self.sets.insert(set.uid.clone(), set);
             }
-            Seen::Node(node) => self.see_node(node),
-            Seen::Csr(csr) => self.see_csr(csr),
+            ObservedObject::Node(node) => self.observe_node(node),
+            ObservedObject::Csr(csr) => self.observe_csr(csr),
         }
         true
     }
@@ -131,7 +131,7 @@ impl View {
         self.veiled.contains(uid)
     }
 
-    fn see_machine(&mut self, machine: MachineSeen) {
+    fn observe_machine(&mut self, machine: ObservedMachine) {
         let uid = machine.fact.machine.uid.clone();
         self.veiled.remove(&uid);
         self.unclaim(&uid);
@@ -147,7 +147,7 @@ impl View {
         self.owners_changed = true;
     }
 
-    fn see_node(&mut self, node: NodeSeen) {
+    fn observe_node(&mut self, node: ObservedNode) {
         let name = node.fact.name.clone();
         let uid = node.fact.uid.clone();
         self.touch(&name);
@@ -156,13 +156,13 @@ impl View {
         {
             // The name has gone on to another Node; this one's deletion is under way to us.
             self.nodes.remove(&before);
-            self.bury(before);
+            self.mark_gone(before);
         }
         self.nodes.insert(uid, node);
     }
 
     /// Only pending requests are kept, and what was pending until it was decided.
-    fn see_csr(&mut self, mut csr: CsrSeen) {
+    fn observe_csr(&mut self, mut csr: ObservedCsr) {
         let before = self.csrs.get(&csr.uid);
         csr.node = csr
             .node
@@ -183,7 +183,7 @@ impl View {
     /// Takes out an object that was deleted at `resource`.
     pub(super) fn lose(&mut self, kind: Kind, uid: &str, resource: u64) {
         self.latest = self.latest.max(resource);
-        self.bury(uid.to_owned());
+        self.mark_gone(uid.to_owned());
         match kind {
             Kind::Machine => {
                 self.unclaim(uid);
@@ -211,7 +211,7 @@ impl View {
         }
     }
 
-    fn bury(&mut self, uid: String) {
+    fn mark_gone(&mut self, uid: String) {
         if self.gone.len() < OBJECTS_MAX {
             self.gone.insert(uid);
         }
@@ -237,10 +237,10 @@ impl View {
 
     fn resource(&self, kind: Kind, uid: &str) -> Option<u64> {
         match kind {
-            Kind::Machine => self.machines.get(uid).map(|seen| seen.resource),
-            Kind::Set => self.sets.get(uid).map(|seen| seen.resource),
-            Kind::Node => self.nodes.get(uid).map(|seen| seen.resource),
-            Kind::Csr => self.csrs.get(uid).map(|seen| seen.resource),
+            Kind::Machine => self.machines.get(uid).map(|object| object.resource),
+            Kind::Set => self.sets.get(uid).map(|object| object.resource),
+            Kind::Node => self.nodes.get(uid).map(|object| object.resource),
+            Kind::Csr => self.csrs.get(uid).map(|object| object.resource),
             Kind::Pool => None,
         }
     }
@@ -256,7 +256,7 @@ impl View {
     }
 }
 
-fn claimed(machine: &MachineSeen) -> impl Iterator<Item = &str> {
+fn claimed(machine: &ObservedMachine) -> impl Iterator<Item = &str> {
     machine
         .expected
         .as_deref()

@@ -1,4 +1,4 @@
-//! A simulated Windows host, and the hands of a worker that are to bring it up.
+//! A simulated Windows host, and the executor of a worker that are to bring it up.
 
 use bytes::Bytes;
 use dormer_fleet::{
@@ -9,7 +9,8 @@ use dormer_fleet::{
     net,
 };
 use dormer_profile::{
-    payload::Manifest, payload::PayloadFile, render::EXAMPLE_PAYLOAD, surroundings::Look,
+    cluster_config::ClusterSnapshot, payload::Manifest, payload::PayloadFile,
+    render::EXAMPLE_PAYLOAD,
 };
 use dormer_proto::{
     id::{Attempt, Incarnation, LeaseToken, RunId, Seq, Sum, TaskId, Timestamp},
@@ -22,8 +23,8 @@ use dormer_workers::{
     catalog::{Catalog, Payload},
     execute::Execute,
     host::{
-        HostHands,
-        cluster::{Bootstrap, Cluster, Standing},
+        HostExecutor,
+        cluster::{Bootstrap, Cluster, MachineInCluster},
     },
     pool::Installed,
     progress::Progress,
@@ -95,11 +96,15 @@ impl Cluster for Plain {
         Ok(())
     }
 
-    async fn standing(&self, _: &MachineRef, _: Option<&str>) -> Result<Standing, Failure> {
+    async fn machine_in_cluster(
+        &self,
+        _: &MachineRef,
+        _: Option<&str>,
+    ) -> Result<MachineInCluster, Failure> {
         let noted = self.noted.lock().expect("notes").last().cloned();
         let names = vec!["ip-10-0-0-9.ec2.internal".to_owned()];
         let joined = self.change_own(|own| own.as_ref().is_some_and(|own| own.joined));
-        Ok(Standing {
+        Ok(MachineInCluster {
             token: LeaseToken(3),
             pods: 2,
             subnet: None,
@@ -109,8 +114,8 @@ impl Cluster for Plain {
         })
     }
 
-    async fn look_around(&self) -> Look {
-        Look::default()
+    async fn read_cluster(&self) -> ClusterSnapshot {
+        ClusterSnapshot::default()
     }
 
     async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
@@ -133,7 +138,7 @@ impl Cluster for Plain {
 
 pub(crate) struct Bench {
     pub(crate) world: World,
-    pub(crate) hands: HostHands<Plain>,
+    pub(crate) executor: HostExecutor<Plain>,
     pub(crate) cluster: Arc<Plain>,
     pub(crate) desired: Desired,
     pub(crate) seq: u64,
@@ -246,10 +251,11 @@ impl Bench {
         });
         let key = Key::read(&world.ssh_key.private_pem).expect("a key");
         let reach = Arc::new(Reach(world.host_dialer()));
-        let hands = HostHands::new(reach, key, Limits::default(), catalog, Arc::clone(&cluster));
+        let executor =
+            HostExecutor::new(reach, key, Limits::default(), catalog, Arc::clone(&cluster));
         let bench = Self {
             world,
-            hands,
+            executor,
             cluster,
             desired,
             seq: 0,
@@ -275,9 +281,9 @@ impl Bench {
     }
 
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let mut look_again = tokio::time::interval(Duration::from_millis(500));
+        let mut poll = tokio::time::interval(Duration::from_millis(500));
         for _ in 0..9_000 {
-            look_again.tick().await;
+            poll.tick().await;
             if holds(self) {
                 return;
             }
@@ -324,13 +330,13 @@ impl Bench {
             body,
         };
         let progress = Progress::default();
-        let mut look = tokio::time::interval(Duration::from_secs(5));
-        let mut execution = std::pin::pin!(self.hands.execute(&order, &progress));
+        let mut tick = tokio::time::interval(Duration::from_secs(5));
+        let mut execution = std::pin::pin!(self.executor.execute(&order, &progress));
         loop {
             tokio::select! {
                 answer = &mut execution => return answer,
                 // As a worker does (design.md §4).
-                _ = look.tick() => if progress.still_for() > Duration::from_secs(60) {
+                _ = tick.tick() => if progress.still_for() > Duration::from_secs(60) {
                     let message = format!("nothing moves in {}", progress.step_name());
                     return Err(Failure::transient("NoProgress", message));
                 }

@@ -7,8 +7,8 @@ use std::{path::Path, sync::Arc};
 
 async fn bench(faults: &[&str], folder: &Path) -> Bench {
     let mut bench = Bench::start_with(faults, payload_that_packs()).await;
-    bench.hands = bench
-        .hands
+    bench.executor = bench
+        .executor
         .packing(Arc::new(Packer::new(folder.to_owned())));
     bench
 }
@@ -25,7 +25,7 @@ async fn converged(bench: &mut Bench) {
 }
 
 /// Every file of the payload stands as it should, and nothing of an upload is left.
-fn all_stand(bench: &Bench, what: &str) {
+fn all_unpacked(bench: &Bench, what: &str) {
     let (manifest, _) = payload_that_packs();
     let host = bench
         .world
@@ -37,16 +37,16 @@ fn all_stand(bench: &Bench, what: &str) {
         .expect("a host");
     let state = host.state();
     let files: Vec<&str> = state.disk.files().collect();
-    let mut stand = 0;
+    let mut unpacked = 0;
     for (path, sha256) in &state.asked_for {
         let there = state.disk.read_text_path(path).expect("read");
         assert_eq!(&there.sha256, sha256, "{what}: {path}");
         if let Some(file) = manifest.files.iter().find(|file| file.sha256 == *sha256) {
             assert_eq!(there.size, file.size, "{what}: {path}");
-            stand += 1;
+            unpacked += 1;
         }
     }
-    assert!(stand > 5, "{what}: {stand} files of the payload");
+    assert!(unpacked > 5, "{what}: {unpacked} files of the payload");
     let left = files
         .iter()
         .find(|path| path.ends_with(".gz") || path.ends_with(".part"));
@@ -54,7 +54,7 @@ fn all_stand(bench: &Bench, what: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_pays_goes_compressed_once_for_all_hosts_and_stands_unpacked() {
+async fn files_worth_compressing_are_packed_once_and_unpacked_on_each_host() {
     let folder = tempfile::tempdir().expect("a folder");
     let plain: u64 = payload_that_packs()
         .0
@@ -65,7 +65,7 @@ async fn what_pays_goes_compressed_once_for_all_hosts_and_stands_unpacked() {
     for round in 0..2 {
         let mut bench = bench(&[], folder.path()).await;
         converged(&mut bench).await;
-        all_stand(&bench, "first");
+        all_unpacked(&bench, "first");
         let sent = bench.counts().bytes_uploaded;
         assert!(
             sent * 2 < plain,
@@ -99,7 +99,7 @@ async fn trouble_between_upload_and_unpacking_leaves_nothing_half_there() {
             !bench.world.faults.struck().is_empty(),
             "{fault} never struck"
         );
-        all_stand(&bench, fault);
+        all_unpacked(&bench, fault);
     }
 }
 
@@ -111,9 +111,9 @@ async fn a_packed_file_that_was_changed_here_goes_as_it_is_and_a_damaged_payload
     bench.once_up(probe).await.expect("probed");
     // Packed by a first attempt that finds no host: then somebody changes what lies there.
     let packer = Arc::new(Packer::new(folder.path().to_owned()));
-    bench.hands = bench.hands.packing(Arc::clone(&packer));
+    bench.executor = bench.executor.packing(Arc::clone(&packer));
     let mut other = self::bench(&[], folder.path()).await;
-    other.hands = other.hands.packing(packer);
+    other.executor = other.executor.packing(packer);
     converged(&mut other).await;
     for entry in std::fs::read_dir(folder.path()).expect("listed") {
         let path = entry.expect("a file").path();
@@ -124,11 +124,11 @@ async fn a_packed_file_that_was_changed_here_goes_as_it_is_and_a_damaged_payload
     }
     let task = bench.converge(Section::Host, None);
     bench.once_up(task).await.expect("converged");
-    all_stand(&bench, "changed here");
+    all_unpacked(&bench, "changed here");
 
     let mut bench = Bench::start_with(&[], damaged(payload_that_packs())).await;
-    bench.hands = bench
-        .hands
+    bench.executor = bench
+        .executor
         .packing(Arc::new(Packer::new(folder.path().join("other"))));
     let probe = Task::Probe { host: bench.host() };
     bench.once_up(probe).await.expect("probed");

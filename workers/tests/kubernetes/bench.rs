@@ -14,7 +14,7 @@ use dormer_proto::{
 use dormer_testkit::await_condition;
 use dormer_workers::{
     execute::Execute,
-    kubernetes::{KubernetesHands, Settings, keys},
+    kubernetes::{KubernetesExecutor, Settings, keys},
     progress::Progress,
 };
 use kube::{
@@ -38,7 +38,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 struct Moment {
     calls: u32,
     at: u32,
-    act: Option<Box<dyn FnOnce() + Send>>,
+    action: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// A client that lets something happen between two calls.
@@ -46,29 +46,29 @@ struct Moment {
 pub(crate) struct Gate(Arc<Mutex<Moment>>);
 
 impl Gate {
-    /// Lets `act` happen before the next call but `skip`.
-    pub(crate) fn before(&self, skip: u32, act: impl FnOnce() + Send + 'static) {
+    /// Lets `action` happen before the next call but `skip`.
+    pub(crate) fn before(&self, skip: u32, action: impl FnOnce() + Send + 'static) {
         *self.0.lock().expect("unpoisoned") = Moment {
             calls: 0,
             at: skip,
-            act: Some(Box::new(act)),
+            action: Some(Box::new(action)),
         };
     }
 
     /// Calls since then, and whether it has happened.
     pub(crate) fn passed(&self) -> (u32, bool) {
         let moment = self.0.lock().expect("unpoisoned");
-        (moment.calls, moment.act.is_none())
+        (moment.calls, moment.action.is_none())
     }
 
     fn pass(&self) {
         let mut moment = self.0.lock().expect("unpoisoned");
         let due = moment.calls == moment.at;
         moment.calls += 1;
-        let act = if due { moment.act.take() } else { None };
+        let action = if due { moment.action.take() } else { None };
         drop(moment);
-        if let Some(act) = act {
-            act();
+        if let Some(action) = action {
+            action();
         }
     }
 }
@@ -99,11 +99,11 @@ impl<S: Service<R>, R> Service<R> for Gated<S> {
     }
 }
 
-/// A world with Windows nodes that need nobody, and hands in it.
+/// A world with Windows nodes that need nobody, and an executor in it.
 #[derive(Clone)]
 pub(crate) struct Bench {
     pub(crate) world: Arc<World>,
-    pub(crate) hands: KubernetesHands,
+    pub(crate) executor: KubernetesExecutor,
     pub(crate) gate: Gate,
 }
 
@@ -118,8 +118,12 @@ impl Bench {
         let made = World::start_with(config, |context, api| BareCloud::new(api, context.pace));
         let world = Arc::new(made.await.expect("a world"));
         let gate = Gate::default();
-        let hands = hands(&world.kubeconfig(), &gate, Settings::default()).await;
-        let bench = Self { world, hands, gate };
+        let executor = executor(&world.kubeconfig(), &gate, Settings::default()).await;
+        let bench = Self {
+            world,
+            executor,
+            gate,
+        };
         bench
             .until("the nodes are ready", || {
                 bench.machines().len() == machines as usize
@@ -155,7 +159,7 @@ impl Bench {
 
     /// Does a task.
     pub(crate) async fn run(&self, body: Task) -> Result<Outcome, Failure> {
-        run(&self.hands, body).await
+        run(&self.executor, body).await
     }
 
     /// The Machine as it is; null when it is gone.
@@ -242,16 +246,20 @@ impl Bench {
     }
 
     /// The names of the pods in `default` that stand and are not going.
-    pub(crate) fn standing(&self) -> Vec<String> {
+    pub(crate) fn remaining_pods(&self) -> Vec<String> {
         let pods = self.world.all(&kinds::POD);
-        let standing = pods.iter().filter(|p| !p.value.deleting());
-        let ours = standing.filter(|p| p.value.namespace() == "default");
+        let remaining = pods.iter().filter(|p| !p.value.deleting());
+        let ours = remaining.filter(|p| p.value.namespace() == "default");
         ours.map(|p| p.value.name().to_owned()).collect()
     }
 }
 
 /// Hands with somebody's kubeconfig.
-pub(crate) async fn hands(kubeconfig: &Value, gate: &Gate, settings: Settings) -> KubernetesHands {
+pub(crate) async fn executor(
+    kubeconfig: &Value,
+    gate: &Gate,
+    settings: Settings,
+) -> KubernetesExecutor {
     let parsed = Kubeconfig::from_yaml(&kubeconfig.to_string()).expect("a kubeconfig");
     let options = KubeConfigOptions::default();
     let mut config = Config::from_custom_kubeconfig(parsed, &options)
@@ -259,17 +267,17 @@ pub(crate) async fn hands(kubeconfig: &Value, gate: &Gate, settings: Settings) -
         .expect("a config");
     config.default_retry = false;
     let builder = ClientBuilder::try_from(config).expect("a client");
-    KubernetesHands::new(builder.with_layer(gate).build(), settings)
+    KubernetesExecutor::new(builder.with_layer(gate).build(), settings)
 }
 
-/// Does a task with these hands.
-pub(crate) async fn run(hands: &KubernetesHands, body: Task) -> Result<Outcome, Failure> {
-    run_of(hands, "m", body).await
+/// Does a task with this executor.
+pub(crate) async fn run(executor: &KubernetesExecutor, body: Task) -> Result<Outcome, Failure> {
+    run_of(executor, "m", body).await
 }
 
 /// Does a task of the machine with this UID.
 pub(crate) async fn run_of(
-    hands: &KubernetesHands,
+    executor: &KubernetesExecutor,
     uid: &str,
     body: Task,
 ) -> Result<Outcome, Failure> {
@@ -288,7 +296,7 @@ pub(crate) async fn run_of(
         limit_ms: 60_000,
         body,
     };
-    hands.execute(&order, &Progress::default()).await
+    executor.execute(&order, &Progress::default()).await
 }
 
 /// Patches an object as the administrator.

@@ -74,12 +74,12 @@ async fn what_a_drain_moves_goes_and_the_rest_stays() {
         json!({"annotations": {"kubernetes.io/config.mirror": "x"}}),
     );
     bench.pod(&m, "held", json!({"finalizers": ["example.com/hold"]}));
-    let standing = bench
-        .hands
-        .standing(&m, Some(&m.name))
+    let remaining = bench
+        .executor
+        .machine_in_cluster(&m, Some(&m.name))
         .await
         .expect("a standing");
-    assert_eq!((standing.token, standing.pods), (LeaseToken(1), 2));
+    assert_eq!((remaining.token, remaining.pods), (LeaseToken(1), 2));
     let (evicted, left, blockers) = pass(bench.run(evict(&m, 1, false)).await);
     assert_eq!(
         (evicted, left, blockers.len()),
@@ -95,9 +95,9 @@ async fn what_a_drain_moves_goes_and_the_rest_stays() {
     let (evicted, left, blockers) = pass(bench.run(evict(&m, 1, false)).await);
     assert_eq!((evicted, left), (0, 1));
     assert!(blockers[0].contains("default/held") && blockers[0].contains("example.com/hold"));
-    let mut standing = bench.standing();
-    standing.sort();
-    assert_eq!(standing, ["daemon", "mirror"]);
+    let mut remaining = bench.remaining_pods();
+    remaining.sort();
+    assert_eq!(remaining, ["daemon", "mirror"]);
 }
 
 #[tokio::test]
@@ -114,10 +114,10 @@ async fn a_budget_holds_its_pods_and_force_does_not_ask() {
         blockers[0].contains("disruption budget guarded"),
         "{blockers:?}"
     );
-    assert_eq!(bench.standing(), ["guarded"]);
+    assert_eq!(bench.remaining_pods(), ["guarded"]);
     let (evicted, _, _) = pass(bench.run(evict(&m, 1, true)).await);
     assert_eq!(evicted, 1);
-    assert!(bench.standing().is_empty());
+    assert!(bench.remaining_pods().is_empty());
 }
 
 #[tokio::test]
@@ -167,5 +167,5 @@ async fn without_its_open_token_no_pod_is_touched() {
             Ok(Outcome::FenceClosedMeanwhile)
         );
     }
-    assert_eq!(bench.standing(), ["a"]);
+    assert_eq!(bench.remaining_pods(), ["a"]);
 }

@@ -197,7 +197,7 @@ async fn another_machine_of_that_name_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_fence_without_a_node_stands_on_the_machine() {
+async fn a_fence_without_a_node_is_kept_on_the_machine() {
     let bench = Bench::new(1, false).await;
     let m = &bench.machines()[0];
     let alone = Task::OpenFence {

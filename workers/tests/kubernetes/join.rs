@@ -1,6 +1,6 @@
 //! What lets a kubelet join: notes on the Machine, the bootstrap token, certificates, and the Node's mark.
 
-use super::bench::{Bench, Gate, hands, patch, run};
+use super::bench::{Bench, Gate, executor, patch, run};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_fleet::api::{DeleteOptions, Key, Meta, Part, User, auth::NODE_BOOTSTRAPPER, kinds};
 use dormer_proto::{
@@ -125,7 +125,7 @@ async fn a_request_that_fits_is_approved_and_signed_once() {
 }
 
 #[tokio::test]
-async fn a_request_that_does_not_fit_stays_pending_and_is_told() {
+async fn a_request_that_does_not_fit_stays_pending_and_is_reported() {
     let bench = Bench::new(1, false).await;
     ask(&bench, "bad", "win-10");
     for _ in 0..2 {
@@ -137,11 +137,11 @@ async fn a_request_that_does_not_fit_stays_pending_and_is_told() {
     }
     assert!(csr(&bench, "bad")["status"]["conditions"].is_null());
     let events = bench.world.all(&kinds::EVENT_V1);
-    let told =
+    let warnings =
         |e: &&std::sync::Arc<dormer_fleet::api::Object>| e.value["reason"] == "CertificateRefused";
-    let told: Vec<_> = events.iter().filter(told).collect();
-    assert_eq!(told.len(), 1, "the second raises a count");
-    let text = told[0].value.to_string();
+    let warnings: Vec<_> = events.iter().filter(warnings).collect();
+    assert_eq!(warnings.len(), 1, "the second raises a count");
+    let text = warnings[0].value.to_string();
     assert!(
         text.contains("common name") && text.contains("bad"),
         "{text}"
@@ -198,7 +198,7 @@ async fn a_machine_is_noted_once_and_only_the_right_one() {
     let bench = Bench::new(1, false).await;
     let m = &bench.machines()[0];
     bench
-        .hands
+        .executor
         .note(m, "win-1", "ssh-ed25519 AAAA")
         .await
         .expect("it is noted");
@@ -207,7 +207,7 @@ async fn a_machine_is_noted_once_and_only_the_right_one() {
     assert_eq!(object.annotation(keys::HOST_KEY), Some("ssh-ed25519 AAAA"));
     bench.gate.before(u32::MAX, || {});
     bench
-        .hands
+        .executor
         .note(m, "win-1", "ssh-ed25519 AAAA")
         .await
         .expect("it stands");
@@ -217,7 +217,7 @@ async fn a_machine_is_noted_once_and_only_the_right_one() {
         ..m.clone()
     };
     let failure = bench
-        .hands
+        .executor
         .note(&other, "win-2", "k")
         .await
         .expect_err("it is gone");
@@ -228,7 +228,7 @@ async fn a_machine_is_noted_once_and_only_the_right_one() {
 }
 
 #[tokio::test]
-async fn the_standing_of_a_machine_is_read_from_three_places() {
+async fn a_machines_cluster_state_is_read_from_machine_node_and_pods() {
     let bench = Bench::new(1, false).await;
     let m = &bench.machines()[0];
     let marks = json!({"metadata": {"annotations": {keys::FENCE: "7 closed",
@@ -237,21 +237,25 @@ async fn the_standing_of_a_machine_is_read_from_three_places() {
     let key = Key::new(m.namespace.as_str(), m.name.as_str());
     let lower = json!({"metadata": {"annotations": {keys::FENCE: "4 open"}}});
     patch(&bench.world, &kinds::MACHINE, &key, lower);
-    let standing = bench
-        .hands
-        .standing(m, Some(&m.name))
+    let in_cluster = bench
+        .executor
+        .machine_in_cluster(m, Some(&m.name))
         .await
         .expect("a standing");
-    assert_eq!(standing.token.0, 7);
-    assert_eq!(standing.subnet.as_deref(), Some("10.132.1.0/24"));
-    let alone = bench.hands.standing(m, None).await.expect("a standing");
+    assert_eq!(in_cluster.token.0, 7);
+    assert_eq!(in_cluster.subnet.as_deref(), Some("10.132.1.0/24"));
+    let alone = bench
+        .executor
+        .machine_in_cluster(m, None)
+        .await
+        .expect("a standing");
     assert_eq!((alone.token.0, alone.pods, alone.subnet), (4, 0, None));
 }
 
 #[tokio::test]
 async fn how_a_kubelet_joins_is_read_from_an_openshift_cluster() {
     let bench = Bench::new(1, false).await;
-    let found = bench.hands.bootstrap().await.expect("how to join");
+    let found = bench.executor.bootstrap().await.expect("how to join");
     assert_eq!(found.api_url, &*bench.world.api_url);
     assert!(found.api_ca.starts_with("-----BEGIN CERTIFICATE-----"));
     assert_eq!(found.client_ca, found.api_ca);
@@ -268,7 +272,7 @@ async fn how_a_kubelet_joins_is_read_from_an_openshift_cluster() {
         "metadata": {"name": EXPORTER_TLS, "namespace": "dormer"},
         "data": {"tls.crt": STANDARD.encode("a certificate"), "tls.key": STANDARD.encode("a key")}});
     bench.world.create(tls).expect("a Secret");
-    let found = bench.hands.bootstrap().await.expect("how to join");
+    let found = bench.executor.bootstrap().await.expect("how to join");
     let (certificate, key) = found.exporter_tls.expect("both");
     assert_eq!((&*certificate, key.as_str()), ("a certificate", "a key"));
     let key = Key::new(
@@ -280,7 +284,11 @@ async fn how_a_kubelet_joins_is_read_from_an_openshift_cluster() {
         .api
         .delete(&User::admin(), &kinds::SECRET, &key, &DeleteOptions::now());
     gone.expect("it is deleted");
-    let failure = bench.hands.bootstrap().await.expect_err("without a token");
+    let failure = bench
+        .executor
+        .bootstrap()
+        .await
+        .expect_err("without a token");
     assert!(
         failure.retry && failure.message.contains("node-bootstrapper-token"),
         "{failure:?}"
@@ -288,7 +296,7 @@ async fn how_a_kubelet_joins_is_read_from_an_openshift_cluster() {
 }
 
 #[tokio::test]
-async fn how_a_kubelet_joins_plain_kubernetes_is_told_by_settings_and_its_own_token() {
+async fn a_kubelet_joins_plain_kubernetes_by_settings_and_its_own_token() {
     let bench = Bench::new(1, false).await;
     let text = |text: &str| Value::from(STANDARD.encode(text));
     let objects = [
@@ -308,7 +316,7 @@ async fn how_a_kubelet_joins_plain_kubernetes_is_told_by_settings_and_its_own_to
         service_cidr: Some("10.96.0.0/12".into()),
         ..Settings::default()
     };
-    let plain = hands(&bench.world.kubeconfig(), &Gate::default(), settings).await;
+    let plain = executor(&bench.world.kubeconfig(), &Gate::default(), settings).await;
     let failure = plain.bootstrap().await.expect_err("nobody says who signs");
     assert!(failure.message.contains("ca.crt"), "{failure:?}");
     let root = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -343,11 +351,11 @@ async fn an_api_server_that_is_away_is_a_failure_that_passes() {
 }
 
 #[tokio::test]
-async fn who_is_not_known_is_told_so() {
+async fn an_unknown_requester_is_reported() {
     let bench = Bench::new(1, false).await;
     let mut kubeconfig = bench.world.kubeconfig();
     kubeconfig["users"][0]["user"]["token"] = "stale".into();
-    let stranger = hands(&kubeconfig, &Gate::default(), Settings::default()).await;
+    let stranger = executor(&kubeconfig, &Gate::default(), Settings::default()).await;
     let failure = run(&stranger, approve("x"))
         .await
         .expect_err("nobody knows it");

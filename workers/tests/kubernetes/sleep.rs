@@ -164,7 +164,7 @@ async fn a_sleeper_that_ignores_budgets_moves_one_pod_at_most() {
             Ok(Outcome::FenceClosedMeanwhile)
         );
         assert_eq!(
-            all.len() - bench.standing().len(),
+            all.len() - bench.remaining_pods().len(),
             moved,
             "asleep at call {skip}"
         );

@@ -1,6 +1,6 @@
 //! A bootstrap token for each machine: whose it is, how long it lasts, and who may ask by it.
 
-use super::bench::{Bench, Gate, hands, run_of};
+use super::bench::{Bench, Gate, executor, run_of};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_fleet::api::{DeleteOptions, Key, Part, User, auth::secret_text, kinds};
 use dormer_proto::{
@@ -9,18 +9,18 @@ use dormer_proto::{
 };
 use dormer_workers::{
     host::cluster::Cluster,
-    kubernetes::{KubernetesHands, Settings, keys, token},
+    kubernetes::{KubernetesExecutor, Settings, keys, token},
 };
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Hands of a dormer that makes each machine a token.
-async fn own(bench: &Bench) -> KubernetesHands {
+async fn own(bench: &Bench) -> KubernetesExecutor {
     let settings = Settings {
         machine_tokens: true,
         ..Settings::default()
     };
-    hands(&bench.world.kubeconfig(), &Gate::default(), settings).await
+    executor(&bench.world.kubeconfig(), &Gate::default(), settings).await
 }
 
 fn machine(name: &str) -> MachineRef {
@@ -118,23 +118,23 @@ async fn a_token_is_made_once_and_is_the_same_for_every_worker() {
 #[tokio::test]
 async fn a_token_near_its_end_is_prolonged_and_one_that_ended_or_was_edited_is_made_anew() {
     let bench = Bench::new(1, false).await;
-    let hands = own(&bench).await;
+    let executor = own(&bench).await;
     let m = machine("win-1");
     let id = first_id(&machine("win-1"));
-    let first = hands.token(&m).await.expect("a token");
+    let first = executor.token(&m).await.expect("a token");
     edit(&bench, &id, "expiration", &ends_in(90));
-    assert_eq!(hands.token(&m).await.expect("a token"), first);
+    assert_eq!(executor.token(&m).await.expect("a token"), first);
     assert!(minutes_left(&bench, &id) <= 90, "it lasts long enough");
     edit(&bench, &id, "expiration", &ends_in(20));
     assert_eq!(
-        hands.token(&m).await.expect("a token"),
+        executor.token(&m).await.expect("a token"),
         first,
         "the host may have it already"
     );
     assert!(minutes_left(&bench, &id) >= 118);
     edit(&bench, &id, "expiration", &ends_in(-1));
     assert_eq!(speaks_for(&bench, &first), None, "it has ended");
-    let second = hands.token(&m).await.expect("a token");
+    let second = executor.token(&m).await.expect("a token");
     assert_ne!(first, second);
     assert_eq!(speaks_for(&bench, &first), None);
     assert!(speaks_for(&bench, &second).is_some());
@@ -148,7 +148,7 @@ async fn a_token_near_its_end_is_prolonged_and_one_that_ended_or_was_edited_is_m
         ("expiration", "tomorrow"),
     ] {
         edit(&bench, &id, field, text);
-        let mended = hands.token(&m).await.expect("a token");
+        let mended = executor.token(&m).await.expect("a token");
         let (_, groups) = speaks_for(&bench, &mended).expect(field);
         assert!(
             groups.iter().any(|group| group == token::GROUP),
@@ -160,13 +160,13 @@ async fn a_token_near_its_end_is_prolonged_and_one_that_ended_or_was_edited_is_m
 #[tokio::test]
 async fn a_secret_of_that_name_that_is_not_dormers_is_left_alone() {
     let bench = Bench::new(1, false).await;
-    let hands = own(&bench).await;
+    let executor = own(&bench).await;
     let m = machine("win-1");
     let theirs = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": {"name": format!("bootstrap-token-{}", first_id(&m)), "namespace": "kube-system"}});
     bench.world.create(theirs).expect("a Secret");
     let before = secret(&bench, &first_id(&m));
-    let made = hands.token(&m).await.expect("a token");
+    let made = executor.token(&m).await.expect("a token");
     let second = token::id("dormer", &m.uid, 1);
     assert_eq!(
         speaks_for(&bench, &made).expect("known").0,
@@ -181,7 +181,7 @@ async fn a_secret_of_that_name_that_is_not_dormers_is_left_alone() {
         .api
         .delete(&user, &kinds::SECRET, &key, &DeleteOptions::now())
         .expect("deleted");
-    assert_eq!(hands.token(&m).await.expect("a token"), made);
+    assert_eq!(executor.token(&m).await.expect("a token"), made);
     bench
         .until("it is gone", || secret(&bench, &first_id(&m)).is_none())
         .await;
@@ -190,10 +190,10 @@ async fn a_secret_of_that_name_that_is_not_dormers_is_left_alone() {
 #[tokio::test]
 async fn a_node_that_is_marked_and_a_machine_that_is_deleted_have_no_token() {
     let bench = Bench::new(1, false).await;
-    let hands = own(&bench).await;
+    let executor = own(&bench).await;
     let m = bench.machines()[0].clone();
     let id = first_id(&m);
-    hands.token(&m).await.expect("a token");
+    executor.token(&m).await.expect("a token");
     let node = m.name.clone();
     let version = "v1".to_owned();
     let mark = Task::MarkNode {
@@ -203,16 +203,16 @@ async fn a_node_that_is_marked_and_a_machine_that_is_deleted_have_no_token() {
         pin: None,
     };
     assert_eq!(
-        run_of(&hands, &m.uid, mark.clone()).await,
+        run_of(&executor, &m.uid, mark.clone()).await,
         Ok(Outcome::NodeMarked)
     );
     assert_eq!(secret(&bench, &id), None);
     assert_eq!(
-        run_of(&hands, &m.uid, mark).await,
+        run_of(&executor, &m.uid, mark).await,
         Ok(Outcome::NodeMarked),
         "a repeat"
     );
-    hands.token(&m).await.expect("a token");
+    executor.token(&m).await.expect("a token");
     let token = dormer_proto::id::LeaseToken(1);
     let node = Some(m.name.clone());
     let open = Task::OpenFence {
@@ -222,13 +222,13 @@ async fn a_node_that_is_marked_and_a_machine_that_is_deleted_have_no_token() {
         marked: false,
         cordon: true,
     };
-    run_of(&hands, &m.uid, open).await.expect("it is open");
+    run_of(&executor, &m.uid, open).await.expect("it is open");
     let delete = Task::DeleteMachine {
         machine: m.clone(),
         token,
     };
     assert_eq!(
-        run_of(&hands, &m.uid, delete).await,
+        run_of(&executor, &m.uid, delete).await,
         Ok(Outcome::MachineDeleted)
     );
     assert_eq!(secret(&bench, &id), None);
@@ -240,8 +240,8 @@ async fn a_node_has_joined_when_it_is_ready_and_no_fence_is_open() {
     let m = &bench.machines()[0];
     let joined = async |node: Option<&str>| {
         bench
-            .hands
-            .standing(m, node)
+            .executor
+            .machine_in_cluster(m, node)
             .await
             .expect("a standing")
             .joined
@@ -285,11 +285,11 @@ fn ask(bench: &Bench, name: &str, node: &str, token: &str) {
 #[tokio::test]
 async fn a_machines_first_request_is_approved_by_its_own_token_alone() {
     let bench = Bench::new(1, false).await;
-    let hands = own(&bench).await;
+    let executor = own(&bench).await;
     let ours = machine("win-1");
     let other = machine("win-2");
-    let mine = hands.token(&ours).await;
-    let theirs = hands.token(&other).await;
+    let mine = executor.token(&ours).await;
+    let theirs = executor.token(&other).await;
     ask(&bench, "mine", "win-1", &mine.expect("a token"));
     ask(&bench, "theirs", "win-1", &theirs.expect("a token"));
     let approve = |csr: &str| {
@@ -303,7 +303,7 @@ async fn a_machines_first_request_is_approved_by_its_own_token_alone() {
             expect,
         }
     };
-    let refused = run_of(&hands, &ours.uid, approve("theirs")).await;
+    let refused = run_of(&executor, &ours.uid, approve("theirs")).await;
     let Ok(Outcome::CsrRefused { why, .. }) = &refused else {
         panic!("{refused:?}")
     };
@@ -317,7 +317,7 @@ async fn a_machines_first_request_is_approved_by_its_own_token_alone() {
     );
     let approved = Outcome::CsrApproved { csr: "mine".into() };
     assert_eq!(
-        run_of(&hands, &ours.uid, approve("mine")).await,
+        run_of(&executor, &ours.uid, approve("mine")).await,
         Ok(approved)
     );
     // Where one token is for all, any token's holder may ask.
@@ -325,7 +325,7 @@ async fn a_machines_first_request_is_approved_by_its_own_token_alone() {
         csr: "theirs".into(),
     };
     assert_eq!(
-        run_of(&bench.hands, &ours.uid, approve("theirs")).await,
+        run_of(&bench.executor, &ours.uid, approve("theirs")).await,
         Ok(approved)
     );
 }
@@ -333,23 +333,26 @@ async fn a_machines_first_request_is_approved_by_its_own_token_alone() {
 #[tokio::test]
 async fn how_a_kubelet_joins_is_read_without_a_token_for_all() {
     let bench = Bench::new(1, false).await;
-    let hands = own(&bench).await;
-    let failure = hands.bootstrap().await.expect_err("nobody says who signs");
+    let executor = own(&bench).await;
+    let failure = executor
+        .bootstrap()
+        .await
+        .expect_err("nobody says who signs");
     assert!(failure.message.contains("kube-root-ca.crt"), "{failure:?}");
     let root = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "kube-root-ca.crt", "namespace": "kube-system"},
         "data": {"ca.crt": "servers"}});
     bench.world.create(root).expect("an object");
-    let found = hands.bootstrap().await.expect("how to join");
+    let found = executor.bootstrap().await.expect("how to join");
     assert_eq!((found.token, &*found.api_ca), (None, "servers"));
     bench.world.api.set_available(false);
-    let failure = hands
+    let failure = executor
         .token(&machine("win-1"))
         .await
         .expect_err("it is away");
     assert!(failure.retry, "{failure:?}");
     bench.world.api.set_available(true);
-    tokio::time::timeout(Duration::from_secs(60), hands.token(&machine("win-1")))
+    tokio::time::timeout(Duration::from_secs(60), executor.token(&machine("win-1")))
         .await
         .expect("in time")
         .expect("a token");

@@ -1,6 +1,6 @@
 //! An address where nothing is served: what cannot be found there was not done.
 
-use super::bench::{Bench, Gate, hands, run};
+use super::bench::{Bench, Gate, executor, run};
 use dormer_proto::{
     id::LeaseToken,
     machine::{CsrExpectation, MachineRef, Task},
@@ -46,7 +46,7 @@ async fn a_404_that_names_no_object_is_no_answer() {
     let mut kubeconfig = bench.world.kubeconfig();
     kubeconfig["clusters"][0]["cluster"]["server"] =
         format!("{}/nowhere", bench.world.api_url).into();
-    let lost = hands(&kubeconfig, &Gate::default(), Settings::default()).await;
+    let lost = executor(&kubeconfig, &Gate::default(), Settings::default()).await;
     for task in tasks(machine) {
         let name = task.name();
         let failure = run(&lost, task).await.expect_err(name);

@@ -56,7 +56,7 @@ pub(crate) fn short() -> Limits {
 }
 
 /// What the engine is told: the code, and whether it is tried again.
-pub(crate) fn told(error: SshError) -> (String, bool) {
+pub(crate) fn error_code(error: SshError) -> (String, bool) {
     let failure = Failure::from(error);
     println!("{}: {}", failure.code, failure.message);
     (failure.code, failure.retry)

@@ -1,6 +1,6 @@
 //! A host behind a route that loses everything: nobody says that the connection is over.
 
-use crate::bench::{SOON, body, dialer, error, key, send, short, told};
+use crate::bench::{SOON, body, dialer, error, error_code, key, send, short};
 use dormer_testkit::{Cable, Sshd, SshdOptions, skip, started};
 use dormer_workers::ssh::{Session, SshError};
 use std::time::{Duration, Instant};
@@ -46,14 +46,14 @@ async fn a_host_that_falls_into_a_black_hole_is_noticed_and_serves_again_after_i
         let (done, ()) = tokio::join!(work, cut);
         let error = error(done);
         assert!(begun.elapsed() < SOON && error.breaks(), "{error}");
-        assert_eq!(told(error), ("ConnectionLost".into(), true));
+        assert_eq!(error_code(error), ("ConnectionLost".into(), true));
         assert!(session.is_closed() && !path.exists());
 
         // Nobody refuses a new connection either: it costs the limit of dialling.
         let begun = Instant::now();
         let error = crate::bench::error(open(&server, &address).await);
         assert!(begun.elapsed() < DIALLED_MAX, "{:?}", begun.elapsed());
-        let (code, again) = told(error);
+        let (code, again) = error_code(error);
         assert!(again, "{code}");
         cable.cut(false);
         let session = open(&server, &address).await.expect("it is back");

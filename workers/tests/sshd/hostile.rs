@@ -1,6 +1,6 @@
 //! Servers of our own that mean harm: each ends in a typed error, in time, and in bounded memory.
 
-use crate::bench::{HERE, body, dialer, error, peak_mib, short, told};
+use crate::bench::{HERE, body, dialer, error, error_code, peak_mib, short};
 use dormer_testkit::{KeyKind, SshKey, test_dir};
 use dormer_workers::ssh::{Key, Limits, Session, SshError};
 use russh::{
@@ -172,7 +172,7 @@ async fn what_speaks_no_ssh_ends_in_time_and_in_bounded_memory() {
         let took = begun.elapsed();
         let grown = peak_mib() - before;
         println!("{name}: {took:?}, {grown} MiB");
-        let (code, retry) = told(error);
+        let (code, retry) = error_code(error);
         assert!(
             ["HandshakeFailed", "NoAnswer"].contains(&code.as_str()) && retry,
             "{name}: {code}"
@@ -291,7 +291,7 @@ async fn a_banner_of_the_login_without_end_is_cut() {
     })
     .await;
     let error = error(meet(port, &key, Limits::default()).await);
-    assert_eq!(told(error), ("OutputEndless".into(), false));
+    assert_eq!(error_code(error), ("OutputEndless".into(), false));
     let (port, _server) = mad(Wrong {
         banner: Some("b".repeat(60_000)),
         ..Wrong::default()
@@ -310,7 +310,7 @@ async fn a_login_that_is_cut_is_no_refused_key() {
     })
     .await;
     let error = error(meet(port, &our_key(), Limits::default()).await);
-    assert_eq!(told(error), ("HandshakeFailed".into(), true));
+    assert_eq!(error_code(error), ("HandshakeFailed".into(), true));
 }
 
 #[tokio::test]
@@ -328,7 +328,7 @@ async fn output_without_end_is_cut_and_a_cut_command_is_no_answer() {
     let session = meet(port, &key, limits).await.expect("a session");
     let before = peak_mib();
     let endless = error(session.exec("anything", |_| {}).await);
-    assert_eq!(told(endless), ("OutputEndless".into(), false));
+    assert_eq!(error_code(endless), ("OutputEndless".into(), false));
     let grown = peak_mib() - before;
     assert!(grown < 256, "{grown} MiB, the server's own included");
 
@@ -341,7 +341,7 @@ async fn output_without_end_is_cut_and_a_cut_command_is_no_answer() {
         .await
         .expect("a session");
     let dropped = error(session.exec("anything", |_| {}).await);
-    assert_eq!(told(dropped), ("ConnectionLost".into(), true));
+    assert_eq!(error_code(dropped), ("ConnectionLost".into(), true));
 }
 
 #[tokio::test]
@@ -385,7 +385,7 @@ async fn sftp_that_lies_is_named() {
             Ok(sftp) if opens => error(sftp.size("C:/k/kubelet.exe").await),
             other => error(other),
         };
-        let code = told(error).0;
+        let code = error_code(error).0;
         assert!(
             ["SftpUnusable", "ConnectionLost"].contains(&code.as_str()),
             "{name}: {code}"

@@ -1,6 +1,6 @@
 //! Which keys open hosts and prove them, and which do not.
 
-use crate::bench::{HERE, dialer, error, key, open, sshd, told};
+use crate::bench::{HERE, dialer, error, error_code, key, open, sshd};
 use dormer_proto::machine::{HostRef, MachineRef};
 use dormer_testkit::{KeyKind, SshKey, Sshd, SshdOptions, started, test_dir};
 use dormer_workers::ssh::{Key, Limits, Pool, Session, SshError};
@@ -77,7 +77,7 @@ async fn a_changed_host_key_is_named_by_both_fingerprints_and_gets_no_login() {
     let shown = fingerprint(&server.host_keys()[0]);
     assert!(text.contains(&shown), "{text}\nlacks {shown}");
     assert_eq!(text.matches("SHA256:").count(), 2, "{text}");
-    assert_eq!(told(error), ("HostKeyChanged".into(), false));
+    assert_eq!(error_code(error), ("HostKeyChanged".into(), false));
     assert_eq!(
         server.log().matches("Accepted publickey").count(),
         1,
@@ -120,7 +120,7 @@ async fn a_used_address_with_another_key_is_another_machines_alone() {
         Key::read(&opened_by).expect("a key"),
         Limits::default(),
     );
-    let old = told(error(
+    let old = error_code(error(
         pool.session(&host("old", Some(pinned.clone()))).await,
     ));
     assert_eq!(old, ("HostKeyChanged".into(), false));
@@ -129,7 +129,7 @@ async fn a_used_address_with_another_key_is_another_machines_alone() {
         .await
         .expect("a new Machine has no pin");
     assert_ne!(new.host_key(), pinned);
-    let again = told(error(pool.session(&host("old", Some(pinned))).await));
+    let again = error_code(error(pool.session(&host("old", Some(pinned))).await));
     assert_eq!(
         again.0, "HostKeyChanged",
         "the new Machine's connection is not the old one's"
@@ -150,7 +150,7 @@ fn fingerprint(key: &SshKey) -> String {
 #[test]
 fn a_private_key_that_is_of_no_use_says_why() {
     let folder = test_dir("keys");
-    let code = |text: &str| told(error(Key::read(text)));
+    let code = |text: &str| error_code(error(Key::read(text)));
     let Ok(weak) = SshKey::make(folder.path(), "weak", KeyKind::Rsa(1024)) else {
         return;
     };
@@ -183,7 +183,11 @@ fn a_private_key_that_is_of_no_use_says_why() {
     ] {
         let error = error(Key::read(text));
         assert!(!error.to_string().contains(half), "the key is not repeated");
-        assert_eq!(told(error), ("KeyUnreadable".into(), false), "{text:?}");
+        assert_eq!(
+            error_code(error),
+            ("KeyUnreadable".into(), false),
+            "{text:?}"
+        );
     }
 }
 
@@ -241,7 +245,11 @@ async fn what_proves_nothing_any_more_is_refused_by_name() {
         };
         let server = started!(Sshd::start(&options));
         let error = error(login(&server, None, &key(&server)).await);
-        assert_eq!(told(error), ((*code).into(), false), "{kinds:?} {config}");
+        assert_eq!(
+            error_code(error),
+            ((*code).into(), false),
+            "{kinds:?} {config}"
+        );
     }
 }
 
@@ -256,7 +264,7 @@ async fn no_key_of_ours_signs_over_sha_1() {
     }));
     let key = Key::read(&rsa.private).expect("a key");
     assert_eq!(
-        told(error(login(&server, None, &key).await)),
+        error_code(error(login(&server, None, &key).await)),
         ("AuthRejected".into(), false)
     );
 }

@@ -62,10 +62,10 @@ impl Relay {
 }
 
 async fn listen(listener: TcpListener, port: u16, faults: Arc<Faults>) {
-    let mut ways = JoinSet::new();
+    let mut directions = JoinSet::new();
     while let Ok((near, _)) = listener.accept().await {
         let faults = Arc::clone(&faults);
-        ways.spawn(async move {
+        directions.spawn(async move {
             let Ok(far) = TcpStream::connect(("127.0.0.1", port)).await else {
                 return;
             };

@@ -1,7 +1,9 @@
 //! Connections under stress: too many, half open, frozen, slow, and with new keys every megabyte.
 
 use crate::{
-    bench::{SOON, body, dialer, error, is, key, large, open, open_at, send, short, sshd, told},
+    bench::{
+        SOON, body, dialer, error, error_code, is, key, large, open, open_at, send, short, sshd,
+    },
     relay::Relay,
 };
 use dormer_proto::machine::{HostRef, MachineRef};
@@ -36,7 +38,7 @@ fn logins(server: &Sshd) -> usize {
 }
 
 #[tokio::test]
-async fn a_host_with_too_many_logins_under_way_is_tried_again() {
+async fn a_host_at_its_limit_of_pending_logins_is_retried() {
     let server = started!(sshd("MaxStartups 2:100:2\n"));
     let address = ("127.0.0.1", server.port());
     let mut others = Vec::new();
@@ -46,7 +48,7 @@ async fn a_host_with_too_many_logins_under_way_is_tried_again() {
         others.push(other);
     }
     let refused = error(open_at(server.port(), &server, Limits::default()).await);
-    assert_eq!(told(refused), ("HandshakeFailed".into(), true));
+    assert_eq!(error_code(refused), ("HandshakeFailed".into(), true));
     drop(others);
     let open = || async {
         open_at(server.port(), &server, Limits::default())
@@ -115,7 +117,7 @@ async fn a_half_open_connection_ends_a_command_and_an_upload() {
             text.contains("Keepalive timeout") || text.contains("Inactivity"),
             "{text}"
         );
-        assert_eq!(told(error), ("ConnectionLost".into(), true));
+        assert_eq!(error_code(error), ("ConnectionLost".into(), true));
         assert!(session.is_closed());
     }
     assert!(!server.folder().join("half-open").exists());
@@ -142,13 +144,13 @@ async fn a_frozen_sshd_costs_the_limit_of_a_login() {
     let begun = Instant::now();
     let error = error(open_at(server.port(), &server, short()).await);
     assert!(begun.elapsed() < Duration::from_secs(20));
-    assert_eq!(told(error), ("NoAnswer".into(), true));
+    assert_eq!(error_code(error), ("NoAnswer".into(), true));
     server.thaw().expect("a signal");
     open(&server).await;
 }
 
 #[tokio::test]
-async fn a_slow_way_is_no_broken_one_and_tells_of_its_progress() {
+async fn a_slow_connection_is_not_broken_and_reports_progress() {
     let server = started!(sshd(""));
     let relay = Relay::before(server.port()).await;
     let session = open_at(relay.port, &server, Limits::default())
@@ -195,16 +197,16 @@ async fn new_keys_every_megabyte_do_not_disturb_a_long_upload() {
     let mib = if large.is_some() { 512 } else { 24 };
     let bytes = body(4, mib << 20);
     let path = server.folder().join("rekeyed");
-    let heard = AtomicU64::new(0);
+    let bytes_seen = AtomicU64::new(0);
     let (sent, output) = tokio::join!(
         send(&sftp, &path, "1", &bytes),
         session.exec("head -c 8M /dev/zero", |count| {
-            heard.fetch_add(count as u64, SeqCst);
+            bytes_seen.fetch_add(count as u64, SeqCst);
         }),
     );
     sent.expect("an upload");
     assert_eq!(output.expect("an answer").status, Some(0));
-    assert!(heard.into_inner() >= 8 << 20);
+    assert!(bytes_seen.into_inner() >= 8 << 20);
     assert!(is(&path, &bytes));
     let rekeys = server.log().matches("SSH2_MSG_NEWKEYS received").count();
     assert!(rekeys >= 10, "{rekeys}");

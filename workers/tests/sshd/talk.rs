@@ -1,6 +1,6 @@
 //! What a host says: much, binary, before the login, in SFTP's place, or nothing at all.
 
-use crate::bench::{body, error, is, large, open, open_at, peak_mib, send, sshd, told};
+use crate::bench::{body, error, error_code, is, large, open, open_at, peak_mib, send, sshd};
 use dormer_profile::frame::OUTPUT_BYTES_MAX;
 use dormer_testkit::{Sshd, SshdOptions, started};
 use dormer_workers::ssh::Limits;
@@ -35,15 +35,15 @@ async fn huge_output_is_read_to_its_end_of_which_the_end_is_kept() {
         .await
         .expect("a session");
     let before = peak_mib();
-    let heard = std::sync::atomic::AtomicUsize::new(0);
+    let bytes_seen = std::sync::atomic::AtomicUsize::new(0);
     let line = format!("head -c {mib}M /dev/zero; echo the end");
     let output = session.exec(&line, |count| {
-        heard.fetch_add(count, std::sync::atomic::Ordering::SeqCst);
+        bytes_seen.fetch_add(count, std::sync::atomic::Ordering::SeqCst);
     });
     let output = output.await.expect("an answer");
     assert_eq!(output.stdout.len(), OUTPUT_BYTES_MAX);
     assert!(output.stdout.ends_with(b"\0the end\n"));
-    assert_eq!(heard.into_inner(), (mib << 20) + 8);
+    assert_eq!(bytes_seen.into_inner(), (mib << 20) + 8);
     let grown = peak_mib() - before;
     assert!(
         grown < 256,
@@ -69,7 +69,7 @@ async fn output_without_end_is_cut() {
         .expect("a session");
     let error = error(session.exec("yes", |_| {}).await);
     assert!(error.breaks());
-    assert_eq!(told(error), ("OutputEndless".into(), false));
+    assert_eq!(error_code(error), ("OutputEndless".into(), false));
 }
 
 #[tokio::test]
@@ -104,13 +104,13 @@ async fn a_host_without_sftp_is_named_at_once_and_still_runs_commands() {
     let error = error(session.sftp().await);
     assert!(begun.elapsed().as_secs() < 5);
     assert!(error.to_string().contains("Subsystem sftp sftp-server.exe") && !error.breaks());
-    assert_eq!(told(error), ("SftpMissing".into(), false));
+    assert_eq!(error_code(error), ("SftpMissing".into(), false));
     let output = session.exec("echo hello", |_| {}).await.expect("an answer");
     assert_eq!(output.stdout, b"hello\n");
 }
 
 #[tokio::test]
-async fn what_stands_in_the_place_of_sftp_is_quoted() {
+async fn what_comes_instead_of_sftp_is_quoted() {
     let table = [
         // A shell profile that greets, as Windows' sshd starts SFTP by the default shell.
         (
@@ -133,7 +133,11 @@ async fn what_stands_in_the_place_of_sftp_is_quoted() {
         let error = error(open(&server).await.sftp().await);
         let text = error.to_string();
         assert!(text.contains(said), "{script}: {text}");
-        assert_eq!(told(error), ("SftpUnusable".into(), retry), "{script}");
+        assert_eq!(
+            error_code(error),
+            ("SftpUnusable".into(), retry),
+            "{script}"
+        );
     }
 }
 
@@ -158,5 +162,5 @@ async fn one_session_a_connection_is_enough_and_none_is_named() {
     let server = started!(sshd("MaxSessions 0\n"));
     let session = open(&server).await;
     let error = error(session.exec("echo hello", |_| {}).await);
-    assert_eq!(told(error), ("SessionRefused".into(), true));
+    assert_eq!(error_code(error), ("SessionRefused".into(), true));
 }

@@ -1,7 +1,7 @@
 //! A file is on the host whole and right, or not at all, however often the connection is cut.
 
 use crate::{
-    bench::{SOON, body, dialer, error, is, key, open, send, sshd, told},
+    bench::{SOON, body, dialer, error, error_code, is, key, open, send, sshd},
     relay::Relay,
 };
 use dormer_proto::machine::{HostRef, MachineRef};
@@ -79,7 +79,7 @@ async fn an_upload_that_is_cut_again_and_again_ends_whole_and_is_never_half_ther
             Ok(()) => break,
             Err(error) => {
                 assert!(error.breaks(), "{error}");
-                assert!(told(error).1, "it is tried again");
+                assert!(error_code(error).1, "it is tried again");
                 pool.drop_session(&host);
             }
         }
@@ -89,7 +89,7 @@ async fn an_upload_that_is_cut_again_and_again_ends_whole_and_is_never_half_ther
     assert!(files.iter().all(|(path, bytes)| is(path, bytes)));
 }
 
-/// One attempt as the hands make it: what is there is left alone, the rest is sent by parts of its own.
+/// One attempt as the executor makes it: what is there is left alone, the rest is sent by parts of its own.
 async fn attempt_at(
     pool: &Pool,
     host: &HostRef,
@@ -140,7 +140,7 @@ async fn sshd_killed_in_the_middle_leaves_no_file_under_its_name() {
         server.kill_connections().expect("signals");
     };
     let (sent, ()) = tokio::join!(sent, kill);
-    assert_eq!(told(error(sent)), ("ConnectionLost".into(), true));
+    assert_eq!(error_code(error(sent)), ("ConnectionLost".into(), true));
     assert!(!path.exists() && fs::metadata(&part).is_ok_and(|part| part.len() > 0));
 
     let session = open(&server).await;
@@ -177,7 +177,7 @@ async fn a_file_that_cannot_be_written_or_is_damaged_here_ends_alone() {
     let session = open(&server).await;
     let sftp = session.sftp().await.expect("SFTP");
     let nowhere = server.folder().join("no such folder").join("file");
-    let error_of = told(error(send(&sftp, &nowhere, "1", b"bytes").await));
+    let error_of = error_code(error(send(&sftp, &nowhere, "1", b"bytes").await));
     assert_eq!(error_of, ("UploadFailed".into(), true));
 
     let path = server.folder().join("damaged");
@@ -192,9 +192,9 @@ async fn a_file_that_cannot_be_written_or_is_damaged_here_ends_alone() {
     };
     let damaged = error(sftp.upload(what, bytes.as_slice(), |_| {}).await);
     assert!(!damaged.breaks());
-    assert_eq!(told(damaged).0, "PayloadDamaged");
+    assert_eq!(error_code(damaged).0, "PayloadDamaged");
     let short = error(sftp.upload(what, &bytes[..1000], |_| {}).await);
-    assert_eq!(told(short).0, "PayloadDamaged");
+    assert_eq!(error_code(short).0, "PayloadDamaged");
     assert!(!path.exists() && !Path::new(&part).exists());
     let other = server.folder().join("other");
     send(&sftp, &other, "1", &bytes)

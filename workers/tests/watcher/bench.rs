@@ -5,11 +5,11 @@ use dormer_proto::{
     id::{Epoch, Incarnation},
     message::{Inbound, ObjectRef, Observation, Version},
     pool::Desired,
-    work::{Fact, FactLetter},
+    work::{Fact, FactMessage},
 };
 use dormer_workers::{
     pool::Installed,
-    port::{Beginning, Facts, PortError},
+    port::{EpochStart, Facts, PortError},
     watcher::{self, Options, Status},
 };
 use kube::{
@@ -26,18 +26,18 @@ use tokio_util::sync::CancellationToken;
 
 /// What runs would know, by the fences of the engine: a newer epoch wins, within one the larger resourceVersion.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Known {
+pub(crate) struct KnownFacts {
     /// By run, by object.
     pub(crate) runs: BTreeMap<String, BTreeMap<ObjectRef, (Version, Option<Fact>)>>,
-    /// Every letter, in order.
-    pub(crate) letters: Vec<(String, Observation<Fact>)>,
+    /// Every message, in order.
+    pub(crate) messages: Vec<(String, Observation<Fact>)>,
     /// The last epoch begun.
     pub(crate) epoch: u64,
     /// How often publishing is to fail from now on.
     pub(crate) fail: u32,
 }
 
-impl Known {
+impl KnownFacts {
     /// UIDs of the machines that have a run.
     pub(crate) fn machines(&self) -> Vec<String> {
         let runs = self
@@ -63,22 +63,22 @@ impl Known {
             .collect()
     }
 
-    fn take(&mut self, letter: FactLetter) {
-        let Inbound::Observed(seen) = letter.body else {
+    fn take(&mut self, message: FactMessage) {
+        let Inbound::Observed(state) = message.body else {
             panic!("the watcher only observes")
         };
-        let run = letter.run.as_str().to_owned();
-        self.letters.push((run.clone(), seen.clone()));
-        let begins = seen.may_start && seen.fact.is_some();
+        let run = message.run.as_str().to_owned();
+        self.messages.push((run.clone(), state.clone()));
+        let begins = state.may_start && state.fact.is_some();
         if !begins && !self.runs.contains_key(&run) {
             return;
         }
         let about = self.runs.entry(run).or_default();
-        let stands = about
-            .get(&seen.object)
-            .is_some_and(|(version, _)| *version > seen.version);
-        if !stands {
-            about.insert(seen.object, (seen.version, seen.fact));
+        let newer = about
+            .get(&state.object)
+            .is_some_and(|(version, _)| *version > state.version);
+        if !newer {
+            about.insert(state.object, (state.version, state.fact));
         }
     }
 }
@@ -89,28 +89,28 @@ pub(crate) fn run_of(uid: &str) -> String {
 }
 
 /// Where facts go in tests.
-pub(crate) struct Recorder(pub(crate) watch::Sender<Known>);
+pub(crate) struct Recorder(pub(crate) watch::Sender<KnownFacts>);
 
 impl Facts for Recorder {
-    async fn begin(&self) -> Result<Beginning, PortError> {
+    async fn begin(&self) -> Result<EpochStart, PortError> {
         self.0.send_modify(|known| known.epoch += 1);
         let known = self.0.borrow();
         let incarnation = Incarnation(7);
         let epoch = Epoch(known.epoch);
-        Ok(Beginning {
+        Ok(EpochStart {
             incarnation,
             epoch,
             live: known.machines(),
         })
     }
 
-    async fn publish(&self, letters: Vec<FactLetter>) -> Result<(), PortError> {
+    async fn publish(&self, messages: Vec<FactMessage>) -> Result<(), PortError> {
         let mut failed = false;
         self.0.send_modify(|known| {
             failed = known.fail > 0;
             known.fail = known.fail.saturating_sub(1);
             if !failed {
-                letters.into_iter().for_each(|letter| known.take(letter));
+                messages.into_iter().for_each(|message| known.take(message));
             }
         });
         if failed {
@@ -223,12 +223,12 @@ impl Bench {
     pub(crate) async fn until<T>(
         &self,
         what: &str,
-        mut look: impl FnMut(&Known) -> Option<T>,
+        mut read: impl FnMut(&KnownFacts) -> Option<T>,
     ) -> T {
         let mut known = self.known.0.subscribe();
         let mut answer = None;
         let wait = known.wait_for(|known| {
-            answer = look(known);
+            answer = read(known);
             answer.is_some()
         });
         let waited = tokio::time::timeout(Duration::from_secs(30), wait)

@@ -3,7 +3,7 @@
 use super::{
     draft::Draft,
     policy,
-    state::{Change, Drain, How, Phase, Timer, Wish},
+    state::{Change, Drain, How, LeasedRequest, Phase, Timer},
 };
 use dormer_proto::{
     machine::{Blocker, ChangeClass, FenceRefusal, HostFacts, Outcome, Section, Task},
@@ -12,7 +12,7 @@ use dormer_proto::{
 };
 
 /// Everything that a comparison found.
-struct Found {
+struct Comparison {
     class: Option<ChangeClass>,
     differs: Vec<String>,
     pods: u32,
@@ -73,7 +73,7 @@ impl Draft<'_> {
                 self.s.host.generation = generation;
                 self.planned(
                     &phase,
-                    Found {
+                    Comparison {
                         class,
                         differs,
                         pods,
@@ -176,12 +176,12 @@ impl Draft<'_> {
                 }
             }
             Phase::Reprobing => self.enter(Phase::ConvergingHost { rebooted: false }),
-            Phase::Rebooting { boot_id, .. } => self.looked_for_boot(&boot_id),
+            Phase::Rebooting { boot_id, .. } => self.boot_checked(&boot_id),
             _ => {}
         }
     }
 
-    fn looked_for_boot(&mut self, before: &str) {
+    fn boot_checked(&mut self, before: &str) {
         let same = self
             .s
             .host
@@ -189,7 +189,7 @@ impl Draft<'_> {
             .as_ref()
             .is_some_and(|facts| facts.boot_id == before);
         if same {
-            self.timer(Timer::Again, policy::REBOOT_LOOK);
+            self.timer(Timer::Again, policy::REBOOT_CHECK);
         } else {
             self.enter(Phase::ConvergingHost { rebooted: true });
         }
@@ -234,7 +234,7 @@ impl Draft<'_> {
 
     // Comparing.
 
-    fn planned(&mut self, phase: &Phase, found: Found) {
+    fn planned(&mut self, phase: &Phase, found: Comparison) {
         let desired = self.s.desired().cloned().unwrap_or_default();
         self.s.target = desired;
         match phase {
@@ -244,7 +244,7 @@ impl Draft<'_> {
         }
     }
 
-    fn adopted(&mut self, found: Found) {
+    fn adopted(&mut self, found: Comparison) {
         let ready = self.s.node.as_ref().is_none_or(|node| node.ready);
         let open = self.s.stray_token().is_some();
         if !ready && found.pods == 0 && !open {
@@ -270,7 +270,7 @@ impl Draft<'_> {
         self.checked(found);
     }
 
-    fn checked(&mut self, found: Found) {
+    fn checked(&mut self, found: Comparison) {
         match found.class {
             None if self.s.differs() || self.unmarked() => self.enter(Phase::Marking),
             None => {
@@ -391,7 +391,7 @@ impl Draft<'_> {
             }
             (Phase::Checking, Task::Plan { .. }) => self.not_compared(failure),
             (Phase::Rebooting { .. }, Task::Probe { .. }) => {
-                self.timer(Timer::Again, policy::REBOOT_LOOK);
+                self.timer(Timer::Again, policy::REBOOT_CHECK);
             }
             (phase, task) if asked(&phase, task) => self.fail(failure),
             // A step that was left meanwhile.
@@ -443,7 +443,7 @@ impl Draft<'_> {
             .pool
             .as_ref()
             .is_some_and(|pool| pool.strategy == Strategy::Recreate);
-        if self.s.differs() && (recreate || self.s.wish == Some(Wish::Recreate)) {
+        if self.s.differs() && (recreate || self.s.wish == Some(LeasedRequest::Recreate)) {
             let differs = vec![format!(
                 "the version, and the host does not answer: {}",
                 failure.code

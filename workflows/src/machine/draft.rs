@@ -31,13 +31,14 @@ impl<'a> Draft<'a> {
     }
 
     /// The decision. The rollout is told what changed for it, once.
-    pub(super) fn settle(mut self) -> Decision<Machine> {
+    pub(super) fn finish(mut self) -> Decision<Machine> {
         let report = self.s.report();
         let over = matches!(self.s.phase, Phase::Gone | Phase::ReplacementWait);
         let known = self.s.machine.is_some() && !over;
-        if known && self.s.halt != Some(Halt::Ignored) && self.s.told.as_ref() != Some(&report) {
-            self.tell_rollout(rollout::Signal::Member(report.clone()));
-            self.s.told = Some(report);
+        if known && self.s.halt != Some(Halt::Ignored) && self.s.reported.as_ref() != Some(&report)
+        {
+            self.report_to_rollout(rollout::Signal::Member(report.clone()));
+            self.s.reported = Some(report);
         }
         Decision {
             state: self.s,
@@ -53,7 +54,7 @@ impl<'a> Draft<'a> {
         self.push(Command::StartTimer(timer, ms));
     }
 
-    pub(super) fn tell_rollout(&mut self, signal: rollout::Signal) {
+    pub(super) fn report_to_rollout(&mut self, signal: rollout::Signal) {
         let pool = self
             .s
             .pool
@@ -212,7 +213,7 @@ impl<'a> Draft<'a> {
     fn begin_rebooting(&mut self, boot_id: String, asked: bool) {
         self.timer(Timer::Deadline, policy::REBOOT_MAX);
         if asked {
-            self.timer(Timer::Again, policy::REBOOT_LOOK);
+            self.timer(Timer::Again, policy::REBOOT_CHECK);
         } else {
             let host = self.host();
             let generation = self.s.host.generation;
@@ -306,15 +307,15 @@ impl<'a> Draft<'a> {
     pub(super) fn request(&mut self) {
         let report = self.s.report();
         self.s.lease = Lease::Wanted;
-        self.s.told = Some(report.clone());
-        self.tell_rollout(rollout::Signal::Request { report });
+        self.s.reported = Some(report.clone());
+        self.report_to_rollout(rollout::Signal::Request { report });
     }
 
     /// The wish for the lease is taken back.
     pub(super) fn withdraw(&mut self) {
         if self.s.lease == Lease::Wanted {
             self.s.lease = Lease::None;
-            self.tell_rollout(rollout::Signal::Withdraw);
+            self.report_to_rollout(rollout::Signal::Withdraw);
         }
     }
 
@@ -324,7 +325,7 @@ impl<'a> Draft<'a> {
             let deleted = self.s.machine.as_ref().and_then(|machine| machine.deleted);
             self.s.lease = Lease::None;
             self.s.closed = self.s.closed.max(token);
-            self.tell_rollout(rollout::Signal::Release {
+            self.report_to_rollout(rollout::Signal::Release {
                 token,
                 replaced,
                 deleted,

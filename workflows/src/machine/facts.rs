@@ -15,10 +15,10 @@ use dormer_proto::{
 impl Draft<'_> {
     pub(super) fn observed(&mut self, object: &ObjectRef, fact: Option<Fact>) {
         match fact {
-            Some(Fact::Machine(machine::Fact::Machine(machine))) => self.machine_seen(machine),
-            Some(Fact::Machine(machine::Fact::Node(node))) => self.node_seen(node),
-            Some(Fact::Machine(machine::Fact::Csr(csr))) => self.csr_seen(&object.uid, csr),
-            Some(Fact::Machine(machine::Fact::Pool(pool))) => self.pool_seen(pool),
+            Some(Fact::Machine(machine::Fact::Machine(machine))) => self.machine_observed(machine),
+            Some(Fact::Machine(machine::Fact::Node(node))) => self.on_node(node),
+            Some(Fact::Machine(machine::Fact::Csr(csr))) => self.on_csr(&object.uid, csr),
+            Some(Fact::Machine(machine::Fact::Pool(pool))) => self.on_pool(pool),
             Some(Fact::Rollout(_)) => {}
             None => match object.kind.as_str() {
                 "Machine" => self.machine_gone(),
@@ -29,7 +29,7 @@ impl Draft<'_> {
         }
     }
 
-    fn machine_seen(&mut self, machine: MachineFact) {
+    fn machine_observed(&mut self, machine: MachineFact) {
         let before = self.s.machine.replace(machine);
         if before.is_none() && self.s.node_name().is_some() {
             // It has a Node already, which may serve: adopted, not brought up (design.md §3, Adoption).
@@ -155,11 +155,11 @@ impl Draft<'_> {
     /// The rollout hears that it is a member no more.
     /// `stays`: only the run ends, the Machine is still there.
     pub(super) fn leave_rollout(&mut self, gap: bool, stays: bool) {
-        if self.s.told.take().is_none() {
+        if self.s.reported.take().is_none() {
             return;
         }
         let machine = self.s.machine.as_ref();
-        self.tell_rollout(rollout::Signal::Left {
+        self.report_to_rollout(rollout::Signal::Left {
             owner: machine
                 .and_then(|m| m.owner.as_ref())
                 .map(|owner| owner.uid.clone()),
@@ -170,7 +170,7 @@ impl Draft<'_> {
         });
     }
 
-    fn node_seen(&mut self, node: NodeFact) {
+    fn on_node(&mut self, node: NodeFact) {
         let ours = self.s.machine.as_ref().and_then(|m| m.provider_id.clone());
         if let (Some(ours), Some(theirs)) = (&ours, &node.provider_id)
             && ours != theirs
@@ -220,7 +220,7 @@ impl Draft<'_> {
         }
     }
 
-    fn csr_seen(&mut self, uid: &str, csr: CsrFact) {
+    fn on_csr(&mut self, uid: &str, csr: CsrFact) {
         if !csr.pending {
             self.s.csrs.remove(uid);
             return;
@@ -237,7 +237,7 @@ impl Draft<'_> {
         self.approve_csrs();
     }
 
-    fn pool_seen(&mut self, pool: PoolSettings) {
+    fn on_pool(&mut self, pool: PoolSettings) {
         self.s.pool = Some(pool);
         let wanted = self.s.desired().map(|desired| desired.version.clone());
         let retarget = wanted.is_some_and(|version| version != self.s.target.version);

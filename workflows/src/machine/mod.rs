@@ -61,7 +61,7 @@ impl Workflow for Machine {
             // A rollout is never closed and a machine is told nothing that is a rollout's.
             Input::Signalled { .. } | Input::Refused { .. } => {}
         }
-        draft.settle()
+        draft.finish()
     }
 
     fn reset(now: Now<'_>, then: State, current: &State) -> Decision<Self> {
@@ -76,7 +76,7 @@ impl Workflow for Machine {
         }
         draft.approve_csrs();
         draft.go_on_from(phase);
-        draft.settle()
+        draft.finish()
     }
 
     fn label(state: &State) -> &'static str {
@@ -106,7 +106,7 @@ fn state_of_the_world(then: State, current: &State) -> State {
         version: current.version.clone(),
         lease: current.lease,
         served: current.served,
-        told: current.told.clone(),
+        reported: current.reported.clone(),
         ..then
     }
 }

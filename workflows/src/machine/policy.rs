@@ -93,7 +93,7 @@ pub const ADOPTION_PROBE: RetryPolicy = RetryPolicy {
 /// Between two passes of evictions.
 pub const EVICT_AGAIN: u64 = 5 * SECOND;
 /// Before the first look at a host that was asked to reboot; and between two looks.
-pub const REBOOT_LOOK: u64 = 10 * SECOND;
+pub const REBOOT_CHECK: u64 = 10 * SECOND;
 /// A reboot that applies updates takes a quarter of an hour (field.md §5, 25).
 pub const REBOOT_MAX: u64 = 30 * MINUTE;
 /// Between two log-ins that the host refuses: MaxAuthTries and lock-outs are near (field.md §5, 4).

@@ -2,7 +2,7 @@
 
 use super::{
     draft::Draft,
-    state::{Halt, Lease, Phase, Wish},
+    state::{Halt, Lease, LeasedRequest, Phase},
 };
 use dormer_engine_core::Sender;
 use dormer_proto::{
@@ -17,8 +17,8 @@ impl Draft<'_> {
             Signal::Pause => self.pause(from),
             Signal::Resume => self.resume(),
             Signal::Hold => self.hold(from),
-            Signal::Drain => self.wish(Wish::Drain),
-            Signal::Recreate => self.wish(Wish::Recreate),
+            Signal::Drain => self.wish(LeasedRequest::Drain),
+            Signal::Recreate => self.wish(LeasedRequest::Recreate),
             Signal::Approve => self.approve(),
             Signal::Abort => self.abort(from),
             Signal::Remove => self.remove(),
@@ -77,7 +77,7 @@ impl Draft<'_> {
         }
     }
 
-    fn wish(&mut self, wish: Wish) {
+    fn wish(&mut self, wish: LeasedRequest) {
         self.s.wish = Some(wish);
         self.s.halt = None;
         match self.s.phase.clone() {
@@ -184,10 +184,10 @@ impl Draft<'_> {
     fn enrol(&mut self) {
         if self.s.halt == Some(Halt::Ignored) {
             // Nobody waits for a machine that is not to be touched.
-            self.s.told.get_or_insert_default();
+            self.s.reported.get_or_insert_default();
             return self.leave_rollout(false, true);
         }
-        self.s.told = None;
+        self.s.reported = None;
         if self.s.lease == Lease::Wanted {
             self.request();
         }

@@ -45,14 +45,15 @@ pub struct State {
     /// Why nothing new is started on it, if so.
     pub halt: Option<Halt>,
     /// What a person asked for, through the lease.
-    pub wish: Option<Wish>,
+    pub wish: Option<LeasedRequest>,
     /// A person approved the present change.
     pub approved: bool,
     /// Its address changed while it served: what differs for that is mended on it alone.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub moved: bool,
     /// What its rollout was told last.
-    pub told: Option<MemberReport>,
+    #[serde(rename = "told")]
+    pub reported: Option<MemberReport>,
     /// The last thing worth telling a person that is not a failure.
     pub note: Option<String>,
 }
@@ -130,7 +131,7 @@ pub enum Halt {
 
 /// What a person may ask for through the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Wish {
+pub enum LeasedRequest {
     /// A new machine in its place.
     Recreate,
     /// Cordoned and drained until resumed.
@@ -426,7 +427,7 @@ impl State {
             return Some(why.clone());
         }
         let from = payload_of(self.version.as_deref()?)?;
-        let fresh = !self.served || self.wish == Some(Wish::Recreate);
+        let fresh = !self.served || self.wish == Some(LeasedRequest::Recreate);
         if fresh {
             None
         } else {
@@ -437,7 +438,8 @@ impl State {
     /// Whether a change that it needs is barred. A drain changes nothing on it, and nor does what it carries already.
     #[must_use]
     pub fn barred(&self) -> Option<String> {
-        let changes = self.wish != Some(Wish::Drain) && (self.differs() || self.wish.is_some());
+        let changes =
+            self.wish != Some(LeasedRequest::Drain) && (self.differs() || self.wish.is_some());
         if changes { self.bar() } else { None }
     }
 
@@ -459,8 +461,8 @@ impl State {
             .as_ref()
             .is_some_and(|pool| pool.strategy == Strategy::InPlace);
         match (self.wish, class) {
-            (Some(Wish::Recreate), _) => How::Recreate,
-            (Some(Wish::Drain), _) => How::Drain,
+            (Some(LeasedRequest::Recreate), _) => How::Recreate,
+            (Some(LeasedRequest::Drain), _) => How::Drain,
             (None, ChangeClass::Live | ChangeClass::Restart) => How::Restart,
             (None, ChangeClass::Drain) if in_place => How::InPlace,
             (None, ChangeClass::Drain | ChangeClass::Replace) => How::Recreate,

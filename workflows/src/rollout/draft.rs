@@ -19,7 +19,7 @@ const ASKING_MAX: usize = 512;
 const ASK_MS: u64 = 30_000;
 /// How long an owner may be unknown before it is taken for gone, in milliseconds: longer than the ten minutes between
 /// two full lists.
-pub(super) const LOOK_MS: u64 = 15 * 60_000;
+pub(super) const OWNER_CHECK_MS: u64 = 15 * 60_000;
 
 /// A decision in the making.
 pub(super) struct Draft<'a> {
@@ -41,13 +41,13 @@ impl<'a> Draft<'a> {
     }
 
     /// What follows from the state, whatever the input was.
-    pub(super) fn settle(mut self) -> Decision<Rollout> {
+    pub(super) fn finish(mut self) -> Decision<Rollout> {
         self.complete_enrolment();
         self.notice_deletions();
         self.end_vacancies();
         self.grant();
         self.ask_later();
-        self.look_later();
+        self.schedule_owner_check();
         self.mark_episode();
         Decision {
             state: self.s,
@@ -248,10 +248,10 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn look_later(&mut self) {
-        if !self.s.looks && self.s.waits_for_an_owner() {
-            self.s.looks = true;
-            self.push(Command::StartTimer(Timer::Look, LOOK_MS));
+    fn schedule_owner_check(&mut self) {
+        if !self.s.owner_check && self.s.waits_for_an_owner() {
+            self.s.owner_check = true;
+            self.push(Command::StartTimer(Timer::OwnerCheck, OWNER_CHECK_MS));
         }
     }
 
@@ -261,8 +261,8 @@ impl<'a> Draft<'a> {
                 self.s.asks = false;
                 self.ask();
             }
-            Timer::Look => {
-                self.s.looks = false;
+            Timer::OwnerCheck => {
+                self.s.owner_check = false;
                 self.give_up_unknown_owners();
             }
         }

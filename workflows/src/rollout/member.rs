@@ -145,7 +145,7 @@ impl Member {
     }
 
     /// Takes in what it says of itself, at `tick`.
-    pub(super) fn told(&mut self, report: &MemberReport, tick: u64) {
+    pub(super) fn update(&mut self, report: &MemberReport, tick: u64) {
         let open = report.token.filter(|mark| mark.open);
         self.created = report.created;
         self.set(Flag::Enrolled, true);

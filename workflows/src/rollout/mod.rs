@@ -12,10 +12,10 @@
 //! ends slots and gaps that have their replacement, and grants what may be granted.
 
 mod draft;
+mod facts;
 mod grant;
-mod heard;
 mod member;
-mod seen;
+mod signals;
 mod state;
 mod uid;
 mod vacancy;
@@ -45,7 +45,8 @@ pub enum Timer {
     /// Who should have enrolled by now is asked to.
     Ask,
     /// An owner that nobody has seen is taken for gone.
-    Look,
+    #[serde(rename = "Look")]
+    OwnerCheck,
 }
 
 impl Workflow for Rollout {
@@ -68,7 +69,7 @@ impl Workflow for Rollout {
             Input::Signalled {
                 from,
                 signal: Signal::Rollout(signal),
-            } => draft.heard(from, signal),
+            } => draft.on_signal(from, signal),
             Input::Refused {
                 to,
                 signal: Signal::Machine(signal),
@@ -82,7 +83,7 @@ impl Workflow for Rollout {
             // A rollout is told nothing that is a machine's.
             Input::Started | Input::Signalled { .. } | Input::Refused { .. } => {}
         }
-        draft.settle()
+        draft.finish()
     }
 
     /// Everything here is the world's; only a person's pause is a wish.
@@ -91,10 +92,10 @@ impl Workflow for Rollout {
         let state = State {
             pause,
             asks: false,
-            looks: false,
+            owner_check: false,
             ..current.clone()
         };
-        Draft::new(now, state).settle()
+        Draft::new(now, state).finish()
     }
 
     fn label(state: &State) -> &'static str {

@@ -49,14 +49,15 @@ pub struct State {
     pub turned_away: Vec<Uid>,
     /// What the pool's machines should become, and its terms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub payload: Option<Wanted>,
+    pub payload: Option<TargetPayload>,
     /// The last step back that a person asked for, until another payload is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
     /// Whether the timer runs that asks who has not enrolled.
     pub asks: bool,
     /// Whether the timer runs that gives up on an unknown owner.
-    pub looks: bool,
+    #[serde(rename = "looks")]
+    pub owner_check: bool,
 }
 
 /// What a rollout has to know of its pool's settings.
@@ -72,14 +73,14 @@ pub struct Settings {
 
 /// The payload that a pool's machines should become.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct TargetPayload {
     /// Its version.
     pub payload: String,
     /// Its terms.
     pub terms: Terms,
 }
 
-impl Wanted {
+impl TargetPayload {
     /// Whether a person may go back from it to the payload `to`.
     ///
     /// # Errors

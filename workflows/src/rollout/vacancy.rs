@@ -1,7 +1,7 @@
 //! How slots of deleted machines, and gaps, end: a candidate is Joined, or none will come.
 
 use super::{
-    draft::{Draft, LOOK_MS},
+    draft::{Draft, OWNER_CHECK_MS},
     member::{Flag, Member},
     state::{Gap, Loss, Slot, State, Wants},
     uid::Uid,
@@ -176,14 +176,14 @@ impl Draft<'_> {
         }
     }
 
-    /// Owners that no full list has named for [`LOOK_MS`] are gone.
+    /// Owners that no full list has named for [`OWNER_CHECK_MS`] are gone.
     pub(super) fn give_up_unknown_owners(&mut self) {
         let at = self.now.at;
         let old = self
             .s
             .vacancies()
             .into_iter()
-            .filter(|v| at.since_ms(v.since) >= LOOK_MS);
+            .filter(|v| at.since_ms(v.since) >= OWNER_CHECK_MS);
         let owners: Vec<u16> = old.map(|v| v.owner).collect();
         for (id, owner) in &mut self.s.owners {
             if owner.wants == Wants::Unknown && owners.contains(id) {

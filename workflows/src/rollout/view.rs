@@ -92,7 +92,7 @@ pub struct Waiting {
     /// Its Machine's UID.
     pub uid: String,
     /// Its place, from 1.
-    pub place: usize,
+    pub position: usize,
     /// It does not serve, and so may be granted over the limit.
     pub away: bool,
 }
@@ -161,7 +161,7 @@ impl State {
                 .count()
         };
         let awaited = self.members.iter().filter(|(_, m)| m.is(Flag::Awaited));
-        let told = Told { state: self, name };
+        let named = NamedState { state: self, name };
         View {
             state: <super::Rollout as dormer_engine_core::Workflow>::label(self),
             members: self.enrolled(),
@@ -173,16 +173,16 @@ impl State {
             token: self.token,
             away: self.away(),
             queue: self.queue_view(),
-            slots: told.slots(),
-            gaps: told.gaps(),
+            slots: named.slots(),
+            gaps: named.gaps(),
             awaited: awaited.map(|(uid, _)| uid.to_string()).collect(),
             turned_away: self.turned_away.iter().map(Uid::to_string).collect(),
             paused: self.paused_by(),
-            halted: told.halted(),
+            halted: named.halted(),
             payload: self.payload.as_ref().map(|wanted| wanted.payload.clone()),
             rollback: self.rollback.as_ref().map(rollback),
             machine_sets: self.owners.values().filter_map(set_view).collect(),
-            waiting_for: told.waiting_for(),
+            waiting_for: named.waiting_for(),
         }
     }
 
@@ -216,9 +216,9 @@ impl State {
     fn queue_view(&self) -> Vec<Waiting> {
         let queue = self.queue().into_iter().zip(1..);
         queue
-            .map(|(uid, place)| Waiting {
+            .map(|(uid, position)| Waiting {
                 uid: uid.to_string(),
-                place,
+                position,
                 away: self.members.get(uid).is_some_and(Member::away),
             })
             .collect()
@@ -271,12 +271,12 @@ fn why(m: &Member) -> Why {
 }
 
 /// A state, and what its machines are called.
-struct Told<'a> {
+struct NamedState<'a> {
     state: &'a State,
     name: &'a dyn Fn(&str) -> String,
 }
 
-impl Told<'_> {
+impl NamedState<'_> {
     fn name(&self, uid: &Uid) -> String {
         (self.name)(&uid.to_string())
     }

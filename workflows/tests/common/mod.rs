@@ -193,7 +193,7 @@ pub(crate) fn show(command: &Command<Machine>) -> String {
         }
         Command::CancelTimer(timer) => format!("wait no more ({timer:?})"),
         Command::Signal(to, work::Signal::Rollout(signal)) => {
-            format!("tell {to}: {}", told(signal))
+            format!("tell {to}: {}", signal_text(signal))
         }
         Command::Signal(to, signal) => format!("tell {to}: {signal:?}"),
         Command::Forget(run) => format!("forget {run}"),
@@ -249,7 +249,7 @@ fn pinned(pin: Option<&str>) -> String {
         .unwrap_or_default()
 }
 
-fn told(signal: &rollout::Signal) -> String {
+fn signal_text(signal: &rollout::Signal) -> String {
     match signal {
         rollout::Signal::Member(report) => format!("member {}", flags(report)),
         rollout::Signal::Request { report } => format!("request {}", flags(report)),

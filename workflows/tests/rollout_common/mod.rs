@@ -71,7 +71,7 @@ impl Pool {
         for command in &commands {
             let _ = writeln!(self.text, "    → {}", spell(command));
         }
-        let _ = writeln!(self.text, "    {}", stands(&self.state));
+        let _ = writeln!(self.text, "    {}", state_line(&self.state));
         self
     }
 
@@ -458,7 +458,7 @@ pub(crate) fn spell(command: &Command<Rollout>) -> String {
 }
 
 /// Where a rollout stands, in one line.
-pub(crate) fn stands(state: &State) -> String {
+pub(crate) fn state_line(state: &State) -> String {
     let view = state.view();
     let limit = view
         .max_unavailable

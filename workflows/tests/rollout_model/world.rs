@@ -29,7 +29,7 @@ pub(crate) struct World {
     /// What the watcher read and has not yet told; `true`: being deleted.
     pub(crate) reading: Option<(usize, Vec<(usize, bool)>)>,
     /// What the watcher told last.
-    pub(crate) told: (usize, Vec<(usize, bool)>),
+    pub(crate) observed_counts: (usize, Vec<(usize, bool)>),
     /// Workers, each asleep before its next call to the API server.
     pub(crate) workers: Vec<Worker>,
     pub(crate) faults: Faults,
@@ -136,7 +136,7 @@ pub(crate) struct Machine {
     pub(crate) task: u8,
     pub(crate) said: Option<Report>,
     pub(crate) to_rollout: VecDeque<Say>,
-    pub(crate) from_rollout: VecDeque<Hear>,
+    pub(crate) from_rollout: VecDeque<ToMachine>,
 }
 
 /// Where a machine's run is.
@@ -182,7 +182,7 @@ pub(crate) enum Say {
 
 /// What a machine's run hears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Hear {
+pub(crate) enum ToMachine {
     Granted { token: u64, marked: bool },
     Replaced,
     Enrol,
@@ -293,7 +293,7 @@ impl Machine {
     }
 
     /// Tells the rollout what changed for it, once.
-    fn settle(&mut self) {
+    fn report_changes(&mut self) {
         let report = self.report();
         let over = matches!(self.phase, Phase::Replaced | Phase::Closed);
         if !over && self.said != Some(report) {
@@ -355,29 +355,29 @@ impl World {
             machines: Vec::new(),
             replicas,
             reading: None,
-            told: (0, Vec::new()),
+            observed_counts: (0, Vec::new()),
             workers: Vec::new(),
             faults,
             owed: 0,
             wrong: None,
         };
-        world.hear(observed(Fact::Pool(PoolSettings::default())));
+        world.take_in(observed(Fact::Pool(PoolSettings::default())));
         for who in 0..replicas {
             world.machines.push(Machine::coming(who >= upgrades));
             world.joins(who);
             world.machines[who].to_rollout.clear();
             let report = world.machines[who].report();
-            world.hear(said(who, Say::Member(report)));
+            world.take_in(said(who, Say::Member(report)));
         }
         let with_node = (0..replicas).map(uid).collect();
-        world.hear(observed(Fact::Listed { with_node }));
+        world.take_in(observed(Fact::Listed { with_node }));
         world.read();
         world.tell();
         world
     }
 
     /// The rollout decides.
-    fn hear(&mut self, input: Input<Rollout>) {
+    fn take_in(&mut self, input: Input<Rollout>) {
         let run = RunId::new(work::ROLLOUT, "windows").expect("short");
         let now = Now {
             run: &run,
@@ -391,20 +391,20 @@ impl World {
             let Command::Signal(to, work::Signal::Machine(signal)) = command else {
                 continue;
             };
-            let hear = match signal {
+            let delivered = match signal {
                 machine::Signal::Granted { token, marked } => {
                     if token.0 > granted && !marked {
                         self.judge_grant();
                     }
-                    Hear::Granted {
+                    ToMachine::Granted {
                         token: token.0,
                         marked,
                     }
                 }
-                machine::Signal::Replaced { .. } => Hear::Replaced,
-                _ => Hear::Enrol,
+                machine::Signal::Replaced { .. } => ToMachine::Replaced,
+                _ => ToMachine::Enrol,
             };
-            self.machines[who(&to)].from_rollout.push_back(hear);
+            self.machines[who(&to)].from_rollout.push_back(delivered);
         }
     }
 
@@ -432,7 +432,7 @@ impl World {
     }
 
     pub(crate) fn may_read(&self) -> bool {
-        self.reading.is_none() && self.view() != self.told
+        self.reading.is_none() && self.view() != self.observed_counts
     }
 
     pub(crate) fn read(&mut self) {
@@ -456,8 +456,8 @@ impl World {
             available: None,
             machines: view.1.iter().map(owned).collect(),
         };
-        self.told = view;
-        self.hear(observed(Fact::Owner(fact)));
+        self.observed_counts = view;
+        self.take_in(observed(Fact::Owner(fact)));
     }
 
     // Machine runs.
@@ -465,21 +465,21 @@ impl World {
     /// The oldest signal of `from` is delivered.
     pub(crate) fn deliver(&mut self, from: usize) {
         if let Some(say) = self.machines[from].to_rollout.pop_front() {
-            self.hear(said(from, say));
+            self.take_in(said(from, say));
         }
     }
 
     /// The oldest signal to `to` is delivered, or finds nobody.
     pub(crate) fn receive(&mut self, to: usize) {
-        let Some(hear) = self.machines[to].from_rollout.pop_front() else {
+        let Some(delivered) = self.machines[to].from_rollout.pop_front() else {
             return;
         };
         if self.machines[to].phase == Phase::Closed {
-            if let Hear::Granted { token, marked } = hear {
+            if let ToMachine::Granted { token, marked } = delivered {
                 let token = LeaseToken(token);
                 let signal = work::Signal::Machine(machine::Signal::Granted { token, marked });
                 let to = work::machine_run(&uid(to)).expect("short");
-                self.hear(Input::Refused {
+                self.take_in(Input::Refused {
                     to,
                     signal,
                     why: Refusal::Closed,
@@ -487,20 +487,20 @@ impl World {
             }
             return;
         }
-        match hear {
-            Hear::Granted { token, marked } => self.granted(to, token, marked),
-            Hear::Replaced if self.machines[to].phase == Phase::Replaced => {
+        match delivered {
+            ToMachine::Granted { token, marked } => self.granted(to, token, marked),
+            ToMachine::Replaced if self.machines[to].phase == Phase::Replaced => {
                 self.machines[to].phase = Phase::Closed;
             }
-            Hear::Replaced => {}
-            Hear::Enrol => {
+            ToMachine::Replaced => {}
+            ToMachine::Enrol => {
                 self.machines[to].said = None;
                 if self.machines[to].phase == Phase::Wanting {
                     self.wants(to);
                 }
             }
         }
-        self.machines[to].settle();
+        self.machines[to].report_changes();
     }
 
     fn granted(&mut self, to: usize, token: u64, marked: bool) {
@@ -554,7 +554,7 @@ impl World {
     pub(crate) fn joins(&mut self, who: usize) {
         let m = &mut self.machines[who];
         (m.phase, m.ready, m.served) = (Phase::Serving, true, true);
-        m.settle();
+        m.report_changes();
         self.owed = self.owed.saturating_sub(1);
     }
 
@@ -573,7 +573,7 @@ impl World {
         if m.exists {
             m.task += 1;
             m.phase = Phase::Leaving;
-            m.settle();
+            m.report_changes();
         } else if m.lease != 0 {
             self.close(who, Phase::ClosingGone);
         } else {
@@ -598,7 +598,7 @@ impl World {
             }
             (Phase::Deleting, Answer::Deleted) => {
                 m.phase = Phase::Vanishing;
-                m.settle();
+                m.report_changes();
             }
             (Phase::Opening | Phase::Deleting, Answer::NotOpened | Answer::NotDeleted) => {
                 self.close(worker.who, Phase::Closing);
@@ -606,7 +606,7 @@ impl World {
             // It was deleted before the close, by our own order: the slot goes with it.
             (Phase::Closing, Answer::Deleted) => {
                 m.phase = Phase::Vanishing;
-                m.settle();
+                m.report_changes();
             }
             (Phase::Closing, Answer::Closed) => {
                 m.say(Say::Release {
@@ -615,7 +615,7 @@ impl World {
                 });
                 (m.lease, m.phase) = (0, Phase::Serving);
                 m.task += 1;
-                m.settle();
+                m.report_changes();
             }
             (Phase::ClosingGone, Answer::Closed) => {
                 m.say(Say::Release {
@@ -749,24 +749,24 @@ impl World {
     /// The owner makes a Machine.
     pub(crate) fn create(&mut self) {
         let mut machine = Machine::coming(true);
-        machine.settle();
+        machine.report_changes();
         self.machines.push(machine);
     }
 
     pub(crate) fn fail(&mut self, who: usize, phase: Phase) {
         self.machines[who].phase = phase;
-        self.machines[who].settle();
+        self.machines[who].report_changes();
     }
 
     pub(crate) fn ready(&mut self, who: usize, ready: bool) {
         self.machines[who].ready = ready;
-        self.machines[who].settle();
+        self.machines[who].report_changes();
         self.written(who, false);
     }
 
     /// It is asked to enrol again.
     pub(crate) fn ask(&mut self, who: usize) {
-        self.machines[who].from_rollout.push_back(Hear::Enrol);
+        self.machines[who].from_rollout.push_back(ToMachine::Enrol);
     }
 
     /// A person closes the run: it touches the machine no more.
@@ -819,7 +819,7 @@ impl World {
     }
 
     /// Nothing is held, nobody waits, and every machine is as it should be.
-    pub(crate) fn settled(&self) -> bool {
+    pub(crate) fn at_rest(&self) -> bool {
         let state = &self.rollout.state;
         let rests = |m: &Machine| match m.phase {
             Phase::Closed => true,

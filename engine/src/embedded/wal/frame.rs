@@ -146,8 +146,8 @@ impl Frame {
     /// The finished frame, whole blocks of it, of a segment's records from revision `first` on.
     pub(super) fn finish(&mut self, mark: Mark, first: u64) -> &[u8] {
         let words = [FRAME_MAGIC, self.len(), mark.generation, mark.salt, first];
-        for (place, word) in self.bytes[8..FRAME_HEAD].chunks_exact_mut(8).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
+        for (slot, word) in self.bytes[8..FRAME_HEAD].chunks_exact_mut(8).zip(words) {
+            slot.copy_from_slice(&word.to_le_bytes());
         }
         sign(&mut self.bytes);
         self.bytes
@@ -167,7 +167,7 @@ impl Frame {
 
 /// A frame that was read whole.
 #[derive(Debug)]
-pub(super) struct Found<'a> {
+pub(super) struct ReadFrame<'a> {
     pub(super) generation: u64,
     pub(super) salt: u64,
     pub(super) first: u64,
@@ -176,7 +176,7 @@ pub(super) struct Found<'a> {
     pub(super) blocks: usize,
 }
 
-impl<'a> Found<'a> {
+impl<'a> ReadFrame<'a> {
     /// The frame at the start of `bytes`, if there is one and its checksum fits.
     pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
         let head = bytes.get(..FRAME_HEAD)?;

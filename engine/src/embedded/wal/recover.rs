@@ -3,7 +3,7 @@
 //! A frame is synced before the next one is written. So a crash can tear the last frame alone, which nobody was told
 //! of: it is cut off. A frame that cannot be read and has a whole one behind it was acknowledged: that is damage.
 
-use super::frame::{BLOCK, Found, Mark, SegmentHead};
+use super::frame::{BLOCK, Mark, ReadFrame, SegmentHead};
 use crate::embedded::overlay::Entry;
 use dormer_proto::id::RunId;
 use redb::StorageBackend;
@@ -91,11 +91,11 @@ impl Halves {
     }
 
     /// Whole frames at or behind byte `from` of `generation`'s half.
-    fn frames(&self, generation: u64, from: usize) -> impl Iterator<Item = Found<'_>> {
+    fn frames(&self, generation: u64, from: usize) -> impl Iterator<Item = ReadFrame<'_>> {
         let half = self.half(generation);
         (from..half.len())
             .step_by(BLOCK)
-            .filter_map(|at| Found::read(&half[at..]))
+            .filter_map(|at| ReadFrame::read(&half[at..]))
     }
 
     /// Reads the segment's frames in order; answers where they end.
@@ -108,7 +108,7 @@ impl Halves {
         let half = self.half(mark.generation);
         let start = self.start(mark.generation);
         let mut at = BLOCK;
-        while let Some(found) = half.get(at..).and_then(Found::read)
+        while let Some(found) = half.get(at..).and_then(ReadFrame::read)
             && (found.generation, found.salt, found.first) == (mark.generation, mark.salt, *next)
         {
             let what = "a frame whose records this build cannot read";

@@ -200,13 +200,13 @@ impl On<'_> {
 
     /// Who has it, what stops the next grant, and where to look.
     fn lease(&self, rollout: Option<&Value>) -> String {
-        let look = format!("dormer describe rollout {} shows it", self.pool());
+        let hint = format!("dormer describe rollout {} shows it", self.pool());
         let Some(rollout) = rollout else {
-            return format!("Who has the lease: {look}.");
+            return format!("Who has the lease: {hint}.");
         };
         if let Some(halted) = word(rollout, "halted") {
             return format!(
-                "The rollout is halted: {}; mend that first ({look}).",
+                "The rollout is halted: {}; mend that first ({hint}).",
                 dotless(halted)
             );
         }
@@ -225,10 +225,10 @@ impl On<'_> {
             .take(3)
             .collect();
         match (away.as_slice(), word(rollout, "waitingFor")) {
-            ([], None) => format!("Its turn comes: {look}."),
-            ([], Some(waits)) => format!("The next grant waits for {} ({look}).", dotless(waits)),
+            ([], None) => format!("Its turn comes: {hint}."),
+            ([], Some(waits)) => format!("The next grant waits for {} ({hint}).", dotless(waits)),
             (away, _) => format!(
-                "One at a time: {} comes first; dormer why {} tells how far it is ({look}).",
+                "One at a time: {} comes first; dormer why {} tells how far it is ({hint}).",
                 away.join(", "),
                 away[0]
             ),
@@ -241,7 +241,7 @@ impl On<'_> {
             return format!("It goes on by itself. Follow it: dormer logs {name} -f.");
         };
         let pod = reason.split(" (").next().unwrap_or_default();
-        let look = match pod.split_once('/') {
+        let hint = match pod.split_once('/') {
             Some((namespace, pod)) if !namespace.contains(' ') => {
                 let what = if reason.contains("inalizer") {
                     "get pod"
@@ -253,13 +253,13 @@ impl On<'_> {
                 } else {
                     ""
                 };
-                let look = format!("kubectl -n {namespace} {what} {pod}{yaml}");
+                let hint = format!("kubectl -n {namespace} {what} {pod}{yaml}");
                 if reason.contains("udget") {
                     format!(
-                        "{look} and kubectl -n {namespace} get poddisruptionbudget show what holds it"
+                        "{hint} and kubectl -n {namespace} get poddisruptionbudget show what holds it"
                     )
                 } else {
-                    format!("{look} shows what holds it")
+                    format!("{hint} shows what holds it")
                 }
             }
             _ => format!(
@@ -268,7 +268,7 @@ impl On<'_> {
             ),
         };
         format!(
-            "{look}; mend that and it goes on by itself, or give the upgrade up: dormer abort {name}."
+            "{hint}; mend that and it goes on by itself, or give the upgrade up: dormer abort {name}."
         )
     }
 
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_stand_still_has_its_own_next_step() {
+    fn each_kind_of_standstill_has_its_own_next_step() {
         let step = |state: &str, phase: &str, halted: Option<&str>| {
             next(json!({"name": "m", "state": state, "phase": phase, "halted": halted}))
         };
@@ -384,20 +384,22 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_the_lease_hears_who_has_it_and_what_stops_it() {
+    fn advice_for_a_waiting_machine_names_the_lease_holder_and_the_obstacle() {
         let machine = json!({"name": "m", "state": "Joined", "phase": "waiting for the lease"});
-        let told = |rollout: Value| next_step(&machine, Some(&rollout));
-        assert!(told(json!({"away": [{"name": "n"}]})).contains("dormer why n"));
-        assert!(told(json!({"halted": "n failed."})).contains("halted: n failed; mend that first"));
-        assert!(told(json!({"paused": "by ann"})).contains("dormer resume --pool windows"));
+        let advice_of = |rollout: Value| next_step(&machine, Some(&rollout));
+        assert!(advice_of(json!({"away": [{"name": "n"}]})).contains("dormer why n"));
+        assert!(
+            advice_of(json!({"halted": "n failed."})).contains("halted: n failed; mend that first")
+        );
+        assert!(advice_of(json!({"paused": "by ann"})).contains("dormer resume --pool windows"));
     }
 
     #[test]
     fn the_scripts_own_failures_have_their_advice() {
         let reason = "access_denied while converging the host: Access is denied.";
-        let told =
+        let advice_of =
             next(json!({"name": "m", "state": "Failed", "phase": "failed", "reason": reason}));
-        assert!(told.starts_with(
+        assert!(advice_of.starts_with(
             "The SSH user must be an administrator of the host; then: dormer retry m"
         ));
     }

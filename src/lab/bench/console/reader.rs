@@ -19,14 +19,14 @@ const PIECE: Duration = Duration::from_millis(200);
 
 /// Which stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum StreamKind {
     /// The fleet's page: each event says how many records it was made from.
     Page,
     /// The API's changes: the same number is the sum over the runs that they tell of.
     Changes,
 }
 
-impl What {
+impl StreamKind {
     fn path(self) -> &'static str {
         match self {
             Self::Page => "/",
@@ -37,9 +37,9 @@ impl What {
 
 /// What a reader heard.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Received {
     /// How many records it knew of, and since when.
-    pub(super) heard: Vec<(u64, Instant)>,
+    pub(super) changes: Vec<(u64, Instant)>,
     pub(super) bytes: u64,
 }
 
@@ -51,7 +51,11 @@ struct Run {
 }
 
 /// Reads until it shall stop.
-pub(super) async fn follow(url: String, what: What, stop: Arc<AtomicBool>) -> anyhow::Result<Seen> {
+pub(super) async fn follow(
+    url: String,
+    what: StreamKind,
+    stop: Arc<AtomicBool>,
+) -> anyhow::Result<Received> {
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let request = Request::get(format!("{url}{}", what.path()))
         .header("accept", "text/event-stream")
@@ -59,22 +63,22 @@ pub(super) async fn follow(url: String, what: What, stop: Arc<AtomicBool>) -> an
     let answer = client.request(request).await?;
     ensure!(answer.status().is_success(), "{}", answer.status());
     let mut body = answer.into_body();
-    let mut hearing = Hearing::default();
+    let mut reader = StreamReader::default();
     while !stop.load(Relaxed) {
         let Ok(piece) = tokio::time::timeout(PIECE, body.frame()).await else {
             continue;
         };
         let piece = piece.context("the stream ended")??;
         if let Ok(bytes) = piece.into_data() {
-            hearing.take(&bytes, what);
+            reader.take(&bytes, what);
         }
     }
-    Ok(hearing.seen)
+    Ok(reader.received)
 }
 
 #[derive(Default)]
-struct Hearing {
-    seen: Seen,
+struct StreamReader {
+    received: Received,
     line: Vec<u8>,
     kind: String,
     records: Option<u64>,
@@ -83,9 +87,9 @@ struct Hearing {
     sum: u64,
 }
 
-impl Hearing {
-    fn take(&mut self, bytes: &[u8], what: What) {
-        self.seen.bytes += bytes.len() as u64;
+impl StreamReader {
+    fn take(&mut self, bytes: &[u8], what: StreamKind) {
+        self.received.bytes += bytes.len() as u64;
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(part);
             if part.ends_with(b"\n") {
@@ -95,20 +99,20 @@ impl Hearing {
         }
     }
 
-    fn line(&mut self, line: &str, what: What) {
+    fn line(&mut self, line: &str, what: StreamKind) {
         if let Some(id) = line.strip_prefix("id: ") {
             self.records = id.parse().ok();
         } else if let Some(kind) = line.strip_prefix("event: ") {
             kind.clone_into(&mut self.kind);
         } else if let Some(data) = line
             .strip_prefix("data: ")
-            .filter(|_| what == What::Changes)
+            .filter(|_| what == StreamKind::Changes)
         {
             self.change(data);
         } else if line.is_empty()
             && let Some(records) = self.records.take()
         {
-            self.seen.heard.push((records, Instant::now()));
+            self.received.changes.push((records, Instant::now()));
         }
     }
 

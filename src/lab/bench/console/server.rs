@@ -7,12 +7,12 @@ use dormer_engine::{
     local::Local,
     port::{Append, Clock, Expected, History, SystemClock},
 };
-use dormer_engine_core::{LetterOf, Run, Transition};
+use dormer_engine_core::{InboxMessageOf, Run, Transition};
 use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, Revision, Timestamp},
     machine::{self, MachineFact, MachineRef, Owner},
-    message::{Inbound, Letter, ObjectRef, Observation, Version},
+    message::{Inbound, InboxMessage, ObjectRef, Observation, Version},
     work::{Fact, SCHEMA, machine_run},
 };
 use dormer_workflows::Dormer;
@@ -74,10 +74,10 @@ impl Herd {
         for some in all.chunks(FILL) {
             let mut batch = Vec::with_capacity(some.len());
             for at in some {
-                let letter = seen(*at, 1)?;
-                let begun = Transition::<Dormer>::begin(self.now(), self.ours, &letter);
+                let message = fact_message(*at, 1)?;
+                let begun = Transition::<Dormer>::begin(self.now(), self.ours, &message);
                 let begun = begun.map_err(|refused| anyhow::anyhow!("{refused:?}"))?;
-                batch.push((begun, letter, Expected::Nothing));
+                batch.push((begun, message, Expected::Nothing));
             }
             let runs = self.append(batch).await?;
             self.runs.extend(runs);
@@ -93,17 +93,17 @@ impl Herd {
         loop {
             beat.tick().await;
             let mut batch = Vec::with_capacity(some);
-            let places: Vec<usize> = (next..next + some).map(|at| at % self.runs.len()).collect();
-            for at in &places {
+            let indexes: Vec<usize> = (next..next + some).map(|at| at % self.runs.len()).collect();
+            for at in &indexes {
                 let (run, revision) = self.runs[*at].clone();
-                let letter = seen(*at as u64, run.seq.0 + 1)?;
+                let message = fact_message(*at as u64, run.seq.0 + 1)?;
                 batch.push((
                     Transition::of(run, self.now()),
-                    letter,
+                    message,
                     Expected::At(revision),
                 ));
             }
-            for (at, run) in places.into_iter().zip(self.append(batch).await?) {
+            for (at, run) in indexes.into_iter().zip(self.append(batch).await?) {
                 self.runs[at] = run;
             }
             next = (next + some) % self.runs.len();
@@ -114,16 +114,16 @@ impl Herd {
     /// One record for each, appended together.
     async fn append(
         &mut self,
-        batch: Vec<(Transition<Dormer>, LetterOf<Dormer>, Expected)>,
+        batch: Vec<(Transition<Dormer>, InboxMessageOf<Dormer>, Expected)>,
     ) -> anyhow::Result<Vec<(Run<Dormer>, Revision)>> {
         let mut appends = Vec::new();
         let mut runs = Vec::new();
-        for (mut transition, letter, expected) in batch {
-            let letter = Letter {
+        for (mut transition, message, expected) in batch {
+            let message = InboxMessage {
                 incarnation: Some(self.ours),
-                ..letter
+                ..message
             };
-            transition.offer(self.ours, letter);
+            transition.offer(self.ours, message);
             let record = transition.finish("bench", Vec::new());
             let (record, _) = record.context("a fact that changed nothing")?;
             let (bytes, sum) = envelope::encode(&record, SCHEMA)?;
@@ -154,7 +154,7 @@ impl Herd {
 }
 
 /// A Machine as the watcher sees it; with each version its phase is another one.
-fn seen(at: u64, version: u64) -> anyhow::Result<LetterOf<Dormer>> {
+fn fact_message(at: u64, version: u64) -> anyhow::Result<InboxMessageOf<Dormer>> {
     let uid = format!("{at:08x}-9003-49ff-8ec4-b416090ac595");
     let fact = MachineFact {
         machine: MachineRef {
@@ -196,7 +196,7 @@ fn seen(at: u64, version: u64) -> anyhow::Result<LetterOf<Dormer>> {
         fact: Some(Fact::Machine(machine::Fact::Machine(fact))),
         may_start: true,
     };
-    Ok(Letter {
+    Ok(InboxMessage {
         run: machine_run(&uid)?,
         incarnation: None,
         body: Inbound::Observed(observed),

@@ -16,9 +16,9 @@ const SPEED: f64 = 20.0;
 /// How many worker processes are tried.
 const WORKERS: [u32; 3] = [1, 2, 4];
 /// A play that takes longer has failed.
-const PLAY_MAX: Duration = Duration::from_secs(1_800);
+const SIMULATION_MAX: Duration = Duration::from_secs(1_800);
 /// How often dormer is asked.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const POLL_EVERY: Duration = Duration::from_millis(250);
 
 /// What is played, once for each number of workers.
 pub(super) struct Plan {
@@ -29,7 +29,7 @@ pub(super) struct Plan {
 
 /// What came of it.
 #[derive(Debug, Serialize)]
-pub(super) struct Came {
+pub(super) struct Measured {
     workers: u32,
     slots_each: usize,
     /// Real seconds until all machines were Joined, the world being 20 times as fast as life.
@@ -38,7 +38,7 @@ pub(super) struct Came {
     times_as_fast: f64,
 }
 
-impl Came {
+impl Measured {
     pub(super) fn line(&self) -> String {
         let Self {
             workers,
@@ -53,13 +53,13 @@ impl Came {
 }
 
 /// Plays with one, two and four workers.
-pub(super) async fn play(plan: &Plan) -> anyhow::Result<Vec<Came>> {
-    let mut all: Vec<Came> = Vec::new();
+pub(super) async fn simulate(plan: &Plan) -> anyhow::Result<Vec<Measured>> {
+    let mut all: Vec<Measured> = Vec::new();
     for workers in WORKERS {
         let seconds = bring_up(plan, workers).await?;
         let first = all.first().map_or(seconds, |came| came.seconds);
         let times_as_fast = first / seconds;
-        all.push(Came {
+        all.push(Measured {
             workers,
             slots_each: plan.slots,
             seconds,
@@ -70,9 +70,9 @@ pub(super) async fn play(plan: &Plan) -> anyhow::Result<Vec<Came>> {
 }
 
 async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
-    let place = Place::make()?;
+    let scratch = ScratchFolder::make()?;
     let port = free_port()?;
-    let folder = place.path("jetstream");
+    let folder = scratch.path("jetstream");
     let mut nats = Command::new(&plan.server);
     nats.args([
         "-a",
@@ -83,9 +83,9 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
         "-sd",
         &folder,
     ]);
-    let _nats = Process::start("nats-server", nats, &place)?;
-    let kubeconfig = place.path("kubeconfig");
-    let payloads = place.path("payloads");
+    let _nats = Process::start("nats-server", nats, &scratch)?;
+    let kubeconfig = scratch.path("kubeconfig");
+    let payloads = scratch.path("payloads");
     let console = format!("127.0.0.1:{}", free_port()?);
     let store = format!("nats://127.0.0.1:{port}");
     let dormer = |name: &str, listen: &str, role: &str| {
@@ -102,7 +102,7 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
             "2222",
         ]);
         run.args(["--slots", &plan.slots.to_string()]);
-        Process::start(name, run, &place)
+        Process::start(name, run, &scratch)
     };
     let mut fleet = own();
     fleet.args([
@@ -113,8 +113,8 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
         &SPEED.to_string(),
     ]);
     fleet.args(["--kubeconfig", &kubeconfig, "--payload", &payloads]);
-    let mut running = vec![Process::start("fleet", fleet, &place)?];
-    place.until("fleet", "Ctrl-C ends it").await?;
+    let mut running = vec![Process::start("fleet", fleet, &scratch)?];
+    scratch.until("fleet", "Ctrl-C ends it").await?;
     let begun = Instant::now();
     running.push(dormer("dormer", &console, "watcher,engine,console")?);
     for n in 1..=workers {
@@ -124,13 +124,13 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
         Server::at(&format!("http://{console}")).map_err(|why| anyhow::anyhow!("{why}"))?;
     while joined(&server).await != plan.machines as usize {
         for process in &mut running {
-            process.still_runs(&place)?;
+            process.still_runs(&scratch)?;
         }
         anyhow::ensure!(
-            begun.elapsed() < PLAY_MAX,
+            begun.elapsed() < SIMULATION_MAX,
             "not all machines are Joined in time"
         );
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
     Ok(begun.elapsed().as_secs_f64())
 }
@@ -160,9 +160,9 @@ fn free_port() -> anyhow::Result<u16> {
 }
 
 /// A folder that goes with it.
-struct Place(PathBuf);
+struct ScratchFolder(PathBuf);
 
-impl Place {
+impl ScratchFolder {
     fn make() -> anyhow::Result<Self> {
         let nanos = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)?
@@ -188,7 +188,7 @@ impl Place {
                 "{}",
                 self.said(name)
             );
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
         Ok(())
     }
@@ -198,7 +198,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         // What stays is a folder under the system's own for such things.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -212,8 +212,8 @@ struct Process {
 }
 
 impl Process {
-    fn start(name: &str, mut command: Command, place: &Place) -> anyhow::Result<Self> {
-        let log = File::create(place.log(name))?;
+    fn start(name: &str, mut command: Command, scratch: &ScratchFolder) -> anyhow::Result<Self> {
+        let log = File::create(scratch.log(name))?;
         command
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -227,13 +227,13 @@ impl Process {
         })
     }
 
-    fn still_runs(&mut self, place: &Place) -> anyhow::Result<()> {
+    fn still_runs(&mut self, scratch: &ScratchFolder) -> anyhow::Result<()> {
         let ended = self.child.try_wait()?;
         anyhow::ensure!(
             ended.is_none(),
             "{} ended: {}",
             self.name,
-            place.said(&self.name)
+            scratch.said(&self.name)
         );
         Ok(())
     }

@@ -7,55 +7,59 @@ mod windows;
 mod workloads;
 
 use dormer_fleet::api::kinds;
-use stage::{Play, Told};
+use stage::{MachineStatus, Scenario};
 
 /// Two machines, one of which is struck, and what holds in the end.
-fn ends(faults: &[&'static str], what: &str, holds: fn(&Play, &[Told]) -> bool) {
+fn ends(faults: &[&'static str], what: &str, holds: fn(&Scenario, &[MachineStatus]) -> bool) {
     let faults = faults.to_vec();
     let what = what.to_owned();
     stage::on_a_virtual_clock(async move {
-        let mut play = Play::start(2, &faults).await;
-        play.until(&what, holds).await;
-        play.all_struck(&faults);
+        let mut scenario = Scenario::start(2, &faults).await;
+        scenario.until(&what, holds).await;
+        scenario.all_struck(&faults);
         assert!(
-            play.max_unavailable() <= 1,
+            scenario.max_unavailable() <= 1,
             "{faults:?}: {} at once",
-            play.max_unavailable()
+            scenario.max_unavailable()
         );
     });
 }
 
 /// The same with an upgrade that begins once all serve.
-fn upgraded(faults: &[&'static str], what: &str, holds: fn(&Play, &[Told]) -> bool) {
+fn upgraded(faults: &[&'static str], what: &str, holds: fn(&Scenario, &[MachineStatus]) -> bool) {
     let faults = faults.to_vec();
     let what = what.to_owned();
     stage::on_a_virtual_clock(async move {
-        let mut play = Play::start(2, &faults).await;
-        play.until("both serve", |play, told| play.all_serve(told, 2))
+        let mut scenario = Scenario::start(2, &faults).await;
+        scenario
+            .until("both serve", |scenario, statuses| {
+                scenario.all_serve(statuses, 2)
+            })
             .await;
-        play.upgrade().await;
-        play.until(&what, holds).await;
-        play.all_struck(&faults);
+        scenario.upgrade().await;
+        scenario.until(&what, holds).await;
+        scenario.all_struck(&faults);
         assert!(
-            play.max_unavailable() <= 1,
+            scenario.max_unavailable() <= 1,
             "{faults:?}: {} at once",
-            play.max_unavailable()
+            scenario.max_unavailable()
         );
     });
 }
 
 /// Whether both serve, on the version that is wanted.
-fn both_serve(play: &Play, told: &[Told]) -> bool {
-    play.struck() && play.all_serve(told, 2)
+fn both_serve(scenario: &Scenario, statuses: &[MachineStatus]) -> bool {
+    scenario.struck() && scenario.all_serve(statuses, 2)
 }
 
 /// Whether a machine tells all of these words, and the other one serves.
-fn one_tells(play: &Play, told: &[Told], words: &[&str]) -> bool {
-    let tells = |one: &&Told| words.iter().all(|word| one.words.contains(word));
-    let other = |one: &Told| one.state == "Joined";
-    told.iter()
-        .any(|one| tells(&one) && told.iter().any(|it| it.uid != one.uid && other(it)))
-        && play.struck()
+fn one_reports(scenario: &Scenario, statuses: &[MachineStatus], words: &[&str]) -> bool {
+    let reports = |one: &&MachineStatus| words.iter().all(|word| one.words.contains(word));
+    let other = |one: &MachineStatus| one.state == "Joined";
+    statuses
+        .iter()
+        .any(|one| reports(&one) && statuses.iter().any(|it| it.uid != one.uid && other(it)))
+        && scenario.struck()
 }
 
 #[test]
@@ -63,10 +67,14 @@ fn a_host_that_reboots_by_itself_serves_again() {
     ends(
         &["reboots-by-itself@1"],
         "both serve, one after another boot",
-        |play, told| {
+        |scenario, statuses| {
             // Nothing is installed anew: one look, and what a boot takes away.
-            let boots: Vec<u32> = play.hosts().iter().map(|host| host.state().boots).collect();
-            both_serve(play, told) && boots.iter().sum::<u32>() == 3
+            let boots: Vec<u32> = scenario
+                .hosts()
+                .iter()
+                .map(|host| host.state().boots)
+                .collect();
+            both_serve(scenario, statuses) && boots.iter().sum::<u32>() == 3
         },
     );
 }
@@ -76,7 +84,7 @@ fn a_request_in_another_nodes_name_is_never_approved() {
     ends(
         &["csr-wrong-user"],
         "both serve, one request is pending",
-        |play, told| both_serve(play, told) && play.pending_requests() == 1,
+        |scenario, statuses| both_serve(scenario, statuses) && scenario.pending_requests() == 1,
     );
 }
 
@@ -127,11 +135,11 @@ fn a_watch_that_is_gone_misses_no_deletion() {
 }
 
 #[test]
-fn an_instance_that_vanishes_is_told_and_disturbs_no_other() {
+fn a_vanished_instance_is_reported_and_disturbs_no_other() {
     ends(
         &["instance-vanishes"],
         "its machine has failed",
-        |play, told| one_tells(play, told, &["failed", "no answer from"]),
+        |scenario, statuses| one_reports(scenario, statuses, &["failed", "no answer from"]),
     );
 }
 
@@ -140,8 +148,8 @@ fn a_node_by_another_name_than_the_expected_one_gets_no_certificate() {
     ends(
         &["name-mismatch"],
         "its machine has failed",
-        |play, told| {
-            let names = play
+        |scenario, statuses| {
+            let names = scenario
                 .all(&kinds::NODE)
                 .iter()
                 .map(|node| node["metadata"]["name"].to_string())
@@ -151,7 +159,7 @@ fn a_node_by_another_name_than_the_expected_one_gets_no_certificate() {
                 "it joined: {names:?}"
             );
             // The expected name stands in the reason, and the other one is the expected one with more behind it.
-            let expected = told.iter().find_map(|one| {
+            let expected = statuses.iter().find_map(|one| {
                 Some(
                     one.words
                         .split_once("no Node ")?
@@ -163,9 +171,10 @@ fn a_node_by_another_name_than_the_expected_one_gets_no_certificate() {
             });
             let asks = |expected: String| {
                 let whose = format!("system:node:{expected}-other");
-                play.undecided_for(&whose) > 0
+                scenario.undecided_for(&whose) > 0
             };
-            one_tells(play, told, &["failed", "no Node", "appeared"]) && expected.is_some_and(asks)
+            one_reports(scenario, statuses, &["failed", "no Node", "appeared"])
+                && expected.is_some_and(asks)
         },
     );
 }
@@ -177,16 +186,23 @@ fn an_older_node_of_the_same_name_is_no_hindrance() {
 
 #[test]
 fn a_budget_that_never_allows_is_named_and_the_other_machine_is_not_begun() {
-    upgraded(&["budget-never"], "the blocker is named", |play, told| {
-        one_tells(play, told, &["budget-never"]) && told.iter().filter(|t| t.holds).count() == 1
-    });
+    upgraded(
+        &["budget-never"],
+        "the blocker is named",
+        |scenario, statuses| {
+            one_reports(scenario, statuses, &["budget-never"])
+                && statuses.iter().filter(|t| t.holds).count() == 1
+        },
+    );
 }
 
 #[test]
 fn two_budgets_on_one_pod_are_named() {
-    upgraded(&["two-budgets"], "the blocker is named", |play, told| {
-        one_tells(play, told, &["two-budgets"])
-    });
+    upgraded(
+        &["two-budgets"],
+        "the blocker is named",
+        |scenario, statuses| one_reports(scenario, statuses, &["two-budgets"]),
+    );
 }
 
 #[test]
@@ -194,7 +210,7 @@ fn a_pod_with_a_finalizer_is_named() {
     upgraded(
         &["finalizer-holds"],
         "the blocker is named",
-        |play, told| one_tells(play, told, &["finalizer-holds"]),
+        |scenario, statuses| one_reports(scenario, statuses, &["finalizer-holds"]),
     );
 }
 
@@ -231,11 +247,11 @@ fn a_replacement_that_never_comes_holds_the_rollout() {
     upgraded(
         &["replacement-never"],
         "one is replaced by nobody",
-        |play, told| {
-            let waits = told
+        |scenario, statuses| {
+            let waits = statuses
                 .iter()
                 .any(|one| one.words.contains("a replacement to serve"));
-            waits && play.stands_for(6) && told.iter().any(|one| one.state == "Joined")
+            waits && scenario.unchanged_for(6) && statuses.iter().any(|one| one.state == "Joined")
         },
     );
 }

@@ -21,9 +21,9 @@ use dormer_proto::{
 use dormer_run::roles::{self, Parts};
 use dormer_workers::{
     catalog::Catalog,
-    execute::Hands,
-    host::HostHands,
-    kubernetes::{KubernetesHands, Settings},
+    execute::Executors,
+    host::HostExecutor,
+    kubernetes::{KubernetesExecutor, Settings},
     ssh::{Key, Limits},
     watcher, worker,
 };
@@ -32,9 +32,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How often the world is looked at, in virtual time.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const POLL_EVERY: Duration = Duration::from_millis(250);
 /// A play that takes longer, in virtual time, has failed.
-const PLAY_MAX: Duration = Duration::from_secs(12 * 3_600);
+const SIMULATION_MAX: Duration = Duration::from_secs(12 * 3_600);
 
 /// The store and its queues, in memory and on the virtual clock.
 pub(super) type Ports = Local<MemoryStore, PacedClock>;
@@ -53,7 +53,7 @@ pub(super) struct Plan {
 
 /// What came of it. Times are virtual seconds.
 #[derive(Debug, Clone)]
-pub(super) struct Came {
+pub(super) struct Measured {
     /// Until the last healthy machine served.
     pub(super) makespan_s: f64,
     /// Until a healthy machine served, on average.
@@ -70,20 +70,20 @@ pub(super) struct Came {
 }
 
 /// Plays on a thread and a runtime of its own, whose clock stands still while anything can be done.
-pub(super) fn play(plan: Plan) -> anyhow::Result<Came> {
-    let played = std::thread::spawn(move || {
+pub(super) fn simulate(plan: Plan) -> anyhow::Result<Measured> {
+    let simulated = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(true)
             .build()?;
-        runtime.block_on(act(plan))
+        runtime.block_on(run_simulation(plan))
     });
-    played
+    simulated
         .join()
         .map_err(|_| anyhow::anyhow!("the play panicked"))?
 }
 
-async fn act(plan: Plan) -> anyhow::Result<Came> {
+async fn run_simulation(plan: Plan) -> anyhow::Result<Measured> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let faults = match plan.dead {
         0 => Vec::new(),
@@ -133,8 +133,8 @@ pub(super) fn start_roles(
 ) -> anyhow::Result<roles::Running> {
     let client = client(world.api.connector(None), &world.token_for(User::admin()))?;
     let key = Key::read(&world.ssh_key.private_pem)?;
-    let kubernetes = KubernetesHands::new(client.clone(), Settings::default());
-    let host = HostHands::new(
+    let kubernetes = KubernetesExecutor::new(client.clone(), Settings::default());
+    let host = HostExecutor::new(
         Arc::new(Reach(world.host_dialer())),
         key,
         Limits::default(),
@@ -147,7 +147,7 @@ pub(super) fn start_roles(
     }));
     let mut running = roles::start(Parts {
         ports: Arc::clone(ports),
-        hands: Arc::new(Hands { host, kubernetes }),
+        executor: Arc::new(Executors { host, kubernetes }),
         live: Arc::new(Live::default()),
         engine: engine::Options::default(),
         worker: worker::Options {
@@ -170,7 +170,7 @@ struct Watch<'a> {
     joined: BTreeMap<RunId, Duration>,
     booted: Option<Duration>,
     /// Looks at a machine that was not yet Joined, and those in which nobody but dormer was waited for.
-    looks: u64,
+    samples: u64,
     own: BTreeMap<&'static str, u64>,
 }
 
@@ -183,7 +183,7 @@ impl<'a> Watch<'a> {
             start,
             joined,
             booted: None,
-            looks: 0,
+            samples: 0,
             own: BTreeMap::new(),
         }
     }
@@ -191,9 +191,13 @@ impl<'a> Watch<'a> {
     /// Waits until `wanted` machines more than `before` have served.
     async fn until_serving(&mut self, wanted: usize, before: usize) -> anyhow::Result<()> {
         while self.joined.len() < wanted + before {
-            anyhow::ensure!(self.start.elapsed() < PLAY_MAX, "{}", self.stuck().await?);
-            tokio::time::sleep(LOOK_EVERY).await;
-            self.look().await?;
+            anyhow::ensure!(
+                self.start.elapsed() < SIMULATION_MAX,
+                "{}",
+                self.stuck().await?
+            );
+            tokio::time::sleep(POLL_EVERY).await;
+            self.sample().await?;
         }
         Ok(())
     }
@@ -216,7 +220,7 @@ impl<'a> Watch<'a> {
         read.collect()
     }
 
-    async fn look(&mut self) -> anyhow::Result<()> {
+    async fn sample(&mut self) -> anyhow::Result<()> {
         let now = self.start.elapsed();
         let hosts = self.world.hosts.as_ref().context("no hosts")?;
         let is_up = |host: &dormer_fleet::host::Host| host.phase() == HostPhase::Up;
@@ -239,7 +243,7 @@ impl<'a> Watch<'a> {
                 .tasks
                 .iter()
                 .any(|t| matches!(t.phase, TaskPhase::InFlight { .. }));
-            self.looks += 1;
+            self.samples += 1;
             if !at_work && !awaits_the_world(&state.phase, up) {
                 *self.own.entry(state.phase.name()).or_default() += 1;
             }
@@ -259,19 +263,19 @@ impl<'a> Watch<'a> {
         Ok(text)
     }
 
-    fn came(&self, machines: usize) -> Came {
+    fn came(&self, machines: usize) -> Measured {
         let seconds = |at: &Duration| at.as_secs_f64();
         let tally = self.world.record.tally();
         let per = |count: u64| count as f64 / machines.max(1) as f64;
-        Came {
+        Measured {
             makespan_s: self.joined.values().map(seconds).fold(0.0, f64::max),
             mean_join_s: self.joined.values().map(seconds).sum::<f64>() / machines.max(1) as f64,
             boot_s: self.booted.as_ref().map_or(0.0, seconds),
-            own_wait_share: self.own.values().sum::<u64>() as f64 / self.looks.max(1) as f64,
+            own_wait_share: self.own.values().sum::<u64>() as f64 / self.samples.max(1) as f64,
             own_wait_s: self
                 .own
                 .iter()
-                .map(|(phase, looks)| (*phase, waited(*looks, machines)))
+                .map(|(phase, samples)| (*phase, waited(*samples, machines)))
                 .collect(),
             remote_commands: per(tally.remote_commands),
             powershell_starts: per(tally.powershell_starts),
@@ -305,8 +309,8 @@ impl<'a> Watch<'a> {
 }
 
 /// What so many looks in which dormer alone was waited for come to, in seconds a machine.
-fn waited(looks: u64, machines: usize) -> f64 {
-    looks as f64 * LOOK_EVERY.as_secs_f64() / machines.max(1) as f64
+fn waited(samples: u64, machines: usize) -> f64 {
+    samples as f64 * POLL_EVERY.as_secs_f64() / machines.max(1) as f64
 }
 
 fn is_grant(event: &HistoryEvent<Dormer>) -> bool {

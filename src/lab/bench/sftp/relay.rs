@@ -15,7 +15,7 @@ use tokio::{
 /// Bytes read at once.
 const PIECE: usize = 64 << 10;
 /// Pieces that may be under way in one direction: more than both sides' windows hold, so that nobody waits for room.
-const UNDER_WAY: usize = 4096;
+const PENDING_MAX: usize = 4096;
 
 /// A running relay. It ends with the value.
 pub(super) struct Relay {
@@ -30,9 +30,9 @@ impl Relay {
         let own = listener.local_addr()?.port();
         let mut task = JoinSet::new();
         task.spawn(async move {
-            let mut ways = JoinSet::new();
+            let mut directions = JoinSet::new();
             while let Ok((near, _)) = listener.accept().await {
-                ways.spawn(async move {
+                directions.spawn(async move {
                     // Whoever is refused sees the connection end.
                     let _ = join(near, port, delay).await;
                 });
@@ -59,7 +59,7 @@ async fn join(near: TcpStream, port: u16, delay: Duration) -> io::Result<()> {
 }
 
 async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) -> io::Result<()> {
-    let (sender, mut pieces) = mpsc::channel::<(Instant, Vec<u8>)>(UNDER_WAY);
+    let (sender, mut pieces) = mpsc::channel::<(Instant, Vec<u8>)>(PENDING_MAX);
     let read = async move {
         loop {
             let mut piece = vec![0; PIECE];

@@ -21,7 +21,7 @@ const EMPTY_ROOM: &str = "/run/sshd";
 /// It is up within a few tens of milliseconds.
 const START_MAX: Duration = Duration::from_secs(20);
 /// Pause between two looks at whether it is up.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
 /// A running sshd.
 pub(super) struct Server {
@@ -130,7 +130,7 @@ async fn greeting(port: u16, log: &Path) -> anyhow::Result<String> {
                 return Ok(name.to_owned());
             }
         }
-        sleep(LOOK).await;
+        sleep(POLL).await;
     }
     bail!(
         "sshd does not come up: {}",

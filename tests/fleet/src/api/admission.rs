@@ -104,10 +104,10 @@ pub fn check(kind: &Kind, value: &Value, before: Option<&Value>) -> Result<(), R
         );
     }
     let free = matches!(kind.group, "rbac.authorization.k8s.io");
-    let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let message = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     let fits = name.len() <= NAME_MAX
-        && name.chars().all(letter)
+        && name.chars().all(message)
         && ends(name.chars().next())
         && ends(name.chars().last());
     if !free && !fits {

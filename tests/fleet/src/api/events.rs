@@ -38,13 +38,13 @@ pub fn to_own(event: &mut Value) {
 
 fn rename(
     event: &mut Value,
-    way: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str),
+    mapping: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str),
 ) {
     let Some(fields) = event.as_object_mut() else {
         return;
     };
     for pair in PAIRS.into_iter().chain(TIMES) {
-        let (from, to) = way(pair);
+        let (from, to) = mapping(pair);
         if let Some(value) = fields.remove(from) {
             fields.entry(to).or_insert(value);
         }

@@ -625,16 +625,16 @@ impl ApiServer {
         )
     }
 
-    /// Five letters and digits, as Kubernetes draws them for generated names.
+    /// Five messages and digits, as Kubernetes draws them for generated names.
     pub(crate) fn suffix(&self) -> String {
         const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         let mut draw = self.draw();
-        let mut letter = || {
+        let mut message = || {
             let at = usize::try_from(draw % 27).unwrap_or(0);
             draw /= 27;
             char::from(LETTERS[at])
         };
-        (0..5).map(|_| letter()).collect()
+        (0..5).map(|_| message()).collect()
     }
 
     fn draw(&self) -> u64 {

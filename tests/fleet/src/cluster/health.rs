@@ -15,7 +15,7 @@ use crate::{
     world::Pace,
 };
 
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const POLL_EVERY: Duration = Duration::from_secs(10);
 
 /// The controller of MachineHealthChecks.
 pub struct HealthChecks {
@@ -81,7 +81,7 @@ impl Reconcile for HealthChecks {
             self.client
                 .status(&kinds::MACHINE_HEALTH_CHECK, &key, status)
                 .await?;
-            Ok(Some(LOOK_EVERY))
+            Ok(Some(POLL_EVERY))
         })
     }
 }
@@ -116,9 +116,9 @@ impl HealthChecks {
     }
 
     /// Whether this has held for as long as the limit says.
-    fn lasts(&self, machine: &Value, way: &str, holds: bool, limit: Duration) -> bool {
+    fn lasts(&self, machine: &Value, reason: &str, holds: bool, limit: Duration) -> bool {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (machine.uid().to_owned(), way.to_owned());
+        let key = (machine.uid().to_owned(), reason.to_owned());
         if !holds {
             since.remove(&key);
             return false;

@@ -14,7 +14,7 @@ use super::{client::Client, drain, run::Reconcile};
 use crate::{
     api::{DeleteOptions, Key, Meta, Refusal, auth, kinds, kinds::Kind, store::Event},
     faults::{Fault, Faults},
-    world::{CloudAct, CloudError, HostCloud, HostOrder, Instance, Pace, Platform},
+    world::{CloudAction, CloudError, HostCloud, HostOrder, Instance, Pace, Platform},
 };
 
 /// The finalizer that holds a Machine until its instance is gone.
@@ -28,7 +28,7 @@ const CLOUD_LATENCY: Duration = Duration::from_secs(3);
 const LATE_ADDRESS: Duration = Duration::from_secs(300);
 const DRAIN_AGAIN: Duration = Duration::from_secs(5);
 const QUOTA_AGAIN: Duration = Duration::from_secs(30);
-const INSTANCE_LOOK: Duration = Duration::from_secs(30);
+const INSTANCE_POLL: Duration = Duration::from_secs(30);
 
 /// The machine controller.
 pub struct Machines {
@@ -157,7 +157,7 @@ impl Machines {
                 .await?;
         }
         self.pace.sleep(LATE_ADDRESS / 5).await;
-        if let Some(second) = self.cloud.act(uid, CloudAct::ChangeAddress).await {
+        if let Some(second) = self.cloud.perform(uid, CloudAction::ChangeAddress).await {
             self.remember(uid, &second);
             self.replace_addresses(key, &second).await?;
         }
@@ -188,7 +188,7 @@ impl Machines {
         if running && self.faults.strike(Fault::InstanceVanishes, &key.name) {
             self.cloud.delete(uid).await;
         }
-        let Some(instance) = self.cloud.act(uid, CloudAct::Look).await else {
+        let Some(instance) = self.cloud.perform(uid, CloudAction::Read).await else {
             let status = json!({"phase": "Failed", "errorReason": "UpdateError",
                 "errorMessage": "Can't find created instance."});
             self.status(key, status).await?;
@@ -207,7 +207,7 @@ impl Machines {
         }
         self.remember(uid, &instance);
         if self.faults.ordered(Fault::InstanceVanishes) {
-            return Ok(Some(INSTANCE_LOOK));
+            return Ok(Some(INSTANCE_POLL));
         }
         Ok(None)
     }

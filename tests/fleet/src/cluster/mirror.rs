@@ -130,7 +130,7 @@ impl Mirror {
             .unwrap_or_default();
         let there: Vec<Key> = items.iter().map(Key::of).collect();
         for item in items {
-            self.seen(kind, item, false);
+            self.apply(kind, item, false);
         }
         for known in self
             .cache
@@ -140,7 +140,7 @@ impl Mirror {
             if !there.contains(&Key::of(&known.value)) {
                 let mut gone = known.value.clone();
                 gone["metadata"]["resourceVersion"] = json!(from);
-                self.seen(kind, gone, true);
+                self.apply(kind, gone, true);
             }
         }
         self.watch(kind, &format!("{path}?watch=1&resourceVersion={from}"))
@@ -164,8 +164,8 @@ impl Mirror {
                 line.clear();
                 let object = event["object"].take();
                 match event["type"].as_str() {
-                    Some("ADDED" | "MODIFIED") => self.seen(kind, object, false),
-                    Some("DELETED") => self.seen(kind, object, true),
+                    Some("ADDED" | "MODIFIED") => self.apply(kind, object, false),
+                    Some("DELETED") => self.apply(kind, object, true),
                     _ => return Err(object["message"].to_string()),
                 }
             }
@@ -177,7 +177,7 @@ impl Mirror {
     }
 
     /// What a list or a watch tells, as far as it is about this world.
-    fn seen(&self, kind: &'static Kind, value: Value, deleted: bool) {
+    fn apply(&self, kind: &'static Kind, value: Value, deleted: bool) {
         let known = self.cache.get(kind, &Key::of(&value)).ok();
         let ours = known.is_some()
             || match kind.plural {

@@ -27,7 +27,7 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 pub struct NodeLife {
     client: Client,
     pace: Pace,
-    heard: Mutex<HashMap<String, Instant>>,
+    last_heartbeat: Mutex<HashMap<String, Instant>>,
 }
 
 impl NodeLife {
@@ -36,7 +36,7 @@ impl NodeLife {
         Self {
             client,
             pace,
-            heard: Mutex::default(),
+            last_heartbeat: Mutex::default(),
         }
     }
 }
@@ -51,11 +51,14 @@ impl Reconcile for NodeLife {
         if kind == &kinds::LEASE && value.namespace() != "kube-node-lease" {
             return Vec::new();
         }
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_heartbeat = self
+            .last_heartbeat
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let name = value.name().to_owned();
         if kind == &kinds::NODE {
             if event.deleted {
-                heard.remove(&name);
+                last_heartbeat.remove(&name);
                 return Vec::new();
             }
             // Only what a kubelet writes is a sign of life: a status that says Ready.
@@ -70,7 +73,9 @@ impl Reconcile for NodeLife {
                 };
             }
         }
-        let first = heard.insert(name.clone(), Instant::now()).is_none();
+        let first = last_heartbeat
+            .insert(name.clone(), Instant::now())
+            .is_none();
         let node = kind == &kinds::NODE;
         // Otherwise the node is looked at when its present grace ends.
         if first || node {
@@ -89,11 +94,16 @@ impl Reconcile for NodeLife {
             if node.annotation(STATIC_NODE).is_some() {
                 return Ok(None);
             }
-            let heard = {
-                let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-                *heard.entry(key.name.clone()).or_insert_with(Instant::now)
+            let last_heartbeat = {
+                let mut last_heartbeat = self
+                    .last_heartbeat
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                *last_heartbeat
+                    .entry(key.name.clone())
+                    .or_insert_with(Instant::now)
             };
-            let silent = self.pace.simulated(heard.elapsed());
+            let silent = self.pace.simulated(last_heartbeat.elapsed());
             let grace = GRACE.max(self.pace.simulated(GRACE_LEAST));
             if silent < grace {
                 self.untaint(&key, node).await?;

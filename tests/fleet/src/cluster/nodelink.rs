@@ -20,11 +20,11 @@ pub const MACHINE: &str = "machine.openshift.io/machine";
 pub struct NodeLink {
     client: Client,
     /// Machines and Nodes by providerID and InternalIP.
-    known: Mutex<Known>,
+    known: Mutex<KnownMachine>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownMachine {
     machines: HashMap<String, Key>,
     nodes: HashMap<String, Key>,
 }
@@ -82,8 +82,8 @@ impl Reconcile for NodeLink {
             }
         }
         if !of_machine {
-            let seen = event.before.is_some() && value.annotation(MACHINE).is_some();
-            return if seen && !event.deleted {
+            let linked = event.before.is_some() && value.annotation(MACHINE).is_some();
+            return if linked && !event.deleted {
                 Vec::new()
             } else {
                 vec![key]

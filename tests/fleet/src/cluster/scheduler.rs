@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{client::Client, run::Reconcile};
 use crate::api::{DeleteOptions, Key, Meta, Refusal, kinds, kinds::Kind, store::Event};
 
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const RETRY_EVERY: Duration = Duration::from_secs(5);
 /// Pods that one node can have, as kubelets are told.
 const PODS_PER_NODE_MAX: usize = 250;
 const STARTS_IN: Duration = Duration::from_secs(2);
@@ -100,7 +100,7 @@ impl Pods {
             return Ok(None);
         }
         let Some(pod) = self.of_its_class(pod) else {
-            return Ok(Some(LOOK_AGAIN * 12));
+            return Ok(Some(RETRY_EVERY * 12));
         };
         let pod = &pod;
         let nodes = self.client.all(&kinds::NODE);
@@ -116,7 +116,7 @@ impl Pods {
             }
         }
         let Some((_, node)) = least else {
-            return Ok(Some(LOOK_AGAIN * 12));
+            return Ok(Some(RETRY_EVERY * 12));
         };
         let bind = json!({"spec": {"nodeName": node.value.name()}});
         self.client.merge(&kinds::POD, key, &bind).await?;

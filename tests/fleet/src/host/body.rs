@@ -180,7 +180,7 @@ impl BodyWriter {
         for (index, byte) in data.iter().enumerate() {
             let room = self.head.len() < HEAD_BYTES_MAX;
             match self.head.get_mut(start + index) {
-                Some(place) => *place = *byte,
+                Some(slot) => *slot = *byte,
                 None if room => self.head.push(*byte),
                 None => self.torn = true,
             }

@@ -11,7 +11,9 @@ use super::computer::{Host, Phase, lock};
 use super::counts::HostCounts;
 use super::profile::{Image, Release};
 use crate::net::{BoxIo, Dial};
-use crate::world::{CloudAct, CloudError, HostCloud, HostContext, HostOrder, Instance, Platform};
+use crate::world::{
+    CloudAction, CloudError, HostCloud, HostContext, HostOrder, Instance, Platform,
+};
 
 /// Bytes that a pipe in memory holds.
 const PIPE_BYTES: usize = 256 << 10;
@@ -212,16 +214,16 @@ impl HostCloud for Hosts {
         })
     }
 
-    fn act<'a>(&'a self, uid: &'a str, act: CloudAct) -> BoxFuture<'a, Option<Instance>> {
+    fn perform<'a>(&'a self, uid: &'a str, action: CloudAction) -> BoxFuture<'a, Option<Instance>> {
         Box::pin(async move {
             let Some(host) = self.host(uid) else {
                 return lock(&self.inner).linux.get(uid).cloned();
             };
-            match act {
-                CloudAct::PowerOff => host.power_off(),
-                CloudAct::PowerOn => host.power_on(),
-                CloudAct::ChangeAddress => return Some(self.change_address(&host)),
-                CloudAct::Look => {}
+            match action {
+                CloudAction::PowerOff => host.power_off(),
+                CloudAction::PowerOn => host.power_on(),
+                CloudAction::ChangeAddress => return Some(self.change_address(&host)),
+                CloudAction::Read => {}
             }
             Some(host.instance())
         })

@@ -358,9 +358,9 @@ fn first_state(order: &HostOrder, image: &Image, seed: u64) -> State {
 
 /// The name that the image gives itself: at most 15 characters (field.md §2.6).
 fn computer_name(order: &HostOrder, seed: u64) -> String {
-    let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    let messages = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     let tail: String = (0..7)
-        .map(|n| char::from(letters[(splitmix(seed ^ n) % 36) as usize]))
+        .map(|n| char::from(messages[(splitmix(seed ^ n) % 36) as usize]))
         .collect();
     match order.platform {
         crate::world::Platform::Aws => format!("EC2AMAZ-{tail}"),

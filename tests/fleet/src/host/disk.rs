@@ -236,7 +236,7 @@ impl Disk {
         private: bool,
     ) -> Result<(), DiskError> {
         self.may_replace(path)?;
-        self.place(path, body, private)
+        self.put_body(path, body, private)
     }
 
     /// Writes a whole file and the folders above it.
@@ -248,7 +248,12 @@ impl Disk {
         self.write(&path, Body::of(bytes), false)
     }
 
-    fn place(&mut self, path: &WinPath, body: Arc<Body>, private: bool) -> Result<(), DiskError> {
+    fn put_body(
+        &mut self,
+        path: &WinPath,
+        body: Arc<Body>,
+        private: bool,
+    ) -> Result<(), DiskError> {
         let parent = path.parent().ok_or(DiskError::AccessDenied)?;
         match self.nodes.get(parent.key()).map(|node| &node.entry) {
             Some(Entry::Directory) => {}
@@ -311,7 +316,7 @@ impl Disk {
             _ => BodyWriter::default(),
         });
         if access.write && (there.is_none() || access.truncate) {
-            self.place(path, Body::of(b""), false)?;
+            self.put_body(path, Body::of(b""), false)?;
         }
         let id = HandleId(self.next_handle);
         self.next_handle += 1;
@@ -402,7 +407,7 @@ impl Disk {
             return Ok(());
         }
         let private = self.is_private(&open.path);
-        self.place(&open.path, writer.finish(), private)
+        self.put_body(&open.path, writer.finish(), private)
     }
 
     /// Closes everything, as a power loss does: what was written so far stays.
@@ -455,7 +460,7 @@ impl Disk {
         if from != to {
             self.may_replace(to)?;
             self.used = self.used.saturating_sub(body.modelled);
-            if let Err(error) = self.place(to, body.clone(), private) {
+            if let Err(error) = self.put_body(to, body.clone(), private) {
                 self.used += body.modelled;
                 return Err(error);
             }

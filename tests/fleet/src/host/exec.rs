@@ -11,7 +11,7 @@ use russh::server::Handle;
 
 use super::computer::{Host, lock};
 use super::link::Link;
-use super::shell::{Seen, powershell_start_up};
+use super::shell::{ParsedCommand, powershell_start_up};
 use crate::faults::Fault;
 use crate::world::Happened;
 
@@ -57,8 +57,8 @@ impl Host {
         channel: ChannelId,
         link: Link,
     ) -> bool {
-        let seen = self.image.shell.sees(&command);
-        if seen == Seen::NoProcess {
+        let parsed = self.image.shell.parse(&command);
+        if parsed == ParsedCommand::NoProcess {
             return false;
         }
         let Some(host) = self.me.upgrade() else {
@@ -66,7 +66,7 @@ impl Host {
         };
         self.spawn_powered(async move {
             let pid = host.begin_process(&command);
-            let mut running = pin!(host.run_command(&command, seen, &link, pid));
+            let mut running = pin!(host.run_command(&command, parsed, &link, pid));
             let ended = loop {
                 tokio::select! {
                     ended = &mut running => break ended,
@@ -137,15 +137,17 @@ impl Host {
     async fn run_command(
         self: &Arc<Self>,
         command: &str,
-        seen: Seen,
+        parsed: ParsedCommand,
         link: &Link,
         pid: u32,
     ) -> Ended {
         self.sleep(self.image.shell.start_up(self.draw())).await;
-        let text = match seen {
-            Seen::Text(text) => text,
-            Seen::TooLongForCmd => return Ended::saying("The command line is too long.\r\n", 1),
-            Seen::BrokenQuote | Seen::NoProcess => {
+        let text = match parsed {
+            ParsedCommand::Text(text) => text,
+            ParsedCommand::TooLongForCmd => {
+                return Ended::saying("The command line is too long.\r\n", 1);
+            }
+            ParsedCommand::BrokenQuote | ParsedCommand::NoProcess => {
                 return Ended::saying("The string is missing the terminator: \".\r\n", 1);
             }
         };

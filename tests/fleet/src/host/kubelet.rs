@@ -72,7 +72,7 @@ impl Host {
 
     /// Lease and status, for ever.
     async fn beat(&self, api: &Api, settings: &Settings) {
-        let mut told = None;
+        let mut last_status = None;
         for beat in 0_u64.. {
             if self.silent_in_drain(api, settings).await {
                 self.sleep(Duration::from_secs(300)).await;
@@ -82,17 +82,17 @@ impl Host {
             if flap {
                 self.flap(api, settings).await;
             }
-            if told.as_ref() != Some(&ready) || beat % STATUS_BEATS == 0 {
+            if last_status.as_ref() != Some(&ready) || beat % STATUS_BEATS == 0 {
                 let _ = self.ready.send_replace(ready.is_ok());
                 if self.post_status(api, settings, &ready).await.is_ok() {
                     if ready.is_ok() {
                         self.at("node ready").await;
                     }
-                    told = Some(ready);
+                    last_status = Some(ready);
                 }
             }
             self.renew_lease(api, settings, beat).await;
-            let quick = told.as_ref().is_none_or(Result::is_err);
+            let quick = last_status.as_ref().is_none_or(Result::is_err);
             self.sleep(if quick { RENEWAL / 5 } else { RENEWAL }).await;
         }
     }

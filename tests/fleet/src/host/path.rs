@@ -121,8 +121,8 @@ impl fmt::Display for WinPath {
 
 fn drive_of(text: &str) -> Option<char> {
     let mut chars = text.chars();
-    let letter = chars.next().filter(char::is_ascii_alphabetic)?;
-    (chars.next() == Some(':') && matches!(chars.next(), None | Some('\\'))).then_some(letter)
+    let message = chars.next().filter(char::is_ascii_alphabetic)?;
+    (chars.next() == Some(':') && matches!(chars.next(), None | Some('\\'))).then_some(message)
 }
 
 fn make_absolute(text: &str, home: &str) -> Result<String, PathError> {

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn dependents_come_before_what_they_need_and_boot_the_other_way_round() {
+    fn dependents_stop_before_what_they_need_and_start_after_it() {
         let mut scm = Scm::default();
         let now = Instant::now();
         for (name, depends) in [

@@ -21,7 +21,7 @@ pub enum Shell {
 
 /// What becomes of a command before the shell looks at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub enum ParsedCommand {
     /// The text that the shell interprets.
     Text(String),
     /// cmd.exe refuses the line: exit 1.
@@ -56,17 +56,17 @@ impl Shell {
     }
 
     /// Passes a command on as sshd does and undoes what the shell's own command line reading does.
-    pub fn sees(self, command: &str) -> Seen {
+    pub fn parse(self, command: &str) -> ParsedCommand {
         let line = self.command_line(command);
         if line.encode_utf16().count() > PROCESS_LINE_MAX {
-            return Seen::NoProcess;
+            return ParsedCommand::NoProcess;
         }
         match self {
-            Self::Cmd if line.chars().count() > CMD_LINE_MAX => Seen::TooLongForCmd,
-            Self::Cmd => Seen::Text(command.to_owned()),
+            Self::Cmd if line.chars().count() > CMD_LINE_MAX => ParsedCommand::TooLongForCmd,
+            Self::Cmd => ParsedCommand::Text(command.to_owned()),
             Self::PowerShell | Self::Pwsh => match arguments_after_option(&line) {
-                Some(words) => Seen::Text(words.join(" ")),
-                None => Seen::BrokenQuote,
+                Some(words) => ParsedCommand::Text(words.join(" ")),
+                None => ParsedCommand::BrokenQuote,
             },
         }
     }
@@ -173,9 +173,11 @@ mod tests {
     use super::*;
 
     fn text(shell: Shell, command: &str) -> Option<String> {
-        match shell.sees(command) {
-            Seen::Text(text) => Some(text),
-            Seen::TooLongForCmd | Seen::NoProcess | Seen::BrokenQuote => None,
+        match shell.parse(command) {
+            ParsedCommand::Text(text) => Some(text),
+            ParsedCommand::TooLongForCmd
+            | ParsedCommand::NoProcess
+            | ParsedCommand::BrokenQuote => None,
         }
     }
 
@@ -191,7 +193,10 @@ mod tests {
 
     #[test]
     fn a_trailing_backslash_breaks_the_quote_under_powershell_alone() {
-        assert_eq!(Shell::PowerShell.sees(r"dir C:\k\"), Seen::BrokenQuote);
+        assert_eq!(
+            Shell::PowerShell.parse(r"dir C:\k\"),
+            ParsedCommand::BrokenQuote
+        );
         assert_eq!(
             text(Shell::Cmd, r"dir C:\k\").as_deref(),
             Some(r"dir C:\k\")
@@ -204,12 +209,18 @@ mod tests {
 
     #[test]
     fn lines_have_their_limits() {
-        assert_eq!(Shell::Cmd.sees(&"x".repeat(9_000)), Seen::TooLongForCmd);
+        assert_eq!(
+            Shell::Cmd.parse(&"x".repeat(9_000)),
+            ParsedCommand::TooLongForCmd
+        );
         assert!(matches!(
-            Shell::PowerShell.sees(&"x".repeat(9_000)),
-            Seen::Text(_)
+            Shell::PowerShell.parse(&"x".repeat(9_000)),
+            ParsedCommand::Text(_)
         ));
-        assert_eq!(Shell::PowerShell.sees(&"x".repeat(40_000)), Seen::NoProcess);
+        assert_eq!(
+            Shell::PowerShell.parse(&"x".repeat(40_000)),
+            ParsedCommand::NoProcess
+        );
     }
 
     #[test]

@@ -142,7 +142,7 @@ pub fn windows(two: bool, sets: &Sets) -> Result<Vec<Value>, ManifestError> {
 }
 
 /// Spreads so many machines over the Windows MachineSets among these objects.
-pub fn spread(objects: &mut [Value], machines: u32) {
+pub fn distribute(objects: &mut [Value], machines: u32) {
     let is_set = |o: &Value| {
         let template = &o["spec"]["template"];
         o["kind"] == "MachineSet" && template.label("machine.openshift.io/os-id") == Some("Windows")

@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{CloudAct, CloudError, HostCloud, HostOrder, Instance, Pace};
+use super::{CloudAction, CloudError, HostCloud, HostOrder, Instance, Pace};
 use crate::{
     api::ApiServer,
     api::{Key, User, kinds},
@@ -94,20 +94,20 @@ impl HostCloud for BareCloud {
         })
     }
 
-    fn act<'a>(&'a self, uid: &'a str, act: CloudAct) -> BoxFuture<'a, Option<Instance>> {
+    fn perform<'a>(&'a self, uid: &'a str, action: CloudAction) -> BoxFuture<'a, Option<Instance>> {
         Box::pin(async move {
             let mut all = self.instances();
             let (instance, power) = all.get_mut(uid)?;
-            match act {
-                CloudAct::PowerOff => power.cancel(),
-                CloudAct::ChangeAddress => {
+            match action {
+                CloudAction::PowerOff => power.cancel(),
+                CloudAction::ChangeAddress => {
                     for (kind, address) in &mut instance.addresses {
                         if kind == "InternalIP" {
                             *address = address.replacen("10.0.", "10.1.", 1);
                         }
                     }
                 }
-                CloudAct::PowerOn | CloudAct::Look => {}
+                CloudAction::PowerOn | CloudAction::Read => {}
             }
             Some(instance.clone())
         })

@@ -72,12 +72,12 @@ pub trait HostCloud: Send + Sync + 'static {
     /// Takes the instance away.
     fn delete<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, ()>;
     /// Something else happens to the instance. Unknown uids are ignored.
-    fn act<'a>(&'a self, uid: &'a str, act: CloudAct) -> BoxFuture<'a, Option<Instance>>;
+    fn perform<'a>(&'a self, uid: &'a str, action: CloudAction) -> BoxFuture<'a, Option<Instance>>;
 }
 
 /// What can happen to an instance between its making and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CloudAct {
+pub enum CloudAction {
     /// The power goes; processes and connections are lost, the disk stays.
     PowerOff,
     /// The power comes back, or the instance is reset.
@@ -85,7 +85,7 @@ pub enum CloudAct {
     /// The instance gets another InternalIP (field.md §5.45). Answers the new addresses.
     ChangeAddress,
     /// What is known of it: `None` when the instance vanished out of band.
-    Look,
+    Read,
 }
 
 /// What the world lends to its hosts.

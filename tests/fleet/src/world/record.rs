@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_removed_node_counts_until_another_takes_its_place() {
+    async fn a_removed_node_counts_until_it_is_replaced() {
         let record = record();
         record.set_size("s", Some(2));
         for node in ["a", "b"] {

@@ -414,7 +414,7 @@ fn windows_objects(config: &WorldConfig) -> Result<Vec<Value>, WorldError> {
         objects = demo::windows(config.two_sets, &config.sets)?;
     }
     if let Some(machines) = config.machines {
-        demo::spread(&mut objects, machines);
+        demo::distribute(&mut objects, machines);
     }
     Ok(objects)
 }

@@ -114,9 +114,9 @@ impl Bench {
     }
 
     pub(crate) async fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let mut look_again = tokio::time::interval(Duration::from_millis(200));
+        let mut poll = tokio::time::interval(Duration::from_millis(200));
         for _ in 0..9_000 {
-            look_again.tick().await;
+            poll.tick().await;
             if holds() {
                 return;
             }
@@ -127,9 +127,9 @@ impl Bench {
     /// Lets so much of the world's time pass, and everything in it happen.
     pub(crate) async fn pass(&self, time: Duration) {
         let end = self.world.clock.elapsed() + time;
-        let mut look_again = tokio::time::interval(Duration::from_millis(500));
+        let mut poll = tokio::time::interval(Duration::from_millis(500));
         while self.world.clock.elapsed() < end {
-            look_again.tick().await;
+            poll.tick().await;
         }
     }
 
@@ -203,9 +203,9 @@ impl Bench {
 
     /// The Node, once it is Ready.
     pub(crate) async fn joined(&self) -> Value {
-        let mut look_again = tokio::time::interval(Duration::from_millis(100));
+        let mut poll = tokio::time::interval(Duration::from_millis(100));
         for _ in 0..6_000 {
-            look_again.tick().await;
+            poll.tick().await;
             self.approve().await;
             let ready = |node: &Value| {
                 let conditions = node["status"]["conditions"].as_array();

@@ -156,9 +156,9 @@ async fn an_openshift_node_joins_with_both_sections_and_stays_right() {
 
 /// The name of the Node, once the kubelet's requests are approved and it is there.
 async fn appeared(bench: &Bench) -> String {
-    let mut look_again = tokio::time::interval(Duration::from_millis(200));
+    let mut poll = tokio::time::interval(Duration::from_millis(200));
     for _ in 0..3_000 {
-        look_again.tick().await;
+        poll.tick().await;
         bench.approve().await;
         if let Some(node) = bench.world.all(&kinds::NODE).first() {
             return node.value["metadata"]["name"]

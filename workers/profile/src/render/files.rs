@@ -62,25 +62,25 @@ impl Items<'_> {
             if !self.values.holds(&file.when) || self.values.withheld(file) {
                 continue;
             }
-            let place = format!("files.{path}");
-            let path = self.path(&place, path);
-            let content = self.content(&place, file);
+            let location = format!("files.{path}");
+            let path = self.path(&location, path);
+            let content = self.content(&location, file);
             self.text_file(path, content, file.change, file.users.clone(), file.private);
         }
     }
 
-    pub(super) fn content(&mut self, place: &str, file: &FileSpec) -> String {
+    pub(super) fn content(&mut self, location: &str, file: &FileSpec) -> String {
         match (&file.content, &file.json) {
-            (Some(text), None) => self.fill(place, text),
+            (Some(text), None) => self.fill(location, text),
             (None, Some(json)) => match self.values.fill_json(json) {
                 Ok(json) => serde_json::to_string_pretty(&json).unwrap_or_default() + "\n",
                 Err(reason) => {
-                    self.wrong(place, reason);
+                    self.wrong(location, reason);
                     String::new()
                 }
             },
             _ => {
-                self.wrong(place, "has to have either `content` or `json`".into());
+                self.wrong(location, "has to have either `content` or `json`".into());
                 String::new()
             }
         }
@@ -113,8 +113,8 @@ impl Items<'_> {
         }
         let folder = self.path("mirrors_folder", &spec.mirrors_folder);
         for (host, mirror) in &spec.mirrors {
-            let place = format!("mirrors.{host}");
-            let content = self.hosts_toml(&place, mirror);
+            let location = format!("mirrors.{host}");
+            let content = self.hosts_toml(&location, mirror);
             // containerd reads these files anew with every pull.
             let path = format!("{folder}\\{}\\hosts.toml", mirror_folder(host));
             self.text_file(path, content, ChangeClass::Live, Vec::new(), true);
@@ -132,26 +132,26 @@ impl Items<'_> {
         self.push(format!("only:{folder}"), ChangeClass::Live, what);
     }
 
-    fn hosts_toml(&mut self, place: &str, spec: &MirrorSpec) -> String {
+    fn hosts_toml(&mut self, location: &str, spec: &MirrorSpec) -> String {
         let mut text = String::new();
         match spec.mirrors.first().filter(|_| spec.blocked) {
             // What stands before any `[host]` is said of the last one to be asked.
             Some(first) => {
-                let url = toml_string(&self.fill(place, &first.url));
+                let url = toml_string(&self.fill(location, &first.url));
                 let _ = writeln!(text, "server = {url}");
-                self.mirror(place, first, ("", "header"), &mut text);
+                self.mirror(location, first, ("", "header"), &mut text);
             }
             None if !spec.server.is_empty() => {
-                let server = self.fill(place, &spec.server);
+                let server = self.fill(location, &spec.server);
                 let _ = writeln!(text, "server = {}", toml_string(&server));
             }
             None => {}
         }
         for mirror in &spec.mirrors {
-            let url = toml_string(&self.fill(place, &mirror.url));
+            let url = toml_string(&self.fill(location, &mirror.url));
             let _ = writeln!(text, "\n[host.{url}]");
             self.mirror(
-                place,
+                location,
                 mirror,
                 ("  ", &format!("host.{url}.header")),
                 &mut text,
@@ -163,7 +163,7 @@ impl Items<'_> {
     /// What a mirror may be asked for, and with which credentials.
     fn mirror(
         &mut self,
-        place: &str,
+        location: &str,
         mirror: &Mirror,
         (indent, header): (&str, &str),
         text: &mut String,
@@ -174,11 +174,11 @@ impl Items<'_> {
             r#""pull""#
         };
         let _ = writeln!(text, "{indent}capabilities = [{can}]");
-        if self.fill(place, &mirror.url).contains("/v2/") {
+        if self.fill(location, &mirror.url).contains("/v2/") {
             // Else containerd puts `/v2` behind the path.
             let _ = writeln!(text, "{indent}override_path = true");
         }
-        let authorization = self.fill(place, &mirror.authorization);
+        let authorization = self.fill(location, &mirror.authorization);
         if !authorization.is_empty() {
             let value = toml_string(&authorization);
             let _ = writeln!(

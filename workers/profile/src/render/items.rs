@@ -61,24 +61,24 @@ impl<'a> Items<'a> {
         }
     }
 
-    pub(super) fn wrong(&mut self, place: impl Into<String>, reason: String) {
-        self.problems.push(Problem::new(place, reason));
+    pub(super) fn wrong(&mut self, location: impl Into<String>, reason: String) {
+        self.problems.push(Problem::new(location, reason));
     }
 
     /// The filled-in text; a problem is told, and the text is then empty.
-    pub(super) fn fill(&mut self, place: &str, text: &str) -> String {
+    pub(super) fn fill(&mut self, location: &str, text: &str) -> String {
         self.values.fill(text).unwrap_or_else(|reason| {
-            self.wrong(place, reason);
+            self.wrong(location, reason);
             String::new()
         })
     }
 
-    pub(super) fn path(&mut self, place: &str, text: &str) -> String {
-        let path = self.fill(place, text);
+    pub(super) fn path(&mut self, location: &str, text: &str) -> String {
+        let path = self.fill(location, text);
         let absolute = path.as_bytes().get(1..3) == Some(b":\\");
         if !absolute && !path.is_empty() {
             self.wrong(
-                place,
+                location,
                 format!("`{path}` is not an absolute path with a drive"),
             );
         }
@@ -138,13 +138,13 @@ impl<'a> Items<'a> {
     pub(super) fn certificates(&mut self, spec: &SectionSpec) {
         let mut keep = Vec::new();
         for (name, certificate) in &spec.certificates {
-            let place = format!("certificates.{name}");
+            let location = format!("certificates.{name}");
             if !self.values.holds(&certificate.when) {
                 continue;
             }
-            let pem = self.fill(&place, &certificate.pem);
+            let pem = self.fill(&location, &certificate.pem);
             match der(&pem) {
-                Err(reason) => self.wrong(place, reason),
+                Err(reason) => self.wrong(location, reason),
                 Ok(all) => {
                     for (n, der) in all.iter().enumerate() {
                         let sha256 = crate::sha256_hex(der);

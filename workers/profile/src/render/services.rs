@@ -54,9 +54,9 @@ impl Items<'_> {
             if !self.values.holds(&file.when) {
                 continue;
             }
-            let place = format!("network.files.{path}");
-            let path = self.path(&place, path);
-            let template = self.content(&place, file);
+            let location = format!("network.files.{path}");
+            let path = self.path(&location, path);
+            let template = self.content(&location, file);
             let what = NetworkFile {
                 path: path.clone(),
                 template,
@@ -97,28 +97,28 @@ impl Items<'_> {
     }
 
     fn service(&mut self, name: &str, spec: &ServiceSpec) {
-        let place = format!("services.{name}");
+        let location = format!("services.{name}");
         let mut words = Vec::new();
         for word in &spec.command {
             match word {
-                Word::Always(word) => words.push(self.fill(&place, word)),
+                Word::Always(word) => words.push(self.fill(&location, word)),
                 Word::Maybe(maybe) if self.values.holds(&maybe.when) => {
-                    words.extend(maybe.words.iter().map(|word| self.fill(&place, word)));
+                    words.extend(maybe.words.iter().map(|word| self.fill(&location, word)));
                 }
                 Word::Maybe(_) => {}
             }
         }
         if words.is_empty() {
-            self.wrong(place.clone(), "has no command".into());
+            self.wrong(location.clone(), "has no command".into());
         }
         let mut environment = BTreeMap::new();
         for (key, value) in &spec.environment {
-            let value = self.fill(&place, value);
+            let value = self.fill(&location, value);
             if !value.is_empty() {
                 environment.insert(key.clone(), value);
             }
         }
-        let log = self.fill(&place, &spec.log);
+        let log = self.fill(&location, &spec.log);
         let what = Service {
             name: name.to_owned(),
             display: name.to_owned(),
@@ -145,8 +145,8 @@ impl Items<'_> {
             if !self.values.holds(&evidence.when) {
                 continue;
             }
-            let place = format!("evidence.{name}");
-            let log = self.fill(&place, &evidence.log);
+            let location = format!("evidence.{name}");
+            let log = self.fill(&location, &evidence.log);
             let log = (!log.is_empty()).then_some(log);
             let what = match (evidence.service.is_empty(), evidence.http.is_empty()) {
                 (false, true) => What::SteadyService(SteadyService {
@@ -155,7 +155,7 @@ impl Items<'_> {
                     log,
                 }),
                 (true, false) => {
-                    let url = self.fill(&place, &evidence.http);
+                    let url = self.fill(&location, &evidence.http);
                     What::Http(Http {
                         url,
                         wait_ms: evidence.wait_ms,
@@ -163,7 +163,7 @@ impl Items<'_> {
                     })
                 }
                 _ => {
-                    self.wrong(place, "has to have either `service` or `http`".into());
+                    self.wrong(location, "has to have either `service` or `http`".into());
                     continue;
                 }
             };

@@ -132,12 +132,12 @@ fn prelude(script: &Script<'_>) -> Vec<Finding> {
         "$ProgressPreference='Silently",
     ];
     let missing = WANTED.into_iter().filter(|wanted| !code.contains(wanted));
-    let told = |wanted| Finding {
+    let findings_text = |wanted| Finding {
         line: 1,
         rule: "prelude",
         what: format!("no {wanted}"),
     };
-    missing.map(told).collect()
+    missing.map(findings_text).collect()
 }
 
 /// Ternary, `??`, `?.`, `&&` and `||` came with PowerShell 7; `?` and `%` are aliases.

@@ -82,14 +82,14 @@ mod tests {
         let quota = "VcpuLimitExceeded: 32 vCPU, request id: 0a1b-22, status code: 400";
         let provider = json!({"conditions": [{"type": "MachineCreation", "status": "False",
             "reason": "MachineCreationFailed", "message": quota}]});
-        let seen = amiss(Some(&own), Some(&provider));
-        let told: Vec<_> = seen
+        let observed = amiss(Some(&own), Some(&provider));
+        let kinds: Vec<_> = observed
             .iter()
             .map(|it| (&*it.kind, &*it.reason, &*it.message))
             .collect();
         let quota = "VcpuLimitExceeded: 32 vCPU, request id: …, status code: 400";
         assert_eq!(
-            told,
+            kinds,
             [
                 (
                     "InstanceExists",
@@ -104,9 +104,9 @@ mod tests {
             json!({"type": "x".repeat(300), "status": "Unknown"});
             20
         ]);
-        let seen = amiss(Some(&many), None);
+        let observed = amiss(Some(&many), None);
         assert_eq!(
-            (seen.len(), seen[0].kind.len()),
+            (observed.len(), observed[0].kind.len()),
             (CONDITIONS_MAX, WORD_BYTES_MAX)
         );
     }

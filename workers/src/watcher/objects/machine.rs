@@ -1,7 +1,7 @@
 //! A Machine of `machine.openshift.io/v1beta1`, as its run is told of it.
 
 use super::{
-    ADDRESSES_MAX, Odd, TEXT_BYTES_MAX, annotation, body,
+    ADDRESSES_MAX, TEXT_BYTES_MAX, UnreadableObject, annotation, body,
     condition::{amiss, without_ids},
     label, resource, short, time, token, uid,
 };
@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::net::Ipv4Addr;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::watcher) struct MachineSeen {
+pub(in crate::watcher) struct ObservedMachine {
     pub(in crate::watcher) fact: MachineFact,
     /// Its label says Windows. One that no longer does is left alone, whatever it was.
     pub(in crate::watcher) windows: bool,
@@ -29,7 +29,7 @@ pub(in crate::watcher) struct MachineSeen {
     pub(in crate::watcher) resource: u64,
 }
 
-impl MachineSeen {
+impl ObservedMachine {
     /// Whether a run may begin for it.
     pub(in crate::watcher) fn may_start(&self) -> bool {
         self.windows && !self.fact.ignored && self.elsewhere.is_none()
@@ -92,7 +92,9 @@ struct MachineBody {
 }
 
 /// Reads a Machine of `machine.openshift.io/v1beta1`.
-pub(in crate::watcher) fn machine(object: DynamicObject) -> Result<MachineSeen, Odd> {
+pub(in crate::watcher) fn machine(
+    object: DynamicObject,
+) -> Result<ObservedMachine, UnreadableObject> {
     let DynamicObject {
         metadata: meta,
         data,
@@ -132,7 +134,7 @@ pub(in crate::watcher) fn machine(object: DynamicObject) -> Result<MachineSeen, 
         platform: platform(spec.provider_spec),
         token: token(&meta),
     };
-    Ok(MachineSeen {
+    Ok(ObservedMachine {
         fact,
         windows,
         expected: short("metadata.annotations", annotation(&meta, keys::NODE_NAME))?,
@@ -160,7 +162,7 @@ fn error(reason: Option<String>, message: Option<String>) -> Option<String> {
 }
 
 /// InternalIPs (IPv4) and names, in the object's order.
-fn addresses(listed: Vec<Address>) -> Result<(Vec<String>, Vec<String>), Odd> {
+fn addresses(listed: Vec<Address>) -> Result<(Vec<String>, Vec<String>), UnreadableObject> {
     let mut addresses = Vec::new();
     let mut names = Vec::new();
     for Address { r#type, address } in listed {

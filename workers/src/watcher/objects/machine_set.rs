@@ -1,12 +1,12 @@
 //! A MachineSet of `machine.openshift.io/v1beta1`: how many machines it wants, and whether they run Windows.
 
-use super::{Odd, body, odd, resource, uid};
+use super::{UnreadableObject, body, odd, resource, uid};
 use crate::kubernetes::keys;
 use kube::api::{DynamicObject, ObjectMeta};
 use serde::Deserialize;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::watcher) struct SetSeen {
+pub(in crate::watcher) struct ObservedSet {
     pub(in crate::watcher) uid: String,
     pub(in crate::watcher) name: String,
     pub(in crate::watcher) replicas: u32,
@@ -47,7 +47,9 @@ struct SetBody {
 }
 
 /// Reads a MachineSet of `machine.openshift.io/v1beta1`.
-pub(in crate::watcher) fn machine_set(object: DynamicObject) -> Result<SetSeen, Odd> {
+pub(in crate::watcher) fn machine_set(
+    object: DynamicObject,
+) -> Result<ObservedSet, UnreadableObject> {
     let DynamicObject {
         metadata: meta,
         data,
@@ -63,7 +65,7 @@ pub(in crate::watcher) fn machine_set(object: DynamicObject) -> Result<SetSeen, 
         .and_then(|template| template.metadata)
         .unwrap_or_default();
     let labels = template.labels.unwrap_or_default();
-    Ok(SetSeen {
+    Ok(ObservedSet {
         uid: uid(&meta)?,
         name: meta.name.clone().unwrap_or_default(),
         replicas: replicas.map_err(|_| odd("spec.replicas", "is no count"))?,

@@ -1,13 +1,13 @@
 //! A Node, as the run of its machine is told of it.
 
-use super::{Odd, annotation, body, label, odd, resource, short, token, uid};
+use super::{UnreadableObject, annotation, body, label, odd, resource, short, token, uid};
 use crate::kubernetes::keys;
 use dormer_proto::machine::NodeFact;
 use kube::api::DynamicObject;
 use serde::Deserialize;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::watcher) struct NodeSeen {
+pub(in crate::watcher) struct ObservedNode {
     pub(in crate::watcher) fact: NodeFact,
     /// Its Windows build, `10.0.20348`; none for a node of another system.
     pub(in crate::watcher) build: Option<String>,
@@ -52,7 +52,7 @@ struct NodeBody {
 }
 
 /// Reads a Node.
-pub(in crate::watcher) fn node(object: DynamicObject) -> Result<NodeSeen, Odd> {
+pub(in crate::watcher) fn node(object: DynamicObject) -> Result<ObservedNode, UnreadableObject> {
     let DynamicObject {
         metadata: meta,
         data,
@@ -88,7 +88,7 @@ pub(in crate::watcher) fn node(object: DynamicObject) -> Result<NodeSeen, Odd> {
     let windows = label(&meta, "kubernetes.io/os") == Some("windows");
     let build = label(&meta, "node.kubernetes.io/windows-build").filter(|_| windows);
     let build = short("metadata.labels", build.map(str::to_owned))?;
-    Ok(NodeSeen {
+    Ok(ObservedNode {
         fact,
         build,
         resource: resource(&meta)?,

@@ -35,8 +35,8 @@ fn a_machine() -> Value {
 
 #[test]
 fn a_machine_becomes_its_fact() {
-    let seen = machine(object(a_machine())).expect("readable");
-    let fact = &seen.fact;
+    let observed = machine(object(a_machine())).expect("readable");
+    let fact = &observed.fact;
     assert_eq!(
         (fact.machine.name.as_str(), fact.machine.uid.as_str()),
         ("win-1", "u-1")
@@ -57,15 +57,15 @@ fn a_machine_becomes_its_fact() {
         })
     );
     assert_eq!(
-        (seen.expected.as_deref(), seen.node_uid.as_deref()),
+        (observed.expected.as_deref(), observed.node_uid.as_deref()),
         (Some("win-1"), Some("n-1"))
     );
-    assert!(seen.may_start() && !fact.deleting && !fact.exclude_drain);
-    assert_eq!(seen.resource, 41);
+    assert!(observed.may_start() && !fact.deleting && !fact.exclude_drain);
+    assert_eq!(observed.resource, 41);
 }
 
 #[test]
-fn a_machine_that_the_cloud_refuses_is_told_with_its_words() {
+fn a_machine_that_the_cloud_refuses_carries_the_clouds_message() {
     let mut refused = a_machine();
     refused["status"] = json!({
         "phase": "Failed", "errorReason": "InsufficientResources", "errorMessage": "limit, request id: 7f-0",
@@ -79,23 +79,23 @@ fn a_machine_that_the_cloud_refuses_is_told_with_its_words() {
         fact.error.as_deref(),
         Some("InsufficientResources: limit, request id: …")
     );
-    let told: Vec<_> = fact.conditions.iter().map(|it| it.kind.as_str()).collect();
-    assert_eq!(told, ["InstanceExists", "MachineCreation"]);
+    let kinds: Vec<_> = fact.conditions.iter().map(|it| it.kind.as_str()).collect();
+    assert_eq!(kinds, ["InstanceExists", "MachineCreation"]);
 }
 
 #[test]
 fn a_new_machine_has_hardly_anything() {
     let meta = json!({"name": "w", "namespace": "n", "uid": "u", "resourceVersion": "1"});
     let bare = json!({"metadata": meta, "spec": {}, "status": null});
-    let seen = machine(object(bare)).expect("readable");
+    let observed = machine(object(bare)).expect("readable");
     assert_eq!(
-        (seen.fact.phase, seen.fact.node, seen.fact.error),
+        (observed.fact.phase, observed.fact.node, observed.fact.error),
         (None, None, None)
     );
 }
 
 #[test]
-fn hands_off_by_label_by_annotation_or_by_another_api() {
+fn a_machine_is_ignored_by_label_annotation_or_another_api() {
     let with = |path: &str, value: Value| {
         let mut changed = a_machine();
         let at = path.rsplit_once('/').expect("a path");
@@ -114,12 +114,12 @@ fn hands_off_by_label_by_annotation_or_by_another_api() {
     let not = json!({"windowsmachineconfig.openshift.io/ignore": "false", windows: "Windows"});
     assert!(with("/metadata/labels", not).may_start());
     for api in ["ClusterAPI", "Migrating"] {
-        let seen = with("/status/authoritativeAPI", json!(api));
+        let observed = with("/status/authoritativeAPI", json!(api));
         assert_eq!(
-            (seen.elsewhere.as_deref(), seen.fact.ignored),
+            (observed.elsewhere.as_deref(), observed.fact.ignored),
             (Some(api), true)
         );
-        assert!(!seen.may_start());
+        assert!(!observed.may_start());
     }
     assert!(with("/status/authoritativeAPI", json!("MachineAPI")).may_start());
 }
@@ -150,7 +150,7 @@ fn odd_objects_name_their_field() {
 
 #[test]
 fn a_node_becomes_its_fact() {
-    let seen = node(object(json!({
+    let observed = node(object(json!({
         "metadata": {"name": "win-1", "uid": "n-1", "resourceVersion": "9", "labels": {
             "kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348",
         }, "annotations": {
@@ -179,8 +179,8 @@ fn a_node_becomes_its_fact() {
     };
     let build = Some("10.0.20348".to_owned());
     assert_eq!(
-        seen,
-        NodeSeen {
+        observed,
+        ObservedNode {
             fact: expected,
             build,
             resource: 9

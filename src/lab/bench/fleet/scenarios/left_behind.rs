@@ -1,6 +1,6 @@
 //! What dormer leaves behind in a cluster from which it is taken away: nothing that holds anybody up.
 
-use super::{Play, stage};
+use super::{Scenario, stage};
 use dormer_fleet::{
     WorldConfig,
     api::{DeleteOptions, Key, kinds},
@@ -32,28 +32,32 @@ fn machines_go_after_dormer_is_gone_in_the_middle_of_an_upgrade() {
             workload: false,
             ..WorldConfig::in_memory(2)
         };
-        let mut play = Play::start_in(config).await;
-        play.until("both serve", |play, told| play.all_serve(told, 2))
+        let mut scenario = Scenario::start_in(config).await;
+        scenario
+            .until("both serve", |scenario, statuses| {
+                scenario.all_serve(statuses, 2)
+            })
             .await;
-        play.upgrade().await;
-        play.until("one holds the lease", |_, told| {
-            told.iter().any(|one| one.holds)
-        })
-        .await;
+        scenario.upgrade().await;
+        scenario
+            .until("one holds the lease", |_, statuses| {
+                statuses.iter().any(|one| one.holds)
+            })
+            .await;
         for kind in kinds::ALL {
-            for object in play.all(kind) {
+            for object in scenario.all(kind) {
                 assert_eq!(holds(&object), Vec::<String>::new(), "{object:#}");
             }
         }
-        play.uninstall();
-        let machines = play.all(&kinds::MACHINE);
+        scenario.uninstall();
+        let machines = scenario.all(&kinds::MACHINE);
         let uids: Vec<Value> = machines
             .iter()
             .map(|it| it["metadata"]["uid"].clone())
             .collect();
         for machine in &machines {
             // One may be going already.
-            let _ = play
+            let _ = scenario
                 .admin()
                 .delete(
                     &kinds::MACHINE,
@@ -62,12 +66,13 @@ fn machines_go_after_dormer_is_gone_in_the_middle_of_an_upgrade() {
                 )
                 .await;
         }
-        play.until("the machines are gone", |play, _| {
-            let there = play.all(&kinds::MACHINE);
-            !there
-                .iter()
-                .any(|machine| uids.contains(&machine["metadata"]["uid"]))
-        })
-        .await;
+        scenario
+            .until("the machines are gone", |scenario, _| {
+                let there = scenario.all(&kinds::MACHINE);
+                !there
+                    .iter()
+                    .any(|machine| uids.contains(&machine["metadata"]["uid"]))
+            })
+            .await;
     });
 }

@@ -1,6 +1,6 @@
 //! A host that loses its power at one step of its bring-up, for every step that there is: the run goes on from there.
 
-use super::stage::{self, Play};
+use super::stage::{self, Scenario};
 use std::collections::BTreeMap;
 
 /// Boots of a bring-up whose feature asks for one reboot.
@@ -120,9 +120,9 @@ steps! {
 fn goes_on_after(step: &'static str) {
     stage::on_a_virtual_clock(async move {
         let order = format!("power-off/{step}@1");
-        let play = brought_up(&["feature-needs-reboot@*", &order]).await;
-        assert!(play.struck(), "{step} was never reached");
-        let host = play.only_host();
+        let scenario = brought_up(&["feature-needs-reboot@*", &order]).await;
+        assert!(scenario.struck(), "{step} was never reached");
+        let host = scenario.only_host();
         let counts = host.counts();
         let mut times: BTreeMap<&str, u32> = BTreeMap::new();
         for effect in &counts.effects {
@@ -149,25 +149,26 @@ fn goes_on_after(step: &'static str) {
 }
 
 /// One machine that serves, and was never said to have failed on the way.
-async fn brought_up(faults: &[&str]) -> Play {
-    let mut play = Play::start(1, faults).await;
-    play.until("it serves", |play, told| {
-        assert!(
-            told.iter().all(|one| !one.words.contains("failed")),
-            "it waits for a person"
-        );
-        play.all_serve(told, 1)
-    })
-    .await;
-    play
+async fn brought_up(faults: &[&str]) -> Scenario {
+    let mut scenario = Scenario::start(1, faults).await;
+    scenario
+        .until("it serves", |scenario, statuses| {
+            assert!(
+                statuses.iter().all(|one| !one.words.contains("failed")),
+                "it waits for a person"
+            );
+            scenario.all_serve(statuses, 1)
+        })
+        .await;
+    scenario
 }
 
 #[test]
 fn every_step_of_a_bring_up_has_its_test() {
     stage::on_a_virtual_clock(async {
-        let play = brought_up(&["feature-needs-reboot@*"]).await;
-        let counts = play.only_host().counts();
-        assert_eq!(play.only_host().state().boots, BOOTS);
+        let scenario = brought_up(&["feature-needs-reboot@*"]).await;
+        let counts = scenario.only_host().counts();
+        assert_eq!(scenario.only_host().state().boots, BOOTS);
         let mut reached = counts.steps.clone();
         let mut listed = STEPS.to_vec();
         reached.sort();

@@ -21,15 +21,15 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How often the world is looked at, in virtual time.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const POLL_EVERY: Duration = Duration::from_secs(5);
 /// A play that takes longer, in virtual time, has failed.
-const PLAY_MAX: Duration = Duration::from_secs(8 * 3_600);
+const SCENARIO_MAX: Duration = Duration::from_secs(8 * 3_600);
 
 /// Attempts that the one worker holds at once.
 const SLOTS: usize = 256;
 
 /// What a machine's run tells.
-pub(super) struct Told {
+pub(super) struct MachineStatus {
     pub(super) uid: String,
     pub(super) state: &'static str,
     /// Its phase, its reason, and what it waits for.
@@ -42,7 +42,7 @@ pub(super) struct Told {
     pub(super) holds: bool,
 }
 
-impl Told {
+impl MachineStatus {
     fn serves_other_than(&self, old: Option<&str>) -> bool {
         let current = self.version.is_some() && self.version == self.wanted;
         self.state == "Joined" && current && !self.holds && self.wanted.as_deref() != old
@@ -50,7 +50,7 @@ impl Told {
 }
 
 /// A play under way.
-pub(super) struct Play {
+pub(super) struct Scenario {
     world: World,
     ports: Arc<Ports>,
     catalog: Catalog,
@@ -64,17 +64,17 @@ pub(super) struct Play {
 }
 
 /// Plays on a runtime whose clock stands still while anything can be done.
-pub(super) fn on_a_virtual_clock(play: impl Future<Output = ()>) {
+pub(super) fn on_a_virtual_clock(scenario: impl Future<Output = ()>) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder
         .enable_all()
         .start_paused(true)
         .build()
         .expect("a runtime");
-    runtime.block_on(play);
+    runtime.block_on(scenario);
 }
 
-impl Play {
+impl Scenario {
     /// A world of so many machines with these faults, and dormer in it.
     pub(super) async fn start(machines: u32, faults: &[&str]) -> Self {
         let orders = faults.iter().map(|fault| (*fault).to_owned()).collect();
@@ -112,26 +112,33 @@ impl Play {
 
     /// Offers a newer payload.
     pub(super) async fn upgrade(&mut self) {
-        self.old = self.told().await.pop().and_then(|one| one.wanted);
+        self.old = self.statuses().await.pop().and_then(|one| one.wanted);
         self.catalog.add(payload(1));
     }
 
     /// Waits until it holds.
-    pub(super) async fn until(&mut self, what: &str, holds: impl Fn(&Self, &[Told]) -> bool) {
-        let mut looks = tokio::time::interval(LOOK_EVERY);
+    pub(super) async fn until(
+        &mut self,
+        what: &str,
+        holds: impl Fn(&Self, &[MachineStatus]) -> bool,
+    ) {
+        let mut ticks = tokio::time::interval(POLL_EVERY);
         loop {
-            looks.tick().await;
-            let told = self.told().await;
-            let words: String = told.iter().map(|one| format!("{}; ", one.words)).collect();
+            ticks.tick().await;
+            let statuses = self.statuses().await;
+            let words: String = statuses
+                .iter()
+                .map(|one| format!("{}; ", one.words))
+                .collect();
             if words != self.same.0 {
                 println!("{:6} s {words}", self.start.elapsed().as_secs());
                 self.same = (words, Instant::now());
             }
-            if holds(self, &told) {
+            if holds(self, &statuses) {
                 return;
             }
             assert!(
-                self.start.elapsed() < PLAY_MAX,
+                self.start.elapsed() < SCENARIO_MAX,
                 "never: {what}; {}",
                 self.same.0
             );
@@ -139,12 +146,12 @@ impl Play {
     }
 
     /// Whether the runs have told the same for so many minutes.
-    pub(super) fn stands_for(&self, minutes: u64) -> bool {
+    pub(super) fn unchanged_for(&self, minutes: u64) -> bool {
         self.same.1.elapsed() > Duration::from_secs(60 * minutes)
     }
 
     /// What the runs of machines that are not gone tell.
-    async fn told(&self) -> Vec<Told> {
+    async fn statuses(&self) -> Vec<MachineStatus> {
         let heads = self
             .ports
             .store
@@ -154,37 +161,38 @@ impl Play {
         let runs = heads.into_iter().map(|head| head.run);
         let runs: Vec<_> = runs.filter(|run| run.workflow() == work::MACHINE).collect();
         let stored = self.ports.store.load(&runs).await.expect("runs");
-        let told = stored.into_iter().flatten().filter_map(|stored| {
+        let statuses = stored.into_iter().flatten().filter_map(|stored| {
             let decoded = envelope::decode::<Record<Dormer>>(&stored.bytes, u16::MAX);
             match decoded.expect("a record").0.run.state {
                 State::Machine(state) => Some(state.view()).filter(|view| view.state != "Gone"),
                 _ => None,
             }
         });
-        told.map(|view| Told {
-            uid: view.uid,
-            state: view.state,
-            version: view.version,
-            wanted: view.desired_version,
-            holds: view.token.is_some(),
-            words: [
-                Some(format!("{} {}", view.name, view.phase)),
-                view.reason,
-                view.waiting_for,
-                view.halted,
-            ]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .join(", "),
-        })
-        .collect()
+        statuses
+            .map(|view| MachineStatus {
+                uid: view.uid,
+                state: view.state,
+                version: view.version,
+                wanted: view.desired_version,
+                holds: view.token.is_some(),
+                words: [
+                    Some(format!("{} {}", view.name, view.phase)),
+                    view.reason,
+                    view.waiting_for,
+                    view.halted,
+                ]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(", "),
+            })
+            .collect()
     }
 
     /// Whether all that live, and so many, serve the version that is wanted, on Nodes that are Ready and schedulable.
-    pub(super) fn all_serve(&self, told: &[Told], machines: usize) -> bool {
-        told.len() == machines
-            && told
+    pub(super) fn all_serve(&self, statuses: &[MachineStatus], machines: usize) -> bool {
+        statuses.len() == machines
+            && statuses
                 .iter()
                 .all(|one| one.serves_other_than(self.old.as_deref()))
             && self.world.record.serving_now() == machines

@@ -1,6 +1,6 @@
 //! What Windows' network loses while a node serves or is made, and how it comes back.
 
-use super::{Play, both_serve, ends, one_tells, stage};
+use super::{Scenario, both_serve, ends, one_reports, stage};
 use dormer_fleet::{api::kinds, host::Host};
 
 /// The route that cloud platforms' nodes need.
@@ -18,9 +18,9 @@ fn times(host: &Host, effect: &str) -> usize {
 #[test]
 fn endpoints_that_the_hns_service_lost_are_made_again_and_kube_proxy_is_restarted() {
     stage::on_a_virtual_clock(async {
-        let mut play = Play::start(2, &["hns-restarts@1"]).await;
-        play.until("both serve", both_serve).await;
-        let lost = play
+        let mut scenario = Scenario::start(2, &["hns-restarts@1"]).await;
+        scenario.until("both serve", both_serve).await;
+        let lost = scenario
             .hosts()
             .into_iter()
             .find(|host| host.state().hns.endpoints.is_empty());
@@ -28,16 +28,17 @@ fn endpoints_that_the_hns_service_lost_are_made_again_and_kube_proxy_is_restarte
         let starts = |host: &Host| host.state().scm.get("kube-proxy").map_or(0, |it| it.starts);
         let started = starts(&lost);
         // The periodic look finds it, and the rollout has it mended without a drain.
-        play.until(
-            "the endpoint is there again, and both serve",
-            |play, told| {
-                let there = |host: &std::sync::Arc<Host>| {
-                    host.state().hns.endpoints.contains_key("VIPEndpoint")
-                };
-                play.hosts().iter().all(there) && play.all_serve(told, 2)
-            },
-        )
-        .await;
+        scenario
+            .until(
+                "the endpoint is there again, and both serve",
+                |scenario, statuses| {
+                    let there = |host: &std::sync::Arc<Host>| {
+                        host.state().hns.endpoints.contains_key("VIPEndpoint")
+                    };
+                    scenario.hosts().iter().all(there) && scenario.all_serve(statuses, 2)
+                },
+            )
+            .await;
         assert_eq!(
             times(&lost, "endpoint:VIPEndpoint"),
             2,
@@ -46,7 +47,7 @@ fn endpoints_that_the_hns_service_lost_are_made_again_and_kube_proxy_is_restarte
         );
         assert_eq!(starts(&lost), started + 1, "kube-proxy was restarted");
         assert_eq!(lost.state().boots, 1, "no reboot");
-        assert!(play.max_unavailable() <= 1);
+        assert!(scenario.max_unavailable() <= 1);
     });
 }
 
@@ -55,14 +56,14 @@ fn a_route_that_a_new_network_makes_windows_forget_is_there_again() {
     ends(
         &["route-lost"],
         "both serve, with their routes",
-        |play, told| {
-            let hosts = play.hosts();
+        |scenario, statuses| {
+            let hosts = scenario.hosts();
             let have = hosts.iter().all(|host| host.state().routes.contains(ROUTE));
             let mended: usize = hosts
                 .iter()
                 .map(|host| times(host, &format!("route:{ROUTE}")))
                 .sum();
-            both_serve(play, told) && have && mended == 1
+            both_serve(scenario, statuses) && have && mended == 1
         },
     );
 }
@@ -74,9 +75,17 @@ fn what_dies_with_its_command_is_nothing_that_a_node_needs() {
 
 #[test]
 fn a_host_whose_clock_is_off_is_named_with_the_cure_and_joins_nothing() {
-    ends(&["clock-skew"], "its machine has failed", |play, told| {
-        // The other one's Node is the only one that Windows has.
-        let nodes = play.all(&kinds::NODE).len();
-        one_tells(play, told, &["ClockSkew", "-600 s off", "w32tm /resync"]) && nodes == 1
-    });
+    ends(
+        &["clock-skew"],
+        "its machine has failed",
+        |scenario, statuses| {
+            // The other one's Node is the only one that Windows has.
+            let nodes = scenario.all(&kinds::NODE).len();
+            one_reports(
+                scenario,
+                statuses,
+                &["ClockSkew", "-600 s off", "w32tm /resync"],
+            ) && nodes == 1
+        },
+    );
 }

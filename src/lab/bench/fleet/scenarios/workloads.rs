@@ -1,7 +1,7 @@
 //! Workloads on a fleet that dormer brings up: the guides' manifests as printed and as mended, the RuntimeClass of each
 //! Windows build, and pods that belong on no Windows node.
 
-use super::stage::{self, Play};
+use super::stage::{self, Scenario};
 use dormer_fleet::{WorldConfig, api::kinds, manifest::Sets};
 use dormer_profile::yaml;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ fn objects(text: &str) -> Result<Vec<Value>, String> {
 }
 
 /// Two machines with Windows Server 2019, for which the manifests ask.
-async fn fleet() -> Play {
+async fn fleet() -> Scenario {
     let sets = Sets::from([(
         "windows_container_ami".to_owned(),
         "windows-server-2019".to_owned(),
@@ -53,12 +53,12 @@ async fn fleet() -> Play {
         sets,
         ..WorldConfig::in_memory(2)
     };
-    Play::start_in(config).await
+    Scenario::start_in(config).await
 }
 
 /// Pods whose name begins so, and whether each runs on a Windows node.
-fn pods(play: &Play, named: &str) -> Vec<bool> {
-    let mut pods = play.all(&kinds::POD);
+fn pods(scenario: &Scenario, named: &str) -> Vec<bool> {
+    let mut pods = scenario.all(&kinds::POD);
     pods.retain(|pod| {
         pod["metadata"]["name"]
             .as_str()
@@ -72,34 +72,35 @@ fn pods(play: &Play, named: &str) -> Vec<bool> {
 #[test]
 fn each_mended_manifest_lands_on_a_joined_node_and_no_linux_pod_does() {
     stage::on_a_virtual_clock(async {
-        let mut play = fleet().await;
+        let mut scenario = fleet().await;
         // They wait from before there is any node, so no moment without the taint would escape them.
         for n in 0..LINUX_PODS {
             let pod = json!({"apiVersion": "v1", "kind": "Pod",
                 "metadata": {"name": format!("linux-{n}"), "namespace": "default"},
                 "spec": {"containers": [{"name": "c", "image": "registry.example/linux"}]}});
-            play.create(pod).expect("a pod");
+            scenario.create(pod).expect("a pod");
         }
         for (name, text) in MENDED {
             for object in objects(text).expect(name) {
-                play.create(object).expect(name);
+                scenario.create(object).expect(name);
             }
         }
         let deployed = ["win-webserver-two-", "iis-2019-"];
-        play.until("the workloads run", |play, told| {
-            let run = |named: &&str| {
-                let pods = pods(play, named);
-                !pods.is_empty() && pods.iter().all(|runs| *runs)
-            };
-            play.all_serve(told, 2) && deployed.iter().all(run)
-        })
-        .await;
-        let linux = pods(&play, "linux-");
+        scenario
+            .until("the workloads run", |scenario, statuses| {
+                let run = |named: &&str| {
+                    let pods = pods(scenario, named);
+                    !pods.is_empty() && pods.iter().all(|runs| *runs)
+                };
+                scenario.all_serve(statuses, 2) && deployed.iter().all(run)
+            })
+            .await;
+        let linux = pods(&scenario, "linux-");
         assert_eq!(
             (linux.len(), linux.iter().filter(|runs| **runs).count()),
             (LINUX_PODS, 0)
         );
-        let bound = play.all(&kinds::POD).into_iter().filter(|pod| {
+        let bound = scenario.all(&kinds::POD).into_iter().filter(|pod| {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
             name.starts_with("linux-") && !pod["spec"]["nodeName"].is_null()
         });
@@ -110,20 +111,21 @@ fn each_mended_manifest_lands_on_a_joined_node_and_no_linux_pod_does() {
 #[test]
 fn a_runtime_class_is_there_for_each_windows_build_and_others_own_is_left_alone() {
     stage::on_a_virtual_clock(async {
-        let mut play = fleet().await;
+        let mut scenario = fleet().await;
         let pod = json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "by-class", "namespace": "default"},
             "spec": {"runtimeClassName": "windows-10.0.17763",
                 "containers": [{"name": "c", "image": "mcr.microsoft.com/windows/nanoserver:1809"}]}});
-        play.create(pod).expect("a pod");
+        scenario.create(pod).expect("a pod");
         let theirs = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
             "metadata": {"name": "windows-10.0.20348"}, "handler": "theirs"});
-        play.create(theirs).expect("a class");
-        play.until("the pod runs", |play, told| {
-            play.all_serve(told, 2) && pods(play, "by-class") == [true]
-        })
-        .await;
-        let classes = play.all(&kinds::RUNTIME_CLASS);
+        scenario.create(theirs).expect("a class");
+        scenario
+            .until("the pod runs", |scenario, statuses| {
+                scenario.all_serve(statuses, 2) && pods(scenario, "by-class") == [true]
+            })
+            .await;
+        let classes = scenario.all(&kinds::RUNTIME_CLASS);
         let of = |name: &str| {
             classes
                 .iter()
@@ -146,8 +148,11 @@ fn a_runtime_class_is_there_for_each_windows_build_and_others_own_is_left_alone(
 #[test]
 fn what_is_wrong_with_the_manifests_as_printed_is_refused_or_waits() {
     stage::on_a_virtual_clock(async {
-        let mut play = fleet().await;
-        play.until("both serve", |play, told| play.all_serve(told, 2))
+        let mut scenario = fleet().await;
+        scenario
+            .until("both serve", |scenario, statuses| {
+                scenario.all_serve(statuses, 2)
+            })
             .await;
         let mut refused = Vec::new();
         for (name, text) in PRINTED {
@@ -159,7 +164,7 @@ fn what_is_wrong_with_the_manifests_as_printed_is_refused_or_waits() {
                         if name == "win-webserver-kubernetes.yaml" {
                             object["metadata"]["namespace"] = json!("dormer");
                         }
-                        play.create(object)
+                        scenario.create(object)
                     });
                     refused.extend(made.filter_map(Result::err).map(|why| (name, why)));
                 }
@@ -174,10 +179,13 @@ fn what_is_wrong_with_the_manifests_as_printed_is_refused_or_waits() {
             assert!(names.contains(&named), "{named} was taken: {refused:?}");
         }
         assert_eq!(names.len(), 3, "{refused:?}");
-        play.until("nothing more happens", |play, _| play.stands_for(6))
+        scenario
+            .until("nothing more happens", |scenario, _| {
+                scenario.unchanged_for(6)
+            })
             .await;
         let of = |namespace: &str| {
-            let pods = play.all(&kinds::POD).into_iter();
+            let pods = scenario.all(&kinds::POD).into_iter();
             let own = pods.filter(|pod| pod["metadata"]["namespace"] == namespace);
             own.map(|pod| pod["status"]["phase"] == "Running")
                 .collect::<Vec<_>>()

@@ -66,7 +66,7 @@ impl Host {
         let Some((body, staged)) = source else {
             return Step::Missing(what.path.clone());
         };
-        self.place_file(what, &path, body, staged).await
+        self.put_file(what, &path, body, staged).await
     }
 
     /// The content that a file should get, and where it lies; none if it was not uploaded.
@@ -118,7 +118,7 @@ impl Host {
         Ok(None)
     }
 
-    async fn place_file(
+    async fn put_file(
         &self,
         what: &File,
         path: &WinPath,

@@ -15,13 +15,13 @@ use crate::host::computer::Host;
 /// How long a kubelet waits for a certificate before it asks anew.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// How often it looks.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_secs(1);
 const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const SERVING: &str = "kubernetes.io/kubelet-serving";
 
 /// One certificate that is wanted.
-struct Wanted<'a> {
+struct CertificateOrder<'a> {
     signer: &'a str,
     node: &'a str,
     usage: &'a str,
@@ -88,15 +88,19 @@ impl Host {
     }
 
     /// Asks for a certificate and waits until it is there.
-    async fn obtain(&self, api: &Api, wanted: &Wanted<'_>) -> Result<(String, String), String> {
+    async fn obtain(
+        &self,
+        api: &Api,
+        wanted: &CertificateOrder<'_>,
+    ) -> Result<(String, String), String> {
         let (name, key_pem) = self.ask(api, wanted).await?;
         self.at(&format!("kubelet {} asked for", wanted.usage))
             .await;
         let path = format!("{CSRS}/{name}");
         let mut waited = Duration::ZERO;
         while waited < PATIENCE {
-            self.sleep(LOOK).await;
-            waited += LOOK;
+            self.sleep(POLL).await;
+            waited += POLL;
             let (code, csr) = api.get(&path).await?;
             if code == 404 || has_condition(&csr, "Denied") || has_condition(&csr, "Failed") {
                 return Err(format!("the request {name} was not granted"));
@@ -110,7 +114,11 @@ impl Host {
     }
 
     /// Posts a request; answers its name and the key, as PEM.
-    async fn ask(&self, api: &Api, wanted: &Wanted<'_>) -> Result<(String, String), String> {
+    async fn ask(
+        &self,
+        api: &Api,
+        wanted: &CertificateOrder<'_>,
+    ) -> Result<(String, String), String> {
         let (request, key_pem) = request(wanted).map_err(|e| e.to_string())?;
         let body = json!({
             "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
@@ -166,8 +174,8 @@ impl Host {
     }
 }
 
-fn wanted_client(node: &str) -> Wanted<'_> {
-    Wanted {
+fn wanted_client(node: &str) -> CertificateOrder<'_> {
+    CertificateOrder {
         signer: CLIENT,
         node,
         usage: "client auth",
@@ -175,8 +183,8 @@ fn wanted_client(node: &str) -> Wanted<'_> {
     }
 }
 
-fn wanted_serving(node: &str, names: Vec<String>) -> Wanted<'_> {
-    Wanted {
+fn wanted_serving(node: &str, names: Vec<String>) -> CertificateOrder<'_> {
+    CertificateOrder {
         signer: SERVING,
         node,
         usage: "server auth",
@@ -184,7 +192,7 @@ fn wanted_serving(node: &str, names: Vec<String>) -> Wanted<'_> {
     }
 }
 
-fn request(wanted: &Wanted<'_>) -> Result<(String, String), rcgen::Error> {
+fn request(wanted: &CertificateOrder<'_>) -> Result<(String, String), rcgen::Error> {
     let mut params = CertificateParams::new(wanted.names.clone())?;
     let mut subject = DistinguishedName::new();
     subject.push(DnType::OrganizationName, "system:nodes");

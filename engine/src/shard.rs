@@ -1,0 +1,329 @@
+//! A shard: the one owner of its runs, and the loop's five steps over a batch of messages.
+//!
+//! The order of these steps is the whole recovery story: **load** (a run not in memory is read, and what it has
+//! outstanding is carried out), **decide** in memory, **append** on the condition that nobody was faster, **carry
+//! out** the effects, **acknowledge** the messages. Whatever goes wrong after the append drops the run from memory; the
+//! unacknowledged messages come again, the load carries out what was lost, and the fences recognise what is on record.
+
+mod alarm;
+mod cache;
+mod decide;
+mod effects;
+mod intake;
+mod newer_builds;
+mod refused;
+mod store;
+
+use crate::{
+    observer::EngineObserver,
+    port::{Ack, Clock, DeadLetter, DeadLetters, History, Inbox, Ports, StoreError},
+};
+use cache::{Cache, Cached};
+use decide::Plan;
+use dormer_engine_core::{
+    Effects, Record, Run, Workflow,
+    unfenced::{Fence, enforced},
+};
+use dormer_proto::{
+    envelope::{self, DecodeError},
+    id::{Revision, RunId},
+};
+use effects::EffectBatch;
+pub use intake::DecodedDelivery;
+use intake::{Received, sort};
+use newer_builds::{DeferredRuns, read_up_to};
+use refused::Refused;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// How long messages wait when the store did not answer, in milliseconds.
+const UNAVAILABLE_AGAIN_MS: u64 = 1_000;
+
+/// What a shard has seen: counters for metrics, and for a person who asks "is it alive?".
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Records appended.
+    pub records: u64,
+    /// Events in them.
+    pub events: u64,
+    /// Messages dropped, of whatever kind.
+    pub dropped: u64,
+    /// Messages of another incarnation or of a lost tail: never applied.
+    pub unknown: u64,
+    /// Appends that somebody else was faster with.
+    pub conflicts: u64,
+    /// Messages put to the dead letters.
+    pub dead: u64,
+    /// Messages and records that a newer build wrote.
+    pub newer: u64,
+    /// Records that nobody will ever store, as often as they were tried.
+    pub refused: u64,
+}
+
+/// One shard of an engine.
+pub struct Shard<W: Workflow, P: Ports, E: EngineObserver<W> = ()> {
+    ports: Arc<P>,
+    build: String,
+    cache: Cache<W>,
+    observer: Arc<E>,
+    left: DeferredRuns,
+    refused: Refused,
+    /// What this shard has done so far.
+    pub counters: Counters,
+}
+
+/// A run as the turn works on it.
+struct Open<W: Workflow> {
+    /// `None`: it does not exist yet.
+    run: Option<Run<W>>,
+    revision: Option<Revision>,
+    /// Read in this turn, so that a drop is final.
+    fresh: bool,
+}
+
+impl<W: Workflow, P: Ports> Shard<W, P> {
+    /// A shard that keeps at most `cached_max` runs in memory; `build` is written into its records.
+    pub fn new(ports: Arc<P>, build: impl Into<String>, cached_max: usize) -> Self {
+        Shard::observed_by(ports, build, cached_max, Arc::default())
+    }
+}
+
+impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
+    /// A shard of which `observer` is told what it does.
+    pub fn observed_by(
+        ports: Arc<P>,
+        build: impl Into<String>,
+        cached_max: usize,
+        observer: Arc<E>,
+    ) -> Self {
+        let build = build.into();
+        let cache = Cache::new(cached_max);
+        let left = DeferredRuns::default();
+        let refused = Refused::default();
+        let counters = Counters::default();
+        Self {
+            ports,
+            build,
+            cache,
+            observer,
+            left,
+            refused,
+            counters,
+        }
+    }
+
+    /// Works off a batch of deliveries.
+    ///
+    /// # Errors
+    /// [`StoreError::Broken`]: the engine must stop. An unavailable store is no error: the messages come again.
+    pub async fn turn(&mut self, batch: Vec<crate::port::Delivery>) -> Result<(), StoreError> {
+        self.work_off(batch.into_iter().map(DecodedDelivery::open).collect())
+            .await
+    }
+
+    /// Works off a batch that was opened already.
+    ///
+    /// # Errors
+    /// As [`Shard::turn`].
+    pub async fn work_off(&mut self, batch: Vec<DecodedDelivery<W>>) -> Result<(), StoreError> {
+        let sorted = sort::<W>(batch);
+        let mut acks = Vec::new();
+        for (delivery, error) in sorted.unreadable {
+            acks.push((delivery.token, self.unreadable(delivery, &error).await));
+        }
+        let result = self.transitions(sorted.received, &mut acks).await;
+        self.ports.inbox().acknowledge(acks).await;
+        result
+    }
+
+    /// Carries out everything that these runs have outstanding, as at a foreign load.
+    ///
+    /// # Errors
+    /// As [`Shard::turn`].
+    pub async fn revisit(&mut self, runs: Vec<RunId>) -> Result<(), StoreError> {
+        for run in &runs {
+            self.cache.forget(run);
+        }
+        self.load(&runs).await.map(drop)
+    }
+
+    /// A message that cannot be read: left alone if a newer build wrote it, else put to the dead letters.
+    async fn unreadable(&mut self, delivery: crate::port::Delivery, error: &DecodeError) -> Ack {
+        if matches!(error, DecodeError::Newer { .. }) {
+            self.counters.newer += 1;
+            return self.left.unreadable(&delivery.cause, error);
+        }
+        self.dead_letter(None, delivery.cause, delivery.bytes, error.to_string())
+            .await
+    }
+
+    async fn dead_letter(
+        &mut self,
+        run: Option<RunId>,
+        origin: String,
+        bytes: Vec<u8>,
+        reason: String,
+    ) -> Ack {
+        let at = self.ports.clock().now();
+        tracing::warn!(?run, origin, reason, "a message goes to the dead letters");
+        let message = DeadLetter {
+            id: 0,
+            run,
+            reason,
+            at,
+            origin,
+            bytes,
+        };
+        match self.ports.dead().put(message).await {
+            Ok(()) => {
+                self.counters.dead += 1;
+                self.observer.dead_lettered();
+                Ack::Done
+            }
+            Err(_) => Ack::Again(UNAVAILABLE_AGAIN_MS),
+        }
+    }
+
+    async fn transitions(
+        &mut self,
+        received: BTreeMap<RunId, Vec<Received<W>>>,
+        acks: &mut Vec<(u64, Ack)>,
+    ) -> Result<(), StoreError> {
+        let runs: Vec<RunId> = received.keys().cloned().collect();
+        let mut open = match self.load(&runs).await {
+            Ok(open) => open,
+            Err(StoreError::Unavailable(why)) => {
+                tracing::debug!(why, "letters wait for the store");
+                again(received, acks);
+                return Ok(());
+            }
+            Err(broken) => return Err(broken),
+        };
+        let mut plans = Vec::new();
+        let mut doubtful: BTreeMap<RunId, Vec<Received<W>>> = BTreeMap::new();
+        for (run, mut messages) in received {
+            let Some(opened) = open.remove(&run) else {
+                acks.extend(self.left.acks(self.ports.clock().now(), &run, &messages));
+                continue;
+            };
+            let plan = self.decide(&run, opened, &mut messages).await;
+            if plan.confirm {
+                doubtful.insert(run, messages);
+            } else {
+                plans.push(plan);
+            }
+        }
+        self.confirm(doubtful, &mut plans, acks).await?;
+        self.store(plans, acks).await
+    }
+
+    /// Drops were decided on cached runs: read those runs again, and decide again.
+    async fn confirm(
+        &mut self,
+        doubtful: BTreeMap<RunId, Vec<Received<W>>>,
+        plans: &mut Vec<Plan<W, E::StateBefore>>,
+        acks: &mut Vec<(u64, Ack)>,
+    ) -> Result<(), StoreError> {
+        if doubtful.is_empty() {
+            return Ok(());
+        }
+        let runs: Vec<RunId> = doubtful.keys().cloned().collect();
+        let mut open = match self.reload(&runs).await {
+            Ok(open) => open,
+            Err(StoreError::Unavailable(_)) => {
+                again(doubtful, acks);
+                return Ok(());
+            }
+            Err(broken) => return Err(broken),
+        };
+        for (run, mut messages) in doubtful {
+            match open.remove(&run) {
+                Some(opened) => plans.push(self.decide(&run, opened, &mut messages).await),
+                None => acks.extend(self.left.acks(self.ports.clock().now(), &run, &messages)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Step 1: the runs, from memory or from the store. Those read have what is outstanding carried out.
+    async fn load(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, Open<W>>, StoreError> {
+        let mut open = BTreeMap::new();
+        let mut absent = Vec::new();
+        for run in runs {
+            match self.cache.take(run) {
+                Some(Cached {
+                    run: cached,
+                    revision,
+                }) => {
+                    let fresh = self.ports.history().exclusive();
+                    open.insert(
+                        run.clone(),
+                        Open {
+                            run: Some(cached),
+                            revision: Some(revision),
+                            fresh,
+                        },
+                    );
+                }
+                None => absent.push(run.clone()),
+            }
+        }
+        open.extend(self.reload(&absent).await?);
+        Ok(open)
+    }
+
+    /// Reads runs from the store's leader. A run whose record this build cannot read is left out.
+    async fn reload(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, Open<W>>, StoreError> {
+        if runs.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let stored = self.ports.history().load(runs).await?;
+        let mut open = BTreeMap::new();
+        let mut work = EffectBatch::new(self.ports.history().incarnation());
+        for (run, stored) in runs.iter().zip(stored) {
+            self.cache.check(run, stored.as_ref().map(|s| s.revision))?;
+            let Some(stored) = stored else {
+                open.insert(
+                    run.clone(),
+                    Open {
+                        run: None,
+                        revision: None,
+                        fresh: true,
+                    },
+                );
+                continue;
+            };
+            match envelope::decode::<Record<W>>(&stored.bytes, read_up_to(W::SCHEMA)) {
+                Ok((record, sum)) => {
+                    self.left.readable(run);
+                    let mut read = record.run;
+                    read.sealed(sum);
+                    if enforced(Fence::Outstanding) {
+                        work.add(&read, Effects::outstanding(&read));
+                    }
+                    open.insert(
+                        run.clone(),
+                        Open {
+                            run: Some(read),
+                            revision: Some(stored.revision),
+                            fresh: true,
+                        },
+                    );
+                }
+                Err(DecodeError::Newer { .. }) => self.counters.newer += 1,
+                Err(damage) => {
+                    return Err(StoreError::Broken(format!(
+                        "the last record of {run} (revision {}) cannot be read: {damage}",
+                        stored.revision
+                    )));
+                }
+            }
+        }
+        work.carry_out(self.ports.as_ref()).await?;
+        Ok(open)
+    }
+}
+
+fn again<W: Workflow>(received: BTreeMap<RunId, Vec<Received<W>>>, acks: &mut Vec<(u64, Ack)>) {
+    let messages = received.into_values().flatten();
+    acks.extend(messages.map(|received| (received.token, Ack::Again(UNAVAILABLE_AGAIN_MS))));
+}

@@ -1,0 +1,80 @@
+//! The runs that a shard keeps in memory: only at revisions that it read or appended itself.
+
+use crate::port::StoreError;
+use dormer_engine_core::{Run, Workflow};
+use dormer_proto::id::{Revision, RunId};
+use std::collections::HashMap;
+
+/// A run with the revision of its last record.
+pub(super) struct Cached<W: Workflow> {
+    pub(super) run: Run<W>,
+    pub(super) revision: Revision,
+}
+
+/// At most `max` runs; when it is full, the half that was used longest ago goes.
+pub(super) struct Cache<W: Workflow> {
+    runs: HashMap<RunId, (u64, Cached<W>)>,
+    /// Revisions seen acknowledged, of runs that are out on loan or were in memory a moment ago.
+    newest: HashMap<RunId, Revision>,
+    tick: u64,
+    max: usize,
+}
+
+impl<W: Workflow> Cache<W> {
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            runs: HashMap::new(),
+            newest: HashMap::new(),
+            tick: 0,
+            max: max.max(1),
+        }
+    }
+
+    pub(super) fn take(&mut self, run: &RunId) -> Option<Cached<W>> {
+        let cached = self.runs.remove(run)?.1;
+        self.newest.insert(run.clone(), cached.revision);
+        Some(cached)
+    }
+
+    pub(super) fn put(&mut self, cached: Cached<W>) {
+        let id = cached.run.id.clone();
+        if cached.run.closed.is_some() {
+            // Its records will be deleted one day; that is no lost tail.
+            self.newest.remove(&id);
+            return;
+        }
+        self.newest.insert(id.clone(), cached.revision);
+        self.tick += 1;
+        self.runs.insert(id, (self.tick, cached));
+        if self.runs.len() > self.max {
+            self.shed();
+        }
+    }
+
+    pub(super) fn forget(&mut self, run: &RunId) {
+        self.runs.remove(run);
+    }
+
+    /// A store that is behind what it acknowledged to us has lost its tail.
+    pub(super) fn check(&mut self, run: &RunId, found: Option<Revision>) -> Result<(), StoreError> {
+        let Some(newest) = self.newest.get(run) else {
+            return Ok(());
+        };
+        match found {
+            Some(found) if found >= *newest => Ok(()),
+            _ => Err(StoreError::Broken(format!(
+                "{run} was acknowledged at revision {newest}; the store now has {}",
+                found.map_or_else(|| "nothing".to_owned(), |found| found.to_string())
+            ))),
+        }
+    }
+
+    fn shed(&mut self) {
+        let mut ticks: Vec<u64> = self.runs.values().map(|(tick, _)| *tick).collect();
+        let middle = ticks.len() / 2;
+        let (_, median, _) = ticks.select_nth_unstable(middle);
+        let median = *median;
+        self.runs.retain(|_, (tick, _)| *tick >= median);
+        self.newest.retain(|run, _| self.runs.contains_key(run));
+    }
+}

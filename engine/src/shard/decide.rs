@@ -1,0 +1,177 @@
+//! Step 2: what a run's messages lead to, decided in memory.
+
+use super::{Open, Shard, alarm::Alarm, cache::Cached, intake::Received};
+use crate::{
+    observer::EngineObserver,
+    port::{Ack, Clock, Expected, History, HistoryReader, Ports, StoreError},
+};
+use dormer_engine_core::{
+    Answer, Dropped, EVENTS_PER_RECORD_MAX, Effects, InboxMessageOf, Offer, Record, Transition,
+    Verdict, Workflow,
+    unfenced::{Fence, enforced},
+};
+use dormer_proto::{
+    envelope,
+    id::{Revision, RunId, Seq, Timestamp},
+    message::{Ask, Inbound},
+};
+
+/// How long messages wait for a run whose outbox is full, in milliseconds.
+const LATER_AGAIN_MS: u64 = 500;
+
+/// What one run's messages led to, before the append.
+pub(super) struct Plan<W: Workflow, G> {
+    pub(super) run: RunId,
+    pub(super) expected: Expected,
+    /// What the observer saw of the run before.
+    pub(super) before: Option<G>,
+    pub(super) alarm: Alarm,
+    /// What is to be stored, if anything was taken.
+    pub(super) record: Option<(Record<W>, Effects)>,
+    /// The run, when nothing was taken.
+    pub(super) unchanged: Option<Cached<W>>,
+    pub(super) answers: Vec<Answer>,
+    pub(super) acks: Vec<(u64, Ack)>,
+    pub(super) dropped: u64,
+    pub(super) unknown: u64,
+    /// A drop was decided on a run that may be old: it is read again, and decided again.
+    pub(super) confirm: bool,
+}
+
+impl<W: Workflow, G> Plan<W, G> {
+    /// A plan in which nothing has happened yet.
+    fn of(run: &RunId, open: &Open<W>, before: Option<G>) -> Self {
+        Self {
+            run: run.clone(),
+            expected: expectation(open.revision),
+            before,
+            alarm: Alarm::of(open.run.as_ref()),
+            record: None,
+            unchanged: None,
+            answers: Vec::new(),
+            acks: Vec::new(),
+            dropped: 0,
+            unknown: 0,
+            confirm: false,
+        }
+    }
+
+    /// A message changes nothing; `fresh`: the run was read in this turn, so that this is final.
+    fn drop_message(&mut self, why: Dropped, fresh: bool) {
+        self.dropped += 1;
+        self.unknown += u64::from(why == Dropped::Unknown);
+        self.confirm |= !fresh && enforced(Fence::RereadBeforeDrop);
+        tracing::debug!(run = %self.run, ?why, "a message changes nothing");
+    }
+}
+
+fn expectation(revision: Option<Revision>) -> Expected {
+    #[cfg(feature = "unfenced")]
+    if !enforced(Fence::Revision) {
+        return Expected::Anything;
+    }
+    revision.map_or(Expected::Nothing, Expected::At)
+}
+
+impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
+    /// Offers a run its messages, and says what they lead to.
+    pub(super) async fn decide(
+        &mut self,
+        id: &RunId,
+        open: Open<W>,
+        messages: &mut [Received<W>],
+    ) -> Plan<W, E::StateBefore> {
+        let at = self.ports.clock().now();
+        let before = open.run.as_ref().map(|run| self.observer.state_before(run));
+        let mut plan = Plan::of(id, &open, before);
+        let mut transition = open.run.map(|run| Transition::of(run, at));
+        let mut causes = Vec::new();
+        for received in messages.iter_mut() {
+            if transition
+                .as_ref()
+                .is_some_and(|t| t.len() >= EVENTS_PER_RECORD_MAX)
+            {
+                plan.acks.push((received.token, Ack::Again(0)));
+                continue;
+            }
+            let timer_due = matches!(received.message.body, Inbound::TimerDue);
+            let message = if open.fresh {
+                received.spend()
+            } else {
+                received.message.clone()
+            };
+            let offer = self.offer(id, at, &mut transition, message).await;
+            plan.alarm.offered(timer_due, offer.verdict);
+            match offer.verdict {
+                Verdict::Taken => causes.push(received.cause.clone()),
+                Verdict::Later => {
+                    plan.acks.push((received.token, Ack::Again(LATER_AGAIN_MS)));
+                    continue;
+                }
+                Verdict::Dropped(why) => plan.drop_message(why, open.fresh),
+            }
+            plan.answers.extend(offer.answer);
+            plan.acks.push((received.token, Ack::Done));
+        }
+        match transition {
+            Some(transition) if transition.is_empty() => {
+                let cached = |revision| Cached {
+                    run: transition.abandon(),
+                    revision,
+                };
+                plan.unchanged = open.revision.map(cached);
+            }
+            Some(transition) => plan.record = transition.finish(&self.build, causes),
+            None => {}
+        }
+        plan
+    }
+
+    async fn offer(
+        &self,
+        id: &RunId,
+        at: Timestamp,
+        transition: &mut Option<Transition<W>>,
+        message: InboxMessageOf<W>,
+    ) -> Offer {
+        let ours = self.ports.history().incarnation();
+        let Some(transition) = transition else {
+            return match Transition::begin(at, ours, &message) {
+                Ok(mut begun) => {
+                    let offer = begun.offer(ours, message);
+                    *transition = Some(begun);
+                    offer
+                }
+                Err(offer) => offer,
+            };
+        };
+        match message.body {
+            Inbound::Requested(request) if matches!(request.ask, Ask::Reset { .. }) => {
+                let Ask::Reset { to } = request.ask else {
+                    return transition.offer_reset(request, None);
+                };
+                match self.state_at(id, to).await {
+                    Ok(then) => transition.offer_reset(request, then),
+                    // The wish stands; the store does not answer just now.
+                    Err(_) => Offer {
+                        verdict: Verdict::Later,
+                        answer: None,
+                    },
+                }
+            }
+            _ => transition.offer(ours, message),
+        }
+    }
+
+    /// The state of a kept record, for a reset; `None` where it is not kept or not readable.
+    async fn state_at(&self, run: &RunId, seq: Seq) -> Result<Option<W::State>, StoreError> {
+        let Some(bytes) = self.ports.reader().records(run, seq, 1).await?.pop() else {
+            return Ok(None);
+        };
+        let record = envelope::decode::<Record<W>>(&bytes, W::SCHEMA).map(|(record, _)| record);
+        Ok(record
+            .ok()
+            .filter(|record| record.run.seq == seq)
+            .map(|record| record.run.state))
+    }
+}

@@ -1,0 +1,91 @@
+//! Intake: a batch of deliveries, decoded and sorted by run, in the order in which they came.
+
+use super::newer_builds::read_up_to;
+use crate::port::Delivery;
+use dormer_engine_core::{InboxMessageOf, Workflow};
+use dormer_proto::{
+    envelope::{self, DecodeError},
+    id::RunId,
+    message::{Inbound, InboxMessage},
+};
+use std::collections::BTreeMap;
+
+/// A message with what is needed to acknowledge it.
+pub(super) struct Received<W: Workflow> {
+    pub(super) message: InboxMessageOf<W>,
+    pub(super) token: u64,
+    pub(super) cause: String,
+}
+
+impl<W: Workflow> Received<W> {
+    /// The message, whose verdict will be final: on a run just read it is not decided twice.
+    pub(super) fn spend(&mut self) -> InboxMessageOf<W> {
+        let body = std::mem::replace(&mut self.message.body, Inbound::TimerDue);
+        InboxMessage {
+            run: self.message.run.clone(),
+            incarnation: self.message.incarnation,
+            body,
+        }
+    }
+}
+
+/// A delivery that was opened once, on its way to the shard that owns its run.
+pub struct DecodedDelivery<W: Workflow> {
+    delivery: Delivery,
+    message: Result<InboxMessageOf<W>, DecodeError>,
+}
+
+impl<W: Workflow> DecodedDelivery<W> {
+    /// Opens a delivery.
+    #[must_use]
+    pub fn open(delivery: Delivery) -> Self {
+        let message = envelope::decode::<InboxMessageOf<W>>(&delivery.bytes, read_up_to(W::SCHEMA));
+        Self {
+            message: message.map(|(message, _)| message),
+            delivery,
+        }
+    }
+
+    /// Whom it is for; `None` if it cannot be read.
+    #[must_use]
+    pub fn run(&self) -> Option<&RunId> {
+        self.message.as_ref().ok().map(|message| &message.run)
+    }
+
+    /// What acknowledges it.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.delivery.token
+    }
+}
+
+/// A batch, sorted.
+pub(super) struct Sorted<W: Workflow> {
+    pub(super) received: BTreeMap<RunId, Vec<Received<W>>>,
+    pub(super) unreadable: Vec<(Delivery, DecodeError)>,
+}
+
+pub(super) fn sort<W: Workflow>(batch: Vec<DecodedDelivery<W>>) -> Sorted<W> {
+    let mut sorted = Sorted {
+        received: BTreeMap::new(),
+        unreadable: Vec::new(),
+    };
+    for DecodedDelivery { delivery, message } in batch {
+        match message {
+            Ok(message) => {
+                let received = Received {
+                    token: delivery.token,
+                    cause: delivery.cause,
+                    message,
+                };
+                sorted
+                    .received
+                    .entry(received.message.run.clone())
+                    .or_default()
+                    .push(received);
+            }
+            Err(error) => sorted.unreadable.push((delivery, error)),
+        }
+    }
+    sorted
+}

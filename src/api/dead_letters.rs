@@ -1,0 +1,71 @@
+//! Dead letters as JSON, and their way back into the inbox.
+
+use super::{ApiError, store::Store};
+use dormer_engine::port::DeadLetter;
+use dormer_engine_core::InboxMessageOf;
+use dormer_proto::{envelope, message::cut, work::SCHEMA};
+use dormer_views::moment::time;
+use dormer_workflows::Dormer;
+use serde_json::{Value, json};
+
+/// Dead letters shown at most.
+const SHOWN_MAX: usize = 1_000;
+
+/// All of them, oldest first.
+pub(crate) async fn all(ports: &dyn Store) -> Result<Vec<Value>, ApiError> {
+    let dead_letters = ports.dead_letters(0, SHOWN_MAX).await?;
+    Ok(dead_letters.iter().map(head).collect())
+}
+
+/// One, with what it says.
+pub(crate) async fn one(ports: &dyn Store, id: u64) -> Result<Value, ApiError> {
+    let dead_letter = find(ports, id).await?;
+    let mut shown = head(&dead_letter);
+    shown["message"] = says(&dead_letter.bytes).into();
+    Ok(shown)
+}
+
+/// Puts one into the inbox again; it is dead no more.
+///
+/// # Errors
+/// 404: there is none of that id. 409: nobody knows whom it was for.
+pub(crate) async fn requeue(ports: &dyn Store, id: u64) -> Result<Value, ApiError> {
+    let dead_letter = find(ports, id).await?;
+    let Some(run) = dead_letter.run.clone() else {
+        return Err(ApiError::conflict(
+            format!("dead letter {id} does not say whom it was for"),
+            "it cannot be delivered; what it tells will be observed again",
+        ));
+    };
+    ports.put(run.clone(), dead_letter.bytes).await?;
+    ports.remove_dead_letter(id).await?;
+    Ok(json!({"id": id, "run": run.as_str(), "requeued": true}))
+}
+
+async fn find(ports: &dyn Store, id: u64) -> Result<DeadLetter, ApiError> {
+    let dead_letters = ports.dead_letters(id.saturating_sub(1), 1).await?;
+    let dead_letter = dead_letters
+        .into_iter()
+        .find(|dead_letter| dead_letter.id == id);
+    dead_letter
+        .ok_or_else(|| ApiError::absent("dead letter", &id.to_string(), "dormer dead-letters list"))
+}
+
+fn head(dead_letter: &DeadLetter) -> Value {
+    json!({
+        "id": dead_letter.id,
+        "run": dead_letter.run.as_ref().map(|run| run.as_str()),
+        "reason": dead_letter.reason,
+        "at": time(dead_letter.at),
+        "origin": dead_letter.origin,
+        "bytes": dead_letter.bytes.len(),
+    })
+}
+
+/// What a message says, as far as this build can read it.
+fn says(bytes: &[u8]) -> String {
+    match envelope::decode::<InboxMessageOf<Dormer>>(bytes, SCHEMA) {
+        Ok((dead_letter, _)) => cut(format!("{:#?}", dead_letter.body)),
+        Err(error) => format!("it cannot be read: {error}"),
+    }
+}

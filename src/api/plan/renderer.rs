@@ -1,0 +1,128 @@
+//! Rendering for people: what one machine would be told to be, with secrets by their names.
+
+use dormer_profile::{
+    cluster_config::{ClusterConfig, ClusterSnapshot},
+    document::Document,
+    payload::Manifest,
+    profile::Profile,
+    render::{Inputs, render},
+    shown::named_secrets,
+    values::JOIN_SECRETS,
+};
+use dormer_proto::{
+    machine::{HostRef, Section},
+    message::Failure,
+};
+use dormer_workers::{
+    catalog::Catalog,
+    host::{
+        cluster::{Bootstrap, Cluster},
+        values::{NodeValues, values},
+    },
+};
+use dormer_workflows::machine::State;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+
+/// Reads how the cluster's nodes join, and looks at what it says about all of them.
+type Bootstraps =
+    dyn Fn() -> BoxFuture<'static, Result<(Bootstrap, ClusterSnapshot), Failure>> + Send + Sync;
+
+/// Of what a machine is made.
+pub(crate) type Parts<'a> = (&'a Profile, &'a Manifest, &'a ClusterConfig);
+
+/// What is needed to say what a node would become: the catalog, and the cluster's own values.
+pub struct PlanRenderer {
+    pub(crate) catalog: Catalog,
+    bootstrap: Box<Bootstraps>,
+}
+
+impl PlanRenderer {
+    /// A desk with what `catalog` has, in that cluster.
+    pub fn new<C: Cluster>(catalog: Catalog, cluster: Arc<C>) -> Arc<Self> {
+        let bootstrap: Box<Bootstraps> = Box::new(move || {
+            let cluster = Arc::clone(&cluster);
+            Box::pin(async move { Ok((cluster.bootstrap().await?, cluster.read_cluster().await)) })
+        });
+        Arc::new(Self { catalog, bootstrap })
+    }
+
+    /// The cluster's own values, read now; what the catalog has is brought up to date by the way.
+    ///
+    /// # Errors
+    /// The cluster does not say.
+    pub(crate) async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
+        let (bootstrap, snapshot) = (self.bootstrap)().await?;
+        // A process without a watcher knows what it means by this alone.
+        for warning in self.catalog.read_cluster(snapshot) {
+            tracing::debug!("of the cluster around: {warning}");
+        }
+        Ok(bootstrap)
+    }
+
+    /// The sections of a machine as `profile` and `payload` have them: both once it has a Node.
+    ///
+    /// # Errors
+    /// What cannot be rendered, each with its place and reason.
+    pub(crate) fn documents(
+        &self,
+        bootstrap: &Bootstrap,
+        state: &State,
+        (profile, payload, cluster_config): Parts<'_>,
+        version: &str,
+    ) -> Result<Vec<Document>, String> {
+        let host = host(state);
+        let node = state.node_name();
+        let sections: &[Section] = if node.is_some() {
+            &[Section::Host, Section::Node]
+        } else {
+            &[Section::Host]
+        };
+        let exporter = bootstrap.exporter_tls.is_some();
+        let mut secrets = named_secrets(profile, |name| {
+            JOIN_SECRETS.contains(&name) || (exporter && name.starts_with("exporter-tls-"))
+        });
+        cluster_config.named_secrets(&host.platform.to_lowercase(), &mut secrets);
+        let keep = self.catalog.folders();
+        let one = |section: &Section| {
+            let known = NodeValues {
+                named: node.clone().or_else(|| state.host.node_name.clone()),
+                node: node.as_deref(),
+                subnet: state.node.as_ref().and_then(|node| node.subnet.clone()),
+            };
+            let mut values = values(bootstrap, &host, *section, known, payload);
+            cluster_config.fill(&mut values);
+            let variables = values.variables();
+            let inputs = Inputs {
+                profile,
+                payload,
+                variables: &variables,
+                secrets: &secrets,
+                keep: &keep,
+            };
+            let section = match section {
+                Section::Host => dormer_profile::document::Section::Host,
+                Section::Node => dormer_profile::document::Section::Node,
+            };
+            let rendered = render(&inputs, section, version);
+            rendered
+                .map(|rendered| rendered.document)
+                .map_err(|problems| problems.to_string())
+        };
+        sections.iter().map(one).collect()
+    }
+}
+
+/// The host behind a machine, as far as a rendering needs it.
+fn host(state: &State) -> HostRef {
+    HostRef {
+        machine: state.machine_ref(),
+        address: state.address().unwrap_or_default().to_owned(),
+        platform: state
+            .machine
+            .as_ref()
+            .map(|it| it.platform.clone())
+            .unwrap_or_default(),
+        ..HostRef::default()
+    }
+}

@@ -1,0 +1,136 @@
+//! Every run as last read: read anew only where the store has moved on.
+
+use super::{ApiError, store::Store};
+use dormer_engine::port::{Head, StoreError};
+use dormer_engine_core::{Record, Run};
+use dormer_proto::{
+    envelope,
+    id::{Revision, RunId},
+    work::{MACHINE, SCHEMA, machine_run},
+};
+use dormer_workflows::{Dormer, State};
+use std::{collections::BTreeMap, sync::Arc};
+use tokio::sync::Mutex;
+
+/// Runs read in one step.
+const PAGE: usize = 1_000;
+
+/// A run, shared by those who look at it.
+pub type SharedRun = Arc<Run<Dormer>>;
+
+/// The runs of a store.
+pub(crate) struct RunCache {
+    ports: Arc<dyn Store>,
+    /// Held while the store is asked: those who look at the same time ask once.
+    runs: Mutex<BTreeMap<RunId, (Revision, SharedRun)>>,
+}
+
+impl RunCache {
+    pub(crate) fn new(ports: Arc<dyn Store>) -> Self {
+        Self {
+            ports,
+            runs: Mutex::default(),
+        }
+    }
+
+    /// Every run that the store has, in the order of their ids.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub(crate) async fn all(&self) -> Result<Vec<SharedRun>, ApiError> {
+        let mut runs = self.runs.lock().await;
+        let heads = self.heads().await?;
+        let changed: Vec<RunId> = heads
+            .iter()
+            .filter(|head| {
+                runs.get(&head.run)
+                    .is_none_or(|(known, _)| *known != head.revision)
+            })
+            .map(|head| head.run.clone())
+            .collect();
+        for page in changed.chunks(PAGE) {
+            for stored in self.ports.load(page).await?.into_iter().flatten() {
+                match read(&stored.bytes) {
+                    Ok(run) => drop(runs.insert(run.id.clone(), (stored.revision, run))),
+                    // One record of a newer build must not hide all the others.
+                    Err(error) => tracing::warn!(%error, "a run is not shown"),
+                }
+            }
+        }
+        if runs.len() > heads.len() {
+            runs.retain(|run, _| heads.binary_search_by(|head| head.run.cmp(run)).is_ok());
+        }
+        Ok(runs.values().map(|(_, run)| Arc::clone(run)).collect())
+    }
+
+    /// Heads of all runs, in the order of their ids.
+    async fn heads(&self) -> Result<Vec<Head>, StoreError> {
+        let mut all: Vec<Head> = Vec::new();
+        loop {
+            let after = all.last().map(|head| head.run.clone());
+            let heads = self.ports.heads(after.as_ref(), PAGE).await?;
+            if heads.is_empty() {
+                all.sort_by(|a, b| a.run.cmp(&b.run));
+                return Ok(all);
+            }
+            all.extend(heads);
+        }
+    }
+
+    /// One run as it is now.
+    ///
+    /// # Errors
+    /// The store does not answer, or its answer cannot be read.
+    pub(crate) async fn one(&self, run: &RunId) -> Result<Option<SharedRun>, ApiError> {
+        let stored = self.ports.load(std::slice::from_ref(run)).await?;
+        let stored = stored.into_iter().flatten().next();
+        Ok(stored.map(|stored| read(&stored.bytes)).transpose()?)
+    }
+
+    /// The run of a machine, by its UID, its name, or `namespace/name`. Of several of one name the living one is
+    /// meant, else the one that came last.
+    ///
+    /// # Errors
+    /// No machine is called so; living machines of several namespaces are; the store does not answer.
+    pub(crate) async fn machine(&self, called: &str) -> Result<SharedRun, ApiError> {
+        if let Ok(run) = machine_run(called)
+            && let Some(run) = self.one(&run).await?
+        {
+            return Ok(run);
+        }
+        let mut found: Vec<SharedRun> = self.all().await?;
+        found.retain(|run| is_called(run, called));
+        found.sort_by_key(|run| (run.closed.is_none(), run.began));
+        let living = found.iter().filter(|run| run.closed.is_none()).count();
+        if living > 1 {
+            return Err(ApiError::conflict(
+                format!("{living} machines are called {called:?}"),
+                "say NAMESPACE/NAME, or the UID",
+            ));
+        }
+        found
+            .pop()
+            .ok_or_else(|| ApiError::absent("machine", called, "dormer get machines"))
+    }
+}
+
+fn read(bytes: &[u8]) -> Result<SharedRun, envelope::DecodeError> {
+    let (record, sum) = envelope::decode::<Record<Dormer>>(bytes, SCHEMA)?;
+    let mut run = record.run;
+    run.sealed(sum);
+    Ok(Arc::new(run))
+}
+
+fn is_called(run: &Run<Dormer>, called: &str) -> bool {
+    let State::Machine(state) = &run.state else {
+        return false;
+    };
+    if run.id.workflow() != MACHINE {
+        return false;
+    }
+    let machine = state.machine_ref();
+    machine.name == called
+        || called
+            .split_once('/')
+            .is_some_and(|(namespace, name)| machine.namespace == namespace && machine.name == name)
+}

@@ -1,0 +1,266 @@
+//! The commands that change something: each says who asks and why, and is answered when it is in the history.
+
+use super::{
+    Failure, To,
+    output::plain,
+    server::{Server, segment},
+};
+use clap::Args;
+use dormer_workflows::actions::{Action, RESET, ROLLBACK};
+use serde_json::{Value, json};
+use std::io::{BufRead, IsTerminal, Write};
+
+/// What may come of an action.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Risk {
+    /// Nothing that cannot be taken back.
+    None,
+    /// Something that a person should have meant.
+    Moves(&'static str),
+}
+
+impl Risk {
+    /// As the table of actions has it.
+    fn of(action: &Action) -> Self {
+        action.danger.map_or(Self::None, Self::Moves)
+    }
+}
+
+/// How something is asked for.
+#[derive(Debug, Args)]
+pub(crate) struct RequestArgs {
+    /// Why, in your words: it stands in the history
+    #[arg(long, default_value = "")]
+    why: String,
+    /// The request's id: a repeat with the same one is confirmed, not repeated [default: drawn]
+    #[arg(long)]
+    id: Option<String>,
+    /// Only if the state was entered at this record; `dormer describe` shows it
+    #[arg(long, value_name = "SEQ")]
+    against: Option<u64>,
+    /// Ask no questions
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    to: To,
+}
+
+impl RequestArgs {
+    fn body(&self) -> Value {
+        let id = self
+            .id
+            .clone()
+            .unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
+        let mut body = json!({"id": id, "who": user(), "why": self.why});
+        if let Some(against) = self.against {
+            body["against"] = against.into();
+        }
+        body
+    }
+
+    async fn post(&self, server: &Server, path: &str, body: &Value) -> Result<String, Failure> {
+        let answer = server.post(path, body).await?;
+        match self.to.output.for_programs(&answer)? {
+            Some(text) => Ok(text),
+            None => Ok(answer_line(&answer)),
+        }
+    }
+
+    /// Asks the person before something that cannot be taken back.
+    fn confirm(&self, what: &str, risk: Risk) -> Result<(), Failure> {
+        let Risk::Moves(consequence) = risk else {
+            return Ok(());
+        };
+        if self.yes {
+            return Ok(());
+        }
+        let question = format!("{what}: {consequence}.");
+        if !std::io::stdin().is_terminal() {
+            return Err(Failure::Usage(format!(
+                "{question} Say --yes if that is meant"
+            )));
+        }
+        eprint!("{question} Go on? [y/N] ");
+        let _ = std::io::stderr().flush();
+        let mut said = String::new();
+        let _ = std::io::stdin().lock().read_line(&mut said);
+        match said.trim() {
+            "y" | "Y" | "yes" => Ok(()),
+            _ => Err(Failure::Usage("nothing was done".into())),
+        }
+    }
+}
+
+/// Who asks: the name of this machine's user.
+fn user() -> String {
+    let named = ["USER", "LOGNAME", "USERNAME"]
+        .iter()
+        .filter_map(|name| std::env::var(name).ok());
+    named
+        .into_iter()
+        .find(|name| !name.is_empty())
+        .unwrap_or_else(|| "somebody".into())
+}
+
+/// An answer in one line: who is now where, and what it waits for.
+fn answer_line(answer: &Value) -> String {
+    let thing = ["machine", "rollout", "run"]
+        .iter()
+        .map(|key| &answer[*key])
+        .find(|thing| thing.is_object());
+    let thing = thing.unwrap_or(answer);
+    let name = ["name", "pool", "run"]
+        .iter()
+        .find_map(|key| thing[*key].as_str())
+        .unwrap_or("it");
+    let mut line = format!("{name}: {}", plain(&thing["state"]));
+    if let Some(phase) = thing["phase"].as_str() {
+        line += &format!(" ({phase})");
+    }
+    if let Some(waits) = thing["waitingFor"].as_str() {
+        line += &format!(", waits for {waits}");
+    }
+    line
+}
+
+/// A machine, and how something is asked of it.
+#[derive(Debug, Args)]
+pub struct Machine {
+    /// The machine: its name, NAMESPACE/NAME, or its UID
+    machine: String,
+    #[command(flatten)]
+    request: RequestArgs,
+}
+
+impl Machine {
+    pub(crate) async fn run(self, action: &Action) -> Result<String, Failure> {
+        let risk = Risk::of(action);
+        let action = action.name;
+        self.request
+            .confirm(&format!("{action} {}", self.machine), risk)?;
+        let server = self.request.to.server()?;
+        let path = format!("/machines/{}/actions/{action}", segment(&self.machine));
+        self.request
+            .post(&server, &path, &self.request.body())
+            .await
+    }
+}
+
+/// A machine or a pool, and how something is asked of it.
+#[derive(Debug, Args)]
+pub struct MachineOrPool {
+    /// The machine: its name, NAMESPACE/NAME, or its UID; or rollout/POOL
+    #[arg(required_unless_present = "pool", conflicts_with = "pool")]
+    machine: Option<String>,
+    /// The pool, instead of a machine
+    #[arg(long)]
+    pool: Option<String>,
+    #[command(flatten)]
+    request: RequestArgs,
+}
+
+impl MachineOrPool {
+    pub(crate) async fn run(self, action: &str) -> Result<String, Failure> {
+        let server = self.request.to.server()?;
+        let pool = self
+            .machine
+            .as_ref()
+            .and_then(|name| name.strip_prefix("rollout/"));
+        let (things, name) = match (&self.machine, pool.or(self.pool.as_deref())) {
+            (_, Some(pool)) => ("rollouts", pool),
+            (Some(machine), None) => ("machines", machine.as_str()),
+            (None, None) => return Err(Failure::Usage("name a machine, or --pool".into())),
+        };
+        let path = format!("/{things}/{}/actions/{action}", segment(name));
+        self.request
+            .post(&server, &path, &self.request.body())
+            .await
+    }
+}
+
+/// A pool, and the payload to go back to.
+#[derive(Debug, Args)]
+pub struct Rollback {
+    /// The pool
+    pool: String,
+    /// The version of the payload to go back to: one that the present payload may follow
+    #[arg(long, value_name = "VERSION")]
+    to: String,
+    #[command(flatten)]
+    request: RequestArgs,
+}
+
+impl Rollback {
+    pub(crate) async fn run(self) -> Result<String, Failure> {
+        let what = format!("go back to {} in the pool {}", self.to, self.pool);
+        self.request.confirm(&what, Risk::of(&ROLLBACK))?;
+        let server = self.request.to.server()?;
+        let mut body = self.request.body();
+        body["payload"] = self.to.as_str().into();
+        let path = format!("/rollouts/{}/actions/rollback", segment(&self.pool));
+        self.request.post(&server, &path, &body).await
+    }
+}
+
+/// A run, and the record to go back to.
+#[derive(Debug, Args)]
+pub struct Reset {
+    /// The machine: its name, NAMESPACE/NAME, or its UID
+    machine: String,
+    /// The record to go back to; `dormer history` numbers them
+    #[arg(long = "to", alias = "to-record", value_name = "SEQ")]
+    to_record: u64,
+    #[command(flatten)]
+    request: RequestArgs,
+}
+
+impl Reset {
+    pub(crate) async fn run(self) -> Result<String, Failure> {
+        let what = format!("reset {} to record {}", self.machine, self.to_record);
+        self.request.confirm(&what, Risk::of(&RESET))?;
+        let server = self.request.to.server()?;
+        let run = run_of(&server, &self.machine).await?;
+        let mut body = self.request.body();
+        body["to"] = self.to_record.into();
+        self.request
+            .post(&server, &format!("{run}/reset"), &body)
+            .await
+    }
+}
+
+/// Where the run of a machine is, by its name, UID or `rollout/POOL`.
+///
+/// # Errors
+/// There is none, or nobody answers.
+pub(crate) async fn run_of(server: &Server, called: &str) -> Result<String, Failure> {
+    let path = |run: &str| {
+        let (workflow, key) = run.split_once('/').unwrap_or((run, ""));
+        format!("/runs/{}/{}", segment(workflow), segment(key))
+    };
+    if called.starts_with("rollout/") || called.starts_with("machine/") {
+        return Ok(path(called));
+    }
+    let machine = server
+        .get(&format!("/machines/{}", segment(called)))
+        .await?;
+    Ok(path(machine["run"].as_str().unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_says_who_is_now_where() {
+        let answer = json!({"id": "x", "machine": {"name": "win-1", "state": "Reachable",
+            "phase": "probing", "waitingFor": "SSH at 10.0.0.9"}});
+        assert_eq!(
+            answer_line(&answer),
+            "win-1: Reachable (probing), waits for SSH at 10.0.0.9"
+        );
+        assert_eq!(
+            answer_line(&json!({"pool": "windows", "state": "Paused"})),
+            "windows: Paused"
+        );
+    }
+}

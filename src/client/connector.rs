@@ -1,0 +1,174 @@
+//! The way to a dormer: a TCP connection, or one that the cluster's API server forwards to dormer's pod; with TLS on
+//! it where that is wanted.
+
+use super::Failure;
+use futures::future::BoxFuture;
+use hyper::{Uri, rt};
+use hyper_util::{
+    client::legacy::connect::{Connected, Connection},
+    rt::TokioIo,
+};
+use k8s_openapi::api::core::v1::Pod;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
+};
+use std::{
+    io,
+    path::Path,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+use tower::Service;
+
+/// How long a connection may take to stand.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// Where a connection goes.
+#[derive(Clone)]
+pub(super) enum Dial {
+    /// To a host's port.
+    Tcp(String, u16),
+    /// To a pod's port, through the API server.
+    Forward(Box<kube::Api<Pod>>, String, u16),
+}
+
+/// A way, for as many connections as are wanted.
+#[derive(Clone)]
+pub(super) struct Connector {
+    pub(super) dial: Dial,
+    /// TLS, with the name that the certificate must have.
+    pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send {}
+impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
+
+/// A connection that stands.
+pub(super) struct Wire(TokioIo<Pin<Box<dyn Stream>>>);
+
+impl Wire {
+    /// The stream itself.
+    pub(super) fn into_inner(self) -> Pin<Box<dyn Stream>> {
+        self.0.into_inner()
+    }
+}
+
+impl Connector {
+    pub(super) async fn connect(self) -> io::Result<Wire> {
+        let stream: Pin<Box<dyn Stream>> = match self.dial {
+            Dial::Tcp(host, port) => Box::pin(TcpStream::connect((host, port)).await?),
+            Dial::Forward(pods, pod, port) => {
+                let mut forwarded = pods
+                    .portforward(&pod, &[port])
+                    .await
+                    .map_err(io::Error::other)?;
+                let stream = forwarded.take_stream(port);
+                // What carries the bytes is a task of its own, and ends with the stream.
+                Box::pin(stream.ok_or_else(|| io::Error::other("no port was forwarded"))?)
+            }
+        };
+        let stream = match self.tls {
+            Some((connector, name)) => Box::pin(connector.connect(name, stream).await?),
+            None => stream,
+        };
+        Ok(Wire(TokioIo::new(stream)))
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = Wire;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<Wire>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let connector = self.clone();
+        Box::pin(async move {
+            let connected = timeout(CONNECT_MAX, connector.connect()).await;
+            connected.unwrap_or_else(|_| Err(io::Error::other("no connection in time")))
+        })
+    }
+}
+
+impl Connection for Wire {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl rt::Read for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl rt::Write for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// TLS to a server of that name, by the authorities in the file, or by those of the system.
+///
+/// # Errors
+/// The file cannot be read or has none; the system has none; it is no name.
+pub(super) fn tls(
+    host: &str,
+    authorities: Option<&Path>,
+) -> Result<(TlsConnector, ServerName<'static>), Failure> {
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = authorities {
+        let wrong = |why: String| Failure::Usage(format!("--ca-file {}: {why}", path.display()));
+        let read = CertificateDer::pem_file_iter(path).map_err(|why| wrong(why.to_string()))?;
+        for certificate in read {
+            let certificate = certificate.map_err(|why| wrong(why.to_string()))?;
+            roots
+                .add(certificate)
+                .map_err(|why| wrong(why.to_string()))?;
+        }
+    } else {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    if roots.is_empty() {
+        return Err(Failure::Usage(
+            "no authority is known for TLS: give --ca-file".into(),
+        ));
+    }
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|why| Failure::Usage(format!("{host} is no name of a server: {why}")))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|why| Failure::Usage(why.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok((TlsConnector::from(Arc::new(config)), name))
+}

@@ -1,0 +1,203 @@
+//! One look at the store, shared by all pages that are open: however many browsers there are, it is asked once.
+
+use dormer_api::{Api, SharedRun};
+use dormer_proto::id::{RunId, Timestamp};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+use tokio::{
+    sync::watch::{self, Receiver, Sender},
+    time::Instant,
+};
+
+/// How often the store is looked at, while a page is open.
+const POLL_EVERY: Duration = Duration::from_millis(250);
+/// How often pages are told again although nothing changed: how far a task is and how long ago something was are no
+/// changes, and a browser knows by it that it is still connected.
+const TICK_EVERY: Duration = Duration::from_secs(4);
+
+/// Everything, as it was at one moment.
+#[derive(Clone)]
+pub(super) struct Snapshot {
+    /// Grows with every look that is told.
+    pub(super) number: u64,
+    /// Grows as [`TICK_EVERY`] passes.
+    pub(super) tick: u64,
+    /// Every run, in the order of their ids.
+    pub(super) runs: Arc<Vec<SharedRun>>,
+    /// Dead letters.
+    pub(super) dead: usize,
+    /// By the engine's clock.
+    pub(super) now: Timestamp,
+    /// Why the store could not be asked; the rest is as it was before.
+    pub(super) trouble: Option<String>,
+}
+
+impl Snapshot {
+    /// Looks at the store now.
+    pub(super) async fn at(api: &Api) -> Result<Self, dormer_api::ApiError> {
+        let (runs, dead, now) = api.snapshot().await?;
+        Ok(Self {
+            number: 0,
+            tick: 0,
+            runs: Arc::new(runs),
+            dead,
+            now,
+            trouble: None,
+        })
+    }
+
+    /// How many records there are in all: it grows with each, so it says how fresh a page is.
+    pub(super) fn records(&self) -> u64 {
+        self.runs.iter().map(|run| run.seq.0).sum()
+    }
+
+    /// The run of that id.
+    pub(super) fn run(&self, id: &RunId) -> Option<&SharedRun> {
+        let at = self.runs.binary_search_by(|run| run.id.cmp(id)).ok()?;
+        self.runs.get(at)
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        let ours = &self.runs;
+        let theirs = &other.runs;
+        let alike = |(one, two): (&SharedRun, &SharedRun)| one.sum == two.sum && one.id == two.id;
+        self.dead == other.dead
+            && self.trouble == other.trouble
+            && ours.len() == theirs.len()
+            && ours.iter().zip(theirs.iter()).all(alike)
+    }
+}
+
+/// The one that looks, and those whom it tells. It ends when no page is open.
+#[derive(Default)]
+pub(super) struct SnapshotFeed {
+    /// A lock: held for a comparison, never across an await.
+    sender_slot: Mutex<Weak<Sender<Option<Snapshot>>>>,
+}
+
+impl SnapshotFeed {
+    /// Joins those who are told. The first look may not have been made yet.
+    pub(super) fn follow(self: &Arc<Self>, api: &Arc<Api>) -> Receiver<Option<Snapshot>> {
+        let mut sender_slot = self
+            .sender_slot
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = sender_slot.upgrade() {
+            return sender.subscribe();
+        }
+        let (sender, receiver) = watch::channel(None);
+        let sender = Arc::new(sender);
+        *sender_slot = Arc::downgrade(&sender);
+        tokio::spawn(read_for_ever(Arc::clone(self), Arc::clone(api), sender));
+        receiver
+    }
+
+    /// How many are told.
+    pub(super) fn followers(&self) -> usize {
+        let sender_slot = self
+            .sender_slot
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        sender_slot
+            .upgrade()
+            .map_or(0, |sender| sender.receiver_count())
+    }
+
+    /// Ends the telling if nobody listens, under the lock under which listeners come.
+    fn nobody_listens(&self, sender: &Sender<Option<Snapshot>>) -> bool {
+        let mut sender_slot = self
+            .sender_slot
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let nobody = sender.receiver_count() == 0;
+        if nobody {
+            *sender_slot = Weak::new();
+        }
+        nobody
+    }
+}
+
+async fn read_for_ever(
+    snapshots: Arc<SnapshotFeed>,
+    api: Arc<Api>,
+    sender: Arc<Sender<Option<Snapshot>>>,
+) {
+    let mut last: Option<Snapshot> = None;
+    let mut ticked = Instant::now();
+    while !snapshots.nobody_listens(&sender) {
+        if let Some(mut snapshot) = next(&api, last.as_ref()).await {
+            let due = ticked.elapsed() >= TICK_EVERY;
+            let before = last
+                .as_ref()
+                .map_or((0, 0), |before| (before.number, before.tick));
+            if due || last.as_ref().is_none_or(|before| !before.same(&snapshot)) {
+                (snapshot.number, snapshot.tick) = (before.0 + 1, before.1 + u64::from(due));
+                if due {
+                    ticked = Instant::now();
+                }
+                sender.send_replace(Some(snapshot.clone()));
+                last = Some(snapshot);
+            }
+        }
+        tokio::time::sleep(POLL_EVERY).await;
+    }
+}
+
+/// The next look. Where the store does not answer, the last one with what is wrong.
+async fn next(api: &Api, last: Option<&Snapshot>) -> Option<Snapshot> {
+    match Snapshot::at(api).await {
+        Ok(snapshot) => Some(snapshot),
+        Err(error) => {
+            let trouble = Some(error.what_and_remedy().0.to_owned());
+            let nothing = || Snapshot {
+                number: 0,
+                tick: 0,
+                runs: Arc::default(),
+                dead: 0,
+                now: Timestamp(0),
+                trouble: None,
+            };
+            Some(Snapshot {
+                trouble,
+                ..last.cloned().unwrap_or_else(nothing)
+            })
+        }
+    }
+}
+
+/// What was rendered from one look, for the next reader of the same page.
+pub(super) struct Drawn<K> {
+    pages: HashMap<K, (u64, bytes::Bytes)>,
+}
+
+impl<K> Default for Drawn<K> {
+    fn default() -> Self {
+        Self {
+            pages: HashMap::new(),
+        }
+    }
+}
+
+/// Pages kept at most.
+const DRAWN_MAX: usize = 64;
+
+impl<K: std::hash::Hash + Eq + Clone> Drawn<K> {
+    /// The page as it was drawn at that mark.
+    pub(super) fn at(&self, page: &K, mark: u64) -> Option<bytes::Bytes> {
+        self.pages
+            .get(page)
+            .filter(|drawn| drawn.0 == mark)
+            .map(|drawn| drawn.1.clone())
+    }
+
+    /// Keeps it.
+    pub(super) fn keep(&mut self, page: &K, mark: u64, drawn: bytes::Bytes) {
+        if self.pages.len() >= DRAWN_MAX && !self.pages.contains_key(page) {
+            self.pages.clear();
+        }
+        self.pages.insert(page.clone(), (mark, drawn));
+    }
+}

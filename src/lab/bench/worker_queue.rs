@@ -1,0 +1,105 @@
+//! Where the bench's worker takes its orders: the queue in this process, or a consumer on NATS.
+
+use anyhow::Context;
+use async_nats::jetstream::{self, AckKind, consumer::pull};
+use dormer_engine::local::LocalTasks;
+use dormer_proto::{id::RunId, subject::Names};
+use futures::StreamExt;
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+/// Orders taken at once.
+const TAKEN_MAX: usize = 1_024;
+/// An engine that orders nothing for so long stands still.
+const QUIET_MAX: Duration = Duration::from_secs(10);
+
+/// The worker's side of a task queue.
+pub(super) enum WorkerQueue {
+    /// In this process.
+    Local(Arc<LocalTasks>),
+    /// On NATS. An order is acknowledged when the run's next one proves that its report was taken.
+    Nats {
+        /// What the server sends.
+        orders: Box<pull::Stream>,
+        /// The order that each run is at.
+        at: HashMap<RunId, jetstream::Message>,
+    },
+}
+
+impl WorkerQueue {
+    /// A desk at the task stream of the store at `url`.
+    pub(super) async fn nats(url: &str, prefix: &str) -> anyhow::Result<Self> {
+        let client = async_nats::connect(url)
+            .await
+            .context("the bench's worker cannot connect")?;
+        let names = Names::with_prefix(prefix);
+        let stream = jetstream::new(client)
+            .get_stream(names.task_stream())
+            .await?;
+        let config = pull::Config {
+            filter_subject: names.orders("task"),
+            max_ack_pending: 100_000,
+            ..pull::Config::default()
+        };
+        let consumer = stream.create_consumer(config).await?;
+        let orders = consumer
+            .stream()
+            .max_messages_per_batch(TAKEN_MAX)
+            .messages()
+            .await?;
+        Ok(Self::Nats {
+            orders: Box::new(orders),
+            at: HashMap::new(),
+        })
+    }
+
+    /// The next orders' bytes, at least one.
+    pub(super) async fn take(&mut self) -> anyhow::Result<Vec<Vec<u8>>> {
+        let quiet = "no order came for 10 s: the engine stands still";
+        match self {
+            Self::Local(tasks) => {
+                let taken = tokio::time::timeout(QUIET_MAX, tasks.take(TAKEN_MAX)).await;
+                let orders = taken.context(quiet)?;
+                tasks.receipts();
+                Ok(orders.into_iter().map(|order| order.bytes).collect())
+            }
+            Self::Nats { orders, at } => {
+                let first = tokio::time::timeout(QUIET_MAX, orders.next())
+                    .await
+                    .context(quiet)?;
+                let mut taken = vec![first.context("the consumer ended")??];
+                // What has arrived already comes along; nothing is waited for.
+                while taken.len() < TAKEN_MAX {
+                    match futures::FutureExt::now_or_never(orders.next()) {
+                        Some(Some(message)) => taken.push(message?),
+                        _ => break,
+                    }
+                }
+                accept(taken, at).await
+            }
+        }
+    }
+}
+
+async fn accept(
+    taken: Vec<jetstream::Message>,
+    at: &mut HashMap<RunId, jetstream::Message>,
+) -> anyhow::Result<Vec<Vec<u8>>> {
+    let mut bytes = Vec::with_capacity(taken.len());
+    for message in taken {
+        bytes.push(message.payload.to_vec());
+        let run = run_of(&message.payload)?;
+        if let Some(before) = at.insert(run, message) {
+            before
+                .ack_with(AckKind::Ack)
+                .await
+                .map_err(|error| anyhow::anyhow!(error))?;
+        }
+    }
+    Ok(bytes)
+}
+
+fn run_of(bytes: &[u8]) -> anyhow::Result<RunId> {
+    use super::steps::Payload;
+    use dormer_proto::{envelope, message::TaskOrder};
+    Ok(envelope::decode::<TaskOrder<Payload>>(bytes, 1)?.0.task.run)
+}

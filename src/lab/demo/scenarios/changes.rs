@@ -1,0 +1,92 @@
+//! How deep a change cuts: a kubelet's flag restarts, another containerd drains, and neither more than one node at once.
+
+use super::DemoScenario;
+use crate::payload::payload;
+use bytes::Bytes;
+use dormer_profile::sha256_hex;
+use dormer_workers::catalog::Payload;
+use std::collections::BTreeMap;
+
+/// A kubelet that is told something else by its environment.
+const FLAG: &str = "host: {services: {kubelet: {environment: {TEAM: blue}}}}";
+
+/// The first payload under its own version, with another build of containerd.
+async fn rebuilt() -> Payload {
+    let first = payload(0);
+    let mut manifest = first.manifest.clone();
+    let mut files = BTreeMap::new();
+    for file in &mut manifest.files {
+        let mut bytes = Vec::new();
+        let mut from = first.open(&file.name).await.expect("a file");
+        tokio::io::copy(&mut from, &mut bytes).await.expect("read");
+        if file.name == "containerd.exe" {
+            bytes.extend_from_slice(b"another build");
+            (file.sha256, file.size) = (sha256_hex(&bytes), bytes.len() as u64);
+        }
+        files.insert(file.name.clone(), Bytes::from(bytes));
+    }
+    Payload::in_memory(manifest, files)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flag_of_the_kubelet_rolls_without_a_drain_and_another_containerd_drains() {
+    let mut scenario = DemoScenario::all_joined(2).await;
+    let before = scenario.stage.record().tally();
+    assert_eq!(
+        scenario.rollout().await.map(|view| view.token.0),
+        Some(0),
+        "no lease so far"
+    );
+
+    scenario.stage.lay(FLAG);
+    scenario.until_all_serve(1).await;
+    scenario
+        .until_rollout("both had the lease", |view| {
+            view.token.0 == 2 && view.slots.is_empty()
+        })
+        .await;
+    let after = scenario.stage.record().tally();
+    let moved = |tally: &dormer_fleet::world::Tally| {
+        (
+            tally.pods_evicted,
+            tally.pods_deleted,
+            tally.machines_deleted,
+        )
+    };
+    assert_eq!(
+        moved(&after),
+        moved(&before),
+        "no pod and no Machine was touched"
+    );
+    assert_eq!(
+        after.kubelet_restarts - before.kubelet_restarts,
+        2,
+        "each kubelet once"
+    );
+    assert!(
+        scenario.stage.record().max_unavailable_observed() <= 1,
+        "one at a time"
+    );
+
+    // The flag stays; containerd is another.
+    scenario.stage.catalog().add(rebuilt().await);
+    scenario.stage.lay(FLAG);
+    scenario.until_all_serve(2).await;
+    scenario
+        .until_rollout("both had the lease again", |view| {
+            view.token.0 == 4 && view.slots.is_empty()
+        })
+        .await;
+    let last = scenario.stage.record().tally();
+    assert_eq!(
+        last.machines_deleted - after.machines_deleted,
+        2,
+        "drained, and replaced"
+    );
+    assert_eq!(
+        scenario.stage.record().max_unavailable_observed(),
+        1,
+        "one at a time"
+    );
+    scenario.end().await;
+}

@@ -1,0 +1,254 @@
+//! What the cluster says of its nodes reaches them: mirrors, credentials and authorities in place, a proxy with a drain.
+
+use super::{DemoScenario, NAMESPACE};
+use dormer_fleet::{
+    api::kinds,
+    host::Host,
+    world::{Entry, Happened},
+};
+use dormer_profile::sha256_hex;
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const QUAY: &str = r"C:\k\containerd\registries\quay.io\hosts.toml";
+
+impl DemoScenario {
+    /// The hosts of the machines that there are.
+    fn hosts(&self) -> Vec<Arc<Host>> {
+        self.stage
+            .world()
+            .hosts
+            .as_ref()
+            .expect("simulated hosts")
+            .all()
+    }
+
+    /// Patches what is there; answers whether it was.
+    async fn patched(&self, kind: &kinds::Kind, name: (&str, &str), change: &Value) -> bool {
+        let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.kind);
+        let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
+        let client = self.stage.client();
+        let api: Api<DynamicObject> = match name.0 {
+            "" => Api::all_with(client, &resource),
+            namespace => Api::namespaced_with(client, namespace, &resource),
+        };
+        api.patch(name.1, &PatchParams::default(), &Patch::Merge(change))
+            .await
+            .is_ok()
+    }
+
+    /// The text of a file on each host, empty where there is none.
+    fn files(&self, path: &str) -> Vec<String> {
+        let text = |host: &Arc<Host>| {
+            let body = host.state().disk.read_text_path(path).ok()?;
+            String::from_utf8(body.bytes()?.to_vec()).ok()
+        };
+        self.hosts()
+            .iter()
+            .map(|host| text(host).unwrap_or_default())
+            .collect()
+    }
+
+    fn all_trust(&self, sha256: &str) -> bool {
+        self.hosts()
+            .iter()
+            .all(|host| host.state().certificates.contains(sha256))
+    }
+
+    fn nobody_trusts(&self, sha256: &str) -> bool {
+        !self
+            .hosts()
+            .iter()
+            .any(|host| host.state().certificates.contains(sha256))
+    }
+}
+
+fn mirror_set(mirrors: &[&str]) -> Value {
+    json!({"apiVersion": "config.openshift.io/v1", "kind": "ImageDigestMirrorSet", "metadata": {"name": "ours"},
+        "spec": {"imageDigestMirrors": [{"source": "quay.io", "mirrors": mirrors}]}})
+}
+
+fn pull_secret(auth: &str) -> Value {
+    let text = json!({"auths": {"mirror.example:5000": {"auth": auth}}}).to_string();
+    json!({"stringData": {".dockerconfigjson": text}})
+}
+
+/// A certificate as PEM, and the hash of its bytes.
+fn authority(name: &str) -> (String, String) {
+    let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("a certificate");
+    (made.cert.pem(), sha256_hex(made.cert.der()))
+}
+
+/// How often a host was converged with a change.
+fn changes(scenario: &DemoScenario) -> usize {
+    let all = scenario.stage.record().entries();
+    let changed =
+        |entry: &&Entry| matches!(entry.happened, Happened::Converged { changed: true, .. });
+    all.iter().filter(changed).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lease() {
+    let mut scenario = DemoScenario::all_joined(2).await;
+    let world = |scenario: &DemoScenario, object: Value| {
+        drop(scenario.stage.world().create(object).expect("made"))
+    };
+    let before = (scenario.stage.record().tally(), changes(&scenario));
+    let (one, one_hash) = authority("one.example");
+    let (two, two_hash) = authority("two.example");
+    let (other, other_hash) = authority("other.example");
+    let bundle = |pem: &str| json!({"data": {"ca-bundle.crt": pem}});
+
+    // Two authorities and a mirror at once.
+    let pull = ("openshift-config", "pull-secret");
+    assert!(
+        scenario
+            .patched(&kinds::SECRET, pull, &pull_secret("Zmlyc3Q="))
+            .await
+    );
+    let mut map = bundle(&format!("{one}{two}"));
+    map["apiVersion"] = "v1".into();
+    map["kind"] = "ConfigMap".into();
+    map["metadata"] = json!({"name": "trusted-ca", "namespace": NAMESPACE});
+    world(&scenario, map);
+    world(&scenario, mirror_set(&["mirror.example:5000/quay"]));
+    scenario
+        .until("the mirror is on all hosts", |scenario| {
+            scenario
+                .files(QUAY)
+                .iter()
+                .all(|text| text.contains("Basic Zmlyc3Q="))
+                && scenario.all_trust(&one_hash)
+                && scenario.all_trust(&two_hash)
+                && changes(scenario) >= before.1 + 2
+        })
+        .await;
+    // Each host was converged once; twice, where the watcher looked between the two.
+    assert!(
+        changes(&scenario) - before.1 <= 4,
+        "{}",
+        changes(&scenario) - before.1
+    );
+    let text = scenario.files(QUAY).remove(0);
+    assert!(
+        text.contains(r#"[host."https://mirror.example:5000/v2/quay"]"#),
+        "{text}"
+    );
+
+    // A rotated pull secret; another bundle, in which one certificate is gone.
+    assert!(
+        scenario
+            .patched(&kinds::SECRET, pull, &pull_secret("c2Vjb25k"))
+            .await
+    );
+    let trusted = (NAMESPACE, "trusted-ca");
+    assert!(
+        scenario
+            .patched(
+                &kinds::CONFIG_MAP,
+                trusted,
+                &bundle(&format!("{two}{other}"))
+            )
+            .await
+    );
+    scenario
+        .until("the new ones are on all hosts", |scenario| {
+            scenario
+                .files(QUAY)
+                .iter()
+                .all(|text| text.contains("Basic c2Vjb25k"))
+                && scenario.all_trust(&two_hash)
+                && scenario.all_trust(&other_hash)
+                && scenario.nobody_trusts(&one_hash)
+        })
+        .await;
+
+    // A bundle that cannot be read is told, and the old one stays.
+    assert!(
+        scenario
+            .patched(&kinds::CONFIG_MAP, trusted, &bundle("no certificate"))
+            .await
+    );
+    scenario
+        .until("it is told", |scenario| {
+            scenario
+                .stage
+                .world()
+                .all(&kinds::EVENT)
+                .iter()
+                .any(|event| {
+                    let note = event.value["note"]
+                        .as_str()
+                        .or(event.value["message"].as_str());
+                    note.is_some_and(|note| {
+                        note.contains("ConfigMap dormer/trusted-ca: ca-bundle.crt cannot be read")
+                    })
+                })
+        })
+        .await;
+    assert!(scenario.all_trust(&two_hash) && scenario.all_trust(&other_hash));
+    assert!(
+        scenario
+            .patched(
+                &kinds::CONFIG_MAP,
+                trusted,
+                &bundle(&format!("{two}{other}"))
+            )
+            .await
+    );
+
+    // The set goes, and with it the file.
+    let gone = json!({"spec": {"imageDigestMirrors": []}});
+    assert!(
+        scenario
+            .patched(&kinds::IMAGE_DIGEST_MIRROR_SET, ("", "ours"), &gone)
+            .await
+    );
+    scenario
+        .until("the file is gone", |scenario| {
+            scenario.files(QUAY).iter().all(String::is_empty)
+        })
+        .await;
+    scenario.stage.note_version();
+    scenario.until_all_serve(1).await;
+
+    // All of that moved no pod, took no lease and restarted no kubelet: at most a converge for each change and host.
+    let after = scenario.stage.record().tally();
+    assert_eq!(
+        scenario.rollout().await.map(|view| view.token.0),
+        Some(0),
+        "no lease"
+    );
+    assert_eq!(after.pods_evicted, before.0.pods_evicted);
+    assert_eq!(after.machines_deleted, before.0.machines_deleted);
+    assert_eq!(after.kubelet_restarts, before.0.kubelet_restarts);
+
+    // A proxy needs a reboot: drained, one at a time.
+    world(
+        &scenario,
+        json!({"apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": {"name": "cluster"},
+            "spec": {}, "status": {"httpProxy": "http://proxy.example:3128", "noProxy": ".svc,10.0.0.0/8"}}),
+    );
+    let proxied = |host: &Arc<Host>| {
+        let value = host.state().environment.get("HTTP_PROXY").cloned();
+        value.as_deref() == Some("http://proxy.example:3128")
+    };
+    scenario
+        .until_rollout("both had the lease", |view| {
+            view.token.0 == 2 && view.slots.is_empty()
+        })
+        .await;
+    scenario.stage.note_version();
+    scenario.until_all_serve(2).await;
+    assert!(scenario.hosts().iter().all(proxied));
+    assert_eq!(
+        scenario.stage.record().max_unavailable_observed(),
+        1,
+        "one at a time"
+    );
+    scenario.end().await;
+}

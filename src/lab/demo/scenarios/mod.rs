@@ -1,0 +1,226 @@
+//! Further acts of the play, as tests: what issue 3 says must be shown of dormer and a world that does not wait for it.
+
+mod adoption;
+mod changes;
+mod cluster_config;
+mod edges;
+mod others;
+mod scaling;
+mod shown;
+
+use super::{
+    Options, Strategy,
+    board::{Board, MachineRun},
+    stage::{Ports, Stage},
+};
+use dormer_engine::port::{History, Ports as _};
+use dormer_engine_core::Record;
+use dormer_fleet::manifest::Sets;
+use dormer_proto::{envelope, pool::DEFAULT_POOL, work::rollout_run};
+use dormer_testkit::tier;
+use dormer_workers::pool::config_map;
+use dormer_workflows::{Dormer, State, rollout};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+};
+use serde_json::json;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+/// How often a condition is looked at.
+const POLL_EVERY: Duration = Duration::from_millis(20);
+/// A condition that does not come about in so long never will.
+const SCENARIO_MAX: Duration = Duration::from_secs(120);
+/// How many seconds of the world pass in one second.
+const SPEED: f64 = 150.0;
+/// dormer's namespace in the simulated cluster.
+const NAMESPACE: &str = "dormer";
+/// Where Machines are.
+const MACHINES: &str = "openshift-machine-api";
+
+/// The part of the long tier with larger fleets, if it runs.
+fn larger() -> Option<tier::Running> {
+    tier::long("demo-fleets")
+}
+
+/// A stage, and what is seen of it.
+struct DemoScenario {
+    stage: Stage,
+    board: Board<Ports>,
+    _folder: tempfile::TempDir,
+}
+
+impl DemoScenario {
+    /// So many machines are made; nothing is waited for.
+    async fn begin(machines: u32) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = Options {
+            machines: Some(machines),
+            json: true,
+            manifest: Vec::new(),
+            sets: Vec::new(),
+            faults: vec!["none".into()],
+            list_faults: false,
+            seed: 1,
+            speed: SPEED,
+            strategy: Strategy::Recreate,
+            max_unavailable: 1,
+            store: Some(folder.path().join("store")),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            otlp_endpoint: None,
+            leave_failed: false,
+            hold: false,
+        };
+        let stage = Stage::set(&options, Sets::new()).await.expect("a stage");
+        let board = Board::new(stage.ports());
+        Self {
+            stage,
+            board,
+            _folder: folder,
+        }
+    }
+
+    /// So many machines, all of them serving.
+    async fn all_joined(machines: u32) -> Self {
+        let mut scenario = Self::begin(machines).await;
+        scenario.until_all_serve(0).await;
+        scenario
+    }
+
+    /// dormer is stopped, its store is deleted, and it starts again.
+    async fn start_again_without_store(&mut self) {
+        self.stage
+            .start_again_without_store()
+            .await
+            .expect("dormer starts again");
+        self.board = Board::new(self.stage.ports());
+    }
+
+    async fn end(self) {
+        self.stage.clear().await.expect("everything ends");
+    }
+
+    /// Looks at dormer's machines until `true`.
+    async fn until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let begun = Instant::now();
+        loop {
+            self.board.refresh().await.expect("the store is read");
+            if condition(self) {
+                return;
+            }
+            assert!(
+                begun.elapsed() < SCENARIO_MAX,
+                "never: {what}\n{}",
+                self.report().await
+            );
+            self.stage
+                .pause(POLL_EVERY)
+                .await
+                .expect("dormer's roles go on");
+        }
+    }
+
+    /// Waits until every machine of the world serves with payload number `n`, and nobody is known beside them.
+    async fn until_all_serve(&mut self, n: usize) {
+        let what = format!("all serve with payload {n}");
+        self.until(&what, |scenario| {
+            let wanted = scenario.stage.machines();
+            let version = scenario.stage.version(n);
+            scenario.board.serving(version) == wanted && scenario.board.live().count() == wanted
+        })
+        .await;
+    }
+
+    /// Looks at dormer's rollout until it is as `fits` says.
+    async fn until_rollout(&mut self, what: &str, fits: impl Fn(&rollout::View) -> bool) {
+        let begun = Instant::now();
+        loop {
+            if self.rollout().await.is_some_and(|view| fits(&view)) {
+                return;
+            }
+            assert!(
+                begun.elapsed() < SCENARIO_MAX,
+                "never: {what}\n{}",
+                self.report().await
+            );
+            self.stage
+                .pause(POLL_EVERY)
+                .await
+                .expect("dormer's roles go on");
+        }
+    }
+
+    async fn rollout(&self) -> Option<rollout::View> {
+        let run = rollout_run(DEFAULT_POOL).expect("a run");
+        let ports = self.stage.ports();
+        let stored = ports
+            .history()
+            .load(&[run])
+            .await
+            .expect("the store is read");
+        let bytes = stored.into_iter().flatten().next()?.bytes;
+        let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, u16::MAX).expect("a record");
+        match record.run.state {
+            State::Rollout(state) => Some(state.view()),
+            State::Machine(_) | State::None => None,
+        }
+    }
+
+    /// For a failed test: who stands where.
+    async fn report(&self) -> String {
+        let of = |machine_run: &MachineRun| {
+            let view = &machine_run.view;
+            let why = view.reason.as_ref().or(view.waiting_for.as_ref());
+            let name = &view.name;
+            let phase = view.phase;
+            let closed = machine_run.closed;
+            format!("{name}: {phase} (closed: {closed}): {why:?}")
+        };
+        let machines: Vec<_> = self.board.all().map(of).collect();
+        format!("{}\n{:#?}", machines.join("\n"), self.rollout().await)
+    }
+
+    /// One machine's run, by its Machine's name.
+    fn machine_run(&self, name: &str) -> &MachineRun {
+        self.board
+            .all()
+            .find(|machine_run| machine_run.view.name == name)
+            .expect("a known machine")
+    }
+
+    /// The names of the machines whose runs go on, in their order.
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = self
+            .board
+            .live()
+            .map(|machine_run| machine_run.view.name.clone())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Merges one setting into the pool's ConfigMap.
+    async fn set(&self, key: &str, value: &str) {
+        let api: Api<ConfigMap> = Api::namespaced(self.stage.client(), NAMESPACE);
+        let patch = Patch::Merge(json!({"data": {key: value}}));
+        let patched = api
+            .patch(&config_map(DEFAULT_POOL), &PatchParams::default(), &patch)
+            .await;
+        patched.expect("the pool is edited");
+    }
+
+    fn nodes(&self) -> Api<Node> {
+        Api::all(self.stage.client())
+    }
+}
+
+/// Machines, or MachineSets, for a user.
+fn of_kind(client: Client, kind: &str, plural: &str) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("machine.openshift.io", "v1beta1", kind);
+    let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+    Api::namespaced_with(client, MACHINES, &resource)
+}

@@ -1,0 +1,102 @@
+//! Somebody scales the MachineSet up and down in the middle of an upgrade.
+
+use super::{DemoScenario, larger, of_kind};
+use dormer_fleet::api::kinds;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::json;
+use std::collections::BTreeSet;
+
+impl DemoScenario {
+    /// Sets the replicas of the one Windows MachineSet, as `kubectl scale` does.
+    pub(super) async fn scale(&self, replicas: u32) {
+        let sets = of_kind(self.stage.client(), "MachineSet", "machinesets");
+        let all = sets
+            .list(&ListParams::default())
+            .await
+            .expect("MachineSets")
+            .items;
+        let windows = all.into_iter().find(|set| {
+            let labels = &set.data["spec"]["template"]["metadata"]["labels"];
+            labels["machine.openshift.io/os-id"] == "Windows"
+        });
+        let name = windows
+            .and_then(|set| set.metadata.name)
+            .expect("a Windows MachineSet");
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        sets.patch_scale(&name, &PatchParams::default(), &patch)
+            .await
+            .expect("it is scaled");
+    }
+
+    /// UIDs of the Machines that the world has.
+    fn uids(&self) -> BTreeSet<String> {
+        let machines = self.stage.world().all(&kinds::MACHINE);
+        let uid = |value: &serde_json::Value| value["metadata"]["uid"].as_str().map(str::to_owned);
+        machines
+            .iter()
+            .filter_map(|machine| uid(&machine.value))
+            .collect()
+    }
+
+    /// Whether every run whose Machine is no more has ended.
+    fn all_removed_are_gone(&self) -> bool {
+        let there = self.uids();
+        let mut removed = self
+            .board
+            .all()
+            .filter(|machine_run| !there.contains(&machine_run.view.uid));
+        removed.all(|machine_run| machine_run.closed && machine_run.view.state == "Gone")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_that_grows_and_shrinks_in_the_middle_of_an_upgrade_ends_upgraded() {
+    let larger = larger();
+    let (many, few) = if larger.is_some() { (50, 5) } else { (12, 3) };
+    let mut scenario = DemoScenario::all_joined(3).await;
+    scenario.stage.install(1).await.expect("a payload");
+    scenario
+        .until("the upgrade is under way", |scenario| {
+            scenario
+                .board
+                .live()
+                .any(|machine_run| machine_run.view.state == "Draining")
+        })
+        .await;
+    scenario.scale(many).await;
+    let most = usize::try_from(many).expect("small") * 2 / 3;
+    scenario
+        .until("most of the new ones serve", |scenario| {
+            scenario.board.serving(scenario.stage.version(1)) >= most
+        })
+        .await;
+    scenario.scale(few).await;
+    let wanted = usize::try_from(few).expect("small");
+    scenario
+        .until("the set has shrunk", |scenario| {
+            scenario.stage.machines() == wanted
+        })
+        .await;
+    scenario.until_all_serve(1).await;
+    scenario
+        .until(
+            "every removed machine's run is over",
+            DemoScenario::all_removed_are_gone,
+        )
+        .await;
+    scenario
+        .until_rollout("nothing is left of those that are no more", |view| {
+            let rest = (
+                view.slots.len(),
+                view.gaps.len(),
+                view.queue.len(),
+                view.away.len(),
+            );
+            rest == (0, 0, 0, 0) && view.members == wanted && view.joined == wanted
+        })
+        .await;
+    scenario.end().await;
+    if let Some(larger) = larger {
+        larger.passed(&[("machines", many.to_string())]);
+    }
+}

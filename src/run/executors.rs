@@ -1,0 +1,59 @@
+//! The executor of this process' worker, made from its settings.
+
+use super::key::{KeySource, Keyed, POLL_EVERY};
+use crate::config::Config;
+use dormer_workers::{
+    catalog::Catalog,
+    execute::Executors,
+    host::HostExecutor,
+    kubernetes::{KubernetesExecutor, Settings},
+    ssh::{Dialer, Limits, TcpDial},
+};
+use std::sync::Arc;
+
+/// Both executors.
+pub(crate) type HostAndKubernetes =
+    Executors<Keyed<HostExecutor<KubernetesExecutor>>, KubernetesExecutor>;
+
+/// The executor for the Kubernetes API.
+pub(crate) fn kubernetes(config: &Config, client: &kube::Client) -> KubernetesExecutor {
+    let settings = Settings {
+        namespace: config.namespace.clone(),
+        ..config.join.clone()
+    };
+    KubernetesExecutor::new(client.clone(), settings)
+}
+
+/// Where the key for hosts is.
+pub(crate) fn source(config: &Config, client: &kube::Client) -> KeySource {
+    KeySource {
+        client: client.clone(),
+        namespace: config.namespace.clone(),
+        location: config.key.clone(),
+        poll_every: POLL_EVERY,
+    }
+}
+
+/// Both executors for the cluster behind `client`. A key that is not there yet is waited for.
+pub(crate) async fn both(
+    config: &Config,
+    client: &kube::Client,
+    catalog: &Catalog,
+) -> HostAndKubernetes {
+    let source = source(config, client);
+    let kubernetes = kubernetes(config, client);
+    let cluster = Arc::new(kubernetes.clone());
+    let catalog = catalog.clone();
+    let dialer: Dialer = Arc::new(TcpDial {
+        port: config.ssh_port,
+    });
+    let host = Keyed::follow(source, config.slots, move |key| {
+        let dialer = Arc::clone(&dialer);
+        let cluster = Arc::clone(&cluster);
+        HostExecutor::new(dialer, key, Limits::default(), catalog.clone(), cluster)
+    });
+    Executors {
+        host: host.await,
+        kubernetes,
+    }
+}

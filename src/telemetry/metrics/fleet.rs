@@ -1,0 +1,267 @@
+//! Gauges of how everything stands, read from the store at each scrape. Every process that can read the store says
+//! the same: over several of them the maximum counts, not the sum.
+
+use super::{
+    process::Codes,
+    registry::{LabelledGauge, MetricsRegistry, Word},
+};
+use dormer_engine_core::{OpenTask, Run, TaskPhase, Workflow};
+use dormer_proto::id::{Attempt, TaskId, Timestamp};
+use dormer_workflows::{Dormer, State, machine, rollout};
+use prometheus_client::registry::Unit;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// Whether a worker is heard that executes this attempt of the task.
+pub type IsAlive<'a> = dyn Fn(&TaskId, Attempt) -> bool + Send + Sync + 'a;
+
+/// How everything stands.
+pub struct FleetMetrics {
+    machines: LabelledGauge<2>,
+    oldest: LabelledGauge<1>,
+    tasks: LabelledGauge<2>,
+    queue: LabelledGauge<1>,
+    queue_oldest: LabelledGauge<1>,
+    rollout: Rollout,
+    dead: LabelledGauge<0>,
+    codes: Codes,
+    /// When this process first saw a machine wait for a lease. A lock: held for a map operation, never across an
+    /// await.
+    waiting: Mutex<HashMap<(String, String), Timestamp>>,
+}
+
+struct Rollout {
+    members: LabelledGauge<1>,
+    unavailable: LabelledGauge<1>,
+    max_unavailable: LabelledGauge<1>,
+    slots: LabelledGauge<1>,
+    lease_held: LabelledGauge<1>,
+    waiting: LabelledGauge<1>,
+    wait_oldest: LabelledGauge<1>,
+    halted: LabelledGauge<1>,
+    paused: LabelledGauge<1>,
+}
+
+impl FleetMetrics {
+    pub(super) fn new(registry: &mut MetricsRegistry) -> Self {
+        registry.role("console");
+        let seconds = || Some(Unit::Seconds);
+        Self {
+            machines: registry.gauge(
+                "machines",
+                ["state", "reason"],
+                None,
+                "Machines by state and phase; the reason of Failed is the failure's code",
+            ),
+            oldest: registry.gauge(
+                "state_oldest",
+                ["state"],
+                seconds(),
+                "How long the machine is in its state that is there longest",
+            ),
+            tasks: registry.gauge(
+                "tasks",
+                ["task", "phase"],
+                None,
+                "Tasks under way: queued, running (a worker is heard), or waiting for the next attempt",
+            ),
+            queue: registry.gauge(
+                "task_queue_length",
+                ["class"],
+                None,
+                "Orders that no worker is heard to execute",
+            ),
+            queue_oldest: registry.gauge(
+                "task_queue_oldest",
+                ["class"],
+                seconds(),
+                "Age of the oldest order that no worker is heard to execute",
+            ),
+            rollout: Rollout::new(registry),
+            dead: registry.gauge("dead_letters", [], None, "Dead letters, up to 1000"),
+            codes: Codes::default(),
+            waiting: Mutex::default(),
+        }
+    }
+
+    /// Tells how these runs stand at `now`. `dead`: the number of dead letters.
+    pub fn tell(
+        &self,
+        runs: &[Arc<Run<Dormer>>],
+        is_alive: &IsAlive<'_>,
+        now: Timestamp,
+        dead: usize,
+    ) {
+        self.clear();
+        self.dead.set([], dead as f64);
+        let mut count: BTreeMap<(&'static str, Word), u64> = BTreeMap::new();
+        let mut oldest: BTreeMap<&'static str, u64> = BTreeMap::new();
+        for run in runs.iter().filter(|run| run.closed.is_none()) {
+            match &run.state {
+                State::Machine(state) => {
+                    let label = Dormer::label(&run.state);
+                    *count.entry((label, self.reason(&state.phase))).or_default() += 1;
+                    let age = oldest.entry(label).or_default();
+                    *age = (*age).max(now.since_ms(run.entered.at));
+                }
+                State::Rollout(state) => self.rollout(run, state, now),
+                State::None => {}
+            }
+        }
+        for ((state, reason), machines) in count {
+            self.machines.set([state.into(), reason], machines as f64);
+        }
+        for (state, age) in oldest {
+            self.oldest.set([state.into()], seconds(age));
+        }
+        self.tasks(runs, is_alive, now);
+    }
+
+    /// A gauge that is not told anew says nothing: what was would be taken for what is.
+    pub(super) fn clear(&self) {
+        self.machines.clear();
+        self.oldest.clear();
+        self.tasks.clear();
+        self.queue.clear();
+        self.queue_oldest.clear();
+        self.dead.clear();
+        self.rollout.clear();
+    }
+
+    fn reason(&self, phase: &machine::Phase) -> Word {
+        match phase {
+            machine::Phase::Failed { failure, .. } => self.codes.bounded(&failure.code),
+            phase => phase.name().into(),
+        }
+    }
+
+    fn tasks(&self, runs: &[Arc<Run<Dormer>>], is_alive: &IsAlive<'_>, now: Timestamp) {
+        let mut count: BTreeMap<(&'static str, &'static str), u64> = BTreeMap::new();
+        let mut queue: BTreeMap<&'static str, (u64, u64)> = BTreeMap::new();
+        for class in dormer_proto::subject::CLASSES {
+            queue.insert(class, (0, 0));
+        }
+        for run in runs {
+            for task in &run.tasks {
+                let phase = phase(run, task, is_alive);
+                *count.entry((task.body.name(), phase)).or_default() += 1;
+                if let (TaskPhase::InFlight { at, .. }, "queued") = (&task.phase, phase) {
+                    let (length, oldest) = queue.entry(Dormer::class(&task.body)).or_default();
+                    *length += 1;
+                    *oldest = (*oldest).max(now.since_ms(*at));
+                }
+            }
+        }
+        for ((task, phase), tasks) in count {
+            self.tasks.set([task.into(), phase.into()], tasks as f64);
+        }
+        for (class, (length, oldest)) in queue {
+            self.queue.set([class.into()], length as f64);
+            self.queue_oldest.set([class.into()], seconds(oldest));
+        }
+    }
+
+    fn rollout(&self, run: &Run<Dormer>, state: &rollout::State, now: Timestamp) {
+        let pool = || [Word::from(run.id.key().to_owned())];
+        let of = &self.rollout;
+        let queue = state.queue();
+        of.members.set(pool(), state.enrolled() as f64);
+        of.unavailable.set(pool(), state.unavailable() as f64);
+        if let Some(limit) = state.limit() {
+            of.max_unavailable.set(pool(), limit as f64);
+        }
+        of.slots.set(pool(), state.slots.len() as f64);
+        let held = state.slots.iter().map(|slot| now.since_ms(slot.at)).max();
+        of.lease_held.set(pool(), seconds(held.unwrap_or(0)));
+        of.waiting.set(pool(), queue.len() as f64);
+        let uids: Vec<String> = queue.into_iter().map(ToString::to_string).collect();
+        of.wait_oldest
+            .set(pool(), seconds(self.waited(run.id.key(), &uids, now)));
+        of.halted
+            .set(pool(), f64::from(u8::from(!state.failures().is_empty())));
+        of.paused.set(pool(), f64::from(u8::from(state.paused())));
+    }
+
+    /// How long this process has seen somebody of this queue wait, in milliseconds.
+    fn waited(&self, pool: &str, uids: &[String], now: Timestamp) -> u64 {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|(of, uid), _| of != pool || uids.contains(uid));
+        for uid in uids {
+            waiting.entry((pool.to_owned(), uid.clone())).or_insert(now);
+        }
+        let ours = waiting.iter().filter(|((of, _), _)| of == pool);
+        ours.map(|(_, since)| now.since_ms(*since))
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+impl Rollout {
+    fn new(registry: &mut MetricsRegistry) -> Self {
+        let mut gauge = |name, unit, help| registry.gauge(name, ["pool"], unit, help);
+        Self {
+            members: gauge("rollout_members", None, "Machines enrolled with a rollout"),
+            unavailable: gauge(
+                "rollout_unavailable",
+                None,
+                "Machines that count as unavailable",
+            ),
+            max_unavailable: gauge(
+                "rollout_max_unavailable",
+                None,
+                "How many may be unavailable",
+            ),
+            slots: gauge("rollout_slots", None, "Leases that are held"),
+            lease_held: gauge(
+                "rollout_lease_held",
+                Some(Unit::Seconds),
+                "How long the lease is held that is held longest; 0: none is",
+            ),
+            waiting: gauge("rollout_waiting", None, "Machines that wait for the lease"),
+            wait_oldest: gauge(
+                "rollout_wait_oldest",
+                Some(Unit::Seconds),
+                "How long this process has seen a machine wait for the lease that waits longest",
+            ),
+            halted: gauge(
+                "rollout_halted",
+                None,
+                "Whether a failure stops new grants: 1 or 0",
+            ),
+            paused: gauge(
+                "rollout_paused",
+                None,
+                "Whether somebody paused new grants: 1 or 0",
+            ),
+        }
+    }
+
+    fn clear(&self) {
+        let all = [
+            &self.members,
+            &self.unavailable,
+            &self.max_unavailable,
+            &self.slots,
+            &self.lease_held,
+            &self.waiting,
+            &self.wait_oldest,
+            &self.halted,
+            &self.paused,
+        ];
+        all.into_iter().for_each(LabelledGauge::clear);
+    }
+}
+
+fn phase(run: &Run<Dormer>, task: &OpenTask<Dormer>, is_alive: &IsAlive<'_>) -> &'static str {
+    match task.phase {
+        TaskPhase::Waiting { .. } => "waiting",
+        TaskPhase::InFlight { .. } if is_alive(&run.task_id(task.key), task.attempt) => "running",
+        TaskPhase::InFlight { .. } => "queued",
+    }
+}
+
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1_000.0
+}

@@ -1,0 +1,315 @@
+//! The cluster around a node, as far as it decides what the node is made of: mirrors, authorities, the proxy, and what
+//! the machine config says of kubelets. All of it is part of the version, so that a change reaches every node; secrets
+//! are in the version by the number of their revision only.
+
+use crate::{
+    ignition::KubeletFacts,
+    layers::Layer,
+    mirrors::{Credentials, Mirrored, registries},
+    platform,
+    values::Values,
+    variables::Secrets,
+};
+use serde::Serialize;
+use serde_json::json;
+
+/// The name of the secret with further authorities, as the built-in profiles have it.
+pub const TRUSTED_CA: &str = "trusted-ca";
+
+/// The cluster's proxy; an empty text: none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Proxy {
+    /// For `http`.
+    pub http: String,
+    /// For `https`.
+    pub https: String,
+    /// What is reached without it.
+    pub no: String,
+}
+
+/// A Secret whose content matters to nodes: which revision of it, and nothing of what is in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Revision(pub String);
+
+/// What one look at the cluster found, part by part. A part that cannot be read or understood is a sentence; what was
+/// found of it before goes on to hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterSnapshot {
+    /// The mirror sets.
+    pub mirrors: Result<Vec<Mirrored>, String>,
+    /// The pull secret, where there are mirrors.
+    pub pull_secret: Result<(Revision, Credentials), String>,
+    /// The proxy.
+    pub proxy: Result<Proxy, String>,
+    /// Further authorities, PEM.
+    pub trusted_ca: Result<String, String>,
+    /// What holds for kubelets.
+    pub kubelet: Result<KubeletFacts, String>,
+    /// The certificate of the nodes' exporters.
+    pub exporter: Result<Revision, String>,
+}
+
+impl Default for ClusterSnapshot {
+    fn default() -> Self {
+        Self {
+            mirrors: Ok(Vec::new()),
+            pull_secret: Ok((Revision::default(), Credentials::default())),
+            proxy: Ok(Proxy::default()),
+            trusted_ca: Ok(String::new()),
+            kubelet: Ok(KubeletFacts::default()),
+            exporter: Ok(Revision::default()),
+        }
+    }
+}
+
+/// The cluster around a node. The default is a cluster that says nothing of all this: plain Kubernetes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterConfig {
+    mirrors: Vec<Mirrored>,
+    credentials: Credentials,
+    pull_secret: Revision,
+    proxy: Proxy,
+    trusted_ca: String,
+    kubelet: KubeletFacts,
+    exporter: Revision,
+    /// Parts that nobody could read yet, a sentence each.
+    pub unknown: Vec<String>,
+}
+
+impl ClusterConfig {
+    /// These with what a new look found; beside them, the sentences of what was not understood or cannot be followed.
+    /// A part that was not understood stays as it was; one that never was is [`ClusterConfig::unknown`]. `first`: there
+    /// was no look before.
+    #[must_use]
+    pub fn with(&self, snapshot: ClusterSnapshot, first: bool) -> (Self, Vec<String>) {
+        let mut next = Self {
+            unknown: Vec::new(),
+            ..self.clone()
+        };
+        let mut warnings = Vec::new();
+        let lacked = |what: &str| first || self.unknown.iter().any(|known| known.starts_with(what));
+        let mut refuse = |what: &str, why: String| {
+            let sentence = format!("{what}: {why}");
+            if lacked(what) {
+                next.unknown.push(sentence.clone());
+            }
+            warnings.push(sentence);
+        };
+        match snapshot.mirrors {
+            Ok(mirrors) => next.mirrors = mirrors,
+            Err(why) => refuse("mirrors", why),
+        }
+        match snapshot.pull_secret {
+            Ok((revision, credentials)) => {
+                (next.pull_secret, next.credentials) = (revision, credentials)
+            }
+            Err(why) => refuse("pull secret", why),
+        }
+        match snapshot.proxy {
+            Ok(proxy) => next.proxy = proxy,
+            Err(why) => refuse("proxy", why),
+        }
+        match snapshot.trusted_ca {
+            Ok(pem) => next.trusted_ca = pem,
+            Err(why) => refuse("trusted authorities", why),
+        }
+        match snapshot.kubelet {
+            Ok(kubelet) => next.kubelet = kubelet,
+            Err(why) => refuse("machine config", why),
+        }
+        match snapshot.exporter {
+            Ok(revision) => next.exporter = revision,
+            Err(why) => refuse("exporters' certificate", why),
+        }
+        warnings.extend(registries(&next.mirrors, &next.credentials).1);
+        (next, warnings)
+    }
+
+    /// What of it belongs into a version; `None`: it says nothing.
+    #[must_use]
+    pub fn digest(&self) -> Option<String> {
+        let plain = Self {
+            unknown: Vec::new(),
+            ..self.clone()
+        };
+        if plain == Self::default() {
+            return None;
+        }
+        // The mirrors' names of secrets are in the profile; what is in the secrets is told by their revisions.
+        let said = json!({
+            "mirrors": self.mirrors, "pullSecret": self.used_credentials().then_some(&self.pull_secret),
+            "proxy": self.proxy, "trustedCa": self.trusted_ca, "kubelet": self.kubelet, "exporter": self.exporter,
+        });
+        Some(crate::sha256_hex(said.to_string().as_bytes()))
+    }
+
+    fn used_credentials(&self) -> bool {
+        let (found, _) = registries(&self.mirrors, &self.credentials);
+        found
+            .values()
+            .flat_map(|spec| &spec.mirrors)
+            .any(|mirror| !mirror.authorization.is_empty())
+    }
+
+    /// The layer that it puts between a built-in profile and the users' own.
+    #[must_use]
+    pub fn layer(&self) -> Layer {
+        let (found, _) = registries(&self.mirrors, &self.credentials);
+        let mirrors = found.into_iter().collect();
+        let host = crate::profile::SectionSpec {
+            mirrors,
+            ..Default::default()
+        };
+        // Only what it says: everything else is left to the layers below.
+        let mirrors = serde_json::to_value(host.mirrors).unwrap_or_default();
+        Layer::from_value("the cluster", json!({"host": {"mirrors": mirrors}}))
+    }
+
+    /// Fills in what it says about one machine's values.
+    pub fn fill(&self, values: &mut Values) {
+        values.http_proxy.clone_from(&self.proxy.http);
+        values.https_proxy.clone_from(&self.proxy.https);
+        values.no_proxy.clone_from(&self.proxy.no);
+        if let Some(provider) = &self.kubelet.cloud_provider {
+            values.cloud_provider.clone_from(provider);
+        }
+    }
+
+    /// The secrets that it brings for a machine on that platform (lower case).
+    pub fn secrets(&self, platform: &str, secrets: &mut Secrets) {
+        for (name, text) in self.credentials.secrets() {
+            secrets.set(name, text);
+        }
+        if !self.trusted_ca.is_empty() {
+            secrets.set(TRUSTED_CA, &self.trusted_ca);
+        }
+        if let Some(text) = &self.kubelet.cloud_config {
+            secrets.set("cloud-config", text);
+        }
+        if let Some(text) = &self.kubelet.ecr_config
+            && platform::has_ecr(platform)
+        {
+            secrets.set("ecr-config", text);
+        }
+    }
+}
+
+impl ClusterConfig {
+    /// The same secrets for people: each is its own name with what tells one content from another, a revision or the
+    /// beginning of a hash. Authorities are no secret and stand as they are.
+    pub fn named_secrets(&self, platform: &str, secrets: &mut Secrets) {
+        let mut own = Secrets::default();
+        self.secrets(platform, &mut own);
+        for (name, text) in own.iter() {
+            let which = match name {
+                TRUSTED_CA => {
+                    secrets.set(name, text);
+                    continue;
+                }
+                name if name.starts_with("registry.") => self.pull_secret.0.clone(),
+                _ => crate::sha256_hex(text.as_bytes())[..12].to_owned(),
+            };
+            secrets.set(name, format!("${{secret:{name}@{which}}}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxied() -> ClusterSnapshot {
+        let proxy = Proxy {
+            http: "http://proxy.example:3128".into(),
+            ..Proxy::default()
+        };
+        ClusterSnapshot {
+            proxy: Ok(proxy),
+            ..ClusterSnapshot::default()
+        }
+    }
+
+    fn mirrored() -> Vec<Mirrored> {
+        let mirrors = vec!["m.example".to_owned()];
+        vec![Mirrored {
+            source: "quay.io".into(),
+            mirrors,
+            ..Mirrored::default()
+        }]
+    }
+
+    fn pull_secret(revision: &str, auth: &str) -> (Revision, Credentials) {
+        let text = format!(r#"{{"auths": {{"m.example": {{"auth": "{auth}"}}}}}}"#);
+        (
+            Revision(revision.into()),
+            Credentials::parse(&text).expect("a pull secret"),
+        )
+    }
+
+    #[test]
+    fn a_cluster_that_says_nothing_is_in_no_version() {
+        let (plain, warnings) = ClusterConfig::default().with(ClusterSnapshot::default(), true);
+        assert_eq!((plain.digest(), warnings.len()), (None, 0));
+        let (proxied, _) = plain.with(proxied(), false);
+        assert!(proxied.digest().is_some());
+        let (again, _) = proxied.with(ClusterSnapshot::default(), false);
+        assert_eq!(again.digest(), None);
+    }
+
+    #[test]
+    fn a_part_that_is_not_understood_stays_as_it_was() {
+        let (good, _) = ClusterConfig::default().with(proxied(), true);
+        let wrong = ClusterSnapshot {
+            proxy: Err("no URL".into()),
+            ..ClusterSnapshot::default()
+        };
+        let (kept, warnings) = good.with(wrong.clone(), false);
+        assert_eq!(
+            (kept.digest(), warnings),
+            (good.digest(), vec!["proxy: no URL".to_owned()])
+        );
+        assert!(kept.unknown.is_empty());
+        let (never, _) = ClusterConfig::default().with(wrong.clone(), true);
+        assert_eq!(never.unknown, ["proxy: no URL"]);
+        let (still, _) = never.with(wrong, false);
+        assert_eq!(still.unknown, ["proxy: no URL"]);
+        assert!(still.with(proxied(), false).0.unknown.is_empty());
+    }
+
+    #[test]
+    fn a_secret_is_in_the_version_by_its_revision_where_a_mirror_needs_it() {
+        let with = |mirrors, secret| {
+            let snapshot = ClusterSnapshot {
+                mirrors: Ok(mirrors),
+                pull_secret: Ok(secret),
+                ..ClusterSnapshot::default()
+            };
+            ClusterConfig::default().with(snapshot, true).0
+        };
+        let one = with(mirrored(), pull_secret("7", "b25l"));
+        assert_eq!(
+            one.digest(),
+            with(mirrored(), pull_secret("7", "dHdv")).digest()
+        );
+        assert_ne!(
+            one.digest(),
+            with(mirrored(), pull_secret("8", "b25l")).digest()
+        );
+        let mut secrets = Secrets::default();
+        one.secrets("aws", &mut secrets);
+        assert_eq!(secrets.get("registry.m.example"), Some("b25l"));
+        assert!(!format!("{one:?}").contains("b25l"));
+        let renewed = |revision: &str| {
+            let snapshot = ClusterSnapshot {
+                exporter: Ok(Revision(revision.into())),
+                ..ClusterSnapshot::default()
+            };
+            ClusterConfig::default().with(snapshot, true).0.digest()
+        };
+        assert_ne!(
+            renewed("7"),
+            renewed("8"),
+            "a renewed certificate of exporters reaches the nodes"
+        );
+    }
+}

@@ -1,0 +1,242 @@
+//! A remote command as people are shown it: its line and its output without secrets, and not much of either.
+
+use super::known_secrets::KnownSecrets;
+use crate::{
+    progress::Progress,
+    ssh::{Output, SshError},
+};
+use dormer_profile::{
+    answer::{Answer, ItemState, Reboot},
+    clixml,
+    frame::{self, FRAME_MARK},
+};
+use dormer_proto::{id::Timestamp, message::RemoteCommand, work::Order};
+use std::sync::Arc;
+
+/// Most bytes of the beginning of an output, and of its end.
+const PART_BYTES_MAX: usize = 1 << 10;
+/// Most bytes of a command line.
+const LINE_BYTES_MAX: usize = 1 << 10;
+/// Digits at the end of a frame.
+const CHECK_DIGITS: usize = 8;
+/// Words after which a command line holds a document or a script: neither is shown.
+const HOLDERS: [&str; 2] = ["-EncodedCommand ", "-DocumentText "];
+
+type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+/// A command that is running. Dropped before its end, it tells that it was cut off.
+pub(super) struct Running {
+    /// Taken when it is told.
+    command: Option<RemoteCommand>,
+    progress: Progress,
+    now_ms: Clock,
+}
+
+impl Running {
+    /// Begins one: `name` says what it is for. Nothing of what is `known` as a secret is shown of its line.
+    pub(super) fn begin(
+        order: &Order,
+        name: String,
+        line: &str,
+        progress: &Progress,
+        now_ms: &Clock,
+        known: &KnownSecrets,
+    ) -> Self {
+        let mut command = RemoteCommand {
+            task: order.task.clone(),
+            attempt: order.attempt,
+            // The worker itself says who it is and counts.
+            worker: String::new(),
+            number: 0,
+            name,
+            line: known.clean_output(&shown_line(line)),
+            at: Timestamp(now_ms().max(0).cast_unsigned()),
+            took_ms: 0,
+            ended: "cut off".into(),
+            head: String::new(),
+            left_out: 0,
+            tail: String::new(),
+        };
+        command.number = progress.runs(&command);
+        Self {
+            command: Some(command),
+            progress: progress.clone(),
+            now_ms: Arc::clone(now_ms),
+        }
+    }
+
+    /// It ended so; nothing of what is `known` as a secret is shown of it.
+    pub(super) fn ended(mut self, result: &Result<Output, SshError>, known: &KnownSecrets) {
+        let Some(command) = &mut self.command else {
+            return;
+        };
+        match result {
+            Ok(output) => {
+                command.ended = match output.status {
+                    Some(status) => format!("exit {status}"),
+                    None => "no exit status".into(),
+                };
+                let task = command.task.to_string();
+                let attempt = u32::try_from(command.attempt.0).unwrap_or(u32::MAX);
+                let said = known.clean_output(&said(output, &task, attempt));
+                (command.head, command.left_out, command.tail) = parts(&said);
+            }
+            Err(error) => command.ended = known.clean_output(&error.to_string()),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut command) = self.command.take() {
+            let now = (self.now_ms)().max(0).cast_unsigned();
+            command.took_ms = now.saturating_sub(command.at.0);
+            self.progress.ran(command);
+        }
+    }
+}
+
+/// The line with the size of what it carries in place of it.
+fn shown_line(line: &str) -> String {
+    let mut shown = line.to_owned();
+    for holder in HOLDERS {
+        if let Some((before, held)) = shown.split_once(holder) {
+            let (held, after) = held.split_once(' ').unwrap_or((held, ""));
+            shown = format!("{before}{holder}[{} characters] {after}", held.len());
+        }
+    }
+    beginning(shown.trim_end(), LINE_BYTES_MAX).to_owned()
+}
+
+/// What it said: the answer's summary where the answer stood, whatever stood around it, and its errors.
+fn said(output: &Output, task: &str, attempt: u32) -> String {
+    let answer = frame::extract(&output.stdout, task, attempt).ok();
+    let summary = answer.as_ref().map(summary).unwrap_or_default();
+    let stdout = unframed(&String::from_utf8_lossy(&output.stdout));
+    let stderr = clixml::readable(&output.stderr);
+    let parts = [summary.as_str(), stdout.trim(), stderr.trim()];
+    let text: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    text.join("\n")
+}
+
+/// The text without frames. One that is cut or damaged goes as far as it looks like one.
+fn unframed(text: &str) -> String {
+    let Some(at) = text.find(FRAME_MARK) else {
+        return text.to_owned();
+    };
+    let (before, frame) = text.split_at(at);
+    // Mark, task, attempt, body and check: lines may be broken anywhere, words only by blanks.
+    let words = frame.match_indices(' ').nth(3).map(|(at, _)| at);
+    let after = words.map_or("", |check| {
+        let rest = &frame[check + 1..];
+        let digits = rest.match_indices(|c: char| c.is_ascii_hexdigit());
+        let end = digits.map(|(at, _)| at + 1).nth(CHECK_DIGITS - 1);
+        &rest[end.unwrap_or(rest.len())..]
+    });
+    format!("{}\n{}", before.trim_end(), unframed(after).trim_start())
+}
+
+/// An answer in lines: the counts, what is not as it was, and why it ended early.
+fn summary(answer: &Answer) -> String {
+    let count = |state| {
+        answer
+            .items
+            .iter()
+            .filter(|item| item.state == state)
+            .count()
+    };
+    let states = [
+        (ItemState::Changed, "changed"),
+        (ItemState::Differs, "differ"),
+        (ItemState::Failed, "failed"),
+        (ItemState::Skipped, "skipped"),
+    ];
+    let mut head = format!("answer to {}: {} items", answer.mode, answer.items.len());
+    for (state, word) in states {
+        match count(state) {
+            0 => {}
+            some => head.push_str(&format!(", {some} {word}")),
+        }
+    }
+    if !answer.missing_files.is_empty() {
+        head.push_str(&format!(", {} files to upload", answer.missing_files.len()));
+    }
+    match &answer.reboot {
+        Reboot::None => {}
+        Reboot::Needed { why } => head.push_str(&format!(", needs a reboot ({})", why.join(", "))),
+        Reboot::Pending => head.push_str(", a reboot is on its way"),
+    }
+    let mut lines = vec![head];
+    for item in &answer.items {
+        let word = states
+            .iter()
+            .find(|(state, _)| *state == item.state)
+            .map(|(_, word)| *word);
+        if let Some(word) = word.filter(|word| *word != "skipped") {
+            lines.push(
+                format!("{word} {} {}", item.id, item.detail)
+                    .trim_end()
+                    .to_owned(),
+            );
+        }
+    }
+    if let Some(failure) = &answer.failure {
+        lines.push(format!(
+            "{}: {}",
+            failure.code.as_str(),
+            failure.message.trim()
+        ));
+        lines.push(failure.log_tail.trim().to_owned());
+    }
+    lines.join("\n").trim_end().to_owned()
+}
+
+/// Beginning, bytes left out, end.
+fn parts(text: &str) -> (String, u64, String) {
+    if text.len() <= 2 * PART_BYTES_MAX {
+        return (text.to_owned(), 0, String::new());
+    }
+    let head = beginning(text, PART_BYTES_MAX);
+    let from = text.ceil_char_boundary(text.len() - PART_BYTES_MAX);
+    let left_out = (from - head.len()) as u64;
+    (head.to_owned(), left_out, text[from..].to_owned())
+}
+
+fn beginning(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_shown_without_what_it_carries() {
+        let line = "powershell.exe -File C:\\c.ps1 -Mode plan -DocumentText c2VjcmV0 -BootId 7";
+        let shown =
+            "powershell.exe -File C:\\c.ps1 -Mode plan -DocumentText [8 characters] -BootId 7";
+        assert_eq!(shown_line(line), shown);
+    }
+
+    #[test]
+    fn a_frame_is_taken_out_also_where_a_console_broke_it() {
+        let text = "hello\r\nDORMER1 machine/u@1.0 1 aGVs\r\nbG8= 01ab\r\n23cd\r\nbye";
+        assert_eq!(unframed(text), "hello\nbye");
+        assert_eq!(unframed("a\nDORMER1 machine/u@1.0 1 aGVs").trim(), "a");
+    }
+
+    #[test]
+    fn a_long_output_is_shown_by_both_ends() {
+        let text = format!(
+            "{}ä{}",
+            "a".repeat(PART_BYTES_MAX),
+            "b".repeat(3 * PART_BYTES_MAX)
+        );
+        let (head, left_out, tail) = parts(&text);
+        assert_eq!((head.len(), tail.len()), (PART_BYTES_MAX, PART_BYTES_MAX));
+        assert_eq!(
+            head.len() + tail.len() + usize::try_from(left_out).unwrap(),
+            text.len()
+        );
+    }
+}

@@ -1,0 +1,440 @@
+//! A look at the cluster around its nodes: mirror sets and the pull secret, the proxy, further authorities, and what
+//! the machine config says of kubelets. A kind that the cluster does not serve says nothing, as on plain Kubernetes.
+
+use super::{
+    ANSWER_MAX,
+    cluster::EXPORTER_TLS,
+    error::{failure, is_gone, silent},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dormer_profile::{
+    cluster_config::{ClusterSnapshot, Proxy, Revision, TRUSTED_CA},
+    ignition::{KubeletFacts, kubelet_facts},
+    mirrors::{Credentials, Mirrored},
+};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
+};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    sync::{Mutex, PoisonError},
+};
+use tokio::time::timeout;
+use x509_cert::der::Decode;
+
+/// Where OpenShift keeps what its administrators give it.
+const CONFIG: &str = "openshift-config";
+/// The pull secret there, and its key.
+const PULL_SECRET: (&str, &str) = ("pull-secret", ".dockerconfigjson");
+/// The key of a bundle of authorities in a ConfigMap, as OpenShift injects it.
+const BUNDLE: &str = "ca-bundle.crt";
+/// The machine config pool whose nodes Windows nodes are like.
+const POOL: &str = "worker";
+/// Most mirror sets of a kind that are read.
+const SETS_MAX: u32 = 500;
+/// Most certificates that are taken; OpenShift's own bundle of all has about 150.
+const CERTIFICATES_MAX: usize = 500;
+
+/// Looks at a cluster.
+pub(crate) struct ClusterConfigReader {
+    client: Client,
+    /// dormer's own namespace.
+    home: String,
+    /// What the machine config of that name says. A rendered one is never changed.
+    machine_config: Mutex<Option<(String, KubeletFacts)>>,
+    /// Kinds that the API server served before. One that is starting may serve less for a moment, and what is not
+    /// there then is not gone.
+    served: Mutex<BTreeSet<String>>,
+}
+
+impl ClusterConfigReader {
+    /// Looks through `client`; `home` is dormer's own namespace.
+    pub(crate) fn new(client: Client, home: &str) -> Self {
+        Self {
+            client,
+            home: home.to_owned(),
+            machine_config: Mutex::default(),
+            served: Mutex::default(),
+        }
+    }
+
+    /// One look.
+    pub(crate) async fn read(&self) -> ClusterSnapshot {
+        let (mirrors, proxy, kubelet, exporter) = tokio::join!(
+            self.mirrors(),
+            self.proxy(),
+            self.kubelet(),
+            self.exporter()
+        );
+        let mirrored = mirrors.as_ref().is_ok_and(|sets| !sets.is_empty());
+        let pull_secret = if mirrored {
+            self.pull_secret().await
+        } else {
+            Ok(Default::default())
+        };
+        let (proxy, bundle) = match proxy {
+            Ok((proxy, bundle)) => (Ok(proxy), Ok(bundle)),
+            Err(why) => (Err(why.clone()), Err(why)),
+        };
+        let trusted_ca = self.trusted_ca(bundle).await;
+        ClusterSnapshot {
+            mirrors,
+            pull_secret,
+            proxy,
+            trusted_ca,
+            kubelet,
+            exporter,
+        }
+    }
+
+    /// Sets for digests before those for tags, and by name among themselves, so that everybody reads the same order.
+    async fn mirrors(&self) -> Result<Vec<Mirrored>, String> {
+        let mut found = Vec::new();
+        for (kind, field, tags) in [
+            ("ImageDigestMirrorSet", "imageDigestMirrors", false),
+            ("ImageTagMirrorSet", "imageTagMirrors", true),
+        ] {
+            let mut sets = self.sets(kind).await?;
+            sets.sort_by_key(ResourceExt::name_any);
+            for set in sets {
+                let entries = set.data["spec"][field]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default();
+                found.extend(entries.iter().map(|entry| mirrored(entry, tags)));
+            }
+        }
+        Ok(found)
+    }
+
+    async fn sets(&self, kind: &str) -> Result<Vec<DynamicObject>, String> {
+        let resource = resource("config.openshift.io", kind);
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let params = ListParams::default().limit(SETS_MAX);
+        let listed = self.within(
+            "list",
+            (&resource.plural, ".config.openshift.io"),
+            api.list(&params),
+        );
+        Ok(listed.await?.map(|list| list.items).unwrap_or_default())
+    }
+
+    async fn pull_secret(&self) -> Result<(Revision, Credentials), String> {
+        let (name, key) = PULL_SECRET;
+        let Some(secret) = self.secret(CONFIG, name).await? else {
+            return Ok(Default::default());
+        };
+        let revision = Revision(secret.resource_version().unwrap_or_default());
+        let bytes = secret
+            .data
+            .as_ref()
+            .and_then(|data| data.get(key))
+            .map(|bytes| &bytes.0[..]);
+        let Some(bytes) = bytes else {
+            return Err(format!("Secret {CONFIG}/{name} has no {key}"));
+        };
+        let text =
+            std::str::from_utf8(bytes).map_err(|_| format!("Secret {CONFIG}/{name} is no text"))?;
+        let read = Credentials::parse(text)
+            .map_err(|why| format!("Secret {CONFIG}/{name}: {key} {why}"))?;
+        Ok((revision, read))
+    }
+
+    /// The proxy as the cluster itself has it, and the ConfigMap with the authorities that it needs.
+    async fn proxy(&self) -> Result<(Proxy, Option<String>), String> {
+        let Some(found) = self.cluster("Proxy").await? else {
+            return Ok(Default::default());
+        };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let status = &found.data["status"];
+        let proxy = Proxy {
+            http: text(&status["httpProxy"]),
+            https: text(&status["httpsProxy"]),
+            no: text(&status["noProxy"]),
+        };
+        for (name, value) in [("httpProxy", &proxy.http), ("httpsProxy", &proxy.https)] {
+            if !value.is_empty() && !is_url(value) {
+                // What it says may hold a password.
+                return Err(format!(
+                    "status.{name} of proxies.config.openshift.io/cluster is no URL"
+                ));
+            }
+        }
+        let bundle = text(&found.data["spec"]["trustedCA"]["name"]);
+        Ok((proxy, Some(bundle).filter(|name| !name.is_empty())))
+    }
+
+    /// A ConfigMap `trusted-ca` at home wins over the one that the proxy names; the authorities of registries come on
+    /// top.
+    async fn trusted_ca(&self, named: Result<Option<String>, String>) -> Result<String, String> {
+        let bundle = match self.map(&self.home, TRUSTED_CA).await? {
+            Some(own) => Some((format!("{}/{TRUSTED_CA}", self.home), own)),
+            // Who does not know the proxy does not know which authorities it names.
+            None => match named? {
+                Some(name) => {
+                    let map = self.map(CONFIG, &name).await?;
+                    let map =
+                        map.ok_or_else(|| format!("there is no ConfigMap {CONFIG}/{name}"))?;
+                    Some((format!("{CONFIG}/{name}"), map))
+                }
+                None => None,
+            },
+        };
+        let mut found = BTreeMap::new();
+        if let Some((key, data)) = bundle {
+            let Some(pem) = data.get(BUNDLE) else {
+                return Err(format!("ConfigMap {key} has no {BUNDLE}"));
+            };
+            certificates(pem, &mut found)
+                .map_err(|why| format!("ConfigMap {key}: {BUNDLE} {why}"))?;
+        }
+        if let Some(image) = self.cluster("Image").await?
+            && let Some(name) = image.data["spec"]["additionalTrustedCA"]["name"].as_str()
+            && !name.is_empty()
+        {
+            for (registry, pem) in self.map(CONFIG, name).await?.unwrap_or_default() {
+                certificates(&pem, &mut found)
+                    .map_err(|why| format!("ConfigMap {CONFIG}/{name}: {registry} {why}"))?;
+            }
+        }
+        Ok(pem_of(found.into_values()))
+    }
+
+    async fn kubelet(&self) -> Result<KubeletFacts, String> {
+        let pool = self
+            .object(
+                "machineconfiguration.openshift.io",
+                "MachineConfigPool",
+                POOL,
+            )
+            .await?;
+        let Some(pool) = pool else {
+            return Ok(KubeletFacts::default());
+        };
+        let name = |part: &str| {
+            pool.data[part]["configuration"]["name"]
+                .as_str()
+                .map(str::to_owned)
+        };
+        let Some(name) = name("spec").or_else(|| name("status")) else {
+            return Ok(KubeletFacts::default());
+        };
+        let known = self
+            .machine_config
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let Some((_, facts)) = known.filter(|(known, _)| *known == name) {
+            return Ok(facts);
+        }
+        let found = self
+            .object("machineconfiguration.openshift.io", "MachineConfig", &name)
+            .await?;
+        let found = found.ok_or_else(|| format!("there is no MachineConfig {name}"))?;
+        let facts = kubelet_facts(&found.data["spec"]["config"])
+            .map_err(|why| format!("MachineConfig {name} {why}"))?;
+        *self
+            .machine_config
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some((name, facts.clone()));
+        Ok(facts)
+    }
+
+    async fn exporter(&self) -> Result<Revision, String> {
+        let secret = self.secret(&self.home, EXPORTER_TLS).await?;
+        Ok(Revision(
+            secret
+                .and_then(|secret| secret.resource_version())
+                .unwrap_or_default(),
+        ))
+    }
+
+    /// One read; `None`: it is not there, or nothing of its kind is served.
+    async fn within<T>(
+        &self,
+        verb: &str,
+        (kind, name): (&str, &str),
+        doing: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<Option<T>, String> {
+        let what = format!("{kind}{name}");
+        let done = timeout(ANSWER_MAX, doing)
+            .await
+            .map_err(|_| silent(verb, &what).message)?;
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        match done {
+            Ok(found) => {
+                served.insert(kind.to_owned());
+                Ok(Some(found))
+            }
+            Err(error) if is_gone(&error) => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 404 && !served.contains(kind) => {
+                Ok(None)
+            }
+            Err(error) => Err(failure(verb, &what, &error).message),
+        }
+    }
+
+    async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, String> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        self.within(
+            "get",
+            ("Secret", &format!(" {namespace}/{name}")),
+            api.get(name),
+        )
+        .await
+    }
+
+    async fn map(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<BTreeMap<String, String>>, String> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let found = self
+            .within(
+                "get",
+                ("ConfigMap", &format!(" {namespace}/{name}")),
+                api.get(name),
+            )
+            .await?;
+        Ok(found.map(|map| map.data.unwrap_or_default()))
+    }
+
+    async fn cluster(&self, kind: &str) -> Result<Option<DynamicObject>, String> {
+        self.object("config.openshift.io", kind, "cluster").await
+    }
+
+    async fn object(
+        &self,
+        group: &str,
+        kind: &str,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, String> {
+        let resource = resource(group, kind);
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        self.within(
+            "get",
+            (&resource.plural, &format!(".{group}/{name}")),
+            api.get(name),
+        )
+        .await
+    }
+}
+
+fn resource(group: &str, kind: &str) -> ApiResource {
+    let gvk = GroupVersionKind::gvk(group, "v1", kind);
+    match kind {
+        // English has its own plurals.
+        "Proxy" => ApiResource::from_gvk_with_plural(&gvk, "proxies"),
+        _ => ApiResource::from_gvk(&gvk),
+    }
+}
+
+/// Windows' programs take a proxy with its scheme, and a host behind it.
+fn is_url(text: &str) -> bool {
+    let rest = text
+        .strip_prefix("http://")
+        .or_else(|| text.strip_prefix("https://"));
+    let plain = |rest: &str| !rest.chars().any(|c| c.is_whitespace() || c.is_control());
+    rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', ':']) && plain(rest))
+}
+
+fn mirrored(entry: &Value, tags: bool) -> Mirrored {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mirrors = entry["mirrors"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    Mirrored {
+        source: text(&entry["source"]),
+        mirrors: mirrors.iter().map(text).collect(),
+        never_source: entry["mirrorSourcePolicy"] == "NeverContactSource",
+        tags,
+    }
+}
+
+/// The certificates of a bundle, each once, by its bytes.
+fn certificates(pem: &str, found: &mut BTreeMap<Vec<u8>, String>) -> Result<(), String> {
+    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+    const END: &str = "-----END CERTIFICATE-----";
+    let mut rest = pem;
+    let mut number = 0;
+    while let Some((_, body)) = rest.split_once(BEGIN) {
+        number += 1;
+        let broken = |why: &str| format!("cannot be read: its certificate {number} {why}");
+        let (body, after) = body.split_once(END).ok_or_else(|| broken("has no end"))?;
+        let text: String = body.split_whitespace().collect();
+        let der = STANDARD
+            .decode(&text)
+            .map_err(|_| broken("is not base64"))?;
+        x509_cert::Certificate::from_der(&der).map_err(|_| broken("is no certificate"))?;
+        found.insert(der, text);
+        rest = after;
+    }
+    if number == 0 && !pem.trim().is_empty() {
+        return Err("cannot be read: there is no certificate in it".into());
+    }
+    if found.len() > CERTIFICATES_MAX {
+        return Err(format!("has more than {CERTIFICATES_MAX} certificates"));
+    }
+    Ok(())
+}
+
+fn pem_of(certificates: impl Iterator<Item = String>) -> String {
+    certificates.fold(String::new(), |mut pem, base64| {
+        let _ = writeln!(
+            pem,
+            "-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----"
+        );
+        pem
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pem: &str) -> Result<usize, String> {
+        let mut found = BTreeMap::new();
+        certificates(pem, &mut found).map(|()| found.len())
+    }
+
+    #[test]
+    fn a_certificate_bundle_is_whole_or_refused_with_its_location() {
+        let named = |name: &str| {
+            rcgen::generate_simple_self_signed(vec![name.to_owned()])
+                .expect("one")
+                .cert
+                .pem()
+        };
+        let one = named("one.example");
+        let other = named("other.example");
+        let comment = format!("# ours\n{one}\nand\n{other}{one}");
+        assert_eq!(read(&comment), Ok(2), "each once");
+        assert_eq!(read("\n"), Ok(0));
+        let half = &other[..other.len() / 2];
+        let table = [
+            ("no certificate", "there is no certificate in it"),
+            (&format!("{one}{half}"), "its certificate 2 has no end"),
+            (
+                "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----",
+                "certificate 1 is not base64",
+            ),
+            (
+                "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----",
+                "1 is no certificate",
+            ),
+        ];
+        for (pem, wanted) in table {
+            let warnings = read(pem).expect_err(wanted);
+            assert!(warnings.contains(wanted), "{warnings}");
+        }
+        let mut found = BTreeMap::new();
+        certificates(&comment, &mut found).expect("read");
+        assert_eq!(read(&pem_of(found.into_values())), Ok(2));
+    }
+}

@@ -1,0 +1,48 @@
+//! The cluster around the nodes, as the watcher follows it: what it finds goes to the catalog, which makes another version
+//! of it, and what is not understood is told.
+
+use super::settings::write_event;
+use crate::{kubernetes::ClusterConfigReader, pool::Installed};
+use kube::{Client, api::ObjectMeta};
+
+/// What is looked at, and what was told of it.
+pub(super) struct ClusterConfigFollower {
+    cluster_config: ClusterConfigReader,
+    client: Client,
+    pool: ObjectMeta,
+    warnings: Vec<String>,
+}
+
+impl ClusterConfigFollower {
+    pub(super) fn new(client: Client, pool: &str, namespace: &str) -> Self {
+        let pool = ObjectMeta {
+            name: Some(crate::pool::config_map(pool)),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        };
+        Self {
+            cluster_config: ClusterConfigReader::new(client.clone(), namespace),
+            client,
+            pool,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Looks again. Every sentence that was not told by the look before is told: in the log, and by an Event about the
+    /// pool's settings.
+    pub(super) async fn refresh(&mut self, installed: &impl Installed) {
+        let warnings = installed.read_cluster(self.cluster_config.read().await);
+        for new in warnings.iter().filter(|one| !self.warnings.contains(one)) {
+            tracing::warn!("of the cluster's settings for nodes: {new}");
+            write_event(
+                &self.client,
+                &self.pool,
+                None,
+                "BadClusterSetting",
+                format!("{new}."),
+            )
+            .await;
+        }
+        self.warnings = warnings;
+    }
+}

@@ -1,0 +1,457 @@
+//! Messages to runs: what each run should know by the present view, and what it was told.
+
+use super::{objects::ObservedMachine, view::View};
+use crate::port::EpochStart;
+use dormer_proto::{
+    id::RunId,
+    machine,
+    message::{Inbound, InboxMessage, ObjectRef, Observation, Version},
+    pool::PoolSettings,
+    rollout,
+    work::{Fact, FactMessage, machine_run, rollout_run},
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a run was told of one object.
+#[derive(Debug, Clone, PartialEq)]
+struct PublishedFact {
+    resource: u64,
+    what: FactState,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum FactState {
+    Fact(Box<Fact>),
+    /// It is gone, or this run's business no more.
+    Gone,
+    /// Something in an earlier epoch: it is to be said again, or unsaid.
+    Old,
+}
+
+impl PublishedFact {
+    fn fact(&self) -> Option<Fact> {
+        match &self.what {
+            FactState::Fact(fact) => Some(fact.as_ref().clone()),
+            FactState::Gone | FactState::Old => None,
+        }
+    }
+}
+
+type About = BTreeMap<ObjectRef, PublishedFact>;
+
+/// What all runs were told. It outlives an epoch, so that what vanished in a gap can be unsaid.
+#[derive(Debug, Default)]
+pub(super) struct PublishedFacts {
+    machines: BTreeMap<String, About>,
+    rollout: About,
+}
+
+impl PublishedFacts {
+    /// A new epoch: everything is to be said again.
+    pub(super) fn age(&mut self) {
+        for about in self.machines.values_mut().chain([&mut self.rollout]) {
+            about.retain(|_, said| said.what != FactState::Gone);
+            about.values_mut().for_each(|said| {
+                *said = PublishedFact {
+                    resource: 0,
+                    what: FactState::Old,
+                }
+            });
+        }
+    }
+}
+
+impl PublishedFacts {
+    /// Of the machines that the last list found with a Node, those that still stand: nobody waits for the others.
+    fn still_listed(&self, view: &View) -> Option<Vec<String>> {
+        self.rollout.values().find_map(|said| match said.fact() {
+            Some(Fact::Rollout(rollout::Fact::Listed { mut with_node })) => {
+                let still_there = |uid: &str| {
+                    view.machines
+                        .get(uid)
+                        .is_some_and(ObservedMachine::may_start)
+                };
+                with_node.retain(|uid| still_there(uid));
+                Some(with_node)
+            }
+            _ => None,
+        })
+    }
+}
+
+/// Writes the messages of one epoch.
+#[derive(Debug)]
+pub(super) struct MessageWriter {
+    pub(super) beginning: EpochStart,
+    /// Machines whose runs have not ended.
+    live: BTreeSet<String>,
+    /// Machines whose runs may have begun with these messages.
+    pub(super) started: Vec<String>,
+    rollout: RunId,
+    pool: String,
+    settings: Option<(PoolSettings, u64)>,
+}
+
+impl MessageWriter {
+    /// `rollout` is the run of `pool`.
+    pub(super) fn new(beginning: EpochStart, pool: &str, rollout: RunId) -> Self {
+        let live = beginning.live.iter().cloned().collect();
+        Self {
+            beginning,
+            live,
+            started: Vec::new(),
+            rollout,
+            pool: pool.to_owned(),
+            settings: None,
+        }
+    }
+
+    /// New settings; whether they differ from those before.
+    pub(super) fn set_pool(&mut self, settings: PoolSettings, latest: u64) -> bool {
+        let next = match &self.settings {
+            Some((same, _)) if *same == settings => return false,
+            Some((_, resource)) => latest.max(resource + 1),
+            None => latest,
+        };
+        self.settings = Some((settings, next));
+        true
+    }
+
+    /// Everything that a full list says: messages to every machine and to the rollout, and "gone" for each live run
+    /// whose Machine the list lacks.
+    pub(super) fn everything(
+        &mut self,
+        view: &mut View,
+        published: &mut PublishedFacts,
+    ) -> Vec<FactMessage> {
+        view.changed.clear();
+        let mut uids: BTreeSet<String> = view.machines.keys().cloned().collect();
+        uids.extend(self.live.iter().cloned());
+        uids.extend(published.machines.keys().cloned());
+        let mut messages = self.write_rollout(view, published, true);
+        for uid in &uids {
+            messages.extend(self.lost_node(view, published, uid));
+            messages.extend(self.write_machine(view, published, uid));
+        }
+        messages
+    }
+
+    /// What changed since the last messages.
+    pub(super) fn news(
+        &mut self,
+        view: &mut View,
+        published: &mut PublishedFacts,
+    ) -> Vec<FactMessage> {
+        let changed = std::mem::take(&mut view.changed);
+        changed
+            .iter()
+            .flat_map(|uid| self.write_machine(view, published, uid))
+            .collect()
+    }
+
+    /// The settings to every live run and to the rollout, where they are new to it.
+    pub(super) fn pool_news(
+        &mut self,
+        view: &View,
+        published: &mut PublishedFacts,
+    ) -> Vec<FactMessage> {
+        let uids: Vec<_> = self.live.iter().cloned().collect();
+        let mut messages = self.write_rollout(view, published, false);
+        messages.extend(
+            uids.iter()
+                .flat_map(|uid| self.write_machine(view, published, uid)),
+        );
+        messages
+    }
+
+    /// Whether a run is there, or may begin, for this machine.
+    fn concerns(&self, uid: &str, machine: &ObservedMachine) -> bool {
+        machine.may_start() || self.live.contains(uid)
+    }
+
+    /// What the run of this machine is to be told now: what differs from what it was told.
+    fn write_machine(
+        &mut self,
+        view: &View,
+        published: &mut PublishedFacts,
+        uid: &str,
+    ) -> Vec<FactMessage> {
+        let Ok(run) = machine_run(uid) else {
+            return Vec::new();
+        };
+        let Some(machine) = view.machines.get(uid) else {
+            if view.is_veiled(uid) {
+                return Vec::new();
+            }
+            let known = self.live.remove(uid) | published.machines.remove(uid).is_some();
+            let gone = self.message(&run, object("Machine", uid), (view.latest, None), false);
+            return if known { vec![gone] } else { Vec::new() };
+        };
+        if !self.concerns(uid, machine) {
+            return Vec::new();
+        }
+        if self.live.insert(uid.to_owned()) {
+            self.started.push(uid.to_owned());
+        }
+        let may_start = machine.may_start();
+        let wanted = self.wanted(view, machine);
+        let about = published.machines.entry(uid.to_owned()).or_default();
+        let mut messages = Vec::new();
+        for (object, said) in difference(about, wanted, view.latest) {
+            let start = may_start && object.kind == "Machine";
+            messages.push(self.message(&run, object, (said.resource, said.fact()), start));
+        }
+        messages
+    }
+
+    /// All that the run of this machine should know.
+    fn wanted(&self, view: &View, machine: &ObservedMachine) -> About {
+        let mut about = About::new();
+        let mut say = |kind: &str, uid: &str, resource: u64, fact: machine::Fact| {
+            about.insert(
+                object(kind, uid),
+                PublishedFact {
+                    resource,
+                    what: FactState::Fact(Box::new(Fact::Machine(fact))),
+                },
+            );
+        };
+        let fact = machine::Fact::Machine(machine.fact.clone());
+        say("Machine", &machine.fact.machine.uid, machine.resource, fact);
+        if let Some((settings, resource)) = &self.settings {
+            say(
+                "Pool",
+                &self.pool,
+                *resource,
+                machine::Fact::Pool(settings.clone()),
+            );
+        }
+        if let Some(node) = view.node_of(machine) {
+            say(
+                "Node",
+                &node.fact.uid,
+                node.resource,
+                machine::Fact::Node(node.fact.clone()),
+            );
+        }
+        for csr in view.csrs_of(machine) {
+            let fact = machine::Fact::Csr(csr.fact.clone());
+            say("CertificateSigningRequest", &csr.uid, csr.resource, fact);
+        }
+        about
+    }
+
+    /// The Node that `nodeRef` still names, though a list that was made after the Machines' lacks it.
+    fn lost_node(
+        &self,
+        view: &View,
+        published: &mut PublishedFacts,
+        uid: &str,
+    ) -> Option<FactMessage> {
+        let machine = view
+            .machines
+            .get(uid)
+            .filter(|machine| self.concerns(uid, machine))?;
+        let node = machine
+            .node_uid
+            .as_deref()
+            .filter(|node| !view.nodes.contains_key(*node))?;
+        let node = object("Node", node);
+        published
+            .machines
+            .get_mut(uid)
+            .and_then(|about| about.remove(&node));
+        Some(self.message(&machine_run(uid).ok()?, node, (view.latest, None), false))
+    }
+
+    /// What the rollout is to be told now; after a full list also who has a Node.
+    pub(super) fn write_rollout(
+        &self,
+        view: &View,
+        published: &mut PublishedFacts,
+        listed: bool,
+    ) -> Vec<FactMessage> {
+        let mut wanted = About::new();
+        let mut say = |kind: &str, uid: &str, resource: u64, fact: rollout::Fact| {
+            wanted.insert(
+                object(kind, uid),
+                PublishedFact {
+                    resource,
+                    what: FactState::Fact(Box::new(Fact::Rollout(fact))),
+                },
+            );
+        };
+        if let Some((settings, resource)) = &self.settings {
+            say(
+                "Pool",
+                &self.pool,
+                *resource,
+                rollout::Fact::Pool(settings.clone()),
+            );
+        }
+        for owner in view.owners() {
+            say(
+                "MachineSet",
+                &owner.uid.clone(),
+                view.latest,
+                rollout::Fact::Owner(owner),
+            );
+        }
+        let with_node = if listed {
+            Some(view.with_node())
+        } else {
+            published.still_listed(view)
+        };
+        if let Some(with_node) = with_node {
+            say(
+                "List",
+                &self.pool,
+                view.latest,
+                rollout::Fact::Listed { with_node },
+            );
+        }
+        let news = difference(&mut published.rollout, wanted, view.latest);
+        let message = |(object, said): (ObjectRef, PublishedFact)| {
+            let fact = said.fact();
+            let start = fact.is_some();
+            self.message(&self.rollout, object, (said.resource, fact), start)
+        };
+        news.into_iter().map(message).collect()
+    }
+
+    /// What this machine's run was told, once more.
+    pub(super) fn again(
+        &self,
+        view: &View,
+        published: &PublishedFacts,
+        uid: &str,
+    ) -> Vec<FactMessage> {
+        let (Ok(run), Some(about)) = (machine_run(uid), published.machines.get(uid)) else {
+            return Vec::new();
+        };
+        let may_start = view
+            .machines
+            .get(uid)
+            .is_some_and(ObservedMachine::may_start);
+        let start = |object: &ObjectRef| may_start && object.kind == "Machine";
+        let decided =
+            |fact: &Fact| matches!(fact, Fact::Machine(machine::Fact::Csr(csr)) if !csr.pending);
+        let mut messages = Vec::new();
+        for (object, said) in about {
+            if let FactState::Fact(fact) = &said.what
+                && !decided(fact)
+            {
+                let what = (said.resource, Some(fact.as_ref().clone()));
+                let start = start(object);
+                messages.push(self.message(&run, object.clone(), what, start));
+            }
+        }
+        messages
+    }
+
+    /// What the rollout was told, once more.
+    pub(super) fn rollout_again(&self, published: &PublishedFacts) -> Vec<FactMessage> {
+        let mut messages = Vec::new();
+        for (object, said) in &published.rollout {
+            if let FactState::Fact(fact) = &said.what {
+                let what = (said.resource, Some(fact.as_ref().clone()));
+                messages.push(self.message(&self.rollout, object.clone(), what, true));
+            }
+        }
+        messages
+    }
+
+    /// The live machine after `cursor`, in the order of their UIDs; `None` at the end.
+    pub(super) fn next_after(&self, cursor: &str) -> Option<String> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        self.live
+            .range::<str, _>((Excluded(cursor), Unbounded))
+            .next()
+            .cloned()
+    }
+
+    /// How many machines have, or may have, a run.
+    pub(super) fn live(&self) -> usize {
+        self.live.len()
+    }
+
+    fn message(
+        &self,
+        run: &RunId,
+        object: ObjectRef,
+        (resource, fact): (u64, Option<Fact>),
+        may_start: bool,
+    ) -> FactMessage {
+        let version = Version {
+            epoch: self.beginning.epoch,
+            resource,
+        };
+        let body = Inbound::Observed(Observation {
+            object,
+            version,
+            fact,
+            may_start,
+        });
+        InboxMessage {
+            run: run.clone(),
+            incarnation: Some(self.beginning.incarnation),
+            body,
+        }
+    }
+}
+
+/// The run of a pool's rollout.
+pub(super) fn rollout_of(pool: &str) -> Result<RunId, dormer_proto::id::IdError> {
+    rollout_run(pool)
+}
+
+fn object(kind: &str, uid: &str) -> ObjectRef {
+    ObjectRef {
+        cluster: String::new(),
+        kind: kind.to_owned(),
+        uid: uid.to_owned(),
+    }
+}
+
+/// Makes `about` what is `wanted`, and returns what was not said yet; what is wanted no more is unsaid.
+/// Versions grow with every change, also where the fact changed and no object's resourceVersion did.
+fn difference(
+    about: &mut About,
+    mut wanted: About,
+    latest: u64,
+) -> Vec<(ObjectRef, PublishedFact)> {
+    let mut news = Vec::new();
+    for (object, said) in about.iter_mut() {
+        if said.what != FactState::Gone && !wanted.contains_key(object) {
+            let resource = latest.max(said.resource + 1);
+            *said = PublishedFact {
+                resource,
+                what: FactState::Gone,
+            };
+            news.push((object.clone(), said.clone()));
+        }
+    }
+    // A fact whose run may begin with it goes before those that need the run.
+    let first = wanted
+        .keys()
+        .find(|object| object.kind == "Machine")
+        .cloned();
+    let first = first.and_then(|object| wanted.remove_entry(&object));
+    for (object, mut said) in first.into_iter().chain(wanted) {
+        if let Some(before) = about.get_mut(&object) {
+            if before.what == said.what {
+                before.resource = before.resource.max(said.resource);
+                continue;
+            }
+            if before.what != FactState::Old && before.resource >= said.resource {
+                said.resource = before.resource + 1;
+            }
+        }
+        news.push((object.clone(), said.clone()));
+        about.insert(object, said);
+    }
+    news
+}
+
+#[cfg(test)]
+mod tests;

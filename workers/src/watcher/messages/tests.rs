@@ -1,0 +1,378 @@
+//! Who is told what, in a view made by hand.
+
+use super::{
+    super::{
+        csr::ObservedCsr,
+        objects::{ObservedNode, ObservedSet},
+        view::{Kind, ObservedObject},
+    },
+    *,
+};
+use dormer_proto::{
+    id::{Epoch, Incarnation},
+    machine::{CsrFact, MachineFact, MachineRef, NodeFact, Owner},
+};
+
+fn machine(
+    uid: &str,
+    resource: u64,
+    expected: Option<&str>,
+    node: Option<&str>,
+) -> ObservedMachine {
+    let machine = MachineRef {
+        uid: uid.into(),
+        name: format!("m-{uid}"),
+        ..Default::default()
+    };
+    let owner = Owner {
+        kind: "MachineSet".into(),
+        name: "s".into(),
+        uid: "set".into(),
+    };
+    let fact = MachineFact {
+        machine,
+        node: node.map(str::to_owned),
+        owner: Some(owner),
+        ..Default::default()
+    };
+    let expected = expected.map(str::to_owned);
+    ObservedMachine {
+        fact,
+        windows: true,
+        expected,
+        node_uid: None,
+        elsewhere: None,
+        resource,
+    }
+}
+
+fn node(uid: &str, name: &str, resource: u64) -> ObservedObject {
+    let fact = NodeFact {
+        name: name.into(),
+        uid: uid.into(),
+        ..Default::default()
+    };
+    ObservedObject::Node(ObservedNode {
+        fact,
+        build: None,
+        resource,
+    })
+}
+
+fn csr(uid: &str, node: &str, pending: bool, resource: u64) -> ObservedObject {
+    let fact = CsrFact {
+        name: uid.into(),
+        signer: "s".into(),
+        pending,
+    };
+    let node = pending.then(|| node.to_owned());
+    ObservedObject::Csr(ObservedCsr {
+        uid: uid.into(),
+        fact,
+        node,
+        resource,
+    })
+}
+
+fn set(uid: &str, windows: bool, resource: u64) -> ObservedObject {
+    ObservedObject::Set(ObservedSet {
+        uid: uid.into(),
+        name: "s".into(),
+        replicas: 2,
+        ready: 1,
+        available: 1,
+        windows,
+        resource,
+    })
+}
+
+struct Harness {
+    view: View,
+    writer: MessageWriter,
+    published: PublishedFacts,
+}
+
+impl Harness {
+    fn new(live: &[&str]) -> Self {
+        let writer = Self::writer(1, live);
+        Self {
+            view: View::default(),
+            writer,
+            published: PublishedFacts::default(),
+        }
+    }
+
+    fn writer(epoch: u64, live: &[&str]) -> MessageWriter {
+        let live = live.iter().map(|uid| (*uid).to_owned()).collect();
+        let beginning = EpochStart {
+            incarnation: Incarnation(7),
+            epoch: Epoch(epoch),
+            live,
+        };
+        MessageWriter::new(beginning, "windows", rollout_of("windows").expect("a run"))
+    }
+
+    fn observe(&mut self, observed: ObservedObject) {
+        assert!(self.view.observe(observed));
+    }
+
+    /// The next epoch, with an empty view.
+    fn relist(&mut self, epoch: u64, live: &[&str]) {
+        self.published.age();
+        self.writer = Self::writer(epoch, live);
+        self.view = View::default();
+    }
+
+    fn everything(&mut self) -> Vec<String> {
+        let messages = self.writer.everything(&mut self.view, &mut self.published);
+        messages.iter().map(line).collect()
+    }
+
+    fn news(&mut self) -> Vec<String> {
+        self.writer
+            .news(&mut self.view, &mut self.published)
+            .iter()
+            .map(line)
+            .collect()
+    }
+}
+
+/// `a: Node n1 @9` is a fact, with `!` one that may begin a run, with `gone` the end of one.
+fn line(message: &FactMessage) -> String {
+    let Inbound::Observed(observed) = &message.body else {
+        panic!("the watcher only observes")
+    };
+    let to = message.run.key();
+    let gone = if observed.fact.is_none() { " gone" } else { "" };
+    let start = if observed.may_start { "!" } else { "" };
+    let kind = observed
+        .object
+        .kind
+        .replace("CertificateSigningRequest", "Csr");
+    format!(
+        "{to}: {kind} {} @{}{gone}{start}",
+        observed.object.uid, observed.version.resource
+    )
+}
+
+#[test]
+fn a_node_goes_to_the_machine_that_expects_it_and_then_to_the_one_that_has_it() {
+    let mut harness = Harness::new(&[]);
+    harness.observe(ObservedObject::of(machine("a", 1, Some("win-1"), None)));
+    assert_eq!(harness.everything()[1..], ["a: Machine a @1!"]);
+    harness.observe(node("n1", "win-1", 2));
+    harness.observe(node("n2", "win-10", 3));
+    harness.observe(node("n3", "win-", 4));
+    assert_eq!(harness.news(), ["a: Node n1 @2"]);
+    harness.view.lose(Kind::Node, "n2", 4);
+    assert_eq!(harness.news(), [""; 0], "nobody's");
+    harness.observe(ObservedObject::of(machine("b", 5, None, Some("win-1"))));
+    assert_eq!(
+        harness.news(),
+        ["a: Node n1 @5 gone", "b: Machine b @5!", "b: Node n1 @2"]
+    );
+    harness.observe(ObservedObject::of(machine("b", 6, None, None)));
+    let back = ["a: Node n1 @6", "b: Node n1 @6 gone", "b: Machine b @6!"];
+    assert_eq!(harness.news(), back, "it comes back above its own absence");
+    harness.view.lose(Kind::Node, "n1", 9);
+    assert_eq!(harness.news(), ["a: Node n1 @9 gone"]);
+    assert_eq!(harness.news(), [""; 0]);
+}
+
+#[test]
+fn a_list_shrinks_with_the_machines_that_go() {
+    let mut harness = Harness::new(&[]);
+    for uid in ["a", "b"] {
+        harness.observe(ObservedObject::of(machine(uid, 1, None, Some(uid))));
+    }
+    harness.everything();
+    let listed = |harness: &mut Harness| -> Vec<_> {
+        let messages = harness
+            .writer
+            .write_rollout(&harness.view, &mut harness.published, false);
+        messages.into_iter().map(|message| message.body).collect()
+    };
+    assert_eq!(listed(&mut harness), []);
+    harness.view.lose(Kind::Machine, "a", 5);
+    let [Inbound::Observed(observed)] = &listed(&mut harness)[..] else {
+        panic!("one fact")
+    };
+    let rest = rollout::Fact::Listed {
+        with_node: vec!["b".into()],
+    };
+    assert_eq!(
+        (observed.fact.clone(), observed.version.resource),
+        (Some(Fact::Rollout(rest)), 5)
+    );
+}
+
+#[test]
+fn a_request_goes_to_the_one_machine_that_is_named_exactly() {
+    let mut harness = Harness::new(&[]);
+    for (uid, name) in [("a", "win-1"), ("b", "win-2"), ("c", "win-2")] {
+        harness.observe(ObservedObject::of(machine(uid, 1, Some(name), None)));
+    }
+    harness.observe(ObservedObject::of(machine("d", 1, None, Some("win-4"))));
+    harness.everything();
+    for (uid, name) in [
+        ("r1", "win-10"),
+        ("r2", "win-"),
+        ("r3", "win-2"),
+        ("r4", "WIN-1"),
+    ] {
+        harness.observe(csr(uid, name, true, 2));
+    }
+    assert_eq!(
+        harness.news(),
+        [""; 0],
+        "no prefix, no case, no choice between two"
+    );
+    assert_eq!(harness.view.foreign_csrs(), 4);
+    harness.observe(csr("r5", "win-1", true, 3));
+    harness.observe(csr("r6", "win-4", true, 3));
+    assert_eq!(harness.news(), ["a: Csr r5 @3", "d: Csr r6 @3"]);
+    harness.observe(csr("r5", "", false, 4));
+    assert_eq!(harness.news(), ["a: Csr r5 @4"]);
+    harness.view.lose(Kind::Csr, "r5", 5);
+    assert_eq!(harness.news(), ["a: Csr r5 @5 gone"]);
+    harness.view.lose(Kind::Machine, "c", 6);
+    assert_eq!(
+        harness.news(),
+        ["b: Csr r3 @2", "c: Machine c @6 gone"],
+        "now there is only one"
+    );
+}
+
+#[test]
+fn what_the_list_lacks_is_gone_and_what_cannot_be_read_is_not() {
+    let mut harness = Harness::new(&[]);
+    harness.observe(ObservedObject::of(machine("a", 1, Some("win-1"), None)));
+    harness.observe(ObservedObject::of(machine("b", 1, None, None)));
+    harness.observe(node("n1", "win-1", 2));
+    harness.everything();
+    harness.relist(2, &["a", "b", "x", "y"]);
+    harness.observe(ObservedObject::of(machine("a", 1, Some("win-1"), None)));
+    harness.view.veil("y");
+    harness.view.latest = 9;
+    let said = harness.everything();
+    let expected = [
+        "a: Machine a @1!",
+        "a: Node n1 @9 gone",
+        "b: Machine b @9 gone",
+        "x: Machine x @9 gone",
+    ];
+    let mut said: Vec<_> = said
+        .iter()
+        .filter(|line| !line.starts_with("windows"))
+        .collect();
+    said.sort();
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn a_node_that_node_ref_still_names_is_gone_when_the_list_lacks_it() {
+    let mut harness = Harness::new(&["a"]);
+    let mut observed = machine("a", 1, None, Some("win-1"));
+    observed.node_uid = Some("n1".into());
+    harness.observe(ObservedObject::of(observed));
+    assert!(
+        harness
+            .everything()
+            .contains(&"a: Node n1 @1 gone".to_owned())
+    );
+}
+
+#[test]
+fn an_ignored_machine_starts_no_run_but_an_open_run_learns_of_it() {
+    let mut harness = Harness::new(&["b"]);
+    for uid in ["a", "b"] {
+        let mut observed = machine(uid, 1, None, None);
+        observed.fact.ignored = true;
+        harness.observe(ObservedObject::of(observed));
+    }
+    assert_eq!(harness.everything()[1..], ["b: Machine b @1"]);
+    assert!(
+        harness
+            .writer
+            .again(&harness.view, &harness.published, "b")
+            .iter()
+            .map(line)
+            .eq(["b: Machine b @1"])
+    );
+    harness.observe(ObservedObject::of(machine("a", 2, None, None)));
+    assert_eq!(harness.news(), ["a: Machine a @2!"]);
+    assert_eq!(harness.writer.started, ["a"]);
+}
+
+#[test]
+fn late_and_repeated_events_are_no_news() {
+    let mut harness = Harness::new(&[]);
+    harness.observe(ObservedObject::of(machine("a", 5, None, None)));
+    harness.everything();
+    harness.observe(ObservedObject::of(machine("a", 4, Some("old"), None)));
+    harness.observe(ObservedObject::of(machine("a", 5, None, None)));
+    assert_eq!(harness.news(), [""; 0]);
+    harness.view.lose(Kind::Machine, "a", 6);
+    assert_eq!(harness.news(), ["a: Machine a @6 gone"]);
+    harness.observe(ObservedObject::of(machine("a", 5, None, None)));
+    assert_eq!(harness.news(), [""; 0], "the deleted stay deleted");
+}
+
+#[test]
+fn owners_grow_with_their_machines_and_linux_has_none() {
+    let mut harness = Harness::new(&[]);
+    harness.observe(set("set", true, 1));
+    harness.observe(set("linux", false, 2));
+    let said = harness.everything();
+    assert_eq!(
+        said,
+        ["windows: List windows @2!", "windows: MachineSet set @2!"]
+    );
+    let next = |harness: &mut Harness| -> Vec<_> {
+        let messages = harness
+            .writer
+            .write_rollout(&harness.view, &mut harness.published, false);
+        messages.iter().map(line).collect()
+    };
+    harness.observe(node("n", "other", 7));
+    assert_eq!(next(&mut harness), [""; 0]);
+    harness.observe(ObservedObject::of(machine("a", 5, None, None)));
+    assert_eq!(next(&mut harness), ["windows: MachineSet set @8!"]);
+    harness.observe(ObservedObject::of(machine("b", 6, None, None)));
+    let grown = next(&mut harness);
+    assert_eq!(
+        grown,
+        ["windows: MachineSet set @9!"],
+        "though no resourceVersion is larger"
+    );
+    harness.view.lose(Kind::Set, "set", 9);
+    assert_eq!(next(&mut harness), ["windows: MachineSet set @10 gone"]);
+}
+
+#[test]
+fn settings_go_to_runs_and_rollout_once() {
+    let mut harness = Harness::new(&["a"]);
+    harness.observe(ObservedObject::of(machine("a", 3, None, None)));
+    assert!(harness.writer.set_pool(PoolSettings::default(), 3));
+    assert_eq!(
+        harness.everything()[1..],
+        [
+            "windows: Pool windows @3!",
+            "a: Machine a @3!",
+            "a: Pool windows @3"
+        ]
+    );
+    assert!(!harness.writer.set_pool(PoolSettings::default(), 9));
+    let paused = PoolSettings {
+        paused: true,
+        ..PoolSettings::default()
+    };
+    assert!(harness.writer.set_pool(paused, 3));
+    let news: Vec<_> = harness
+        .writer
+        .pool_news(&harness.view, &mut harness.published)
+        .iter()
+        .map(line)
+        .collect();
+    assert_eq!(news, ["windows: Pool windows @4!", "a: Pool windows @4"]);
+}

@@ -1,0 +1,266 @@
+//! A host that says every secret which it was told, and more: nobody hears any of them.
+
+use bytes::Bytes;
+use dormer_fleet::{World, WorldConfig};
+use dormer_profile::{
+    cluster_config::ClusterSnapshot, layers::Layer, payload::Manifest, render::EXAMPLE_PAYLOAD,
+};
+use dormer_proto::{
+    id::{Attempt, Incarnation, RunId, Seq, Sum, TaskId, Timestamp},
+    machine::{HostRef, MachineRef, Outcome, Section, Task},
+    message::Failure,
+    work::Order,
+};
+use dormer_workers::{
+    catalog::{Catalog, Payload},
+    execute::Execute,
+    host::{
+        HostExecutor,
+        cluster::{Bootstrap, Cluster, MachineInCluster},
+    },
+    pool::Installed,
+    progress::Progress,
+    ssh::{BoxIo, Dial, Key, Limits},
+};
+use futures::future::BoxFuture;
+use russh::{
+    Channel, ChannelId,
+    keys::{PrivateKey, decode_secret_key},
+    server::{self, Auth, ChannelOpenHandle, Msg, VerifiedPublicKey},
+};
+use std::{collections::BTreeMap, io, sync::Arc};
+use zeroize::Zeroizing;
+
+/// Neither looks like a token.
+const TOKEN: &str = "marked-token-of-no-shape";
+const PASSWORD: &str = "marked-password-of-a-layer";
+
+/// A server that answers whatever is run, and SFTP, with one text.
+#[derive(Clone)]
+struct Talker {
+    key: PrivateKey,
+    says: Bytes,
+}
+
+impl server::Handler for Talker {
+    type Error = russh::Error;
+
+    async fn auth_publickey(
+        &mut self,
+        _: &str,
+        _: VerifiedPublicKey<'_>,
+    ) -> Result<Auth, Self::Error> {
+        Ok(Auth::Accept)
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        _: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut server::Session,
+    ) -> Result<(), Self::Error> {
+        reply.accept().await;
+        Ok(())
+    }
+
+    async fn subsystem_request(
+        &mut self,
+        channel: ChannelId,
+        _: &str,
+        session: &mut server::Session,
+    ) -> Result<(), Self::Error> {
+        session.channel_success(channel)?;
+        session.data(channel, self.says.clone())
+    }
+
+    async fn exec_request(
+        &mut self,
+        channel: ChannelId,
+        _: &[u8],
+        session: &mut server::Session,
+    ) -> Result<(), Self::Error> {
+        session.channel_success(channel)?;
+        session.data(channel, self.says.clone())?;
+        session.exit_status_request(channel, 1)?;
+        session.eof(channel)?;
+        session.close(channel)
+    }
+}
+
+impl Dial for Talker {
+    fn dial(&self, _: &str) -> BoxFuture<'static, io::Result<BoxIo>> {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let keys = vec![self.key.clone()];
+        let config = Arc::new(server::Config {
+            keys,
+            ..server::Config::default()
+        });
+        let talker = self.clone();
+        tokio::spawn(async move {
+            if let Ok(session) = server::run_stream(config, theirs, talker).await {
+                let _ = session.await;
+            }
+        });
+        Box::pin(async move { Ok(Box::new(ours) as BoxIo) })
+    }
+}
+
+struct Marked;
+
+impl Cluster for Marked {
+    async fn note(&self, _: &MachineRef, _: &str, _: &str) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn machine_in_cluster(
+        &self,
+        _: &MachineRef,
+        _: Option<&str>,
+    ) -> Result<MachineInCluster, Failure> {
+        let names = vec!["ip-10-0-0-9.ec2.internal".to_owned()];
+        Ok(MachineInCluster {
+            names,
+            ..MachineInCluster::default()
+        })
+    }
+
+    async fn read_cluster(&self) -> ClusterSnapshot {
+        ClusterSnapshot::default()
+    }
+
+    async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
+        Ok(Bootstrap {
+            api_url: "https://api-int.example:6443".into(),
+            api_ca: "an authority".into(),
+            client_ca: "an authority".into(),
+            token: Some(TOKEN.to_owned().into()),
+            exporter_tls: None,
+            cluster_dns: "172.30.0.10".into(),
+            cluster_domain: "cluster.local".into(),
+            service_cidr: "172.30.0.0/16".into(),
+        })
+    }
+
+    async fn token(&self, _: &MachineRef) -> Result<Zeroizing<String>, Failure> {
+        Err(Failure::lasting(
+            "NoToken",
+            "one token is for all machines here",
+        ))
+    }
+}
+
+fn order(body: Task) -> Order {
+    let run = RunId::new("machine", "u").expect("a run");
+    Order {
+        task: TaskId {
+            run,
+            seq: Seq(1),
+            ordinal: 0,
+        },
+        attempt: Attempt(1),
+        incarnation: Incarnation(1),
+        issued: Sum(1),
+        episode: Seq(0),
+        at: Timestamp(0),
+        limit_ms: 60_000,
+        body,
+    }
+}
+
+fn host() -> HostRef {
+    HostRef {
+        machine: MachineRef {
+            namespace: "ns".into(),
+            name: "a".into(),
+            uid: "u".into(),
+        },
+        address: "10.0.128.155".into(),
+        user: "Administrator".into(),
+        pin: None,
+        platform: "AWS".into(),
+    }
+}
+
+/// Hands that know these secrets, and the lines of their key.
+async fn executor() -> (HostExecutor<Marked>, Catalog, Vec<String>) {
+    let config = WorldConfig {
+        linux: false,
+        workload: false,
+        ..WorldConfig::in_memory(0)
+    };
+    let world = World::start(config).await.expect("a world");
+    let pem = &world.ssh_key.private_pem;
+    let key_lines = pem
+        .lines()
+        .filter(|line| !line.starts_with("-----") && line.len() > 12);
+    let key_lines: Vec<String> = key_lines.skip(1).map(str::to_owned).collect();
+    assert!(!key_lines.is_empty());
+    let layer = format!("host: {{services: {{kubelet: {{environment: {{WORD: {PASSWORD}}}}}}}}}");
+    let layer = Layer::parse("layer", &layer).expect("a layer");
+    let catalog = Catalog::new(&[layer]).expect("a catalog");
+    let manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
+    catalog.add(Payload::in_memory(manifest, BTreeMap::new()));
+    let says = format!(
+        "hello {TOKEN} {PASSWORD} {} 10.0.128.155 bye\n",
+        key_lines.join(" ")
+    );
+    let key = decode_secret_key(pem, None).expect("a key");
+    let talker = Arc::new(Talker {
+        key,
+        says: says.into(),
+    });
+    let key = Key::read(pem).expect("a key");
+    let executor = HostExecutor::new(
+        talker,
+        key,
+        Limits::default(),
+        catalog.clone(),
+        Arc::new(Marked),
+    );
+    (executor, catalog, key_lines)
+}
+
+#[tokio::test]
+async fn no_secret_in_a_hosts_output_is_published() {
+    let (executor, catalog, key_lines) = executor().await;
+    let desired = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
+    let section = Section::Host;
+    let host_ref = host();
+    let converge = Task::Converge {
+        host: host_ref,
+        section,
+        desired,
+        generation: 1,
+        node_name: None,
+    };
+    let mut leaked = Vec::new();
+    // The probe has no document. What the last one said is known from the convergence before it.
+    for task in [converge, Task::Probe { host: host() }] {
+        let progress = Progress::default();
+        let answer: Result<Outcome, Failure> = executor.execute(&order(task), &progress).await;
+        let failure = answer.expect_err("it is no host of ours");
+        leaked.push(("a report", failure.message));
+        for command in progress.take_ran() {
+            assert!(
+                command.number == 1 && command.ended == "exit 1",
+                "{command:?}"
+            );
+            assert!(command.head.starts_with("hello [secret]"), "{command:?}");
+            leaked.push(("a remote command", format!("{command:?}")));
+        }
+    }
+    assert_eq!(leaked.len(), 3, "{leaked:#?}");
+    for (what, text) in &leaked {
+        for secret in key_lines.iter().map(String::as_str).chain([TOKEN]) {
+            assert!(!text.contains(secret), "{what} tells {secret}: {text}");
+        }
+        // SFTP's first words are repeated before anything of the document was said to the host.
+        let of_output = !text.contains("SFTP");
+        assert!(!of_output || !text.contains(PASSWORD), "{what}: {text}");
+        assert!(
+            !of_output || text.contains("10.0.128.155 bye"),
+            "no secret: {what}: {text}"
+        );
+        assert!(text.contains("[secret]"), "{what}: {text}");
+    }
+}

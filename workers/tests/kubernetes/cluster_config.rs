@@ -1,0 +1,215 @@
+//! What a look at the cluster around its nodes finds, as OpenShift has it and as plain Kubernetes has not.
+
+use super::bench::{Bench, patch};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dormer_fleet::api::{Key, kinds};
+use dormer_profile::{
+    cluster_config::{ClusterConfig, ClusterSnapshot},
+    ignition::KubeletFacts,
+    values::Values,
+    variables::Secrets,
+};
+use dormer_workers::host::cluster::Cluster;
+use serde_json::{Value, json};
+
+fn config(kind: &str, name: &str, body: Value) -> Value {
+    let mut object =
+        json!({"apiVersion": "config.openshift.io/v1", "kind": kind, "metadata": {"name": name}});
+    for (key, value) in body.as_object().expect("an object") {
+        object[key] = value.clone();
+    }
+    object
+}
+
+fn map(namespace: &str, name: &str, key: &str, text: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace},
+        "data": {key: text}})
+}
+
+fn authority(name: &str) -> String {
+    rcgen::generate_simple_self_signed(vec![name.to_owned()])
+        .expect("a certificate")
+        .cert
+        .pem()
+}
+
+/// Each certificate once, in no order that a person chose.
+fn certificates(snapshot: &ClusterSnapshot) -> usize {
+    snapshot
+        .trusted_ca
+        .as_ref()
+        .expect("authorities")
+        .matches("BEGIN CERTIFICATE")
+        .count()
+}
+
+fn machine_config(bench: &Bench, name: &str, cloud: &str) {
+    let machines = "machineconfiguration.openshift.io/v1";
+    let unit = format!("[Service]\nExecStart=/usr/bin/kubelet \\\n  --cloud-provider={cloud}\n");
+    let rendered = json!({"apiVersion": machines, "kind": "MachineConfig", "metadata": {"name": name},
+        "spec": {"config": {"systemd": {"units": [{"name": "kubelet.service", "contents": unit}]}}}});
+    bench.world.create(rendered).expect("a machine config");
+    let spec = json!({"spec": {"configuration": {"name": name}}});
+    let key = Key::new("", "worker");
+    if bench
+        .world
+        .api
+        .get(&kinds::MACHINE_CONFIG_POOL, &key)
+        .is_err()
+    {
+        let pool = json!({"apiVersion": machines, "kind": "MachineConfigPool", "metadata": {"name": "worker"}});
+        bench.world.create(pool).expect("a pool");
+    }
+    patch(&bench.world, &kinds::MACHINE_CONFIG_POOL, &key, spec);
+}
+
+#[tokio::test]
+async fn a_cluster_that_says_nothing_is_read_so() {
+    let bench = Bench::new(1, false).await;
+    assert_eq!(
+        bench.executor.read_cluster().await,
+        ClusterSnapshot::default()
+    );
+}
+
+#[tokio::test]
+async fn what_openshift_says_of_its_nodes_is_read() {
+    let bench = Bench::new(1, false).await;
+    let create = |object: Value| drop(bench.world.create(object).expect("made"));
+    let source = |mirror: &str| json!([{"source": "quay.io", "mirrors": [mirror]}]);
+    create(config(
+        "ImageTagMirrorSet",
+        "a",
+        json!({"spec": {"imageTagMirrors": source("tags.example")}}),
+    ));
+    create(config(
+        "ImageDigestMirrorSet",
+        "b",
+        json!({"spec": {"imageDigestMirrors": source("b.example")}}),
+    ));
+    create(config(
+        "ImageDigestMirrorSet",
+        "a",
+        json!({"spec": {"imageDigestMirrors":
+        [{"source": "quay.io", "mirrors": ["a.example"], "mirrorSourcePolicy": "NeverContactSource"}]}}),
+    ));
+    create(config(
+        "Proxy",
+        "cluster",
+        json!({"spec": {"trustedCA": {"name": "user-ca-bundle"}, "httpProxy": "no"},
+        "status": {"httpProxy": "http://u:p@proxy.example:3128", "httpsProxy": "", "noProxy": ".svc"}}),
+    ));
+    create(config(
+        "Image",
+        "cluster",
+        json!({"spec": {"additionalTrustedCA": {"name": "registries"}}}),
+    ));
+    let one = authority("one.example");
+    let two = authority("two.example");
+    create(map(
+        "openshift-config",
+        "user-ca-bundle",
+        "ca-bundle.crt",
+        &format!("{one}{two}"),
+    ));
+    create(map(
+        "openshift-config",
+        "registries",
+        "mirror.example..5000",
+        &two,
+    ));
+    machine_config(&bench, "rendered-worker-1", "external");
+
+    let snapshot = bench.executor.read_cluster().await;
+    let mirrors = snapshot.mirrors.as_ref().expect("mirrors");
+    let warnings: Vec<_> = mirrors
+        .iter()
+        .map(|m| (m.mirrors[0].as_str(), m.tags, m.never_source))
+        .collect();
+    let wanted = [
+        ("a.example", false, true),
+        ("b.example", false, false),
+        ("tags.example", true, false),
+    ];
+    assert_eq!(warnings, wanted, "digests first, each kind by its names");
+    assert!(
+        snapshot
+            .pull_secret
+            .as_ref()
+            .is_ok_and(|(revision, _)| !revision.0.is_empty())
+    );
+    assert_eq!(certificates(&snapshot), 2, "each once");
+    let facts = KubeletFacts {
+        cloud_provider: Some("external".into()),
+        ..KubeletFacts::default()
+    };
+    assert_eq!(snapshot.kubelet, Ok(facts));
+    let (cluster_config, warnings) = ClusterConfig::default().with(snapshot, true);
+    assert!(
+        warnings.is_empty() && cluster_config.unknown.is_empty(),
+        "{warnings:?}"
+    );
+    let mut values = Values::example("none");
+    cluster_config.fill(&mut values);
+    assert_eq!(
+        (&*values.http_proxy, &*values.https_proxy, &*values.no_proxy),
+        ("http://u:p@proxy.example:3128", "", ".svc")
+    );
+
+    // dormer's own bundle wins over the proxy's; a registry's authorities come on top.
+    create(map("dormer", "trusted-ca", "ca-bundle.crt", &one));
+    machine_config(&bench, "rendered-worker-2", "");
+    let snapshot = bench.executor.read_cluster().await;
+    assert_eq!(certificates(&snapshot), 2);
+    assert_eq!(
+        snapshot.kubelet.expect("facts").cloud_provider.as_deref(),
+        Some("")
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_understood_is_a_sentence_without_a_secret() {
+    let bench = Bench::new(1, false).await;
+    let create = |object: Value| drop(bench.world.create(object).expect("made"));
+    create(config(
+        "ImageDigestMirrorSet",
+        "a",
+        json!({"spec": {"imageDigestMirrors":
+        [{"source": "quay.io", "mirrors": ["a.example"]}]}}),
+    ));
+    let secret = json!({"data": {".dockerconfigjson": STANDARD.encode(r#"{"auths": hunter2"#)}});
+    patch(
+        &bench.world,
+        &kinds::SECRET,
+        &Key::new("openshift-config", "pull-secret"),
+        secret,
+    );
+    create(config(
+        "Proxy",
+        "cluster",
+        json!({"spec": {}, "status": {"httpProxy": "u:hunter2@proxy"}}),
+    ));
+    create(map("dormer", "trusted-ca", "ca-bundle.crt", "hunter2"));
+    let pool = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+        "metadata": {"name": "worker"}, "spec": {"configuration": {"name": "rendered-worker-9"}}});
+    create(pool);
+    let (cluster_config, warnings) =
+        ClusterConfig::default().with(bench.executor.read_cluster().await, true);
+    assert_eq!(cluster_config.unknown, warnings);
+    let wanted = [
+        "pull secret: Secret openshift-config/pull-secret: .dockerconfigjson is no JSON",
+        "proxy: status.httpProxy of proxies.config.openshift.io/cluster is no URL",
+        "trusted authorities: ConfigMap dormer/trusted-ca: ca-bundle.crt cannot be read",
+        "machine config: there is no MachineConfig rendered-worker-9",
+    ];
+    for (sentence, wanted) in warnings.iter().zip(wanted) {
+        assert!(
+            sentence.contains(wanted) && !sentence.contains("hunter2"),
+            "{sentence}"
+        );
+    }
+    assert_eq!(warnings.len(), wanted.len(), "{warnings:?}");
+    let mut secrets = Secrets::default();
+    cluster_config.secrets("aws", &mut secrets);
+    assert_eq!(secrets, Secrets::default());
+}

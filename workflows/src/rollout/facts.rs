@@ -1,0 +1,154 @@
+//! What the watcher says: settings, owners, and which Machines have a Node.
+
+use super::{
+    draft::Draft,
+    member::{Flag, Member},
+    state::{Enrolment, Rollback, Settings, TargetPayload, Wants},
+    uid::Uid,
+};
+use dormer_proto::{
+    message::ObjectRef,
+    pool::{Approval, PoolSettings},
+    rollout::{Fact, OwnedMachine, OwnerFact},
+    work,
+};
+
+impl Draft<'_> {
+    pub(super) fn observed(&mut self, object: &ObjectRef, fact: Option<work::Fact>) {
+        match fact {
+            Some(work::Fact::Rollout(Fact::Pool(pool))) => self.on_pool(&pool),
+            Some(work::Fact::Rollout(Fact::Owner(owner))) => self.on_owner(&owner),
+            Some(work::Fact::Rollout(Fact::Listed { with_node })) => self.listed(&with_node),
+            None => self.owner_gone(&object.uid),
+            // A machine's fact; the pool's settings come in a rollout's.
+            Some(work::Fact::Machine(_)) => {}
+        }
+    }
+
+    fn on_pool(&mut self, pool: &PoolSettings) {
+        self.s.settings = Some(Settings {
+            max_unavailable: pool.max_unavailable,
+            paused: pool.paused,
+            manual: pool.approval == Approval::Manual,
+        });
+        // Every Windows build has the same payload; what differs is its hash.
+        let payload = pool
+            .desired
+            .values()
+            .next()
+            .map(|desired| desired.payload.clone());
+        self.s.payload = payload.map(|payload| {
+            let terms = pool.terms.get(&payload).cloned().unwrap_or_default();
+            TargetPayload { payload, terms }
+        });
+        let over = |rollback: &mut Rollback| {
+            let wanted = self.s.payload.as_ref().map(|wanted| &wanted.payload);
+            wanted.is_some_and(|it| *it != rollback.to && *it != rollback.from)
+        };
+        self.s.rollback.take_if(over);
+    }
+
+    fn on_owner(&mut self, fact: &OwnerFact) {
+        let id = self.owner(&fact.uid);
+        if id == 0 {
+            return;
+        }
+        // One that left and stays is named sooner or later.
+        let unnamed_yet = |m: &Member| m.is(Flag::Left) && !m.is(Flag::Listed);
+        let ours = self
+            .s
+            .members
+            .iter()
+            .filter(|(_, m)| m.owner == id && unnamed_yet(m));
+        let waits: Vec<Uid> = ours.map(|(uid, _)| uid.clone()).collect();
+        for member in self.s.members.values_mut().filter(|m| m.owner == id) {
+            member.set(Flag::Listed, false);
+        }
+        let mut unnamed = 0;
+        for machine in &fact.machines {
+            unnamed += u32::from(!self.names(id, machine) && !machine.deleting);
+        }
+        // What nobody names any more and never enrolled is gone.
+        self.s.members.retain(|uid, m| {
+            let known = m.is(Flag::Listed) || m.is(Flag::Enrolled) || m.is(Flag::Awaited);
+            m.owner != id || known || waits.contains(uid)
+        });
+        if let Some(owner) = self.s.owners.get_mut(&id) {
+            owner.name.clone_from(&fact.name);
+            owner.wants = Wants::Replicas(fact.replicas);
+            owner.unnamed = unnamed;
+            // From a watcher that does not say how many are ready, nothing is shown.
+            let has = u32::try_from(fact.machines.len()).unwrap_or(u32::MAX);
+            owner.has = fact.ready.map(|_| has);
+            (owner.ready, owner.available) = (fact.ready, fact.available);
+        }
+    }
+
+    /// An owner names a Machine; `false`: there is no room to remember it.
+    fn names(&mut self, owner: u16, machine: &OwnedMachine) -> bool {
+        let uid = Uid::new(&machine.uid);
+        if !self.room_for(&uid, false) {
+            return false;
+        }
+        let left = self.s.departed.contains(&uid);
+        let member = self.s.members.entry(uid).or_default();
+        if member.is(Flag::Enrolled) {
+            // It is asked again should its owner lose sight of it.
+            member.set(Flag::Asked, false);
+        } else {
+            (member.created, member.owner) = (machine.created, owner);
+            if left && !member.is(Flag::Left) {
+                // An old word: it is gone, or it would have a place here.
+                member.left(true);
+            }
+        }
+        member.set(Flag::Listed, true);
+        member.set(Flag::OwnerDeletes, machine.deleting);
+        if member.leaves() {
+            member.wants = 0;
+        }
+        true
+    }
+
+    fn owner_gone(&mut self, uid: &str) {
+        let uid = Uid::new(uid);
+        let Some((id, owner)) = self.s.owners.iter_mut().find(|(_, owner)| owner.uid == uid) else {
+            return;
+        };
+        let id = *id;
+        owner.wants = Wants::Gone;
+        owner.unnamed = 0;
+        (owner.has, owner.ready, owner.available) = (None, None, None);
+        self.s
+            .members
+            .retain(|_, m| m.owner != id || m.is(Flag::Enrolled) || m.is(Flag::Awaited));
+    }
+
+    /// Only a run that has never known its whole pool waits for a list.
+    fn listed(&mut self, with_node: &[String]) {
+        if self.s.enrolment == Enrolment::Complete {
+            return;
+        }
+        self.s.enrolment = Enrolment::Listed;
+        for member in self.s.members.values_mut() {
+            member.set(Flag::Awaited, false);
+        }
+        for text in with_node {
+            let uid = Uid::new(text);
+            if !self.room_for(&uid, true) {
+                self.turn_away(uid);
+                continue;
+            }
+            let member = self.s.members.entry(uid).or_default();
+            // One that was seen without a Node before is not adopted yet.
+            let said =
+                member.is(Flag::HadNode) || member.is(Flag::Joined) || member.is(Flag::Failed);
+            let over = member.leaves() || member.is(Flag::Left);
+            member.set(Flag::Awaited, !(said || over));
+        }
+        let known = [Flag::Listed, Flag::Enrolled, Flag::Awaited, Flag::Left];
+        self.s
+            .members
+            .retain(|_, m| known.into_iter().any(|flag| m.is(flag)));
+    }
+}

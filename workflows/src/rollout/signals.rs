@@ -1,0 +1,356 @@
+//! What members and people say.
+
+use super::{
+    draft::Draft,
+    member::Flag,
+    state::{Gap, Loss, Pause, Rollback, RollbackStep, Slot, WHY_BYTES_MAX},
+    uid::Uid,
+};
+use dormer_engine_core::Sender;
+use dormer_proto::{
+    id::{LeaseToken, RunId, Timestamp},
+    machine::{self, Task},
+    message::{Failure, Refusal},
+    rollout::{MemberReport, Signal},
+    work,
+};
+
+impl Draft<'_> {
+    pub(super) fn on_signal(&mut self, from: Sender, signal: Signal) {
+        let member = match &from {
+            Sender::Run(run) => member(run),
+            Sender::Person { .. } => None,
+        };
+        match (signal, member) {
+            (Signal::Pause, _) => self.pause(from),
+            (Signal::Resume, _) => self.s.pause = None,
+            (Signal::Rollback { to }, _) => self.roll_back(&from, to),
+            (Signal::Member(report), Some(uid)) => self.enrol(uid, &report),
+            (Signal::Request { report }, Some(uid)) => self.requested(uid, &report),
+            (Signal::Withdraw, Some(uid)) => self.withdrawn(&uid),
+            (
+                Signal::Release {
+                    token,
+                    replaced,
+                    deleted,
+                },
+                Some(uid),
+            ) => {
+                self.released(&uid, token, replaced, deleted);
+            }
+            (
+                Signal::Left {
+                    owner,
+                    gap,
+                    stays,
+                    token,
+                    deleted,
+                },
+                Some(uid),
+            ) => {
+                // With the lease, too, it was deleted: a run that lives gives it back first.
+                let missing = owner.filter(|_| gap || token.is_some());
+                self.left(&uid, missing.as_deref(), stays, deleted);
+            }
+            // Only a machine's run can be a member.
+            (_, None) => {}
+        }
+    }
+
+    fn pause(&mut self, from: Sender) {
+        let (who, why) = match from {
+            Sender::Run(run) => (run.to_string(), String::new()),
+            Sender::Person { who, why } => (who, why),
+        };
+        self.s.pause = Some(Pause {
+            who: short(who),
+            why: short(why),
+            at: self.now.at,
+        });
+    }
+
+    /// One step back: which payload is wanted is written into the pool's settings, from where everybody hears it.
+    fn roll_back(&mut self, by: &Sender, to: String) {
+        let by = match by {
+            Sender::Run(run) => run.to_string(),
+            Sender::Person { who, why } if why.is_empty() => who.clone(),
+            Sender::Person { who, why } => format!("{who}: {why}"),
+        };
+        let wanted = self.s.payload.clone().unwrap_or_default();
+        let from = wanted.payload.clone();
+        let by = short(by);
+        let at = self.now.at;
+        let step = match wanted.goes_back_to(&to) {
+            Ok(()) => RollbackStep::Writing,
+            Err(why) => RollbackStep::Refused(why),
+        };
+        if step == RollbackStep::Writing {
+            let pool = self.now.run.key().to_owned();
+            let payload = to.clone();
+            let back_from = from.clone();
+            let by = by.clone();
+            self.run(Task::SetPayload {
+                pool,
+                payload,
+                back_from,
+                by,
+            });
+        }
+        self.s.rollback = Some(Rollback {
+            from,
+            to: short(to),
+            by,
+            at,
+            step,
+        });
+    }
+
+    /// How the writing of a step back went.
+    pub(super) fn payload_set(&mut self, task: &Task, failure: Option<Failure>) {
+        let Task::SetPayload { payload, .. } = task else {
+            return;
+        };
+        if let Some(rollback) = self.s.rollback.as_mut().filter(|it| it.to == *payload) {
+            rollback.step = match failure {
+                None => RollbackStep::Written,
+                Some(failure) => RollbackStep::Refused(failure.message),
+            };
+        }
+    }
+
+    /// Takes in a member's report; `false`: there is no room for it.
+    fn enrol(&mut self, uid: Uid, report: &MemberReport) {
+        if !self.room_for(&uid, true) {
+            return self.turn_away(uid);
+        }
+        let tick = self.tick();
+        // It left and is back (its Machine was to be ignored for a while): what it says from now on is new.
+        self.s.departed.retain(|departed| *departed != uid);
+        self.s.turned_away.retain(|turned| *turned != uid);
+        if let Some(mark) = report.token {
+            // Grants go above every token that stands on any object.
+            self.s.token = self.s.token.max(mark.token);
+        }
+        let owner = report.owner.as_deref().map_or(0, |owner| self.owner(owner));
+        if !report.deleting {
+            // It is there after all: a grant that found no run was taken for its end.
+            self.s.gaps.retain(|gap| gap.uid != uid);
+        }
+        let member = self.s.members.entry(uid.clone()).or_default();
+        member.owner = owner;
+        member.update(report, tick);
+        if report.deleting {
+            self.deletion_known(&uid, report.deleted);
+        }
+    }
+
+    /// A member's Machine is being deleted: it leaves a gap, unless it holds a slot, which then waits for the
+    /// replacement itself.
+    pub(super) fn deletion_known(&mut self, uid: &Uid, deleted: Option<Timestamp>) {
+        let tick = self.tick();
+        if let Some(slot) = self.s.slots.iter_mut().find(|slot| slot.uid == *uid) {
+            return learn(slot.loss.get_or_insert(Loss { tick, deleted }), deleted);
+        }
+        if let Some(gap) = self.s.gaps.iter_mut().find(|gap| gap.uid == *uid) {
+            return learn(&mut gap.loss, deleted);
+        }
+        let Some(member) = self.s.members.get(uid) else {
+            return;
+        };
+        if member.is(Flag::HadNode) && member.owner != 0 && !member.is(Flag::GapEnded) {
+            let owner = member.owner;
+            self.open_gap(uid, owner, deleted);
+        }
+    }
+
+    fn requested(&mut self, uid: Uid, report: &MemberReport) {
+        self.enrol(uid.clone(), report);
+        let granted = self.s.slot_of(&uid).filter(|slot| !slot.vacant);
+        if let Some((token, marked)) = granted.map(|slot| (slot.token, slot.marked)) {
+            // It asks for what it has: told again, which the holder takes for a repeat.
+            return self.tell(&uid, machine::Signal::Granted { token, marked });
+        }
+        let tick = self.tick();
+        if let Some(member) = self.s.members.get_mut(&uid)
+            && member.wants == 0
+            && !member.leaves()
+        {
+            member.wants = tick;
+        }
+    }
+
+    fn withdrawn(&mut self, uid: &Uid) {
+        match self.s.members.get_mut(uid) {
+            Some(member) => member.wants = 0,
+            None => self.tell(uid, machine::Signal::Enrol),
+        }
+    }
+
+    fn released(
+        &mut self,
+        uid: &Uid,
+        token: LeaseToken,
+        replaced: bool,
+        deleted: Option<Timestamp>,
+    ) {
+        // Grants go above every token that anybody held, even one that we do not remember.
+        self.s.token = self.s.token.max(token);
+        let held = |slot: &Slot| slot.token == token && slot.uid == *uid && !slot.vacant;
+        let Some(at) = self.s.slots.iter().position(held) else {
+            return self.released_unknown(uid, token, replaced, deleted);
+        };
+        if replaced {
+            return self.vacate(at, deleted);
+        }
+        let slot = self.s.slots.remove(at);
+        if let Some(member) = self.s.members.get_mut(uid) {
+            // It is asked for first when it comes again: the grant was over the limit, and its node served.
+            member.set(Flag::Marked, slot.marked);
+        }
+        if let Some(loss) = slot.loss {
+            self.deletion_known(uid, loss.deleted);
+        }
+    }
+
+    /// A release that is repeated, or of a lease that was granted in a history that is lost.
+    fn released_unknown(
+        &mut self,
+        uid: &Uid,
+        token: LeaseToken,
+        replaced: bool,
+        deleted: Option<Timestamp>,
+    ) {
+        if replaced && !self.s.departed.contains(uid) {
+            let owner = self.s.members.get(uid).map_or(0, |member| member.owner);
+            self.s.gaps.retain(|gap| gap.uid != *uid);
+            self.s.slots.push(self.slot(uid, token, owner));
+            self.vacate(self.s.slots.len() - 1, deleted);
+        } else if !replaced && !self.s.members.contains_key(uid) {
+            self.tell(uid, machine::Signal::Enrol);
+        }
+    }
+
+    /// The holder of a slot is gone: from now on a replacement ends it.
+    fn vacate(&mut self, at: usize, deleted: Option<Timestamp>) {
+        let tick = self.tick();
+        let slot = &mut self.s.slots[at];
+        slot.vacant = true;
+        learn(slot.loss.get_or_insert(Loss { tick, deleted }), deleted);
+        let uid = slot.uid.clone();
+        self.depart(&uid, true);
+    }
+
+    /// A member's run closes. `missing`: its owner, if its Machine was deleted and had a Node.
+    fn left(&mut self, uid: &Uid, missing: Option<&str>, stays: bool, deleted: Option<Timestamp>) {
+        let owner = missing.map(|owner| self.owner(owner));
+        let held = self
+            .s
+            .slots
+            .iter()
+            .position(|slot| slot.uid == *uid && !slot.vacant);
+        let known = self.s.members.get(uid);
+        // A run that a person closes while its Machine is being deleted leaves a gap all the same.
+        let going = known.filter(|m| m.leaves() && m.is(Flag::HadNode) && m.owner != 0);
+        let owner = owner.or(going.map(|m| m.owner));
+        let over = known.is_some_and(|m| m.is(Flag::GapEnded)) || self.s.departed.contains(uid);
+        match (held, owner) {
+            // It took the lease along.
+            (Some(at), Some(owner)) => {
+                self.s.slots[at].owner = owner;
+                self.vacate(at, deleted);
+            }
+            // The grant never reached it.
+            (Some(at), None) => drop(self.s.slots.remove(at)),
+            (None, Some(owner)) if owner != 0 && !over => self.open_gap(uid, owner, deleted),
+            // A grant that it refused was taken for its end: it only left.
+            (None, None) => self.s.gaps.retain(|gap| gap.uid != *uid),
+            (None, Some(_)) => {}
+        }
+        if let Some(gap) = self.s.gaps.iter_mut().find(|gap| gap.uid == *uid) {
+            learn(&mut gap.loss, deleted);
+        }
+        self.depart(uid, !stays || owner.is_some());
+    }
+
+    /// Opens the gap that the deletion of `uid` leaves, unless it is open already.
+    pub(super) fn open_gap(&mut self, uid: &Uid, owner: u16, deleted: Option<Timestamp>) {
+        if self.s.gaps.iter().any(|gap| gap.uid == *uid) {
+            return;
+        }
+        let loss = Loss {
+            tick: self.tick(),
+            deleted,
+        };
+        let seq = self.now.seq;
+        let at = self.now.at;
+        self.s.gaps.push(Gap {
+            uid: uid.clone(),
+            owner,
+            seq,
+            at,
+            loss,
+        });
+    }
+
+    /// A signal of ours found no taker.
+    pub(super) fn refused(&mut self, to: &RunId, signal: &machine::Signal, why: Refusal) {
+        let Some(uid) = member(to) else { return };
+        match signal {
+            machine::Signal::Granted { token, .. } => {
+                let held = |slot: &Slot| slot.token == *token && slot.uid == uid && !slot.vacant;
+                if self.s.slots.iter().any(held) {
+                    self.closed(&uid);
+                }
+            }
+            machine::Signal::Enrol if why == Refusal::Closed => self.closed(&uid),
+            machine::Signal::Enrol => {
+                if let Some(member) = self.s.members.get_mut(&uid) {
+                    // It begins when the watcher tells of it, and enrols then.
+                    member.set(Flag::Asking, false);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The run of `uid` has closed and has not said how. Its slot is free, but its Machine may be missing, as after a
+    /// deletion by somebody else; where it is not (a person closed the run), the run says so when it leaves.
+    fn closed(&mut self, uid: &Uid) {
+        let held = self
+            .s
+            .slots
+            .iter()
+            .position(|slot| slot.uid == *uid && !slot.vacant);
+        let slot = held.map(|at| self.s.slots.remove(at));
+        let member = self.s.members.get(uid).cloned().unwrap_or_default();
+        // One that was a member will still say how it left.
+        self.leave(uid, member.is(Flag::Enrolled));
+        if member.is(Flag::HadNode) && member.owner != 0 && !member.is(Flag::GapEnded) {
+            let deleted = slot
+                .and_then(|slot| slot.loss)
+                .and_then(|loss| loss.deleted);
+            self.open_gap(uid, member.owner, deleted);
+        }
+    }
+}
+
+/// The machine whose run this is.
+fn member(run: &RunId) -> Option<Uid> {
+    (run.workflow() == work::MACHINE).then(|| Uid::new(run.key()))
+}
+
+/// The first stamp that is told stays.
+fn learn(loss: &mut Loss, deleted: Option<Timestamp>) {
+    loss.deleted = loss.deleted.or(deleted);
+}
+
+fn short(mut text: String) -> String {
+    if text.len() > WHY_BYTES_MAX {
+        let end = (0..=WHY_BYTES_MAX)
+            .rev()
+            .find(|at| text.is_char_boundary(*at))
+            .unwrap_or(0);
+        text.truncate(end);
+    }
+    text
+}
