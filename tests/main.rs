@@ -10,6 +10,7 @@ mod browser;
 #[cfg(feature = "demo")]
 mod changes_nats;
 mod cli;
+mod dependencies;
 mod in_process;
 #[cfg(feature = "demo")]
 mod key;

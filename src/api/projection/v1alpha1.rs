@@ -3,6 +3,11 @@
 //! `deploy/crd.yaml` is written from these types by a test. An absent value is `null` in what dormer writes, so that a
 //! merge patch removes the field; the API server stores no `null`, so the schema has no nullable field.
 
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "clippy takes the same key in two of a derive's nested lists for a repeat"
+)]
+
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};

@@ -88,6 +88,19 @@ pub const PARTS: &[Part] = &[
         minutes: 3,
     },
     Part {
+        name: "advisories",
+        what: "known faults of dependencies, by the RustSec database in the folder that DORMER_ADVISORY_DB names",
+        select: &[
+            "-p",
+            "dormer",
+            "--test",
+            "integration",
+            "dependencies::advisories",
+        ],
+        env: &[],
+        minutes: 1,
+    },
+    Part {
         name: "kubernetes-oldest",
         what: "the tests on real servers against the oldest Kubernetes that dormer promises",
         select: &["-p", "dormer", "--test", "integration", "real::"],
