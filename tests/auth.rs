@@ -372,7 +372,7 @@ async fn reading_needs_a_right_and_no_unknown_user_reads() {
         "/api/v1/machines",
         &machine,
         "/api/v1/changes",
-        "/api/v1/dead",
+        "/api/v1/dead-letters",
         "/",
         &page,
     ] {

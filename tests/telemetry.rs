@@ -611,7 +611,7 @@ fn outputs(site: &Site, collector: &Collector, port: u16) -> Vec<(String, String
         "/api/v1/rollouts",
         "/api/v1/pools",
         "/api/v1/tasks",
-        "/api/v1/dead",
+        "/api/v1/dead-letters",
         "/api/v1/changes",
         "/api/v1/rollouts/windows/history",
         "/api/v1/nonsense",
