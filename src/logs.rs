@@ -53,7 +53,7 @@ mod tests {
     use tracing::Level;
 
     #[test]
-    fn a_level_holds_for_all_and_a_package_may_have_its_own() {
+    fn a_log_filter_holds_for_all_and_a_package_may_have_its_own() {
         let chosen = filter(
             Some("warn,dormer_engine=debug,dormer_workers::ssh=off"),
             "info",

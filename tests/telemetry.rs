@@ -271,10 +271,19 @@ async fn a_trace_is_whole_though_engine_and_worker_were_killed_in_the_middle() {
     let endpoint = collector.0.url();
     let site = Site::new("traces", 2).await;
     let (mut first, _) = site.dormer("log-1", &endpoint, "info");
-    await_condition("work on a host", IN_TIME, || {
-        let busy = !site.world.record.converges().is_empty();
-        async move { busy }
-    })
+    // A killed process takes with it what it has not sent yet (a quarter of a second), and no upload is done twice.
+    await_condition(
+        "an upload to each host, known to the collector",
+        IN_TIME,
+        || {
+            let spans = collector.spans();
+            let has_upload = |trace: &&BTreeMap<String, Value>| {
+                trace.values().any(|span| text(span, "name") == "upload")
+            };
+            let known = spans.values().filter(has_upload).count();
+            async move { known == 2 }
+        },
+    )
     .await;
     first.kill();
     let (mut second, port) = site.dormer("log-2", &endpoint, "info");

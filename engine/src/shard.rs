@@ -192,7 +192,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         let mut open = match self.load(&runs).await {
             Ok(open) => open,
             Err(StoreError::Unavailable(why)) => {
-                tracing::debug!(why, "letters wait for the store");
+                tracing::debug!(why, "messages wait for the store");
                 again(received, acks);
                 return Ok(());
             }

@@ -1,7 +1,7 @@
 //! The one file that spells NATS subjects, stream names and their settings.
 //!
 //! Kubernetes names contain dots, NATS tokens may not: a run's key is one token in which every byte that is not an
-//! ASCII message, digit, `-` or `_` is written `=XX`.
+//! ASCII letter, digit, `-` or `_` is written `=XX`.
 
 use crate::id::{Attempt, Incarnation, RunId, TaskId, hash64};
 use serde::{Deserialize, Serialize};
@@ -96,7 +96,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Names under another prefix: ASCII messages, digits, `-` and `_`; anything else is escaped.
+    /// Names under another prefix: ASCII letters, digits, `-` and `_`; anything else is escaped.
     #[must_use]
     pub fn with_prefix(prefix: &str) -> Self {
         Self {

@@ -20,7 +20,7 @@ pub const SCHEMA: u16 = 1;
 /// A fact that some run may be told.
 #[expect(
     clippy::large_enum_variant,
-    reason = "letters are made, encoded and dropped one by one"
+    reason = "messages are made, encoded and dropped one by one"
 )]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Fact {

@@ -232,7 +232,7 @@ impl PoolSpec {
     }
 }
 
-/// A name may stand in a path or a label: messages, digits, `.`, `-`, `_`, `+`.
+/// A name may stand in a path or a label: letters, digits, `.`, `-`, `_`, `+`.
 fn name(value: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || ".-_+".contains(c);
     let good = value.starts_with(|c: char| c.is_ascii_alphanumeric())

@@ -68,7 +68,7 @@ impl DeferredRuns {
     /// A message that a newer build wrote waits for it.
     pub(super) fn unreadable(&mut self, cause: &str, why: &impl std::fmt::Display) -> Ack {
         if !std::mem::replace(&mut self.said, true) {
-            tracing::warn!(cause, %why, "letters of a newer build are left to one");
+            tracing::warn!(cause, %why, "messages of a newer build are left to one");
         }
         Ack::Again(NEWER_AGAIN_MS)
     }

@@ -211,7 +211,7 @@ mod tests {
     use std::{fs, path::Path};
 
     const HEAD: &str = "\
-# Written by a test from src/projection/v1alpha1.rs.
+# Written by a test from src/api/projection/v1alpha1.rs.
 #
 # Two status-only kinds for `kubectl get`. The console writes them from the histories: deleting an object loses nothing,
 # and within a minute it is there again. Nothing in dormer reads them; without these definitions dormer works the same.
@@ -234,7 +234,7 @@ mod tests {
     fn the_committed_definitions_are_what_the_types_give() {
         let written = definitions().map(|crd| yaml::to_string(&crd).expect("YAML"));
         let made = format!("{HEAD}{}", written.join("---\n"));
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/crd.yaml");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crd.yaml");
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             fs::write(&path, &made).expect("written");
         }

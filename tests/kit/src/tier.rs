@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_takes_the_place_of_the_last_one_of_its_test() {
+    fn a_row_replaces_the_last_one_of_its_test() {
         let page =
             "# Long\n\n| part | test | figures | commit | date (UTC) |\n|---|---|---|---|---|\n";
         let page = with_row(page, &["b", "t", "runs: 1", "abc", "2026-11-22"]);

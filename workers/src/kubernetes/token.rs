@@ -287,7 +287,7 @@ fn lasting(secret: &Secret, id: &str, now: Timestamp) -> Option<(Zeroizing<Strin
     let half = Zeroizing::new(field("token-secret")?);
     let sound = field("token-id")? == id
         && half.len() == SECRET_LETTERS
-        && half.bytes().all(|message| LETTERS.contains(&message))
+        && half.bytes().all(|byte| LETTERS.contains(&byte))
         && field("usage-bootstrap-authentication")? == "true"
         && field("auth-extra-groups")? == GROUP
         && secret.type_.as_deref() == Some(TYPE);
@@ -310,10 +310,7 @@ mod tests {
         ] {
             assert_ne!(first, other);
             assert_eq!(other.len(), ID_LETTERS);
-            assert!(
-                other.bytes().all(|message| LETTERS.contains(&message)),
-                "{other}"
-            );
+            assert!(other.bytes().all(|byte| LETTERS.contains(&byte)), "{other}");
         }
     }
 
