@@ -42,8 +42,8 @@ static ONE: Mutex<()> = Mutex::const_new(());
 /// Leaves the test unless the long part `nats-cluster` runs; otherwise the test's turn.
 macro_rules! turn {
     () => {{
-        let part = long!("nats-cluster");
-        (part, ONE.lock().await)
+        let turn = ONE.lock().await;
+        (long!("nats-cluster"), turn)
     }};
 }
 

@@ -73,7 +73,7 @@ impl Api {
 
 /// What the metrics are made of.
 impl Api {
-    /// Every run, the number of dead letters (counted up to [`DEAD_COUNTED_MAX`]), and now by the engine's clock.
+    /// Every run, the number of dead letters (counted up to `DEAD_COUNTED_MAX`), and now by the engine's clock.
     pub async fn snapshot(&self) -> Result<(Vec<SharedRun>, usize, Timestamp), ApiError> {
         let runs = self.run_cache.all().await?;
         let dead = self.ports.dead_letters(0, DEAD_COUNTED_MAX).await?.len();

@@ -41,7 +41,7 @@ pub struct DivergentRecord {
     pub recorded: String,
     /// What would be decided now.
     pub today: String,
-    /// In which fields the two runs differ, the first [`DIFFERENCES_MAX`].
+    /// In which fields the two runs differ, the first `DIFFERENCES_MAX`.
     pub differences: Vec<Difference>,
 }
 

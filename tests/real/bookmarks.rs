@@ -209,11 +209,11 @@ async fn while_the_api_server_is_away_nothing_is_invented_and_little_is_asked() 
             })
     };
     watching.until_published("what happened since", later).await;
-    if let Some(part) = part {
-        part.passed(&[("absence", format!("{} s", away.as_secs()))]);
-    }
     watching
         .until_status("all is well", |status| status.error.is_none())
         .await;
     watching.stop().await;
+    if let Some(part) = part {
+        part.passed(&[("absence", format!("{} s", away.as_secs()))]);
+    }
 }

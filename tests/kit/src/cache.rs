@@ -9,8 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -19,69 +20,100 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// The list of an entry's files.
 const LIST: &str = "entry.json";
+/// The beginning of the names of folders in which an entry is being made.
+const UNFINISHED: &str = "unfinished-";
 /// Bytes that are read at once when a file is checked.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Entries that this process has checked already; a checksum of 300 MB takes a tenth of a second.
 static CHECKED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// Entries that this process could not make, and why.
+static FAILED: Mutex<BTreeMap<PathBuf, String>> = Mutex::new(BTreeMap::new());
 
-/// `$XDG_CACHE_HOME/dormer`, or `~/.cache/dormer`; the system's temporary folder where there is no home.
-pub fn cache_dir() -> PathBuf {
-    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let base = named("XDG_CACHE_HOME").map(PathBuf::from);
-    let base = base.or_else(|| named("HOME").map(|home| PathBuf::from(home).join(".cache")));
-    base.unwrap_or_else(std::env::temp_dir).join("dormer")
+/// `$XDG_CACHE_HOME/dormer`, or `~/.cache/dormer`. A relative folder is passed over, as its specification demands.
+///
+/// # Errors
+/// Neither variable names a folder.
+pub fn cache_dir() -> Result<PathBuf> {
+    let absolute = |name: &str| {
+        let folder = PathBuf::from(std::env::var_os(name)?);
+        folder.is_absolute().then_some(folder)
+    };
+    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    let base = base.context("neither XDG_CACHE_HOME nor HOME names a folder for the cache")?;
+    Ok(base.join("dormer"))
 }
 
 /// The folder with all built servers.
-pub fn servers_dir() -> PathBuf {
-    cache_dir().join("servers")
+///
+/// # Errors
+/// There is no folder for a cache.
+pub fn servers_dir() -> Result<PathBuf> {
+    Ok(cache_dir()?.join("servers"))
 }
 
-/// The complete entry `name` below `servers`, made by `make` (into the folder that it is given) when it is missing,
-/// half-built or damaged. Processes that want the same entry wait for the one that makes it.
+/// The complete entry `name` below `servers` with these programs, made by `make` (into the folder that it is given)
+/// when it is missing, half-built or damaged. Processes that want the same entry wait for the one that makes it. A build
+/// that failed is not tried again by this process.
 ///
 /// # Errors
 /// The cache cannot be written, or `make` failed.
 pub(crate) fn entry(
     servers: &Path,
     name: &str,
+    programs: &[&str],
     make: impl Fn(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
     let folder = servers.join(name);
-    if checked(&folder) || check(&folder).is_ok() {
+    if is_known(&folder) || check(&folder, programs).is_ok() {
         remember(&folder);
         return Ok(folder);
     }
+    if let Some(why) = locked(&FAILED).get(&folder) {
+        bail!("{why}");
+    }
+    let made = make_entry(servers, name, programs, make);
+    if let Err(error) = &made {
+        locked(&FAILED).insert(folder, format!("{error:#}"));
+    }
+    made
+}
+
+fn make_entry(
+    servers: &Path,
+    name: &str,
+    programs: &[&str],
+    make: impl Fn(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let folder = servers.join(name);
     std::fs::create_dir_all(servers)
         .with_context(|| format!("the cache {} cannot be written", servers.display()))?;
     // One build at a time on a machine: two would only slow each other.
     let lock = File::create(servers.join("making.lock"))?;
     lock.lock()?;
     if folder.exists() {
-        match check(&folder) {
+        match check(&folder, programs) {
             Ok(()) => return Ok(folder),
             Err(why) => {
-                say(&format!(
-                    "{} is damaged ({why:#}); it is built anew",
-                    folder.display()
-                ));
+                let place = folder.display();
+                say(&format!("{place} is damaged ({why:#}); it is built anew"));
                 std::fs::remove_dir_all(&folder)?;
             }
         }
     }
+    sweep(servers);
     let start = Instant::now();
     say(&format!(
         "building {name} for the tests, once on this machine ..."
     ));
-    let unfinished = servers.join(format!("{name}.unfinished"));
-    if unfinished.exists() {
-        std::fs::remove_dir_all(&unfinished)?;
-    }
-    std::fs::create_dir_all(&unfinished)?;
-    make(&unfinished)?;
-    write_list(&unfinished)?;
-    std::fs::rename(&unfinished, &folder)?;
+    // A folder of its own for each attempt: a compiler that outlived a killed test may still write into its own.
+    let unfinished = tempfile::Builder::new()
+        .prefix(UNFINISHED)
+        .tempdir_in(servers)?;
+    make(unfinished.path())?;
+    write_list(unfinished.path())?;
+    check(unfinished.path(), programs)?;
+    std::fs::rename(unfinished.keep(), &folder)?;
     say(&format!(
         "built {} in {} s",
         folder.display(),
@@ -91,44 +123,62 @@ pub(crate) fn entry(
     Ok(folder)
 }
 
-/// The newest complete entry whose name begins with `prefix`, for a machine without the toolchain that built it.
-pub(crate) fn any_entry(servers: &Path, prefix: &str) -> Option<PathBuf> {
-    let entries = std::fs::read_dir(servers).ok()?;
-    let fits = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with(prefix) && !name.ends_with(".unfinished")
-    };
-    let mut found: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(fits)
-        .collect();
-    found.sort();
-    found.into_iter().rev().find(|path| check(path).is_ok())
+/// Removes what builds that were cut off have left.
+fn sweep(servers: &Path) {
+    for entry in std::fs::read_dir(servers).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
-fn checked(folder: &Path) -> bool {
-    locked().contains(folder)
+/// The newest complete entry whose name begins and ends so, for a machine whose toolchain cannot build another.
+pub(crate) fn any_entry(
+    servers: &Path,
+    begin: &str,
+    end: &str,
+    programs: &[&str],
+) -> Option<PathBuf> {
+    let fits = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(begin) && name.ends_with(end)
+    };
+    let entries = std::fs::read_dir(servers).ok()?.flatten();
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(fits).collect();
+    found.sort_by_key(|path| path.metadata().and_then(|about| about.modified()).ok());
+    let complete = |path: &PathBuf| is_known(path) || check(path, programs).is_ok();
+    let newest = found.into_iter().rev().find(complete)?;
+    remember(&newest);
+    Some(newest)
+}
+
+fn is_known(folder: &Path) -> bool {
+    locked(&CHECKED).contains(folder)
 }
 
 fn remember(folder: &Path) {
-    locked().insert(folder.to_path_buf());
+    locked(&CHECKED).insert(folder.to_path_buf());
 }
 
-fn locked() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
-    CHECKED
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether each file of the entry is as it was made.
-fn check(folder: &Path) -> Result<()> {
+/// Whether the entry has these programs, and each of its files is as it was made.
+fn check(folder: &Path, programs: &[&str]) -> Result<()> {
     let text = std::fs::read_to_string(folder.join(LIST)).context("it has no entry.json")?;
     let list: Value = serde_json::from_str(&text).context("its entry.json is not JSON")?;
     let files = list["files"]
         .as_object()
         .context("its entry.json names no files")?;
-    ensure!(!files.is_empty(), "its entry.json names no files");
+    for program in programs {
+        ensure!(
+            files.contains_key(*program),
+            "its entry.json does not name {program}"
+        );
+        let mode = folder.join(program).metadata()?.permissions().mode();
+        ensure!(mode & 0o111 != 0, "{program} cannot be executed");
+    }
     for (name, wanted) in files {
         let path = folder.join(name);
         let size = path
@@ -189,8 +239,13 @@ mod tests {
     use super::*;
     use crate::test_dir;
 
+    const SERVER: &[&str] = &["server"];
+
     fn write(folder: &Path) -> Result<()> {
-        std::fs::write(folder.join("server"), b"a program").map_err(Into::into)
+        let program = folder.join("server");
+        std::fs::write(&program, b"a program")?;
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755))?;
+        Ok(())
     }
 
     #[test]
@@ -203,7 +258,7 @@ mod tests {
         };
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| entry(servers.path(), "a-1", make).expect("an entry"));
+                scope.spawn(|| entry(servers.path(), "a-1", SERVER, make).expect("an entry"));
             }
         });
         assert_eq!(made.load(Ordering::SeqCst), 1);
@@ -211,47 +266,64 @@ mod tests {
 
     #[test]
     fn a_damaged_entry_is_made_anew() {
-        for damage in ["cut", "changed", "gone", "no list", "bad list"] {
+        for damage in [
+            "cut",
+            "changed",
+            "gone",
+            "not executable",
+            "no list",
+            "bad list",
+        ] {
             let servers = test_dir("cache");
-            let folder = entry(servers.path(), "a-1", write).expect("an entry");
+            let folder = entry(servers.path(), "a-1", SERVER, write).expect("an entry");
             let server = folder.join("server");
             match damage {
                 "cut" => std::fs::write(&server, b"a prog"),
                 "changed" => std::fs::write(&server, b"a progrAm"),
                 "gone" => std::fs::remove_file(&server),
+                "not executable" => {
+                    std::fs::set_permissions(&server, PermissionsExt::from_mode(0o644))
+                }
                 "no list" => std::fs::remove_file(folder.join(LIST)),
                 _ => std::fs::write(folder.join(LIST), b"{"),
             }
             .expect("damaged");
             // Another process has not checked it yet.
-            locked().remove(&folder);
-            let again = entry(servers.path(), "a-1", write).expect("an entry");
+            locked(&CHECKED).remove(&folder);
+            let again = entry(servers.path(), "a-1", SERVER, write).expect("an entry");
+            assert_eq!(check(&again, SERVER).ok(), Some(()), "{damage}");
             assert_eq!(
                 std::fs::read(again.join("server")).expect("it"),
-                b"a program",
-                "{damage}"
+                b"a program"
             );
         }
     }
 
     #[test]
-    fn a_build_that_was_cut_off_leaves_no_entry_and_is_made_anew() {
+    fn a_build_that_failed_leaves_no_entry_and_is_not_repeated_by_each_test() {
         let servers = test_dir("cache");
-        let failed = entry(servers.path(), "a-1", |folder| {
-            write(folder)?;
-            bail!("killed")
-        });
-        assert!(failed.is_err());
-        assert!(!servers.path().join("a-1").exists());
-        assert_eq!(
-            any_entry(servers.path(), "a-"),
-            None,
-            "what is unfinished is no entry"
-        );
-        entry(servers.path(), "a-1", write).expect("an entry");
-        assert_eq!(
-            any_entry(servers.path(), "a-"),
-            Some(servers.path().join("a-1"))
-        );
+        let tries = AtomicUsize::new(0);
+        for _ in 0..2 {
+            let failed = entry(servers.path(), "a-1", SERVER, |folder| {
+                tries.fetch_add(1, Ordering::SeqCst);
+                write(folder)?;
+                bail!("killed")
+            });
+            assert_eq!(failed.expect_err("no entry").to_string(), "killed");
+        }
+        assert_eq!(tries.load(Ordering::SeqCst), 1);
+        assert_eq!(any_entry(servers.path(), "a-", "", SERVER), None);
+    }
+
+    #[test]
+    fn what_a_killed_build_left_is_no_entry_and_is_swept() {
+        let servers = test_dir("cache");
+        let left = servers.path().join(format!("{UNFINISHED}1"));
+        std::fs::create_dir(&left).expect("a folder");
+        write(&left).expect("written");
+        entry(servers.path(), "a-1", SERVER, write).expect("an entry");
+        assert!(!left.exists());
+        let any = any_entry(servers.path(), "a-", "", SERVER);
+        assert_eq!(any, Some(servers.path().join("a-1")));
     }
 }

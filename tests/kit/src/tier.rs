@@ -4,7 +4,7 @@
 //! - `DORMER_LONG=<part>,…` (or `all`) also runs the named parts of [`PARTS`]. Without it they leave at once.
 //!
 //! `cargo tier` sets these variables (`cargo tier list` prints the parts). A part that passed writes its figures into
-//! `docs/long.md`. A test of a part that passed at this commit is not run again, so an interrupted run goes on where it
+//! `docs/long.md`. A test that passed on the same committed tree is not run again, so an interrupted run goes on where it
 //! stopped; `DORMER_LONG_AGAIN=1` runs it anyway.
 
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use xxhash_rust::xxh3::xxh3_128;
 
 use crate::cache::cache_dir;
 use crate::skip::Skipped;
@@ -20,8 +21,11 @@ use crate::skip::Skipped;
 pub const TIER: &str = "DORMER_TIER";
 /// The variable that names parts of the long tier.
 pub const LONG: &str = "DORMER_LONG";
-/// The variable that runs tests again which passed at this commit.
+/// The variable that runs tests again which passed on this tree.
 pub const AGAIN: &str = "DORMER_LONG_AGAIN";
+
+/// The variable that names a file with a line for each long test that passed.
+pub const TALLY: &str = "DORMER_LONG_TALLY";
 
 /// A part of the long tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +38,10 @@ pub struct Part {
     pub select: &'static [&'static str],
     /// Variables that it needs beside `DORMER_LONG`.
     pub env: &'static [(&'static str, &'static str)],
+    /// The variable without which it cannot run.
+    pub needs: Option<&'static str>,
+    /// Whether its tests are those of the full tier under other variables: `cargo tier` writes its row.
+    pub whole: bool,
     /// How long it takes on two cores, in minutes, once built.
     pub minutes: u32,
 }
@@ -51,6 +59,8 @@ pub const PARTS: &[Part] = &[
             "nats_cluster::",
         ],
         env: &[],
+        needs: None,
+        whole: false,
         minutes: 5,
     },
     Part {
@@ -64,13 +74,17 @@ pub const PARTS: &[Part] = &[
             "rollout_model::",
         ],
         env: &[],
+        needs: None,
+        whole: false,
         minutes: 10,
     },
     Part {
         name: "demo-fleets",
         what: "scaling, adoption and health checks with 20 and 50 machines instead of 3 to 12",
-        select: &["-p", "dormer-lab", "--lib", "demo::acts"],
+        select: &["-p", "dormer-lab", "--lib", "demo::scenarios"],
         env: &[],
+        needs: None,
+        whole: false,
         minutes: 2,
     },
     Part {
@@ -78,13 +92,27 @@ pub const PARTS: &[Part] = &[
         what: "an API server that is away for five minutes instead of six seconds",
         select: &["-p", "dormer", "--test", "integration", "real::bookmarks"],
         env: &[],
+        needs: None,
+        whole: false,
         minutes: 7,
     },
     Part {
         name: "ssh-volume",
         what: "uploads of 512 MiB and outputs of 1 GiB over real sshd instead of 24 and 64 MiB",
-        select: &["-p", "dormer-workers", "--test", "sshd"],
+        // One after the other: they measure the memory of their process.
+        select: &[
+            "-p",
+            "dormer-workers",
+            "--test",
+            "sshd",
+            "--",
+            "--test-threads=1",
+            "huge_output",
+            "new_keys_every",
+        ],
         env: &[],
+        needs: None,
+        whole: false,
         minutes: 3,
     },
     Part {
@@ -98,6 +126,8 @@ pub const PARTS: &[Part] = &[
             "dependencies::advisories",
         ],
         env: &[],
+        needs: Some("DORMER_ADVISORY_DB"),
+        whole: false,
         minutes: 1,
     },
     Part {
@@ -105,6 +135,8 @@ pub const PARTS: &[Part] = &[
         what: "the tests on real servers against the oldest Kubernetes that dormer promises",
         select: &["-p", "dormer", "--test", "integration", "real::"],
         env: &[("DORMER_KUBERNETES", "oldest")],
+        needs: None,
+        whole: true,
         minutes: 15,
     },
 ];
@@ -135,7 +167,7 @@ pub fn may_start(server: &str) -> Result<(), Skipped> {
     })
 }
 
-/// The part of this name, if this run includes it and the test has not passed at this commit.
+/// The part of this name, if this run includes it and the test has not passed on this tree.
 ///
 /// # Panics
 /// When there is no such part, or `DORMER_LONG` names one that does not exist.
@@ -147,19 +179,25 @@ pub fn long(name: &str) -> Option<Running> {
         return None;
     }
     let thread = std::thread::current();
-    let test = thread.name().unwrap_or("main").to_owned();
-    let start = Instant::now();
-    let running = Running { part, test, start };
-    let again = std::env::var_os(AGAIN).is_some_and(|value| value == "1");
-    let passed = running.state().is_some_and(|file| file.is_file());
-    if passed && !again {
+    let running = Running::new(part, thread.name().unwrap_or("main"));
+    if running.has_passed() {
         announce(&format!(
-            "{} passed at this commit; {AGAIN}=1 runs it again",
+            "{} passed on this tree; {AGAIN}=1 runs it again",
             running.test
         ));
+        tally();
         return None;
     }
     Some(running)
+}
+
+/// Tells `cargo tier`, by the file that it named, that a test of the part it runs has passed.
+fn tally() {
+    if let Some(file) = std::env::var_os(TALLY) {
+        let opened = std::fs::OpenOptions::new().append(true).open(file);
+        let written = opened.and_then(|mut file| std::io::Write::write_all(&mut file, b"passed\n"));
+        written.expect("cargo tier made the file");
+    }
 }
 
 /// Whether `wanted` (the value of `DORMER_LONG`) includes `name`.
@@ -201,20 +239,47 @@ pub struct Running {
     part: Part,
     test: String,
     start: Instant,
+    /// What is tested, when it began.
+    tree: Option<Tree>,
 }
 
 impl Running {
-    /// Writes the test's figures (name and value with its unit) and its seconds into `docs/long.md` and notes that it passed.
+    /// The test `test` of a part, which begins now.
+    ///
+    /// # Panics
+    /// When the cache cannot be written, which a test of half an hour should not find at its end.
+    pub fn new(part: Part, test: &str) -> Self {
+        cache_lock().expect("the cache can be written");
+        Self {
+            part,
+            test: test.to_owned(),
+            start: Instant::now(),
+            tree: Tree::now(),
+        }
+    }
+
+    /// Whether it passed on this very tree. What depends on more than the tree (a variable) is run each time.
+    pub fn has_passed(&self) -> bool {
+        let again = std::env::var_os(AGAIN).is_some_and(|value| value == "1");
+        !again && self.note().is_some_and(|note| note.is_file())
+    }
+
+    /// Writes the test's figures (name and value with its unit) and its seconds into `docs/long.md` and notes that it
+    /// passed. It is the test's last call.
     ///
     /// # Panics
     /// When `docs/long.md` cannot be written.
     pub fn passed(&self, figures: &[(&str, String)]) {
-        let commit = commit().unwrap_or_else(|| "unknown".to_owned());
         let seconds = format!("{} s", self.start.elapsed().as_secs());
         let figures = figures
             .iter()
             .map(|(name, value)| format!("{name}: {value}"));
         let figures: Vec<String> = figures.chain([seconds]).collect();
+        let tree = self
+            .tree
+            .clone()
+            .filter(|tree| Tree::now().as_ref() == Some(tree));
+        let commit = tree.map_or_else(|| "changed meanwhile".to_owned(), |tree| tree.commit);
         let row = [
             self.part.name,
             &self.test,
@@ -223,24 +288,60 @@ impl Running {
             &today(),
         ];
         write_row(&root().join("docs/long.md"), &row).expect("docs/long.md can be written");
-        if let Some(file) = self.state() {
-            let folder = file.parent().expect("it is in a folder");
-            let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, ""));
+        if let Some(note) = self.note() {
+            let folder = note.parent().expect("it is in a folder");
+            let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&note, ""));
             written.expect("the cache can be written");
         }
+        tally();
     }
 
-    /// Where it is noted that the test passed at this commit; none while there are changes that are not committed.
-    fn state(&self) -> Option<PathBuf> {
-        let commit = commit().filter(|commit| !commit.ends_with('+'))?;
-        let test = self.test.replace("::", ".");
-        Some(
-            cache_dir()
-                .join("long")
-                .join(commit)
-                .join(self.part.name)
-                .join(test),
-        )
+    /// The file that notes that the test passed on this tree; none while there are changes that are not committed.
+    fn note(&self) -> Option<PathBuf> {
+        let tree = self
+            .tree
+            .as_ref()
+            .filter(|tree| tree.clean && self.part.needs.is_none())?;
+        if Tree::now().as_ref() != Some(tree) {
+            return None;
+        }
+        let folder = cache_dir()
+            .ok()?
+            .join("long")
+            .join(&tree.content)
+            .join(self.part.name);
+        Some(folder.join(self.test.replace("::", ".")))
+    }
+}
+
+/// The checkout that is tested.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Tree {
+    /// The commit, with a `+` where there are changes that are not committed (`docs/long.md` aside).
+    commit: String,
+    /// A checksum of the committed files but `docs/long.md`, so that committing figures changes nothing.
+    content: String,
+    clean: bool,
+}
+
+impl Tree {
+    fn now() -> Option<Self> {
+        let commit = output("git", &["rev-parse", "--short=12", "HEAD"])?;
+        let files = output("git", &["ls-tree", "-r", "HEAD"])?;
+        let files = files
+            .lines()
+            .filter(|line| !line.ends_with("\tdocs/long.md"));
+        let content = files.collect::<Vec<_>>().join("\n");
+        let changes = output(
+            "git",
+            &["status", "--porcelain", "--", ".", ":!docs/long.md"],
+        )?;
+        let clean = changes.is_empty();
+        Some(Self {
+            commit: if clean { commit } else { format!("{commit}+") },
+            content: format!("{:032x}", xxh3_128(content.as_bytes())),
+            clean,
+        })
     }
 }
 
@@ -258,20 +359,6 @@ fn output(program: &str, args: &[&str]) -> Option<String> {
     output.status.success().then_some(text)
 }
 
-/// The commit, with a `+` where there are changes that are not committed (`docs/long.md` aside).
-fn commit() -> Option<String> {
-    let commit = output("git", &["rev-parse", "--short=12", "HEAD"])?;
-    let changes = output(
-        "git",
-        &["status", "--porcelain", "--", ".", ":!docs/long.md"],
-    )?;
-    Some(if changes.is_empty() {
-        commit
-    } else {
-        format!("{commit}+")
-    })
-}
-
 /// Today's date (UTC), such as `2026-11-22`.
 fn today() -> String {
     output("date", &["-u", "+%F"]).unwrap_or_default()
@@ -279,17 +366,24 @@ fn today() -> String {
 
 /// Puts a row into the page's table in the place of the row of the same part and test.
 fn write_row(page: &Path, row: &[&str; 5]) -> Result<()> {
-    let lock = std::fs::File::create(cache_lock()?)?;
+    let lock = cache_lock()?;
     lock.lock()?;
     let text = std::fs::read_to_string(page).context("docs/long.md is missing")?;
-    std::fs::write(page, with_row(&text, row))?;
+    // Renamed into place, so that a full disk leaves the page as it was.
+    let folder = page.parent().context("it is in a folder")?;
+    let mut whole = tempfile::NamedTempFile::new_in(folder)?;
+    std::io::Write::write_all(&mut whole, with_row(&text, row).as_bytes())?;
+    whole
+        .as_file()
+        .set_permissions(page.metadata()?.permissions())?;
+    whole.persist(page)?;
     Ok(())
 }
 
-fn cache_lock() -> Result<PathBuf> {
-    let folder = cache_dir();
+fn cache_lock() -> Result<std::fs::File> {
+    let folder = cache_dir()?;
     std::fs::create_dir_all(&folder)?;
-    Ok(folder.join("long.lock"))
+    Ok(std::fs::File::create(folder.join("long.lock"))?)
 }
 
 /// The page's text with the row; rows are sorted by part and test.
