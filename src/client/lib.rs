@@ -24,6 +24,7 @@ pub use failure::{EXIT_CODES, Failure, finish};
 
 use clap::{Args, Subcommand};
 use dormer_workflows::actions::{self, Action};
+use futures::future::LocalBoxFuture;
 use output::Output;
 use server::Server;
 use std::process::ExitCode;
@@ -145,7 +146,12 @@ impl To {
 }
 
 /// Asks, prints, and says by the exit code how it went.
-pub async fn run(ask: Ask) -> ExitCode {
+pub fn run(ask: Ask) -> LocalBoxFuture<'static, ExitCode> {
+    // Boxed here, so that this package compiles the future, and not whoever awaits it once more.
+    Box::pin(ask_and_print(ask))
+}
+
+async fn ask_and_print(ask: Ask) -> ExitCode {
     finish(answer(ask).await.map(|text| (text, true)))
 }
 

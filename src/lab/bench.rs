@@ -11,6 +11,7 @@ mod steps;
 mod worker_queue;
 
 use clap::Subcommand;
+use futures::future::LocalBoxFuture;
 use std::process::ExitCode;
 
 /// What can be measured.
@@ -30,7 +31,12 @@ pub enum Bench {
 }
 
 /// Measures.
-pub async fn run(bench: Bench) -> anyhow::Result<ExitCode> {
+pub fn run(bench: Bench) -> LocalBoxFuture<'static, anyhow::Result<ExitCode>> {
+    // Boxed here, so that this package compiles the future, and not whoever awaits it once more.
+    Box::pin(measure(bench))
+}
+
+async fn measure(bench: Bench) -> anyhow::Result<ExitCode> {
     match bench {
         Bench::Console(options) => console::run(options).await,
         Bench::Engine(options) => engine::run(options).await,

@@ -11,6 +11,7 @@ use dormer_fleet::{
 use dormer_profile::payload::MANIFEST_FILE;
 use dormer_run::outside::asked_to_stop;
 use dormer_workers::kubernetes::keys::VERSION;
+use futures::future::LocalBoxFuture;
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -110,7 +111,12 @@ impl Account {
 }
 
 /// Runs the world until Ctrl-C or SIGTERM, and ends with its own account of what happened.
-pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
+pub fn run(options: Options) -> LocalBoxFuture<'static, anyhow::Result<ExitCode>> {
+    // Boxed here, so that this package compiles the future, and not whoever awaits it once more.
+    Box::pin(run_until_stopped(options))
+}
+
+async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
     if options.list_faults {
         list_faults();
         return Ok(ExitCode::SUCCESS);

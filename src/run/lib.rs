@@ -44,6 +44,7 @@ use dormer_workers::{
     watcher::{self, Election},
     worker,
 };
+use futures::future::LocalBoxFuture;
 use payloads::Payloads;
 use roles::{CONSOLE, Parts, Running, WORKER};
 use std::{
@@ -87,7 +88,12 @@ impl Options {
 }
 
 /// Runs until SIGTERM or SIGINT, or until a role cannot go on.
-pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
+pub fn run(options: Options) -> LocalBoxFuture<'static, anyhow::Result<ExitCode>> {
+    // Boxed here, so that this package compiles the future, and not whoever awaits it once more.
+    Box::pin(run_until_stopped(options))
+}
+
+async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
     let print = options.print_config;
     let settings = options.resolve()?;
     let config = Config::new(settings.clone())?;

@@ -14,6 +14,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use dormer_fleet::manifest;
 use dormer_run::outside::asked_to_stop;
+use futures::future::LocalBoxFuture;
 use std::{
     net::SocketAddr,
     path::PathBuf,
@@ -111,7 +112,12 @@ impl Options {
 }
 
 /// Shows everything, and says how it went.
-pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
+pub fn run(options: Options) -> LocalBoxFuture<'static, anyhow::Result<ExitCode>> {
+    // Boxed here, so that this package compiles the future, and not whoever awaits it once more.
+    Box::pin(demonstrate(options))
+}
+
+async fn demonstrate(options: Options) -> anyhow::Result<ExitCode> {
     if options.list_faults {
         fleet::list_faults();
         return Ok(ExitCode::SUCCESS);
