@@ -34,6 +34,7 @@ mod run;
 #[cfg(feature = "demo")]
 mod scenarios;
 mod settings;
+mod stores;
 #[cfg(feature = "demo")]
 mod telemetry;
 mod tidy;
