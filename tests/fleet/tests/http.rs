@@ -154,7 +154,7 @@ async fn an_alias_bomb_in_yaml_is_refused_at_once() {
     let started = std::time::Instant::now();
     let error = client.request::<Value>(request).await.expect_err("refused");
     let took = started.elapsed();
-    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
     assert!(
         error.to_string().contains("more than 1000 aliases"),
         "{error}"

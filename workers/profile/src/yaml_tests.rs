@@ -11,8 +11,8 @@ use serde_json::json;
 use super::*;
 use crate::{ignition::kubelet_facts, layers::Layer, payload::Manifest, values::Values};
 
-/// A bomb that goes off takes minutes and gigabytes; a refusal takes half a second in an unoptimised build.
-const REFUSED_WITHIN: Duration = Duration::from_secs(30);
+/// A bomb that goes off takes minutes and gigabytes; a refusal takes some tenths of a second, and a busy machine more.
+const REFUSED_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
