@@ -17,6 +17,7 @@ use dormer_proto::{
     id::Seq,
     machine,
     message::{Ask, Inbound, InboxMessage, Request, cut},
+    phase::MachinePhase,
     rollout,
     work::{RequestMessage, SCHEMA, Signal},
 };
@@ -276,7 +277,7 @@ fn taken(run: &SharedRun, id: &str, against: Seq) -> Result<Option<SharedRun>, A
 }
 
 fn failed(run: &SharedRun) -> bool {
-    matches!(&run.state, State::Machine(state) if state.view().state == "Failed")
+    matches!(&run.state, State::Machine(state) if state.phase.id() == MachinePhase::Failed)
 }
 
 #[cfg(test)]

@@ -8,7 +8,11 @@ mod publish;
 
 pub use publish::publish_for_ever;
 
-use super::{Api, run_cache::SharedRun, views};
+use super::{
+    Api, ApiError,
+    run_cache::SharedRun,
+    views::{self, AnyRun},
+};
 use axum::{
     body::Body,
     extract::State as Of,
@@ -25,7 +29,8 @@ use dormer_proto::{
     work::ROLLOUT,
 };
 use futures::{Stream, stream};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     convert::Infallible,
@@ -84,7 +89,7 @@ impl Change {
     /// A run as it stands.
     fn of(api: &Api, run: &SharedRun, names: &BTreeMap<String, String>) -> Self {
         let mark = Some((run.seq, run.sum));
-        Self::new(run.id.clone(), mark, "run", &api.shown(run, names))
+        Self::new(run.id.clone(), mark, "run", &api.shown_with(run, names))
     }
 
     /// A run that the store has no more.
@@ -93,7 +98,7 @@ impl Change {
         Self::new(run.clone(), None, "forgotten", &body)
     }
 
-    fn new(run: RunId, mark: Mark, kind: &str, data: &Value) -> Self {
+    fn new(run: RunId, mark: Mark, kind: &str, data: &impl Serialize) -> Self {
         let event = event(kind, data);
         let from = "event: \ndata: ".len() + kind.len();
         let body = event.slice(from..event.len() - "\n\n".len());
@@ -252,7 +257,7 @@ impl Reader {
         self.whole.push_back(event("reset", &json!({})));
         self.whole.extend(
             runs.iter()
-                .map(|run| event("run", &self.api.shown(run, &names))),
+                .map(|run| event("run", &self.api.shown_with(run, &names))),
         );
         self.whole
             .push_back(event("complete", &json!({"runs": runs.len()})));
@@ -279,11 +284,22 @@ impl Reader {
 
 impl Api {
     /// Any run as its list shows it.
-    fn shown(&self, run: &SharedRun, names: &BTreeMap<String, String>) -> Value {
+    fn shown_with(&self, run: &SharedRun, names: &BTreeMap<String, String>) -> AnyRun {
         let now = self.ports.now();
-        views::machine(run, &self.live, now)
-            .or_else(|| views::rollout(run, names, now))
-            .unwrap_or_else(|| views::run(run, now))
+        let machine = views::machine(run, &self.live, now);
+        if let Some(machine) = machine {
+            return AnyRun::Machine(Box::new(machine));
+        }
+        match views::rollout(run, names, now) {
+            Some(rollout) => AnyRun::Rollout(Box::new(rollout)),
+            None => AnyRun::Run(Box::new(views::run(run, now))),
+        }
+    }
+
+    /// Any run as its list shows it, with the machines' names.
+    pub(super) async fn shown(&self, run: &SharedRun) -> Result<AnyRun, ApiError> {
+        let names = views::names(&self.run_cache.all().await?);
+        Ok(self.shown_with(run, &names))
     }
 }
 
@@ -328,6 +344,7 @@ async fn broadcast(api: Arc<Api>, sender: Arc<Broadcaster>, mut known: HashMap<R
 }
 
 /// One event as a browser's `EventSource` reads it. JSON has no line breaks, so one line of data is enough.
-fn event(kind: &str, data: &Value) -> Bytes {
+fn event(kind: &str, data: &impl Serialize) -> Bytes {
+    let data = serde_json::to_string(data).unwrap_or_default();
     format!("event: {kind}\ndata: {data}\n\n").into()
 }

@@ -1,10 +1,10 @@
 //! Dead letters as JSON, and their way back into the inbox.
 
 use super::{ApiError, store::Store};
-use dormer_engine::port::DeadLetter;
+use dormer_engine::port;
 use dormer_engine_core::InboxMessageOf;
 use dormer_proto::{envelope, message::cut, work::SCHEMA};
-use dormer_views::moment::time;
+use dormer_views::run::DeadLetter;
 use dormer_workflows::Dormer;
 use serde_json::{Value, json};
 
@@ -12,17 +12,18 @@ use serde_json::{Value, json};
 const SHOWN_MAX: usize = 1_000;
 
 /// All of them, oldest first.
-pub(crate) async fn all(ports: &dyn Store) -> Result<Vec<Value>, ApiError> {
+pub(crate) async fn all(ports: &dyn Store) -> Result<Vec<DeadLetter>, ApiError> {
     let dead_letters = ports.dead_letters(0, SHOWN_MAX).await?;
     Ok(dead_letters.iter().map(head).collect())
 }
 
 /// One, with what it says.
-pub(crate) async fn one(ports: &dyn Store, id: u64) -> Result<Value, ApiError> {
+pub(crate) async fn one(ports: &dyn Store, id: u64) -> Result<DeadLetter, ApiError> {
     let dead_letter = find(ports, id).await?;
-    let mut shown = head(&dead_letter);
-    shown["message"] = says(&dead_letter.bytes).into();
-    Ok(shown)
+    Ok(DeadLetter {
+        message: Some(says(&dead_letter.bytes)),
+        ..head(&dead_letter)
+    })
 }
 
 /// Puts one into the inbox again; it is dead no more.
@@ -42,7 +43,7 @@ pub(crate) async fn requeue(ports: &dyn Store, id: u64) -> Result<Value, ApiErro
     Ok(json!({"id": id, "run": run.as_str(), "requeued": true}))
 }
 
-async fn find(ports: &dyn Store, id: u64) -> Result<DeadLetter, ApiError> {
+async fn find(ports: &dyn Store, id: u64) -> Result<port::DeadLetter, ApiError> {
     let dead_letters = ports.dead_letters(id.saturating_sub(1), 1).await?;
     let dead_letter = dead_letters
         .into_iter()
@@ -51,15 +52,16 @@ async fn find(ports: &dyn Store, id: u64) -> Result<DeadLetter, ApiError> {
         .ok_or_else(|| ApiError::absent("dead letter", &id.to_string(), "dormer dead-letters list"))
 }
 
-fn head(dead_letter: &DeadLetter) -> Value {
-    json!({
-        "id": dead_letter.id,
-        "run": dead_letter.run.as_ref().map(|run| run.as_str()),
-        "reason": dead_letter.reason,
-        "at": time(dead_letter.at),
-        "origin": dead_letter.origin,
-        "bytes": dead_letter.bytes.len(),
-    })
+fn head(dead_letter: &port::DeadLetter) -> DeadLetter {
+    DeadLetter {
+        id: dead_letter.id,
+        run: dead_letter.run.as_ref().map(|run| run.as_str().to_owned()),
+        reason: dead_letter.reason.clone(),
+        at: dead_letter.at.into(),
+        origin: dead_letter.origin.clone(),
+        bytes: dead_letter.bytes.len() as u64,
+        message: None,
+    }
 }
 
 /// What a message says, as far as this build can read it.

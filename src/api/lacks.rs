@@ -1,10 +1,10 @@
-//! What dormer itself lacks: the one thing that many machines wait for, told once and not machine by machine.
+//! What dormer itself lacks: one thing that many machines wait for, said once and not machine by machine.
 
 use super::run_cache::SharedRun;
 use crate::live::Live;
 use dormer_engine_core::{Run, TaskPhase};
+use dormer_views::lacks::Lack;
 use dormer_workflows::{Dormer, State};
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// What the machine of `run` waits for among dormer's own things, in one sentence. A worker says it with the heartbeats
@@ -26,34 +26,11 @@ pub fn of(run: &Run<Dormer>, live: &Live) -> Option<String> {
     })
 }
 
-/// One thing, and who waits for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lack {
-    /// One sentence: what it is, and what to do. No full stop.
-    pub what: String,
-    /// Machines that wait for it.
-    pub waiting: usize,
-    /// Machines in all.
-    pub machines: usize,
-}
-
-impl Lack {
-    /// All of it, for people.
-    pub fn sentence(&self) -> String {
-        dormer_views::lacks::sentence(self.waiting, self.machines, &self.what)
-    }
-
-    /// As the API has it.
-    pub fn json(&self) -> Value {
-        json!({"what": self.what, "waiting": self.waiting, "machines": self.machines})
-    }
-}
-
 /// What is lacking, the one that most machines wait for first.
 pub fn all(runs: &[SharedRun], live: &Live) -> Vec<Lack> {
     let ours = |run: &&SharedRun| run.closed.is_none() && matches!(run.state, State::Machine(_));
     let mut machines = 0;
-    let mut waiting: BTreeMap<String, usize> = BTreeMap::new();
+    let mut waiting: BTreeMap<String, u64> = BTreeMap::new();
     for run in runs.iter().filter(ours) {
         machines += 1;
         if let Some(what) = of(run, live) {

@@ -1,17 +1,66 @@
-//! `GET /api/v1/openapi.json`: the API's document, written by hand, with the actions from their table.
+//! `GET /api/v1/openapi.json`: the API's document. Its paths are written by hand; the actions come from their table,
+//! and the schemas of answers from the views' types.
 
 use super::access::right::{Needs, needs};
 use axum::{Json, http::Method};
+use dormer_views::{
+    machine::Machines,
+    plan::Plan,
+    record::History,
+    rollout::{Pool, Rollout},
+    run::{DeadLetter, RemoteCommand, Run},
+    timeline::Timeline,
+};
 use dormer_workflows::actions::{ACTIONS, ActionTarget, ROLLBACK};
+use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
-/// What is written by hand.
+/// The part that is written by hand.
 const WRITTEN: &str = include_str!("openapi.yaml");
 
 /// The whole. It cannot fail: a test reads it.
 static DOCUMENT: LazyLock<Value> =
     LazyLock::new(|| whole(dormer_profile::yaml::from_str(WRITTEN).unwrap_or_default()));
+
+/// The schemas of the typed views, by their names: the views are what is answered, so the document cannot differ.
+fn schemas() -> Map<String, Value> {
+    let settings = SchemaSettings::draft2020_12()
+        .with(|settings| {
+            settings.definitions_path = "/components/schemas".into();
+            settings.meta_schema = None;
+        })
+        .for_serialize();
+    let mut generator = settings.into_generator();
+    generator.subschema_for::<Machines>();
+    generator.subschema_for::<Rollout>();
+    generator.subschema_for::<Pool>();
+    generator.subschema_for::<Run>();
+    generator.subschema_for::<RemoteCommand>();
+    generator.subschema_for::<DeadLetter>();
+    generator.subschema_for::<History>();
+    generator.subschema_for::<Timeline>();
+    generator.subschema_for::<Plan>();
+    let mut schemas = generator.take_definitions(true);
+    schemas.values_mut().for_each(close);
+    schemas
+}
+
+/// An object has the properties that its schema names, and no others.
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            if fields.contains_key("properties") {
+                fields
+                    .entry("additionalProperties")
+                    .or_insert(Value::Bool(false));
+            }
+            fields.values_mut().for_each(close);
+        }
+        Value::Array(items) => items.iter_mut().for_each(close),
+        _ => {}
+    }
+}
 
 /// The whole document.
 pub fn document() -> &'static Value {
@@ -24,6 +73,9 @@ pub(super) async fn openapi() -> Json<Value> {
 
 /// Adds what follows from other places: parameters of paths, actions, errors, and that fields are always there.
 fn whole(mut document: Value) -> Value {
+    if let Some(written) = document["components"]["schemas"].as_object_mut() {
+        written.append(&mut schemas());
+    }
     for (path, operations) in document["paths"].as_object_mut().into_iter().flatten() {
         let named = parameters(path);
         if path.ends_with("/rollback") {

@@ -8,9 +8,8 @@ use dormer_proto::{
     id::{RunId, Seq},
     work::SCHEMA,
 };
-use dormer_views::timeline::Episode;
+use dormer_views::{record::History, timeline::Episode};
 use dormer_workflows::{Dormer, State};
-use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Records read in one step.
@@ -37,7 +36,7 @@ impl Api {
     pub async fn timeline_of(&self, run: &RunId) -> Result<(Vec<Episode>, u64), ApiError> {
         let mut fold = timeline::Fold::default();
         self.each_record(run, |record| fold.take(record)).await?;
-        Ok((fold.done().episodes, self.now().0))
+        Ok((fold.done(), self.now().0))
     }
 
     /// The turns with the lease that a rollout's kept records tell of, oldest first.
@@ -60,7 +59,7 @@ impl Api {
         run: &RunId,
         from: u64,
         limit: usize,
-    ) -> Result<Value, ApiError> {
+    ) -> Result<History, ApiError> {
         let path = Path((run.workflow().to_owned(), run.key().to_owned()));
         let part = Query(reads::Part::new(from, limit));
         Ok(reads::run_history(Of(Arc::clone(self)), path, part)

@@ -8,6 +8,7 @@ use axum::{
 };
 use dormer_profile::{layers::Layer, payload::Manifest, problem::Problems, shown::readable};
 use dormer_proto::{id::RunId, message::Failure};
+use dormer_views::plan::Plan;
 use dormer_workflows::{State, machine};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ const HISTORIES_MAX: usize = 200;
 /// How many of them at once.
 const READ_AT_ONCE: usize = 8;
 
-type Answer = Result<Json<Value>, ApiError>;
+type Answer<T> = Result<Json<T>, ApiError>;
 
 impl Api {
     fn renderer(&self) -> Result<&PlanRenderer, ApiError> {
@@ -36,7 +37,7 @@ impl Api {
 }
 
 /// What one machine should be: the document of each section, with secrets by their names.
-pub(super) async fn desired(Of(api): Of<Arc<Api>>, Path(called): Path<String>) -> Answer {
+pub(super) async fn desired(Of(api): Of<Arc<Api>>, Path(called): Path<String>) -> Answer<Value> {
     let run = api.run_cache.machine(&called).await?;
     let renderer = api.renderer()?;
     let unsaid = || {
@@ -69,7 +70,7 @@ pub(super) async fn desired(Of(api): Of<Arc<Api>>, Path(called): Path<String>) -
 }
 
 /// What would change as the pool's settings are now.
-pub(super) async fn plan(Of(api): Of<Arc<Api>>, Path(pool): Path<String>) -> Answer {
+pub(super) async fn plan(Of(api): Of<Arc<Api>>, Path(pool): Path<String>) -> Answer<Plan> {
     planned(&api, &pool, Candidate::default()).await
 }
 
@@ -78,7 +79,7 @@ pub(super) async fn plan_with(
     Of(api): Of<Arc<Api>>,
     Path(pool): Path<String>,
     body: Body,
-) -> Answer {
+) -> Answer<Plan> {
     let (payload, layer) = body.tried();
     let wrong = |problems: Problems| {
         ApiError::bad(
@@ -97,7 +98,7 @@ pub(super) async fn plan_with(
     planned(&api, &pool, Candidate { payload, layer }).await
 }
 
-async fn planned(api: &Api, pool: &str, candidate: Candidate) -> Answer {
+async fn planned(api: &Api, pool: &str, candidate: Candidate) -> Answer<Plan> {
     let renderer = api.renderer()?;
     api.found_rollout(pool).await?;
     let runs = api.run_cache.all().await?;
@@ -107,9 +108,9 @@ async fn planned(api: &Api, pool: &str, candidate: Candidate) -> Answer {
     let ours: Vec<&SharedRun> = runs.iter().filter(ours).collect();
     for run in ours.iter().filter(|run| run.closed.is_none()) {
         let Some(state) = machine(run) else { continue };
-        let (shown, method) = compare(renderer, &bootstrap, state, &candidate)
+        let (plan, method) = compare(renderer, &bootstrap, state, &candidate)
             .map_err(|why| ApiError::bad(why, "mend it, and ask again: nothing was changed"))?;
-        items.push((run.id.clone(), shown, method));
+        items.push((run.id.clone(), plan, method));
     }
     let times = match items.iter().any(|(_, _, method)| method.is_some()) {
         true => last_times(api, ours).await?,
@@ -118,15 +119,16 @@ async fn planned(api: &Api, pool: &str, candidate: Candidate) -> Answer {
     let mut all = Times::new();
     times.values().for_each(|one| merge(&mut all, one));
     let own = |run: &RunId| times.get(run).cloned().unwrap_or_default();
-    let answers = items.into_iter().map(|(run, mut shown, method)| {
+    let items = items.into_iter().map(|(run, mut plan, method)| {
         if let Some(method) = method {
-            add_steps(&mut shown, method, &own(&run), &all);
+            add_steps(&mut plan, method, &own(&run), &all);
         }
-        shown
+        plan
     });
-    Ok(Json(
-        json!({"pool": pool, "items": answers.collect::<Vec<_>>()}),
-    ))
+    Ok(Json(Plan {
+        pool: pool.to_owned(),
+        items: items.collect(),
+    }))
 }
 
 /// How long the steps of these machines took last, those that ended among them: what was replaced knows how long a

@@ -18,9 +18,15 @@ use dormer_proto::{
     id::{RunId, Seq, Timestamp},
     work::{ROLLOUT, SCHEMA, rollout_run},
 };
+use dormer_views::{
+    machine::{Machine, Machines},
+    record::History,
+    rollout::{Pool, Rollout},
+    run::{DeadLetter, List, Run, Task},
+    timeline::Timeline,
+};
 use dormer_workflows::Dormer;
 use serde::Deserialize;
-use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Records answered when nobody says how many.
@@ -28,11 +34,11 @@ const RECORDS: usize = 100;
 /// Most records in one answer.
 const RECORDS_MAX: usize = 1_000;
 
-type Answer = Result<Json<Value>, ApiError>;
+type Answer<T> = Result<Json<T>, ApiError>;
 type Asked = Of<Arc<Api>>;
 
-fn items(items: Vec<Value>) -> Answer {
-    Ok(Json(json!({"items": items})))
+fn items<T>(items: Vec<T>) -> Answer<List<T>> {
+    Ok(Json(List { items }))
 }
 
 impl Api {
@@ -41,15 +47,15 @@ impl Api {
         self.ports.now()
     }
 
-    /// A machine as JSON.
-    pub(super) fn shown_machine(&self, run: &SharedRun) -> Answer {
+    /// A machine as it is shown.
+    pub(super) fn shown_machine(&self, run: &SharedRun) -> Answer<Machine> {
         let shown = views::machine(run, &self.live, self.now());
         let absent = || ApiError::absent("machine", run.id.as_str(), "dormer get machines");
         shown.map(Json).ok_or_else(absent)
     }
 
-    /// A rollout as JSON.
-    pub(super) async fn shown_rollout(&self, run: &SharedRun) -> Answer {
+    /// A rollout as it is shown.
+    pub(super) async fn shown_rollout(&self, run: &SharedRun) -> Answer<Rollout> {
         let names = names(&self.run_cache.all().await?);
         let shown = views::rollout(run, &names, self.now());
         let absent = || ApiError::absent("rollout", run.id.key(), "dormer get rollouts");
@@ -84,41 +90,41 @@ pub(crate) struct Which {
     all: bool,
 }
 
-pub(crate) async fn machines(Of(api): Asked, Query(which): Query<Which>) -> Answer {
+pub(crate) async fn machines(Of(api): Asked, Query(which): Query<Which>) -> Answer<Machines> {
     let runs = api.run_cache.all().await?;
     let now = api.now();
     let listed = runs.iter().filter(|run| which.all || run.closed.is_none());
-    let items: Vec<Value> = listed
+    let items = listed
         .filter_map(|run| views::machine(run, &api.live, now))
         .collect();
-    let lacks: Vec<Value> = lacks::all(&runs, &api.live)
-        .iter()
-        .map(lacks::Lack::json)
-        .collect();
-    Ok(Json(json!({"items": items, "lacks": lacks})))
+    let lacks = lacks::all(&runs, &api.live);
+    Ok(Json(Machines { items, lacks }))
 }
 
 /// Answers one machine, by its UID, its name, or `namespace/name`.
 ///
 /// # Errors
 /// No machine is called so, several are, or the store does not answer.
-pub async fn machine(Of(api): Asked, Path(called): Path<String>) -> Answer {
+pub async fn machine(Of(api): Asked, Path(called): Path<String>) -> Answer<Machine> {
     let run = api.run_cache.machine(&called).await?;
     api.shown_machine(&run)
 }
 
-pub(super) async fn runs(Of(api): Asked) -> Answer {
+pub(super) async fn runs(Of(api): Asked) -> Answer<List<Run>> {
     let runs = api.run_cache.all().await?;
     let now = api.now();
     items(runs.iter().map(|run| views::run(run, now)).collect())
 }
 
-pub(super) async fn run(Of(api): Asked, Path((workflow, key)): Path<(String, String)>) -> Answer {
+pub(super) async fn run(
+    Of(api): Asked,
+    Path((workflow, key)): Path<(String, String)>,
+) -> Answer<Run> {
     let run = api.found(&run_id(&workflow, &key)?).await?;
     Ok(Json(views::run(&run, api.now())))
 }
 
-pub(crate) async fn rollouts(Of(api): Asked) -> Answer {
+pub(crate) async fn rollouts(Of(api): Asked) -> Answer<List<Rollout>> {
     let runs = api.run_cache.all().await?;
     let now = api.now();
     let names = names(&runs);
@@ -133,23 +139,24 @@ pub(crate) async fn rollouts(Of(api): Asked) -> Answer {
 ///
 /// # Errors
 /// The pool has none, or the store does not answer.
-pub async fn rollout(Of(api): Asked, Path(pool): Path<String>) -> Answer {
+pub async fn rollout(Of(api): Asked, Path(pool): Path<String>) -> Answer<Rollout> {
     let run = api.found_rollout(&pool).await?;
     api.shown_rollout(&run).await
 }
 
-pub(super) async fn pools(Of(api): Asked) -> Answer {
+pub(super) async fn pools(Of(api): Asked) -> Answer<List<Pool>> {
     let runs = api.run_cache.all().await?;
     let rollouts = runs.iter().filter(|run| run.id.workflow() == ROLLOUT);
     items(rollouts.filter_map(|run| views::pool(run)).collect())
 }
 
-pub(super) async fn pool(Of(api): Asked, Path(pool): Path<String>) -> Answer {
+pub(super) async fn pool(Of(api): Asked, Path(pool): Path<String>) -> Answer<Pool> {
     let run = api.found_rollout(&pool).await?;
-    Ok(Json(views::pool(&run).unwrap_or_default()))
+    let absent = || ApiError::absent("pool", &pool, "dormer get pools");
+    views::pool(&run).map(Json).ok_or_else(absent)
 }
 
-pub(super) async fn tasks(Of(api): Asked) -> Answer {
+pub(super) async fn tasks(Of(api): Asked) -> Answer<List<Task>> {
     let runs = api.run_cache.all().await?;
     let now = api.now();
     items(
@@ -163,11 +170,11 @@ pub(super) async fn tasks(Of(api): Asked) -> Answer {
 ///
 /// # Errors
 /// The store does not answer.
-pub async fn dead(Of(api): Asked) -> Answer {
+pub async fn dead(Of(api): Asked) -> Answer<List<DeadLetter>> {
     items(dead_letters::all(api.ports.as_ref()).await?)
 }
 
-pub(super) async fn dead_letter(Of(api): Asked, Path(id): Path<u64>) -> Answer {
+pub(super) async fn dead_letter(Of(api): Asked, Path(id): Path<u64>) -> Answer<DeadLetter> {
     dead_letters::one(api.ports.as_ref(), id).await.map(Json)
 }
 
@@ -198,7 +205,7 @@ pub(crate) async fn machine_history(
     Of(api): Asked,
     Path(called): Path<String>,
     Query(part): Query<Part>,
-) -> Answer {
+) -> Answer<History> {
     let run = api.run_cache.machine(&called).await?;
     history(&api, &run.id, &part).await
 }
@@ -207,7 +214,7 @@ pub(crate) async fn rollout_history(
     Of(api): Asked,
     Path(pool): Path<String>,
     Query(part): Query<Part>,
-) -> Answer {
+) -> Answer<History> {
     let run = api.found_rollout(&pool).await?;
     history(&api, &run.id, &part).await
 }
@@ -216,12 +223,12 @@ pub(super) async fn run_history(
     Of(api): Asked,
     Path((workflow, key)): Path<(String, String)>,
     Query(part): Query<Part>,
-) -> Answer {
+) -> Answer<History> {
     let run = api.found(&run_id(&workflow, &key)?).await?;
     history(&api, &run.id, &part).await
 }
 
-async fn history(api: &Api, run: &RunId, part: &Part) -> Answer {
+async fn history(api: &Api, run: &RunId, part: &Part) -> Answer<History> {
     let from = part.from.unwrap_or(1).max(1);
     let limit = part.limit.unwrap_or(RECORDS).clamp(1, RECORDS_MAX);
     // The record before names the tasks that these finish; one more says whether there are more.
@@ -236,28 +243,28 @@ async fn history(api: &Api, run: &RunId, part: &Part) -> Answer {
             story.learn(&record);
         } else if items.len() < limit {
             let mut record = story.tell(&record);
-            if part.envelopes {
-                record["envelope"] = STANDARD.encode(&bytes).into();
-            }
+            record.envelope = part.envelopes.then(|| STANDARD.encode(&bytes));
             items.push(record);
         } else {
             next = next.or(Some(seq));
         }
     }
-    let mut page = json!({"run": run.as_str(), "items": items, "next": next});
-    if part.envelopes {
-        page["schema"] = SCHEMA.into();
-        page["incarnation"] = api.ports.incarnation().to_string().into();
-        page["build"] = env!("CARGO_PKG_VERSION").into();
-    }
-    Ok(Json(page))
+    let source = part.envelopes;
+    Ok(Json(History {
+        run: run.as_str().to_owned(),
+        items,
+        next,
+        schema: source.then(|| SCHEMA.into()),
+        incarnation: source.then(|| api.ports.incarnation().to_string()),
+        build: source.then(|| env!("CARGO_PKG_VERSION").to_owned()),
+    }))
 }
 
 /// The whole of a run as a tree of episodes, phases, tasks and attempts.
 pub(super) async fn run_timeline(
     Of(api): Of<Arc<Api>>,
     Path((workflow, key)): Path<(String, String)>,
-) -> Answer {
+) -> Answer<Timeline> {
     let run = api.found(&run_id(&workflow, &key)?).await?.id.clone();
     let mut fold = timeline::Fold::default();
     let mut from = Seq(1);
@@ -270,10 +277,11 @@ pub(super) async fn run_timeline(
             fold.take(&record);
         }
         if whole {
-            let now = api.now();
-            return Ok(Json(json!({
-                "run": run.as_str(), "now": now.0, "episodes": fold.done().episodes,
-            })));
+            return Ok(Json(Timeline {
+                run: run.as_str().to_owned(),
+                now: api.now().0,
+                episodes: fold.done(),
+            }));
         }
     }
 }

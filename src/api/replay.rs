@@ -12,6 +12,7 @@ use dormer_proto::{
     id::{RunId, Seq, Sum},
     work::SCHEMA,
 };
+use dormer_views::record::Event;
 use dormer_workflows::{Dormer, State};
 use serde::Serialize;
 use std::fmt::{self, Debug};
@@ -190,7 +191,7 @@ impl Fold {
             seq: found.seq.0,
             at: dormer_views::moment::time(record.at),
             build: record.build.clone(),
-            events: self.story.events(record),
+            events: texts(self.story.events(record)),
             recorded: decided(&found.recorded),
             today: decided(&found.ours),
             differences,
@@ -217,11 +218,16 @@ fn same_decision(ours: &Run<Dormer>, recorded: &Run<Dormer>) -> bool {
         }
 }
 
+/// What happened, in sentences.
+fn texts(events: Vec<Event>) -> Vec<String> {
+    events.into_iter().map(|event| event.text).collect()
+}
+
 /// State and phase.
 fn phase(run: &Run<Dormer>) -> (&'static str, &'static str) {
     let label = Dormer::label(&run.state);
     match &run.state {
-        State::Machine(state) => (label, state.view().phase),
+        State::Machine(state) => (label, state.phase.name()),
         _ => (label, label),
     }
 }

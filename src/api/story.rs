@@ -1,4 +1,4 @@
-//! A run's history as sentences: what happened at each record, in the words that people use.
+//! A run's history for people: what happened at each record, by kind and in a sentence.
 
 use dormer_engine_core::{HistoryEvent, Record, Workflow};
 use dormer_proto::{
@@ -10,8 +10,11 @@ use dormer_proto::{
     rollout,
     work::{Fact, Signal},
 };
+use dormer_views::{
+    open_enum::OpenEnum,
+    record::{self, Event, EventKind},
+};
 use dormer_workflows::{Dormer, State};
-use serde_json::{Value, json};
 use std::collections::HashMap;
 
 /// What is told of a run, record after record.
@@ -30,31 +33,31 @@ impl Story {
         }
     }
 
-    /// What happened at a record, a sentence for each event.
-    pub(crate) fn events(&self, record: &Record<Dormer>) -> Vec<String> {
-        record
-            .events
-            .iter()
-            .map(|event| self.event(event))
-            .collect()
+    /// What happened at a record.
+    pub(crate) fn events(&self, record: &Record<Dormer>) -> Vec<Event> {
+        let events = record.events.iter();
+        events.map(|event| self.event(event)).collect()
     }
 
     /// One record. Tell them in their order.
-    pub(crate) fn tell(&mut self, record: &Record<Dormer>) -> Value {
+    pub(crate) fn tell(&mut self, record: &Record<Dormer>) -> record::Record {
         let events = self.events(record);
         self.learn(record);
         let phase = match &record.run.state {
-            State::Machine(state) => Some(state.view().phase),
+            State::Machine(state) => Some(state.phase.id()),
             _ => None,
         };
-        json!({
-            "seq": record.run.seq.0,
-            "at": dormer_views::moment::time(record.at),
-            "state": Dormer::label(&record.run.state),
-            "phase": phase,
-            "events": events,
-            "asks": self.asks(record),
-        })
+        let asks = self.asks(record).into_iter();
+        record::Record {
+            seq: record.run.seq.0,
+            at: record.at.into(),
+            state: Dormer::label(&record.run.state).to_owned(),
+            phase: phase.map(OpenEnum::from),
+            phase_text: phase.map(|phase| phase.text().to_owned()),
+            events,
+            asks: asks.map(str::to_owned).collect(),
+            envelope: None,
+        }
     }
 
     /// What this record asked of workers.
@@ -72,10 +75,12 @@ impl Story {
         asked.or_else(|| outcome.map(task_of)).unwrap_or("a task")
     }
 
-    fn event(&self, event: &HistoryEvent<Dormer>) -> String {
+    fn event(&self, event: &HistoryEvent<Dormer>) -> Event {
         match event {
-            HistoryEvent::Started => "the run began".into(),
-            HistoryEvent::Observed { object, fact, .. } => observed(object, fact.as_ref()),
+            HistoryEvent::Started => Event::new(EventKind::Started, "the run began"),
+            HistoryEvent::Observed { object, fact, .. } => {
+                Event::new(EventKind::Observed, observed(object, fact.as_ref()))
+            }
             HistoryEvent::TaskFinished {
                 seq,
                 ordinal,
@@ -84,7 +89,12 @@ impl Story {
                 ..
             } => {
                 let task = self.task(*seq, *ordinal, Some(outcome));
-                format!("{task} succeeded{}{}", after(*attempt), what_came(outcome))
+                let text = format!("{task} succeeded{}{}", after(*attempt), what_came(outcome));
+                Event {
+                    task: Some(task.to_owned()),
+                    attempt: Some(attempt.0),
+                    ..Event::new(EventKind::TaskSucceeded, text)
+                }
             }
             HistoryEvent::TaskFailed {
                 seq,
@@ -92,23 +102,40 @@ impl Story {
                 attempt,
                 failure,
                 ..
-            } => failed(self.task(*seq, *ordinal, None), *attempt, failure),
-            HistoryEvent::TimerDue => "a deadline came".into(),
-            HistoryEvent::SignalTaken { from, signal, .. } => {
-                format!("{from} says: {}", said(signal))
+            } => {
+                let task = self.task(*seq, *ordinal, None);
+                Event {
+                    task: Some(task.to_owned()),
+                    code: Some(failure.code.clone()),
+                    attempt: Some(attempt.0),
+                    ..Event::new(EventKind::TaskFailed, failed(task, *attempt, failure))
+                }
             }
-            HistoryEvent::SignalReceipted { to, .. } => format!("{to} has heard it"),
-            HistoryEvent::SignalRefused { to, why, .. } => match why {
-                Refusal::Unknown => format!("{to} was not there to hear it"),
-                Refusal::Closed => format!("{to} had ended and did not hear it"),
-            },
+            HistoryEvent::TimerDue => Event::new(EventKind::TimerDue, "a timer was due"),
+            HistoryEvent::SignalTaken { from, signal, .. } => {
+                let text = format!("signal from {from}: {}", said(signal));
+                Event::new(EventKind::SignalTaken, text)
+            }
+            HistoryEvent::SignalReceipted { to, .. } => Event::new(
+                EventKind::SignalReceipted,
+                format!("{to} received the signal"),
+            ),
+            HistoryEvent::SignalRefused { to, why, .. } => {
+                let text = match why {
+                    Refusal::Unknown => format!("the signal found no {to}"),
+                    Refusal::Closed => format!("{to} had ended and refused the signal"),
+                };
+                Event::new(EventKind::SignalRefused, text)
+            }
             HistoryEvent::Requested {
                 who, why, signal, ..
             } => {
-                format!("{who} asked: {}{}", said(signal), because(why))
+                let text = format!("{who} asked: {}{}", said(signal), because(why));
+                Event::new(EventKind::Requested, text)
             }
             HistoryEvent::Reset { who, why, to, .. } => {
-                format!("{who} sent the run back to record {to}{}", because(why))
+                let text = format!("{who} reset the run to record {to}{}", because(why));
+                Event::new(EventKind::Reset, text)
             }
         }
     }

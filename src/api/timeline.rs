@@ -6,14 +6,15 @@
 
 use dormer_engine_core::{HistoryEvent, OpenTask, Record, TaskKey, TaskPhase};
 use dormer_proto::id::{Seq, Timestamp};
-use dormer_views::timeline::{Attempt, BETWEEN, Episode, Phase, Task, Timeline};
+use dormer_views::timeline::{Attempt, AttemptResult, BETWEEN, Episode, Phase, Task};
 use dormer_workflows::{Dormer, State};
 use std::collections::BTreeMap;
 
 /// Reads a history, record after record.
 #[derive(Debug, Default)]
 pub(crate) struct Fold {
-    timeline: Timeline,
+    /// Oldest first.
+    episodes: Vec<Episode>,
     /// Where each open task lies: episode, phase, place.
     open: BTreeMap<TaskKey, (usize, usize, usize)>,
 }
@@ -33,8 +34,8 @@ impl Fold {
     }
 
     /// The whole, once every record was taken.
-    pub(crate) fn done(self) -> Timeline {
-        self.timeline
+    pub(crate) fn done(self) -> Vec<Episode> {
+        self.episodes
     }
 
     /// Reports end attempts.
@@ -57,7 +58,7 @@ impl Fold {
                         },
                         attempt,
                         worker,
-                        "succeeded",
+                        AttemptResult::Succeeded,
                         detail,
                     )
                 }
@@ -76,7 +77,7 @@ impl Fold {
                         },
                         attempt,
                         worker,
-                        "failed",
+                        AttemptResult::Failed,
                         detail,
                     )
                 }
@@ -86,7 +87,7 @@ impl Fold {
                 && let Some(last) = task.attempts.iter_mut().find(|it| it.attempt == attempt.0)
             {
                 last.to = Some(record.at.0);
-                last.result = result.to_owned();
+                last.result = Some(result.into());
                 last.worker = Some(worker.clone()).filter(|worker| !worker.is_empty());
                 last.detail = Some(detail).filter(|detail| !detail.is_empty());
             }
@@ -106,7 +107,7 @@ impl Fold {
                 task.to = Some(record.at.0);
                 if let Some(last) = task.attempts.last_mut().filter(|it| it.to.is_none()) {
                     last.to = Some(record.at.0);
-                    last.result = "called off".into();
+                    last.result = Some(AttemptResult::Cancelled.into());
                 }
             }
             self.open.remove(&key);
@@ -116,33 +117,23 @@ impl Fold {
     /// Where the run stands after the record.
     fn moved_on(&mut self, record: &Record<Dormer>) {
         let at = record.at;
-        let known = self
-            .timeline
-            .episodes
-            .last()
-            .map_or(0, |episode| episode.seq);
+        let known = self.episodes.last().map_or(0, |episode| episode.seq);
         for episode in record.run.episodes.iter().filter(|it| it.seq.0 >= known) {
             if self
-                .timeline
                 .episodes
                 .last()
                 .is_none_or(|last| last.seq != episode.seq.0)
             {
                 self.begin_episode(&episode.kind, episode.seq, episode.from);
             }
-            if let (Some(to), Some(last)) = (episode.to, self.timeline.episodes.last())
+            if let (Some(to), Some(last)) = (episode.to, self.episodes.last())
                 && last.to.is_none()
                 && last.kind == episode.kind
             {
                 self.end_episode(to, Some(&episode.result));
             }
         }
-        if self
-            .timeline
-            .episodes
-            .last()
-            .is_none_or(|last| last.to.is_some())
-            && record.run.closed.is_none()
+        if self.episodes.last().is_none_or(|last| last.to.is_some()) && record.run.closed.is_none()
         {
             self.begin_episode(BETWEEN, record.run.seq, at);
         }
@@ -151,7 +142,7 @@ impl Fold {
 
     fn begin_episode(&mut self, kind: &str, seq: Seq, from: Timestamp) {
         self.end_episode(from, None);
-        self.timeline.episodes.push(Episode {
+        self.episodes.push(Episode {
             kind: kind.to_owned(),
             seq: seq.0,
             from: from.0,
@@ -162,12 +153,7 @@ impl Fold {
     }
 
     fn end_episode(&mut self, at: Timestamp, result: Option<&str>) {
-        let Some(last) = self
-            .timeline
-            .episodes
-            .last_mut()
-            .filter(|last| last.to.is_none())
-        else {
+        let Some(last) = self.episodes.last_mut().filter(|last| last.to.is_none()) else {
             return;
         };
         last.to = Some(at.0);
@@ -182,8 +168,8 @@ impl Fold {
         let State::Machine(state) = &record.run.state else {
             return;
         };
-        let view = state.view();
-        let Some(episode) = self.timeline.episodes.last_mut() else {
+        let phase = state.phase.id();
+        let Some(episode) = self.episodes.last_mut() else {
             return;
         };
         let at = record.at.0;
@@ -191,7 +177,7 @@ impl Fold {
         let same = episode
             .phases
             .last()
-            .is_some_and(|last| last.phase == view.phase && last.state == view.state && !entered);
+            .is_some_and(|last| last.phase == phase && !entered);
         if same || episode.to.is_some() {
             return;
         }
@@ -199,8 +185,9 @@ impl Fold {
             last.to.get_or_insert(at);
         }
         episode.phases.push(Phase {
-            state: view.state.to_owned(),
-            phase: view.phase.to_owned(),
+            state: phase.state().into(),
+            phase: phase.into(),
+            text: phase.text().to_owned(),
             from: at,
             to: None,
             tasks: Vec::new(),
@@ -209,8 +196,7 @@ impl Fold {
 
     fn task(&mut self, key: TaskKey) -> Option<&mut Task> {
         let (episode, phase, position) = *self.open.get(&key)?;
-        self.timeline
-            .episodes
+        self.episodes
             .get_mut(episode)?
             .phases
             .get_mut(phase)?
@@ -237,7 +223,7 @@ impl Fold {
                         attempt: open.attempt.0,
                         from: at.0,
                         to: None,
-                        result: String::new(),
+                        result: None,
                         worker: None,
                         detail: None,
                         wait: None,
@@ -250,7 +236,7 @@ impl Fold {
                     if last.to.is_none() {
                         // No report: the engine gave the attempt up.
                         last.to = Some(at.0);
-                        last.result = "given up".into();
+                        last.result = Some(AttemptResult::TimedOut.into());
                         last.detail = Some(format!("{}: {}", failure.code, failure.message));
                     }
                 }
@@ -260,8 +246,8 @@ impl Fold {
 
     /// Finds a new task its place: in the phase that asked for it.
     fn insert(&mut self, open: &OpenTask<Dormer>) -> Option<()> {
-        let episode = self.timeline.episodes.len().checked_sub(1)?;
-        let phases = &mut self.timeline.episodes[episode].phases;
+        let episode = self.episodes.len().checked_sub(1)?;
+        let phases = &mut self.episodes[episode].phases;
         let phase = phases.len().checked_sub(1)?;
         let tasks = &mut phases[phase].tasks;
         tasks.push(Task {

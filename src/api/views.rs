@@ -1,39 +1,150 @@
-//! Runs as JSON: camelCase keys, times in RFC 3339, UIDs with the names that people know.
+//! Runs as the typed views that API, console and commands share.
 
 use super::{lacks, run_cache::SharedRun};
 use crate::live::Live;
-use dormer_engine_core::{OpenTask, Run, TaskPhase, Workflow};
+use dormer_engine_core::{OpenTask, Run, Workflow};
 use dormer_proto::{
     id::{TaskId, Timestamp},
-    message::Heartbeat,
+    message,
 };
-use dormer_views::moment::time;
-use dormer_workflows::{Dormer, State};
+use dormer_views::{
+    machine::{Blocker, Condition, Drain, Halt, HaltKind, Machine, PhaseFailure},
+    moment::Moment,
+    rollout::{ApprovalMode, Away, Gap, MachineSet, Pool, Rollout, Slot, Waiting},
+    run::{self, EpisodeStatus, Heartbeat, RemoteCommand, RunStatus, Task, TaskFailure, TaskPhase},
+};
+use dormer_workflows::{
+    Dormer, State,
+    machine::{self, View},
+    rollout,
+};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What a machine waits for while dormer lacks something; what that is is told once, for all.
+/// What a machine waits for while dormer lacks something; what that is is said once, for all.
 const LACKING: &str = "what dormer itself lacks";
 
+/// Any run, as its list shows it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum AnyRun {
+    /// A machine's.
+    Machine(Box<Machine>),
+    /// A pool's.
+    Rollout(Box<Rollout>),
+    /// One of no known workflow.
+    Run(Box<run::Run>),
+}
+
 /// A machine, by the clock `now`. `None`: the run is not a machine's.
-pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Value> {
+pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine> {
     let State::Machine(state) = &run.state else {
         return None;
     };
-    let view = state.view();
-    let mut shown = camel(&view);
-    shown.append(&mut run_status(run, now));
-    shown.insert("created".into(), view.created.map(time).into());
-    shown.insert("served".into(), state.served.into());
-    shown.insert("attempt".into(), attempt(run).into());
-    shown.insert("tasks".into(), tasks(run, live, now).into());
+    let View {
+        name,
+        namespace,
+        uid,
+        phase,
+        reason,
+        failure,
+        waiting_for,
+        change,
+        drain,
+        version,
+        desired_version,
+        node,
+        address,
+        pool,
+        token,
+        deleting,
+        machine_phase,
+        machine_error,
+        machine_conditions,
+        owner,
+        halt,
+        certificate_refused,
+        served,
+        created,
+    } = state.view();
     let lacks = lacks::of(run, live);
-    if lacks.is_some() {
-        shown.insert("waitingFor".into(), LACKING.into());
+    let waiting_for = match &lacks {
+        Some(_) => Some(LACKING.to_owned()),
+        None => waiting_for,
+    };
+    Some(Machine {
+        name,
+        namespace,
+        uid,
+        state: phase.state().into(),
+        phase: phase.into(),
+        phase_text: phase.text().to_owned(),
+        reason,
+        failure: failure.map(|(phase, failure)| PhaseFailure {
+            code: failure.code,
+            message: failure.message,
+            phase: phase.into(),
+            phase_text: phase.text().to_owned(),
+        }),
+        waiting_for,
+        differs: change.map(|change| change.differs).unwrap_or_default(),
+        drain: drain.map(drain_view),
+        version,
+        desired_version,
+        node,
+        address,
+        pool,
+        token,
+        deleting,
+        machine_phase,
+        machine_error,
+        machine_conditions: machine_conditions
+            .into_iter()
+            .map(|condition| Condition {
+                kind: condition.kind,
+                status: condition.status,
+                reason: condition.reason,
+                message: condition.message,
+            })
+            .collect(),
+        owner,
+        halt: halt.as_ref().map(halt_view),
+        certificate_refused,
+        created: created.map(Moment),
+        served,
+        attempt: run.tasks.iter().map(|task| task.attempt.0).max(),
+        tasks: tasks(run, live, now),
+        lacks,
+        status: status(run, now),
+    })
+}
+
+fn drain_view(drain: machine::Drain) -> Drain {
+    let blockers = drain.blockers.into_iter();
+    Drain {
+        evicted: drain.evicted.into(),
+        left: drain.left.into(),
+        blockers: blockers
+            .map(|blocker| Blocker {
+                pod: blocker.pod,
+                why: blocker.why,
+            })
+            .collect(),
+        force: drain.force,
     }
-    shown.insert("lacks".into(), lacks.into());
-    Some(shown.into())
+}
+
+fn halt_view(halt: &machine::Halt) -> Halt {
+    let (kind, by) = match halt {
+        machine::Halt::Paused { by } => (HaltKind::Paused, Some(by)),
+        machine::Halt::Held { by } => (HaltKind::Held, Some(by)),
+        machine::Halt::Ignored => (HaltKind::Ignored, None),
+    };
+    Halt {
+        kind: kind.into(),
+        by: by.cloned(),
+        text: halt.to_string(),
+    }
 }
 
 /// A pool's rollout. `None`: the run is not a rollout's.
@@ -41,35 +152,87 @@ pub fn rollout(
     run: &Run<Dormer>,
     names: &BTreeMap<String, String>,
     now: Timestamp,
-) -> Option<Value> {
+) -> Option<Rollout> {
     let State::Rollout(state) = &run.state else {
         return None;
     };
     let name = |uid: &str| names.get(uid).map_or(uid, String::as_str).to_owned();
-    let mut shown = camel(&state.view_with(&name));
-    shown.insert("pool".into(), run.id.key().into());
-    shown.append(&mut run_status(run, now));
-    for list in ["away", "queue", "slots", "gaps"] {
-        for item in shown
-            .get_mut(list)
-            .and_then(Value::as_array_mut)
+    let view = state.view_with(&name);
+    let named = |uids: Vec<String>| uids.iter().map(|uid| name(uid)).collect();
+    Some(Rollout {
+        pool: run.id.key().to_owned(),
+        state: view.state.into(),
+        members: view.members as u64,
+        joined: view.joined as u64,
+        failed: view.failed as u64,
+        unavailable: view.unavailable as u64,
+        max_unavailable: view.max_unavailable.map(|max| max as u64),
+        manual_approval: view.manual_approval,
+        token: view.token.0,
+        away: view
+            .away
             .into_iter()
-            .flatten()
-        {
-            with_name(item, &name);
-        }
-    }
-    for list in ["awaited", "turnedAway"] {
-        for item in shown
-            .get_mut(list)
-            .and_then(Value::as_array_mut)
+            .map(|away| Away {
+                name: name(&away.uid),
+                uid: away.uid,
+                why: away.why.into(),
+            })
+            .collect(),
+        queue: view
+            .queue
             .into_iter()
-            .flatten()
-        {
-            *item = item.as_str().map(&name).into();
-        }
+            .map(|waiting| Waiting {
+                name: name(&waiting.uid),
+                uid: waiting.uid,
+                position: waiting.position as u64,
+                away: waiting.away,
+            })
+            .collect(),
+        slots: view
+            .slots
+            .into_iter()
+            .map(|slot| Slot {
+                token: slot.token.0,
+                name: name(&slot.holder),
+                holder: slot.holder,
+                marked: slot.marked,
+                seq: slot.seq.0,
+                since: slot.since.into(),
+                waits_for: slot.waits_for,
+            })
+            .collect(),
+        gaps: view
+            .gaps
+            .into_iter()
+            .map(|gap| Gap {
+                name: name(&gap.uid),
+                uid: gap.uid,
+                owner: gap.owner,
+                seq: gap.seq.0,
+                since: gap.since.into(),
+                waits_for: gap.waits_for,
+            })
+            .collect(),
+        awaited: named(view.awaited),
+        turned_away: named(view.turned_away),
+        paused: view.paused,
+        halted: view.halted,
+        payload: view.payload,
+        rollback: view.rollback,
+        machine_sets: view.machine_sets.into_iter().map(machine_set).collect(),
+        waiting_for: view.waiting_for,
+        status: status(run, now),
+    })
+}
+
+fn machine_set(set: rollout::SetView) -> MachineSet {
+    MachineSet {
+        name: set.name,
+        replicas: set.replicas.into(),
+        machines: set.machines.map(u64::from),
+        ready: set.ready.map(u64::from),
+        available: set.available.map(u64::from),
     }
-    Some(shown.into())
 }
 
 /// Names of the machines that have runs, by their UIDs.
@@ -82,57 +245,85 @@ pub fn names(runs: &[SharedRun]) -> BTreeMap<String, String> {
 }
 
 /// Any run, in a line.
-pub(crate) fn run(run: &Run<Dormer>, now: Timestamp) -> Value {
-    let mut shown = run_status(run, now);
-    shown.insert("workflow".into(), run.id.workflow().into());
-    let called = name(&run.state).unwrap_or_else(|| run.id.key().to_owned());
-    shown.insert("name".into(), called.into());
-    shown.insert("state".into(), Dormer::label(&run.state).into());
-    shown.insert("tasks".into(), run.tasks.len().into());
-    shown.insert("deadline".into(), run.deadline().map(time).into());
-    shown.into()
+pub(crate) fn run(run: &Run<Dormer>, now: Timestamp) -> run::Run {
+    run::Run {
+        status: status(run, now),
+        workflow: run.id.workflow().to_owned(),
+        name: name(&run.state).unwrap_or_else(|| run.id.key().to_owned()),
+        state: Dormer::label(&run.state).to_owned(),
+        tasks: run.tasks.len() as u64,
+        deadline: run.deadline().map(Moment),
+    }
 }
 
 /// A run's tasks that are not finished, with what is heard of them.
-pub(crate) fn tasks(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Vec<Value> {
+pub(crate) fn tasks(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Vec<Task> {
     let beats = live.of(&run.id);
-    let one = |task: &OpenTask<Dormer>| {
+    let tasks = run.tasks.iter().map(|task| {
         let id = run.task_id(task.key);
-        let beat = beats
+        let heartbeat = beats
             .iter()
             .find(|beat| beat.task == id && beat.attempt == task.attempt);
-        let mut shown = open_task(&id, task, now);
-        shown["machine"] = name(&run.state).into();
-        shown["heartbeat"] = beat.map_or(Value::Null, heartbeat);
-        shown
-    };
-    run.tasks.iter().map(one).collect()
+        Task {
+            machine: name(&run.state),
+            heartbeat: heartbeat.map(heartbeat_view),
+            ..open_task(&id, task, now)
+        }
+    });
+    tasks.collect()
 }
 
-fn open_task(id: &TaskId, task: &OpenTask<Dormer>, now: Timestamp) -> Value {
+fn open_task(id: &TaskId, task: &OpenTask<Dormer>, now: Timestamp) -> Task {
+    use dormer_engine_core::TaskPhase as Phase;
     let (phase, since, until, failure) = match &task.phase {
-        TaskPhase::InFlight { at, .. } => ("inFlight", Some(*at), task.deadline(), None),
-        TaskPhase::Waiting { until, failure } => ("waiting", None, *until, Some(failure)),
+        Phase::InFlight { at, .. } => (TaskPhase::InFlight, Some(*at), task.deadline(), None),
+        Phase::Waiting { until, failure } => (TaskPhase::Waiting, None, *until, Some(failure)),
     };
-    json!({
-        "task": id.to_string(),
-        "run": id.run.as_str(),
-        "name": task.body.name(),
-        "attempt": task.attempt.0,
-        "attemptsMax": task.policy.attempts_max,
-        "phase": phase,
-        "since": since.map(time),
-        "sinceSeconds": since.map(|since| now.since_ms(since) / 1_000),
-        "until": time(until),
-        "failure": failure.map(|failure| json!({"code": failure.code, "message": failure.message})),
-    })
+    Task {
+        task: id.to_string(),
+        run: id.run.as_str().to_owned(),
+        name: task.body.name().to_owned(),
+        machine: None,
+        attempt: task.attempt.0,
+        attempts_max: task.policy.attempts_max.into(),
+        phase: phase.into(),
+        since: since.map(Moment),
+        since_seconds: since.map(|since| now.since_ms(since) / 1_000),
+        until: until.into(),
+        failure: failure.map(|failure| TaskFailure {
+            code: failure.code.clone(),
+            message: failure.message.clone(),
+        }),
+        heartbeat: None,
+    }
 }
 
-fn heartbeat(beat: &Heartbeat) -> Value {
-    json!({
-        "worker": beat.worker, "step": beat.step,
-        "done": beat.done, "of": beat.of, "unit": beat.unit,
-    })
+fn heartbeat_view(beat: &message::Heartbeat) -> Heartbeat {
+    Heartbeat {
+        worker: beat.worker.clone(),
+        step: beat.step.clone(),
+        done: beat.done,
+        of: beat.of,
+        unit: beat.unit.clone(),
+    }
+}
+
+/// A remote command.
+pub(crate) fn remote_command(command: &message::RemoteCommand) -> RemoteCommand {
+    RemoteCommand {
+        task: command.task.to_string(),
+        attempt: command.attempt.0,
+        worker: command.worker.clone(),
+        number: command.number.into(),
+        name: command.name.clone(),
+        line: command.line.clone(),
+        at: command.at.into(),
+        took_ms: command.took_ms,
+        ended: command.ended.clone(),
+        head: command.head.clone(),
+        left_out_bytes: command.left_out,
+        tail: command.tail.clone(),
+    }
 }
 
 /// What people call a run: a machine's name, a rollout's pool.
@@ -144,106 +335,41 @@ fn name(state: &State) -> Option<String> {
 }
 
 /// A pool's settings, as its rollout knows them. `None`: the run is not a rollout's.
-pub(crate) fn pool(run: &Run<Dormer>) -> Option<Value> {
+pub(crate) fn pool(run: &Run<Dormer>) -> Option<Pool> {
     let State::Rollout(state) = &run.state else {
         return None;
     };
     let view = state.view();
-    Some(json!({
-        "pool": run.id.key(),
-        "maxUnavailable": view.max_unavailable,
-        "approval": if view.manual_approval { "manual" } else { "automatic" },
-        "paused": view.paused,
-        "members": view.members,
-    }))
+    let approval = if view.manual_approval {
+        ApprovalMode::Manual
+    } else {
+        ApprovalMode::Automatic
+    };
+    Some(Pool {
+        pool: run.id.key().to_owned(),
+        max_unavailable: view.max_unavailable.map(|max| max as u64),
+        approval: approval.into(),
+        paused: view.paused,
+        members: view.members as u64,
+    })
 }
 
 /// What the engine knows of every run.
-fn run_status(run: &Run<Dormer>, now: Timestamp) -> Map<String, Value> {
-    let episode = run.episodes.back();
-    let shown = json!({
-        "run": run.id.as_str(),
-        "seq": run.seq.0,
-        "enteredSeq": run.entered.seq.0,
-        "began": time(run.began),
-        "since": time(run.entered.at),
-        "sinceSeconds": now.since_ms(run.entered.at) / 1_000,
-        "closed": run.closed.map(time),
-        "episode": episode.map(|episode| json!({
-            "kind": episode.kind,
-            "seq": episode.seq.0,
-            "from": time(episode.from),
-            "to": episode.to.map(time),
-            "result": episode.result,
-        })),
-    });
-    match shown {
-        Value::Object(shown) => shown,
-        _ => Map::new(),
-    }
-}
-
-/// The attempt of the task that is at it, if any.
-fn attempt(run: &Run<Dormer>) -> Option<u64> {
-    run.tasks.iter().map(|task| task.attempt.0).max()
-}
-
-fn with_name(item: &mut Value, name: &dyn Fn(&str) -> String) {
-    let uid = item
-        .get("uid")
-        .or_else(|| item.get("holder"))
-        .and_then(Value::as_str);
-    let called = uid.map(name);
-    let since = item
-        .get("since")
-        .and_then(Value::as_u64)
-        .map(Timestamp)
-        .map(time);
-    if let Some(item) = item.as_object_mut() {
-        item.insert("name".into(), called.into());
-        if let Some(since) = since {
-            item.insert("since".into(), since.into());
-        }
-    }
-}
-
-/// A value's fields, their names in camelCase.
-fn camel(value: &impl Serialize) -> Map<String, Value> {
-    match serde_json::to_value(value).map(recased) {
-        Ok(Value::Object(fields)) => fields,
-        _ => Map::new(),
-    }
-}
-
-fn recased(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => fields
-            .into_iter()
-            .map(|(key, value)| (camel_word(&key), recased(value)))
-            .collect(),
-        Value::Array(items) => items.into_iter().map(recased).collect(),
-        other => other,
-    }
-}
-
-fn camel_word(word: &str) -> String {
-    let mut parts = word.split('_');
-    let mut whole = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let mut messages = part.chars();
-        whole.extend(messages.next().map(|first| first.to_ascii_uppercase()));
-        whole.push_str(messages.as_str());
-    }
-    whole
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_as_json_has_them() {
-        assert_eq!(camel_word("max_unavailable"), "maxUnavailable");
-        assert_eq!(camel_word("waitingFor"), "waitingFor");
+fn status(run: &Run<Dormer>, now: Timestamp) -> RunStatus {
+    RunStatus {
+        run: run.id.as_str().to_owned(),
+        seq: run.seq.0,
+        entered_seq: run.entered.seq.0,
+        began: run.began.into(),
+        since: run.entered.at.into(),
+        since_seconds: now.since_ms(run.entered.at) / 1_000,
+        closed: run.closed.map(Moment),
+        episode: run.episodes.back().map(|episode| EpisodeStatus {
+            kind: episode.kind.to_string(),
+            seq: episode.seq.0,
+            from: episode.from.into(),
+            to: episode.to.map(Moment),
+            result: episode.result.to_string(),
+        }),
     }
 }

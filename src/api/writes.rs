@@ -5,27 +5,25 @@ use super::{
     ask::{self, Body},
     dead_letters,
     reads::run_id,
+    views::AnyRun,
 };
 use axum::{
     Json,
     extract::{Path, State as Of},
 };
-use dormer_proto::{
-    message::Ask,
-    rollout,
-    work::{MACHINE, Signal},
-};
+use dormer_proto::{message::Ask, rollout, work::Signal};
+use dormer_views::{machine::Machine, rollout::Rollout};
 use dormer_workflows::State;
 use serde_json::Value;
 use std::sync::Arc;
 
-type Answer = Result<Json<Value>, ApiError>;
+type Answer<T> = Result<Json<T>, ApiError>;
 
 pub(super) async fn machine(
     Of(api): Of<Arc<Api>>,
     Path((called, action)): Path<(String, String)>,
     body: Body,
-) -> Answer {
+) -> Answer<Machine> {
     let wish = ask::of_machine(&action)
         .ok_or_else(|| ApiError::absent("action on machines", &action, "dormer help"))?;
     let run = api.run_cache.machine(&called).await?;
@@ -44,7 +42,7 @@ pub(super) async fn rollout(
     Of(api): Of<Arc<Api>>,
     Path((pool, action)): Path<(String, String)>,
     body: Body,
-) -> Answer {
+) -> Answer<Rollout> {
     let wish = ask::of_rollout(&action)
         .ok_or_else(|| ApiError::absent("action on rollouts", &action, "dormer help"))?;
     let run = api.found_rollout(&pool).await?;
@@ -64,7 +62,7 @@ pub(super) async fn rollback(
     Of(api): Of<Arc<Api>>,
     Path(pool): Path<String>,
     body: Body,
-) -> Answer {
+) -> Answer<Rollout> {
     let to = body.payload()?;
     let run = api.found_rollout(&pool).await?;
     if let State::Rollout(state) = &run.state {
@@ -90,7 +88,7 @@ pub(super) async fn reset(
     Of(api): Of<Arc<Api>>,
     Path((workflow, key)): Path<(String, String)>,
     body: Body,
-) -> Answer {
+) -> Answer<AnyRun> {
     let to = body.reset().ok_or_else(|| {
         ApiError::bad(
             "`to` is missing",
@@ -114,14 +112,10 @@ pub(super) async fn reset(
         body,
     )
     .await?;
-    if workflow == MACHINE {
-        api.shown_machine(&run)
-    } else {
-        api.shown_rollout(&run).await
-    }
+    Ok(Json(api.shown(&run).await?))
 }
 
-pub(super) async fn requeue(Of(api): Of<Arc<Api>>, Path(id): Path<u64>, _: Body) -> Answer {
+pub(super) async fn requeue(Of(api): Of<Arc<Api>>, Path(id): Path<u64>, _: Body) -> Answer<Value> {
     dead_letters::requeue(api.ports.as_ref(), id)
         .await
         .map(Json)

@@ -1,303 +1,437 @@
-//! One paragraph about one machine, for a person on call: what `dormer why` and the console say.
+//! Why a machine is where it is, in one paragraph for a person on call: `dormer why` and the machine's page say it.
+//!
+//! The first sentence names the cause, the last ones the next step. A failure's code stands behind its words.
 
 mod advice;
 
-pub use advice::{next_step, word};
+pub use advice::next_step;
 
-use crate::moment::span;
-use serde_json::Value;
+use crate::{
+    machine::{Condition, Machine},
+    moment::{Moment, length},
+    record::{EventKind, Record},
+    rollout::{MachineSet, Rollout},
+    run::{Heartbeat, Task},
+};
+use dormer_proto::{id::Timestamp, phase::MachineState};
 
 /// Number of latest records that are searched for the last failure.
 pub const RECORDS_BACK: u64 = 30;
-/// Differences that a change is told with.
-const DIFFERENCES: usize = 3;
+/// Differences that a sentence names; the rest is a count.
+const DIFFERENCES_MAX: usize = 3;
 
-/// Last failure among `records`, with its time. `None` once the machine serves.
-pub fn failure_in(records: &[Value], machine: &Value) -> Option<String> {
-    if word(machine, "state") == Some("Joined") && word(machine, "waitingFor").is_none() {
+/// Last failure among `records`, as a sentence with its time. `None` once the machine serves, or the task succeeded.
+pub fn failure_in(records: &[Record], machine: &Machine) -> Option<String> {
+    if machine.state == MachineState::Joined && machine.waiting_for.is_none() {
         return None;
     }
-    let mut events = records.iter().rev().flat_map(|record| {
-        let events = record["events"].as_array().into_iter().flatten().rev();
-        events
-            .filter_map(Value::as_str)
-            .map(|event| (event, word(record, "at")))
-    });
-    // What succeeded since has been got over.
-    let mut over: Vec<&str> = Vec::new();
-    let (event, at) = events.find(|(event, _)| {
-        if let Some((task, _)) = event.split_once(" succeeded") {
-            over.push(task);
+    let mut succeeded: Vec<&str> = Vec::new();
+    for record in records.iter().rev() {
+        for event in record.events.iter().rev() {
+            let Some(task) = event.task.as_deref() else {
+                continue;
+            };
+            if event.kind == EventKind::TaskSucceeded {
+                succeeded.push(task);
+            } else if event.kind == EventKind::TaskFailed && !succeeded.contains(&task) {
+                let at = record.at.clock(now(machine));
+                return Some(sentence(&format!(
+                    "The last failure, at {at}: {}",
+                    event.text
+                )));
+            }
         }
-        event
-            .split_once(" failed (")
-            .is_some_and(|(task, _)| !over.contains(&task))
-    })?;
-    Some(sentence(&format!(
-        "Last, at {}, {event}",
-        at.unwrap_or("some time")
-    )))
+    }
+    None
 }
 
-/// The whole paragraph.
-pub fn paragraph(machine: &Value, last_failure: Option<&str>, rollout: Option<&Value>) -> String {
-    let mut sentences = vec![where_it_is(machine)];
-    if let Some(what) = word(machine, "lacks") {
-        sentences.push(format!(
-            "It waits for one thing, as all machines do: {what}."
-        ));
-        sentences.push("dormer goes on by itself when that is mended.".into());
-        return sentences.join(" ");
-    }
-    sentences.extend(word(machine, "waitingFor").map(|what| format!("It waits for {what}.")));
-    // What a drain waits for names the one pod that stays, and why.
-    let waiting = word(machine, "waitingFor").unwrap_or_default();
-    let reason_said = word(machine, "reason").is_some_and(|why| waiting.contains(why));
-    sentences.extend(word(machine, "reason").filter(|_| !reason_said).map(reason));
-    for task in machine["tasks"].as_array().into_iter().flatten() {
-        sentences.extend(tried(task));
-    }
-    // A task that waits for its next attempt, and a machine that failed, have told it already.
-    let says = |said: &String| said.contains(" failed at attempt ") || said.starts_with("Reason:");
-    if !reason_said && !sentences.iter().any(says) {
-        sentences.extend(last_failure.map(str::to_owned));
-    }
-    sentences.extend(machines_words(machine));
-    sentences.extend(rollout.and_then(|rollout| numbers(machine, rollout)));
+/// The whole paragraph: where the machine is and why, and what to do.
+pub fn paragraph(
+    machine: &Machine,
+    last_failure: Option<&str>,
+    rollout: Option<&Rollout>,
+) -> String {
+    let mut sentences = situation(machine, last_failure, rollout);
     sentences.push(next_step(machine, rollout));
     sentences.join(" ")
 }
 
-/// What the Machine object itself says.
-fn machines_words(machine: &Value) -> Vec<String> {
-    let mut texts = Vec::new();
-    if let Some(phase) = word(machine, "machinePhase").filter(|phase| *phase != "Running") {
-        texts.push(format!("Its Machine is in phase {phase}."));
+/// Where the machine is and why, without what to do: one sentence each.
+pub fn situation(
+    machine: &Machine,
+    last_failure: Option<&str>,
+    rollout: Option<&Rollout>,
+) -> Vec<String> {
+    let mut sentences = vec![headline(machine)];
+    if let Some(what) = &machine.lacks {
+        sentences.push(format!(
+            "It waits for one thing, as all machines do: {}.",
+            dotless(what)
+        ));
+        return sentences;
     }
-    if let Some(error) = word(machine, "machineError") {
-        texts.push(sentence(&format!("The Machine says: {error}")));
-    }
-    for condition in machine["machineConditions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-    {
-        texts.push(sentence(&format!(
-            "Its condition {}",
-            condition_text(condition)
-        )));
-    }
-    texts
-}
-
-/// `MachineCreation is False (MachineCreationFailed): no room`.
-pub fn condition_text(condition: &Value) -> String {
-    let said = |key| word(condition, key);
-    let mut text = format!(
-        "{} is {}",
-        said("kind").unwrap_or_default(),
-        said("status").unwrap_or("not as it should be")
+    sentences.extend(waits_for(machine));
+    sentences.extend(reason(machine));
+    sentences.extend(
+        machine
+            .tasks
+            .iter()
+            .map(|task| task_text(task, now(machine))),
     );
-    text += &said("reason").map_or_else(String::new, |reason| format!(" ({reason})"));
-    text + &said("message").map_or_else(String::new, |message| format!(": {message}"))
+    // A task that waits for its next attempt, and a machine that failed, have said it already.
+    let said = machine.failure.is_some()
+        || machine
+            .drain
+            .as_ref()
+            .is_some_and(|drain| !drain.blockers.is_empty())
+        || machine.tasks.iter().any(|task| task.failure.is_some());
+    if !said {
+        sentences.extend(last_failure.map(str::to_owned));
+    }
+    sentences.extend(from_the_machine(machine));
+    sentences.extend(rollout.and_then(|rollout| numbers(machine, rollout)));
+    sentences.extend(version(machine));
+    sentences
 }
 
-/// The numbers of its MachineSet, where they are not as wished and the machine waits.
-fn numbers(machine: &Value, rollout: &Value) -> Option<String> {
-    word(machine, "waitingFor")?;
-    let set = machine_set(machine, rollout)?;
-    let wanted = set["replicas"].as_u64()?;
-    let short = ["machines", "ready", "available"];
-    let short = short
-        .iter()
-        .any(|key| set[*key].as_u64().is_some_and(|it| it != wanted));
-    short.then(|| format!("Its MachineSet {}.", numbers_text(set)))
+/// Where it is, since when; of a machine that failed, the cause.
+fn headline(machine: &Machine) -> String {
+    let name = &machine.name;
+    let long = length(machine.status.since_seconds);
+    let since = machine.status.since.clock(now(machine));
+    if let Some(failure) = &machine.failure {
+        let cause = cause(&failure.code, &failure.message);
+        let phase = &failure.phase_text;
+        return format!("{name} failed {long} ago ({since}) while {phase}: {cause}.");
+    }
+    let state = &machine.state;
+    let phase = machine.phase_beside_state();
+    let phase = phase.map_or_else(String::new, |phase| format!(" ({phase})"));
+    format!("{name} has been {state}{phase} for {long}, since {since}.")
 }
 
-/// The machine's own MachineSet among its rollout's.
-pub fn machine_set<'a>(machine: &Value, rollout: &'a Value) -> Option<&'a Value> {
-    let owner = word(machine, "owner")?.strip_prefix("MachineSet/")?;
-    rollout["machineSets"]
-        .as_array()?
-        .iter()
-        .find(|set| word(set, "name") == Some(owner))
+/// A failure in words, its code behind them: `access denied: cannot write C:\k (access_denied)`.
+pub fn cause(code: &str, message: &str) -> String {
+    let message = dotless(message);
+    // The script's codes are words; its messages are often only what Windows said.
+    let words = code.contains('_') || code.chars().all(char::is_lowercase);
+    if words && message.is_empty() {
+        format!("{} ({code})", code.replace('_', " "))
+    } else if words {
+        format!("{}: {message} ({code})", code.replace('_', " "))
+    } else if message.is_empty() {
+        code.to_owned()
+    } else {
+        format!("{message} ({code})")
+    }
 }
 
-/// `windows has 2 of 3 Machines, 1 ready, 1 available`.
-pub fn numbers_text(set: &Value) -> String {
-    let number = |key: &str| {
-        set[key]
-            .as_u64()
-            .map_or_else(|| "?".into(), |it| it.to_string())
-    };
-    format!(
-        "{} has {} of {} Machines, {} ready, {} available",
-        word(set, "name").unwrap_or_default(),
-        number("machines"),
-        number("replicas"),
-        number("ready"),
-        number("available")
-    )
+fn waits_for(machine: &Machine) -> Option<String> {
+    // A machine that failed waits for a person, which the next step says.
+    let what = machine.waiting_for.as_ref()?;
+    (machine.state != MachineState::Failed).then(|| format!("It waits for {}.", dotless(what)))
 }
 
-/// Why it is where it is; of a long list of differences the first ones.
-fn reason(why: &str) -> String {
-    let Some(list) = why.strip_prefix("to change: ") else {
-        return sentence(&format!("Reason: {why}"));
-    };
-    let all: Vec<&str> = list.split(", ").collect();
-    let more = all.len().saturating_sub(DIFFERENCES);
-    let named = all[..all.len() - more].join(", ");
+/// Why it is where it is, where the headline and what it waits for do not say it.
+fn reason(machine: &Machine) -> Option<String> {
+    if machine.failure.is_some() {
+        return None;
+    }
+    if let [_, ..] = machine.differs.as_slice() {
+        return Some(what_differs(&machine.differs));
+    }
+    let reason = dotless(machine.reason.as_ref()?);
+    // What a drain waits for names the first pod that stays.
+    let waiting = machine.waiting_for.as_deref().unwrap_or_default();
+    (!waiting.contains(reason)).then(|| format!("Reason: {reason}."))
+}
+
+/// What is to change; of a long list the first differences.
+fn what_differs(differs: &[String]) -> String {
+    let named = &differs[..differs.len().min(DIFFERENCES_MAX)];
+    let more = differs.len() - named.len();
     let more = if more > 0 {
         format!(" and {more} more (dormer plan)")
     } else {
         String::new()
     };
-    format!("What is to change: {named}{more}.")
-}
-
-fn sentence(text: &str) -> String {
-    format!("{}.", text.trim_end_matches('.'))
-}
-
-fn where_it_is(machine: &Value) -> String {
-    let name = word(machine, "name")
-        .or_else(|| word(machine, "uid"))
-        .unwrap_or("It");
-    let mut text = format!(
-        "{name} is {}",
-        word(machine, "state").unwrap_or("somewhere")
-    );
-    if let Some(phase) =
-        word(machine, "phase").filter(|phase| !text.to_lowercase().ends_with(*phase))
-    {
-        text += &format!(" ({phase})");
-    }
-    if let Some(seconds) = machine["sinceSeconds"].as_u64() {
-        text += &format!(" since {}", span(seconds));
-    }
-    if let Some(since) = word(machine, "since") {
-        text += &format!(", {since}");
-    }
-    text + &versions(machine) + "."
-}
-
-fn versions(machine: &Value) -> String {
-    match (word(machine, "version"), word(machine, "desiredVersion")) {
-        (Some(version), Some(desired)) if version == desired => {
-            format!(", and carries {version} as it should")
-        }
-        (Some(version), Some(desired)) => {
-            format!(", and carries {version} where it should carry {desired}")
-        }
-        (None, Some(desired)) => format!(", and is to carry {desired}"),
-        _ => String::new(),
-    }
+    format!("What is to change: {}{more}.", named.join(", "))
 }
 
 /// What is being tried, or was.
-fn tried(task: &Value) -> Vec<String> {
-    let name = word(task, "name").unwrap_or("a task");
-    let of = task["attemptsMax"]
-        .as_u64()
-        .filter(|max| *max < u64::from(u16::MAX));
+fn task_text(task: &Task, now: Timestamp) -> String {
+    let Task { name, attempt, .. } = task;
+    let of = task.limit();
     let of = of.map_or_else(String::new, |max| format!(" of {max}"));
-    let attempt = task["attempt"].as_u64().unwrap_or_default();
-    let mut texts = Vec::new();
-    if let Some(code) = word(&task["failure"], "code") {
-        let message = word(&task["failure"], "message").unwrap_or_default();
-        let until = word(task, "until")
-            .map_or_else(String::new, |at| format!("; the next attempt is due {at}"));
-        texts.push(sentence(&format!(
-            "{name} failed at attempt {attempt}{of} ({code}: {message}){until}"
-        )));
-    } else {
-        let long = task["sinceSeconds"]
-            .as_u64()
-            .map_or_else(String::new, |s| format!(" for {}", span(s)));
-        texts.push(format!(
-            "{name} is under way{long}, attempt {attempt}{of}{}.",
-            progress(&task["heartbeat"])
-        ));
+    if let Some(failure) = &task.failure {
+        let cause = cause(&failure.code, &failure.message);
+        let due = task.until.0.0.saturating_sub(now.0) / 1_000;
+        let next = if due > 0 {
+            format!("The next attempt is due in {}.", length(due))
+        } else {
+            "The next attempt is due now.".to_owned()
+        };
+        return format!("Attempt {attempt}{of} of {name} failed: {cause}. {next}");
     }
+    let long = task
+        .since_seconds
+        .map_or_else(String::new, |seconds| format!(" for {}", length(seconds)));
+    let progress = task.heartbeat.as_ref().map(progress);
+    let progress = progress.unwrap_or_default();
+    format!("{name} has been running{long}, attempt {attempt}{of}{progress}.")
+}
+
+fn progress(heartbeat: &Heartbeat) -> String {
+    let Heartbeat { worker, step, .. } = heartbeat;
+    if step.is_empty() {
+        return String::new();
+    }
+    let amount = heartbeat.amount();
+    let amount = amount.map_or_else(String::new, |amount| format!(", {amount}"));
+    format!(", on worker {worker}, step {step}{amount}")
+}
+
+/// What the Machine object itself says.
+fn from_the_machine(machine: &Machine) -> Vec<String> {
+    let mut texts = Vec::new();
+    let phase = machine.machine_phase.as_deref();
+    if let Some(phase) = phase.filter(|phase| *phase != "Running") {
+        texts.push(format!("Its Machine is in phase {phase}."));
+    }
+    if let Some(error) = &machine.machine_error {
+        texts.push(format!("The Machine's error: {}.", dotless(error)));
+    }
+    let conditions = machine.machine_conditions.iter();
+    texts.extend(conditions.map(|it| sentence(&format!("Its condition {}", condition_text(it)))));
     texts
 }
 
-fn progress(beat: &Value) -> String {
-    let Some(step) = word(beat, "step") else {
-        return String::new();
-    };
-    let done = beat["done"].as_u64().unwrap_or(0);
-    let of = beat["of"].as_u64().unwrap_or(0);
-    let unit = word(beat, "unit").unwrap_or_default();
-    let worker = word(beat, "worker").unwrap_or("a worker");
-    let amount = if of > 0 {
-        format!(", {done} of {of} {unit}")
-    } else {
-        String::new()
-    };
-    format!(", at {worker}, step {step}{amount}")
+/// `MachineCreation is False (MachineCreationFailed): no room`.
+pub fn condition_text(condition: &Condition) -> String {
+    let Condition {
+        kind,
+        status,
+        reason,
+        message,
+    } = condition;
+    let mut text = format!("{kind} is {status}");
+    if !reason.is_empty() {
+        text += &format!(" ({reason})");
+    }
+    if !message.is_empty() {
+        text += &format!(": {message}");
+    }
+    text
+}
+
+/// The numbers of its MachineSet, where one of them falls short and the machine waits.
+fn numbers(machine: &Machine, rollout: &Rollout) -> Option<String> {
+    machine.waiting_for.as_ref()?;
+    let set = machine_set(machine, rollout).filter(|set| set.falls_short())?;
+    Some(format!("Its MachineSet {}.", numbers_text(set)))
+}
+
+/// The machine's own MachineSet among its rollout's.
+pub fn machine_set<'a>(machine: &Machine, rollout: &'a Rollout) -> Option<&'a MachineSet> {
+    let owner = machine.machine_set()?;
+    rollout.machine_sets.iter().find(|set| set.name == owner)
+}
+
+/// `windows has 2 of 3 Machines, 1 ready, 1 available`.
+pub fn numbers_text(set: &MachineSet) -> String {
+    let known = |number: Option<u64>| number.map_or_else(|| "?".to_owned(), |it| it.to_string());
+    format!(
+        "{} has {} of {} Machines, {} ready, {} available",
+        set.name,
+        known(set.machines),
+        set.replicas,
+        known(set.ready),
+        known(set.available)
+    )
+}
+
+fn version(machine: &Machine) -> Option<String> {
+    Some(match (&machine.version, &machine.desired_version) {
+        (Some(version), Some(desired)) if version == desired => {
+            format!("It carries the desired version, {version}.")
+        }
+        (Some(version), Some(desired)) => {
+            format!("It carries version {version}; {desired} is desired.")
+        }
+        (None, Some(desired)) => format!("Its desired version is {desired}."),
+        _ => return None,
+    })
+}
+
+/// The server's clock when it showed the machine.
+fn now(machine: &Machine) -> Timestamp {
+    let Moment(since) = machine.status.since;
+    Timestamp(since.0 + machine.status.since_seconds * 1_000)
+}
+
+fn sentence(text: &str) -> String {
+    format!("{}.", dotless(text))
+}
+
+fn dotless(text: &str) -> &str {
+    text.trim_end_matches('.')
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::{machine::PhaseFailure, record::Event, run::TaskFailure};
+    use dormer_proto::phase::{Listed, MachinePhase};
+    use serde_json::{Value, json};
+
+    /// A machine in `phase`, five minutes after it entered it.
+    pub(crate) fn machine_in(phase: MachinePhase) -> Machine {
+        let machine = json!({
+            "name": "m", "namespace": "", "uid": "u", "state": phase.state().id(), "phase": phase.id(),
+            "phaseText": phase.text(), "differs": [], "pool": "windows", "deleting": false,
+            "machineConditions": [], "served": false, "tasks": [], "run": "machine/u", "seq": 9, "enteredSeq": 7,
+            "began": "2026-11-21T06:00:00.000Z", "since": "2026-11-21T07:00:00.000Z", "sinceSeconds": 312,
+        });
+        serde_json::from_value(machine).expect("a machine")
+    }
+
+    /// A rollout of the pool `windows`, with `fields` as JSON.
+    pub(crate) fn rollout_with(fields: Value) -> Rollout {
+        let mut rollout = json!({
+            "pool": "windows", "state": "Open", "members": 3, "joined": 2, "failed": 0, "unavailable": 1,
+            "manualApproval": false, "token": 4, "away": [], "queue": [], "slots": [], "gaps": [], "awaited": [],
+            "turnedAway": [], "machineSets": [], "run": "rollout/windows", "seq": 3, "enteredSeq": 1,
+            "began": "2026-11-21T06:00:00.000Z", "since": "2026-11-21T07:00:00.000Z", "sinceSeconds": 312,
+        });
+        for (key, value) in fields.as_object().expect("fields") {
+            rollout[key] = value.clone();
+        }
+        serde_json::from_value(rollout).expect("a rollout")
+    }
+
+    pub(crate) fn failed_while(phase: MachinePhase, code: &str, message: &str) -> Machine {
+        Machine {
+            failure: Some(PhaseFailure {
+                code: code.into(),
+                message: message.into(),
+                phase: phase.into(),
+                phase_text: phase.text().into(),
+            }),
+            ..machine_in(MachinePhase::Failed)
+        }
+    }
 
     #[test]
     fn a_failure_is_explained_with_its_cause_and_the_next_step() {
-        let machine = json!({
-            "name": "win-1", "state": "Failed", "phase": "failed", "sinceSeconds": 312,
-            "since": "2026-11-21T07:00:00.000Z", "desiredVersion": "v2", "machinePhase": "Provisioned",
-            "reason": "AuthRejected while probing: the key is not accepted.",
-            "waitingFor": "a retry (dormer retry), or a change that gives a reason", "tasks": [],
-        });
+        let machine = Machine {
+            name: "win-1".into(),
+            desired_version: Some("v2".into()),
+            machine_phase: Some("Provisioned".into()),
+            waiting_for: Some("a retry (dormer retry), or a change that gives a reason".into()),
+            ..failed_while(
+                MachinePhase::Probing,
+                "AuthRejected",
+                "the key is not accepted.",
+            )
+        };
         assert_eq!(
             paragraph(&machine, None, None),
-            "win-1 is Failed since 5m12s, 2026-11-21T07:00:00.000Z, and is to carry v2. \
-             It waits for a retry (dormer retry), or a change that gives a reason. \
-             Reason: AuthRejected while probing: the key is not accepted. \
-             Its Machine is in phase Provisioned. \
+            "win-1 failed 5 minutes ago (07:00 UTC) while probing: the key is not accepted (AuthRejected). \
+             Its Machine is in phase Provisioned. Its desired version is v2. \
              Let the host accept dormer's key: the user, the public key in its user data, and \
-             administrators_authorized_keys open to Administrators and SYSTEM alone; then: \
+             administrators_authorized_keys open to Administrators and SYSTEM alone. Then: \
              dormer retry win-1. Or replace it: dormer recreate win-1."
+        );
+        assert_eq!(
+            cause("access_denied", "C:\\k cannot be written."),
+            "access denied: C:\\k cannot be written (access_denied)"
         );
     }
 
     #[test]
     fn a_running_attempt_is_explained_with_its_progress() {
-        let task = json!({"name": "converge-host", "attempt": 2, "attemptsMax": 60, "sinceSeconds": 75,
-            "heartbeat": {"worker": "w1", "step": "upload", "done": 3, "of": 9, "unit": "bytes"}});
+        let since = Moment(Timestamp(1_000_000));
+        let task = Task {
+            task: "machine/u@3.0".into(),
+            run: "machine/u".into(),
+            name: "converge-host".into(),
+            machine: None,
+            attempt: 2,
+            attempts_max: 60,
+            phase: crate::run::TaskPhase::InFlight.into(),
+            since: Some(since),
+            since_seconds: Some(75),
+            until: Moment(Timestamp(1_090_000)),
+            failure: None,
+            heartbeat: Some(Heartbeat {
+                worker: "w1".into(),
+                step: "upload".into(),
+                done: 3,
+                of: 9,
+                unit: "bytes".into(),
+            }),
+        };
+        let now = Timestamp(1_075_000);
         assert_eq!(
-            tried(&task),
-            [
-                "converge-host is under way for 1m15s, attempt 2 of 60, at w1, step upload, 3 of 9 bytes."
-            ]
+            task_text(&task, now),
+            "converge-host has been running for 75 seconds, attempt 2 of 60, on worker w1, step upload, 3 of 9 bytes."
         );
-        let task = json!({"name": "probe", "attempt": 1, "until": "2026-11-21T07:00:00.000Z",
-            "failure": {"code": "ConnectRefused", "message": "10.0.0.9:22 refuses"}});
+        let failure = TaskFailure {
+            code: "ConnectRefused".into(),
+            message: "10.0.0.9:22 refuses".into(),
+        };
+        let task = Task {
+            attempts_max: 65_535,
+            failure: Some(failure),
+            ..task
+        };
         assert_eq!(
-            tried(&task),
-            [
-                "probe failed at attempt 1 (ConnectRefused: 10.0.0.9:22 refuses); the next attempt is due \
-              2026-11-21T07:00:00.000Z."
-            ]
+            task_text(&task, now),
+            "Attempt 2 of converge-host failed: 10.0.0.9:22 refuses (ConnectRefused). \
+             The next attempt is due in 15 seconds."
         );
     }
 
     #[test]
-    fn the_last_failure_is_shown_until_the_machine_serves() {
-        let records = [
-            json!({"at": "t1", "events": ["probe failed (NoAnswer), attempt 1: nobody"]}),
-            json!({"at": "t2", "events": ["the Machine is seen: Provisioned"]}),
-        ];
-        let probing = json!({"name": "m", "state": "Provisioned", "waitingFor": "SSH"});
-        let last = failure_in(&records, &probing);
-        assert_eq!(
-            last.as_deref(),
-            Some("Last, at t1, probe failed (NoAnswer), attempt 1: nobody.")
+    fn the_last_failure_is_shown_until_the_machine_serves_or_the_task_succeeds() {
+        let about = |kind: EventKind, text: &str| Event {
+            task: Some("probe".into()),
+            ..Event::new(kind, text)
+        };
+        let record = |seq: u64, event: Event| Record {
+            seq,
+            at: Moment(Timestamp(1_763_708_400_000)),
+            state: "Provisioned".into(),
+            phase: None,
+            phase_text: None,
+            events: vec![event],
+            asks: Vec::new(),
+            envelope: None,
+        };
+        let failure = about(
+            EventKind::TaskFailed,
+            "probe failed (NoAnswer), attempt 1: nobody",
         );
+        let mut records = vec![
+            record(1, failure),
+            record(2, Event::new(EventKind::Observed, "the Machine is seen")),
+        ];
+        let probing = Machine {
+            waiting_for: Some("SSH".into()),
+            ..machine_in(MachinePhase::Probing)
+        };
+        let last = failure_in(&records, &probing);
+        let said = "The last failure, at 2025-11-21 07:00 UTC: probe failed (NoAnswer), attempt 1: nobody.";
+        assert_eq!(last.as_deref(), Some(said));
         assert!(paragraph(&probing, last.as_deref(), None).contains("NoAnswer"));
-        assert_eq!(failure_in(&records, &json!({"state": "Joined"})), None);
+        assert_eq!(
+            failure_in(&records, &machine_in(MachinePhase::Serving)),
+            None
+        );
+        records.push(record(
+            3,
+            about(EventKind::TaskSucceeded, "probe succeeded"),
+        ));
+        assert_eq!(failure_in(&records, &probing), None);
     }
 }

@@ -1,14 +1,35 @@
-//! What dormer itself lacks, told to people.
+//! What dormer itself lacks: one thing that many machines wait for, said once.
 
-/// What is told of one thing that is lacking.
-pub fn sentence(waiting: usize, machines: usize, what: &str) -> String {
-    let who = match (waiting, machines) {
-        (1, 1) => "The one machine waits".to_owned(),
-        (waiting, machines) if waiting == machines => format!("All {machines} machines wait"),
-        (1, machines) => format!("1 of {machines} machines waits"),
-        (waiting, machines) => format!("{waiting} of {machines} machines wait"),
-    };
-    format!("{who} for one thing: {what}. dormer goes on by itself when that is mended.")
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One thing of dormer's own that machines wait for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Lack {
+    /// What it is, and what to do: one sentence without a full stop.
+    pub what: String,
+    /// Machines that wait for it.
+    pub waiting: u64,
+    /// Machines in all.
+    pub machines: u64,
+}
+
+impl Lack {
+    /// All of it in a sentence, with who waits.
+    pub fn sentence(&self) -> String {
+        let Self {
+            what,
+            waiting,
+            machines,
+        } = self;
+        let who = match (waiting, machines) {
+            (1, 1) => "The one machine waits".to_owned(),
+            _ if waiting == machines => format!("All {machines} machines wait"),
+            (1, _) => format!("1 of {machines} machines waits"),
+            _ => format!("{waiting} of {machines} machines wait"),
+        };
+        format!("{who} for one thing: {what}. Once that is mended, dormer continues by itself.")
+    }
 }
 
 #[cfg(test)]
@@ -23,12 +44,16 @@ mod tests {
             (1, 9, "1 of 9 machines waits for"),
             (2, 9, "2 of 9 machines wait for"),
         ] {
-            let text = sentence(waiting, machines, "the key is encrypted");
+            let what = "the key is encrypted".to_owned();
+            let text = Lack {
+                what,
+                waiting,
+                machines,
+            }
+            .sentence();
             assert!(text.starts_with(begins), "{text}");
-            assert!(
-                text.contains("one thing: the key is encrypted. dormer"),
-                "{text}"
-            );
+            let thing = "one thing: the key is encrypted. Once";
+            assert!(text.contains(thing), "{text}");
         }
     }
 }

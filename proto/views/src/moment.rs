@@ -1,6 +1,65 @@
 //! Moments and lengths of time as people read them.
 
 use dormer_proto::id::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use std::{borrow::Cow, fmt};
+
+/// A moment, which JSON has in RFC 3339.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(pub Timestamp);
+
+impl Moment {
+    /// Its time of day for people, in UTC: `08:02 UTC`; with the date where that is another than `now`'s.
+    pub fn clock(self, now: Timestamp) -> String {
+        let text = time(self.0);
+        let same_day = time(now).get(..10) == text.get(..10);
+        let from = if same_day { 11 } else { 0 };
+        let shown = text.get(from..16).unwrap_or(&text);
+        format!("{} UTC", shown.replace('T', " "))
+    }
+}
+
+impl From<Timestamp> for Moment {
+    fn from(at: Timestamp) -> Self {
+        Self(at)
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&time(self.0))
+    }
+}
+
+impl Serialize for Moment {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&time(self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<'de, str>::deserialize(deserializer)?;
+        let moment: jiff::Timestamp = text.parse().map_err(D::Error::custom)?;
+        let ms = u64::try_from(moment.as_millisecond()).map_err(D::Error::custom)?;
+        Ok(Self(Timestamp(ms)))
+    }
+}
+
+impl JsonSchema for Moment {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Moment".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "format": "date-time" })
+    }
+}
 
 /// A moment as RFC 3339, to the millisecond.
 pub fn time(at: Timestamp) -> String {
@@ -31,6 +90,18 @@ pub fn lasted(from: u64, to: u64) -> String {
     }
 }
 
+/// So many seconds in one unit, for a sentence: `8 minutes`, `1 hour`, `3 days`.
+pub fn length(seconds: u64) -> String {
+    let (amount, unit) = match seconds {
+        0..120 => (seconds, "second"),
+        120..7_200 => (seconds / 60, "minute"),
+        7_200..172_800 => (seconds / 3_600, "hour"),
+        _ => (seconds / 86_400, "day"),
+    };
+    let plural = if amount == 1 { "" } else { "s" };
+    format!("{amount} {unit}{plural}")
+}
+
 /// So many seconds in one unit: `12 s`, `5 min`, `3 h`, `2 d`.
 pub fn rough(seconds: u64) -> String {
     match seconds {
@@ -54,8 +125,25 @@ mod tests {
     }
 
     #[test]
+    fn a_moment_is_read_again_and_shown_with_its_date_on_another_day() {
+        let moment = Moment(Timestamp(1_763_708_400_007));
+        let json = serde_json::to_string(&moment).unwrap();
+        assert_eq!(json, r#""2025-11-21T07:00:00.007Z""#);
+        assert_eq!(serde_json::from_str::<Moment>(&json).unwrap(), moment);
+        assert!(serde_json::from_str::<Moment>(r#""yesterday""#).is_err());
+        assert_eq!(moment.clock(Timestamp(moment.0.0 + 60_000)), "07:00 UTC");
+        let next_day = Timestamp(moment.0.0 + 86_400_000);
+        assert_eq!(moment.clock(next_day), "2025-11-21 07:00 UTC");
+    }
+
+    #[test]
     fn durations_are_printed_as_people_say_them() {
         let told = [2, 312, 11_100, 1_040_400].map(span);
         assert_eq!(told, ["2s", "5m12s", "3h5m", "12d1h"]);
+        let lengths = [1, 119, 480, 11_100, 1_040_400].map(length);
+        assert_eq!(
+            lengths,
+            ["1 second", "119 seconds", "8 minutes", "3 hours", "12 days"]
+        );
     }
 }

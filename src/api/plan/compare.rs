@@ -15,9 +15,9 @@ use dormer_proto::{
     machine,
     pool::{Desired, Terms, payload_of},
 };
+use dormer_views::plan::{self, MachinePlan};
 use dormer_workers::{catalog::InstalledVersion, host::cluster::Bootstrap, pool::Installed};
 use dormer_workflows::machine::{How, State};
-use serde_json::{Value, json};
 
 /// Differences of one machine that are named; the rest is a count.
 const NAMED_MAX: usize = 200;
@@ -67,24 +67,26 @@ pub(crate) fn compare(
     bootstrap: &Bootstrap,
     state: &State,
     candidate: &Candidate,
-) -> Result<(Value, Option<ChangeMethod>), String> {
-    let mut shown = json!({
-        "name": state.machine_ref().name, "node": state.node_name(), "from": state.version,
-    });
-    let unknown = |shown: &mut Value, why: String| shown["unknown"] = why.into();
+) -> Result<(MachinePlan, Option<ChangeMethod>), String> {
+    let mut plan = MachinePlan {
+        name: state.machine_ref().name,
+        node: state.node_name(),
+        from: state.version.clone(),
+        ..MachinePlan::default()
+    };
     let Some(desired) = state.desired() else {
-        unknown(&mut shown, "the pool does not say what it should be".into());
-        return Ok((shown, None));
+        plan.unknown = Some("the pool does not say what it should be".into());
+        return Ok((plan, None));
     };
     let wanted = match renderer.catalog.find(desired) {
         Ok(found) => found,
         Err(failure) => {
-            unknown(&mut shown, failure.message);
-            return Ok((shown, None));
+            plan.unknown = Some(failure.message);
+            return Ok((plan, None));
         }
     };
     let (profile, manifest, to) = candidate.over(&wanted).map_err(|e| e.to_string())?;
-    shown["to"] = to.as_str().into();
+    plan.to = Some(to.clone());
     let after = renderer.documents(
         bootstrap,
         state,
@@ -92,15 +94,14 @@ pub(crate) fn compare(
         &to,
     )?;
     if state.version.as_deref() == Some(to.as_str()) {
-        shown["changes"] = json!([]);
-        return Ok((shown, None));
+        return Ok((plan, None));
     }
-    shown["notAllowed"] = bar(renderer, state, &manifest, candidate).into();
+    plan.not_allowed = bar(renderer, state, &manifest, candidate);
     let before = match carried(renderer, state) {
         Ok(found) => found,
         Err(why) => {
-            unknown(&mut shown, why);
-            return Ok((shown, None));
+            plan.unknown = Some(why);
+            return Ok((plan, None));
         }
     };
     let present = state.version.as_deref().unwrap_or_default();
@@ -114,8 +115,8 @@ pub(crate) fn compare(
     for (from, to) in before.iter().zip(&after) {
         found.extend(between(from, to));
     }
-    let method = tell(&mut shown, state, &found);
-    Ok((shown, Some(method)))
+    let method = add_changes(&mut plan, state, &found);
+    Ok((plan, Some(method)))
 }
 
 /// What a machine carries now, if this process knows that version.
@@ -160,25 +161,27 @@ fn bar(
     }
 }
 
-fn tell(shown: &mut Value, state: &State, found: &[Difference]) -> ChangeMethod {
+fn add_changes(plan: &mut MachinePlan, state: &State, found: &[Difference]) -> ChangeMethod {
     let class = change_class(found);
     let method = match class {
         None => ChangeMethod::Mark,
         Some(ChangeClass::Live) => ChangeMethod::Live,
         Some(class) => ChangeMethod::Leased(state.how(of_machine(class))),
     };
-    shown["class"] = class.map(word).into();
-    shown["how"] = match method {
-        ChangeMethod::Mark => "its Node is marked with the new version, nothing else".into(),
-        ChangeMethod::Live => "in place, without the lease".into(),
-        ChangeMethod::Leased(by) => how(by).into(),
+    plan.class = class.map(|class| shown(class).into());
+    let how = match method {
+        ChangeMethod::Mark => "its Node is marked with the new version, nothing else",
+        ChangeMethod::Live => "in place, without the lease",
+        ChangeMethod::Leased(by) => how(by),
     };
-    let named = found
-        .iter()
-        .take(NAMED_MAX)
-        .map(|one| json!({"item": one.id, "class": word(one.change), "detail": one.detail}));
-    shown["changes"] = named.collect();
-    shown["changesInAll"] = found.len().into();
+    plan.how = Some(how.to_owned());
+    let named = found.iter().take(NAMED_MAX).map(|one| plan::ItemChange {
+        item: one.id.clone(),
+        class: shown(one.change).into(),
+        detail: one.detail.clone(),
+    });
+    plan.changes = named.collect();
+    plan.changes_in_all = found.len() as u64;
     method
 }
 
@@ -191,12 +194,12 @@ fn how(how: How) -> &'static str {
     }
 }
 
-fn word(class: ChangeClass) -> &'static str {
+fn shown(class: ChangeClass) -> plan::ChangeClass {
     match class {
-        ChangeClass::Live => "live",
-        ChangeClass::Restart => "restart",
-        ChangeClass::Drain => "drain",
-        ChangeClass::Replace => "replace",
+        ChangeClass::Live => plan::ChangeClass::Live,
+        ChangeClass::Restart => plan::ChangeClass::Restart,
+        ChangeClass::Drain => plan::ChangeClass::Drain,
+        ChangeClass::Replace => plan::ChangeClass::Replace,
     }
 }
 

@@ -1,54 +1,68 @@
 //! How long each step of a change took the last time, from the histories: what a plan may be expected to take.
 
 use super::compare::ChangeMethod;
-use dormer_views::timeline::{Episode, Phase};
+use dormer_proto::{id::Timestamp, phase::MachinePhase};
+use dormer_views::{
+    moment::Moment,
+    plan::{MachinePlan, Step},
+    timeline::{Episode, Phase},
+};
 use dormer_workflows::machine::How;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A step of a change: the phase's name, and whether only some changes run through it.
-type Step = (&'static str, bool);
+/// A phase of a change, and whether only some changes run through it.
+type StepOf = (MachinePhase, bool);
 
 /// The fence and the drain.
-const DRAIN: &[Step] = &[("opening the fence", false), ("evicting", false)];
+const DRAIN: &[StepOf] = &[
+    (MachinePhase::Opening, false),
+    (MachinePhase::Evicting, false),
+];
 /// The Machine goes; its MachineSet makes another.
-const REPLACE: &[Step] = &[
-    ("deleting the Machine", false),
-    ("waiting for the Machine to be gone", false),
-    ("waiting for an address", false),
-    ("probing", false),
-    ("waiting for the key to be accepted", true),
+const REPLACE: &[StepOf] = &[
+    (MachinePhase::Deleting, false),
+    (MachinePhase::Vanishing, false),
+    (MachinePhase::AddressWait, false),
+    (MachinePhase::Probing, false),
+    (MachinePhase::KeyWait, true),
 ];
 /// The host is emptied.
-const EMPTY: &[Step] = &[
-    ("tearing down", false),
-    ("probing the torn-down host", false),
+const EMPTY: &[StepOf] = &[
+    (MachinePhase::TearingDown, false),
+    (MachinePhase::Reprobing, false),
 ];
 /// The host becomes a node.
-const CONFIGURE: &[Step] = &[
-    ("converging the host", false),
-    ("rebooting", true),
-    ("waiting for the Node", true),
-    ("converging the node", false),
-    ("waiting for Ready", true),
-    ("soaking", false),
-    ("marking the Node", false),
+const CONFIGURE: &[StepOf] = &[
+    (MachinePhase::ConvergingHost, false),
+    (MachinePhase::Rebooting, true),
+    (MachinePhase::NodeWait, true),
+    (MachinePhase::ConvergingNode, false),
+    (MachinePhase::ReadyWait, true),
+    (MachinePhase::Soaking, false),
+    (MachinePhase::Marking, false),
 ];
-const CLOSE: &[Step] = &[("closing the fence", false)];
-const LIVE: &[Step] = &[
-    ("checking", false),
-    ("applying in place", false),
-    ("marking the Node", false),
+const CLOSE: &[StepOf] = &[(MachinePhase::Closing, false)];
+const LIVE: &[StepOf] = &[
+    (MachinePhase::Checking, false),
+    (MachinePhase::Applying, false),
+    (MachinePhase::Marking, false),
 ];
-const MARK: &[Step] = &[("checking", false), ("marking the Node", false)];
-const OPEN: &[Step] = &[("opening the fence", false)];
+const MARK: &[StepOf] = &[
+    (MachinePhase::Checking, false),
+    (MachinePhase::Marking, false),
+];
+const OPEN: &[StepOf] = &[(MachinePhase::Opening, false)];
 
 /// Phases that say that the phase before did not succeed.
-const FAILURES: [&str; 3] = ["failed", "undoing", "being deleted by somebody else"];
+const FAILURES: [MachinePhase; 3] = [
+    MachinePhase::Failed,
+    MachinePhase::Undoing,
+    MachinePhase::Leaving,
+];
 
 /// The steps of a change, in their order. The waits for approval and for the lease are none: they take what they take.
-pub(crate) fn steps(method: ChangeMethod) -> Vec<Step> {
-    let parts: &[&[Step]] = match method {
+pub(crate) fn steps(method: ChangeMethod) -> Vec<StepOf> {
+    let parts: &[&[StepOf]] = match method {
         ChangeMethod::Mark => &[MARK],
         ChangeMethod::Live => &[LIVE],
         ChangeMethod::Leased(How::Recreate) => &[DRAIN, REPLACE, CONFIGURE],
@@ -70,8 +84,8 @@ pub(crate) struct Took {
     pub(crate) machine: String,
 }
 
-/// The last times of each step, by the phase's name.
-pub(crate) type Times = BTreeMap<String, Took>;
+/// The last time of each step.
+pub(crate) type Times = BTreeMap<MachinePhase, Took>;
 
 /// What a machine's life tells. Of an episode that came through a step more than once (before a reboot, and after)
 /// the times are added; between episodes only what follows each other is.
@@ -82,32 +96,29 @@ pub(crate) fn times(episodes: &[Episode], machine: &str) -> Times {
         .enumerate()
         .flat_map(|(at, it)| it.phases.iter().map(move |p| (at, p)))
         .collect();
-    let mut before: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    let mut before: BTreeMap<MachinePhase, (usize, usize)> = BTreeMap::new();
     for (index, (episode, phase)) in lives.iter().enumerate() {
-        let next = lives.get(index + 1).map(|(_, next)| next.phase.as_str());
+        let next = lives
+            .get(index + 1)
+            .and_then(|(_, next)| next.phase.known());
         let failed = next.is_some_and(|next| FAILURES.contains(&next));
-        let Some(to) = phase.to.filter(|_| !failed) else {
+        let ended = phase.to.filter(|_| !failed);
+        let (Some(to), Some(step)) = (ended, phase.phase.known()) else {
             continue;
         };
         let again = before
-            .insert(&phase.phase, (*episode, index))
+            .insert(step, (*episode, index))
             .is_some_and(|(was, last)| {
                 let named = episodes[*episode].kind != dormer_views::timeline::BETWEEN;
                 was == *episode && (named || last + 1 == index)
             });
-        let took = times
-            .get(&phase.phase)
-            .filter(|_| again)
-            .map_or(0, |took| took.ms);
-        let ms = took + to.saturating_sub(phase.from);
-        times.insert(
-            phase.phase.clone(),
-            Took {
-                ms,
-                at: to,
-                machine: machine.to_owned(),
-            },
-        );
+        let took = times.get(&step).filter(|_| again).map_or(0, |took| took.ms);
+        let took = Took {
+            ms: took + to.saturating_sub(phase.from),
+            at: to,
+            machine: machine.to_owned(),
+        };
+        times.insert(step, took);
     }
     times
 }
@@ -116,46 +127,39 @@ pub(crate) fn times(episodes: &[Episode], machine: &str) -> Times {
 pub(crate) fn merge(all: &mut Times, one: &Times) {
     for (step, took) in one {
         if all.get(step).is_none_or(|known| known.at < took.at) {
-            all.insert(step.clone(), took.clone());
+            all.insert(*step, took.clone());
         }
     }
 }
 
-/// Tells a machine's plan its steps, each with its own last time or, without one, its pool's.
-pub(crate) fn add_steps(shown: &mut Value, method: ChangeMethod, own: &Times, pool: &Times) {
-    let mut shown_steps = Vec::new();
-    for (step, optional) in steps(method) {
-        let took = own.get(step).or_else(|| pool.get(step));
+/// Adds the steps to a machine's plan, each with its own last time or, without one, its pool's.
+pub(crate) fn add_steps(plan: &mut MachinePlan, method: ChangeMethod, own: &Times, pool: &Times) {
+    for (phase, optional) in steps(method) {
+        let took = own.get(&phase).or_else(|| pool.get(&phase));
         if took.is_some() || !optional {
-            shown_steps.push(json!({
-                "step": step,
-                "tookMs": took.map(|took| took.ms),
-                "machine": took.map(|took| took.machine.as_str()),
-                "at": took.map(|took| dormer_views::moment::time(dormer_proto::id::Timestamp(took.at))),
-            }));
+            plan.steps.push(Step {
+                phase: phase.into(),
+                text: phase.text().to_owned(),
+                took_ms: took.map(|took| took.ms),
+                machine: took.map(|took| took.machine.clone()),
+                at: took.map(|took| Moment(Timestamp(took.at))),
+            });
         }
     }
-    let known: Vec<u64> = shown_steps
-        .iter()
-        .filter_map(|step| step["tookMs"].as_u64())
-        .collect();
-    shown["expectedMs"] = (!known.is_empty())
-        .then(|| known.iter().sum::<u64>())
-        .into();
-    shown["unknownSteps"] = (shown_steps.len() - known.len()).into();
-    shown["steps"] = shown_steps.into();
+    let known: Vec<u64> = plan.steps.iter().filter_map(|step| step.took_ms).collect();
+    plan.expected_ms = (!known.is_empty()).then(|| known.iter().sum());
+    plan.unknown_steps = (plan.steps.len() - known.len()) as u64;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn phase(name: &str, from: u64, to: Option<u64>) -> Phase {
-        let state = String::new();
-        let phase = name.to_owned();
+    fn phase(phase: MachinePhase, from: u64, to: Option<u64>) -> Phase {
         Phase {
-            state,
-            phase,
+            state: phase.state().into(),
+            phase: phase.into(),
+            text: phase.text().into(),
             from,
             to,
             tasks: Vec::new(),
@@ -175,8 +179,8 @@ mod tests {
         }
     }
 
-    fn ms(times: &Times, step: &str) -> Option<u64> {
-        times.get(step).map(|took| took.ms)
+    fn ms(times: &Times, step: MachinePhase) -> Option<u64> {
+        times.get(&step).map(|took| took.ms)
     }
 
     #[test]
@@ -186,41 +190,41 @@ mod tests {
             let boot = from + 2 * long;
             let again = from + 3 * long;
             let phases = vec![
-                phase("converging the host", from, Some(host)),
-                phase("rebooting", host, Some(boot)),
-                phase("converging the host", boot, Some(again)),
-                phase("soaking", again, Some(again + 5)),
+                phase(MachinePhase::ConvergingHost, from, Some(host)),
+                phase(MachinePhase::Rebooting, host, Some(boot)),
+                phase(MachinePhase::ConvergingHost, boot, Some(again)),
+                phase(MachinePhase::Soaking, again, Some(again + 5)),
             ];
             episode("bring-up", phases)
         };
         let serving = episode(
             "serving",
             vec![
-                phase("serving", 100, Some(200)),
-                phase("checking", 200, Some(201)),
-                phase("serving", 201, Some(300)),
-                phase("checking", 300, Some(303)),
-                phase("applying in place", 303, Some(304)),
-                phase("applying in place", 304, Some(310)),
+                phase(MachinePhase::Serving, 100, Some(200)),
+                phase(MachinePhase::Checking, 200, Some(201)),
+                phase(MachinePhase::Serving, 201, Some(300)),
+                phase(MachinePhase::Checking, 300, Some(303)),
+                phase(MachinePhase::Applying, 303, Some(304)),
+                phase(MachinePhase::Applying, 304, Some(310)),
             ],
         );
         let broken = episode(
             "repair",
             vec![
-                phase("rebooting", 900, Some(990)),
-                phase("failed", 990, Some(995)),
-                phase("soaking", 995, None),
+                phase(MachinePhase::Rebooting, 900, Some(990)),
+                phase(MachinePhase::Failed, 990, Some(995)),
+                phase(MachinePhase::Soaking, 995, None),
             ],
         );
         let times = times(&[bring_up(0, 10), bring_up(50, 7), serving, broken], "a");
-        let names = [
-            "converging the host",
-            "rebooting",
-            "soaking",
-            "checking",
-            "applying in place",
+        let steps = [
+            MachinePhase::ConvergingHost,
+            MachinePhase::Rebooting,
+            MachinePhase::Soaking,
+            MachinePhase::Checking,
+            MachinePhase::Applying,
         ];
-        let times = names.map(|step| ms(&times, step));
+        let times = steps.map(|step| ms(&times, step));
         assert_eq!(times, [Some(14), Some(7), Some(5), Some(3), Some(7)]);
     }
 
@@ -231,85 +235,32 @@ mod tests {
             at,
             machine: machine.into(),
         };
-        let own = Times::from([("evicting".to_owned(), took(5, 1, "a"))]);
+        let own = Times::from([(MachinePhase::Evicting, took(5, 1, "a"))]);
         let mut pool = own.clone();
         merge(
             &mut pool,
-            &Times::from([("evicting".to_owned(), took(9, 2, "b"))]),
+            &Times::from([(MachinePhase::Evicting, took(9, 2, "b"))]),
         );
         merge(
             &mut pool,
-            &Times::from([("opening the fence".to_owned(), took(2, 2, "b"))]),
+            &Times::from([(MachinePhase::Opening, took(2, 2, "b"))]),
         );
         merge(
             &mut pool,
-            &Times::from([("evicting".to_owned(), took(7, 1, "c"))]),
+            &Times::from([(MachinePhase::Evicting, took(7, 1, "c"))]),
         );
-        assert_eq!(ms(&pool, "evicting"), Some(9));
-        let mut shown = json!({});
-        add_steps(&mut shown, ChangeMethod::Leased(How::Drain), &own, &pool);
-        assert_eq!(
-            (&shown["expectedMs"], &shown["unknownSteps"]),
-            (&json!(7), &json!(0))
-        );
-        assert_eq!(shown["steps"][1]["machine"], "a");
-        add_steps(&mut shown, ChangeMethod::Leased(How::Recreate), &own, &pool);
-        assert_eq!(
-            (&shown["expectedMs"], &shown["unknownSteps"]),
-            (&json!(7), &json!(8))
-        );
-        add_steps(&mut shown, ChangeMethod::Mark, &Times::new(), &Times::new());
-        assert_eq!(
-            (&shown["expectedMs"], &shown["unknownSteps"]),
-            (&Value::Null, &json!(2))
-        );
-    }
-
-    #[test]
-    fn every_step_is_a_phase() {
-        use dormer_proto::machine::Section;
-        use dormer_workflows::machine::{Change, Drain, Phase};
-        let change = || Change {
-            how: How::Drain,
-            differs: Vec::new(),
+        assert_eq!(ms(&pool, MachinePhase::Evicting), Some(9));
+        let plan = |method, own: &Times, pool: &Times| {
+            let mut plan = MachinePlan::default();
+            add_steps(&mut plan, method, own, pool);
+            plan
         };
-        let boot_id = String::new();
-        let since = Default::default();
-        let section = Section::Host;
-        let phases = [
-            Phase::Checking,
-            Phase::Applying { section },
-            Phase::Opening(change()),
-            Phase::Evicting(change(), Drain::default()),
-            Phase::Deleting,
-            Phase::Vanishing,
-            Phase::Address,
-            Phase::Probing,
-            Phase::KeyWait { since },
-            Phase::TearingDown,
-            Phase::Reprobing,
-            Phase::ConvergingHost { rebooted: false },
-            Phase::Rebooting {
-                boot_id,
-                asked: true,
-            },
-            Phase::NodeWait,
-            Phase::ConvergingNode,
-            Phase::ReadyWait,
-            Phase::Soaking,
-            Phase::Marking,
-            Phase::Closing,
-        ];
-        let known: Vec<&str> = phases.iter().map(Phase::name).collect();
-        let methods =
-            [How::Recreate, How::InPlace, How::Restart, How::Drain].map(ChangeMethod::Leased);
-        for method in methods
-            .into_iter()
-            .chain([ChangeMethod::Live, ChangeMethod::Mark])
-        {
-            for (step, _) in steps(method) {
-                assert!(known.contains(&step), "{step} is no phase");
-            }
-        }
+        let drain = plan(ChangeMethod::Leased(How::Drain), &own, &pool);
+        assert_eq!((drain.expected_ms, drain.unknown_steps), (Some(7), 0));
+        assert_eq!(drain.steps[1].machine.as_deref(), Some("a"));
+        let recreate = plan(ChangeMethod::Leased(How::Recreate), &own, &pool);
+        assert_eq!((recreate.expected_ms, recreate.unknown_steps), (Some(7), 8));
+        let mark = plan(ChangeMethod::Mark, &Times::new(), &Times::new());
+        assert_eq!((mark.expected_ms, mark.unknown_steps), (None, 2));
     }
 }

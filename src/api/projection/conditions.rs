@@ -1,8 +1,11 @@
 //! Conditions: the product's own on each pool, one on each Node.
 
-use crate::{SharedRun, lacks::Lack};
-use dormer_proto::id::Timestamp;
-use dormer_views::moment::time;
+use crate::SharedRun;
+use dormer_proto::{
+    id::Timestamp,
+    phase::{Listed, MachineState},
+};
+use dormer_views::{lacks::Lack, moment::time};
 use dormer_workflows::{State, machine, rollout};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -95,7 +98,12 @@ fn available(view: &rollout::View) -> Condition {
 }
 
 fn progressing(view: &rollout::View, machines: &[machine::View]) -> Condition {
-    let moving = |one: &&machine::View| !matches!(one.state, "Joined" | "Failed" | "Gone");
+    let at_rest = [
+        MachineState::Joined,
+        MachineState::Failed,
+        MachineState::Gone,
+    ];
+    let moving = |one: &&machine::View| !at_rest.contains(&one.phase.state());
     let moving: Vec<&str> = machines
         .iter()
         .filter(moving)
@@ -131,7 +139,7 @@ fn degraded(view: &rollout::View, machines: &[machine::View], lacks: &[Lack]) ->
     }
     let failed: Vec<&machine::View> = machines
         .iter()
-        .filter(|one| one.state == "Failed")
+        .filter(|one| one.phase.state() == MachineState::Failed)
         .collect();
     if let Some(first) = failed.first() {
         let names: Vec<&str> = failed.iter().map(|one| one.name.as_str()).collect();
@@ -211,20 +219,22 @@ pub(super) fn of_nodes(runs: &[SharedRun]) -> BTreeMap<String, (String, Conditio
             continue;
         };
         let view = state.view();
-        let right = view.state == "Joined"
+        let state = view.phase.state();
+        let phase = view.phase.text();
+        let right = state == MachineState::Joined
             && view.version.is_some()
             && view.version == view.desired_version;
         let message = match (&view.reason, &view.waiting_for) {
             _ if right => format!("at {}", view.version.as_deref().unwrap_or_default()),
-            (Some(reason), Some(waits)) => format!("{}: {reason}; waits for {waits}", view.phase),
-            (Some(one), None) => format!("{}: {one}", view.phase),
-            (None, Some(waits)) => format!("{}: waits for {waits}", view.phase),
-            (None, None) => view.phase.to_owned(),
+            (Some(reason), Some(waits)) => format!("{phase}: {reason}; waits for {waits}"),
+            (Some(one), None) => format!("{phase}: {one}"),
+            (None, Some(waits)) => format!("{phase}: waits for {waits}"),
+            (None, None) => phase.to_owned(),
         };
-        let reason = if view.state == "Joined" && !right {
+        let reason = if state == MachineState::Joined && !right {
             "NotAsDesired"
         } else {
-            view.state
+            state.id()
         };
         let mut condition = Condition::new(ON_NODES, right, reason, message);
         condition.since = Some(run.entered.at);

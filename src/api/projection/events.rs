@@ -3,8 +3,11 @@
 
 use super::Settings;
 use crate::SharedRun;
-use dormer_engine_core::{Run, Workflow};
-use dormer_proto::id::{LeaseToken, RunId, Seq, Timestamp};
+use dormer_engine_core::Run;
+use dormer_proto::{
+    id::{LeaseToken, RunId, Seq, Timestamp},
+    phase::{Listed, MachineState, RolloutState},
+};
 use dormer_workflows::{Dormer, State, machine, rollout};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -127,8 +130,8 @@ fn of_machine(run: &Run<Dormer>, state: &machine::State) -> Vec<EventText> {
         EventText {
             name: format!("{short}.{uid}.{:x}", run.entered.seq.0),
             about,
-            warning: view.state == "Failed",
-            reason: view.state.into(),
+            warning: view.phase.state() == MachineState::Failed,
+            reason: view.phase.state().id().into(),
             note: note.clone(),
             at: run.entered.at,
         }
@@ -140,10 +143,15 @@ fn of_machine(run: &Run<Dormer>, state: &machine::State) -> Vec<EventText> {
         name: view.name.clone(),
         uid: Some(view.uid.clone()),
     };
+    let on_nodes = [
+        MachineState::Joined,
+        MachineState::Draining,
+        MachineState::Failed,
+    ];
     let node = state
         .node
         .as_ref()
-        .filter(|_| matches!(view.state, "Joined" | "Draining" | "Failed"));
+        .filter(|_| on_nodes.contains(&view.phase.state()));
     // Kubernetes' own components name a Node by its name where others have the UID; `kubectl describe node` looks so.
     let node = node.map(|node| EventSubject {
         api_version: "v1",
@@ -158,35 +166,35 @@ fn of_machine(run: &Run<Dormer>, state: &machine::State) -> Vec<EventText> {
 /// The cause, in words.
 fn note(view: &machine::View) -> String {
     let name = &view.name;
-    match (view.state, &view.reason, &view.waiting_for) {
-        ("Joined", _, None) => format!(
+    match (view.phase.state(), &view.reason, &view.waiting_for) {
+        (MachineState::Joined, _, None) => format!(
             "serves as Node {} at {}",
             view.node.as_deref().unwrap_or("?"),
             view.version
                 .as_deref()
                 .unwrap_or("a version that is not known")
         ),
-        ("Failed", Some(why), _) => format!("{why}. What to do: dormer why {name}"),
+        (MachineState::Failed, Some(why), _) => format!("{why}. What to do: dormer why {name}"),
         (_, Some(why), Some(waits)) => format!("{why}; waits for {waits}"),
         (_, Some(one), None) => one.clone(),
         (_, None, Some(waits)) => format!("waits for {waits}"),
-        (state, None, None) => state.to_owned(),
+        (state, None, None) => state.id().to_owned(),
     }
 }
 
 fn of_pool(run: &Run<Dormer>, state: &rollout::State, settings: &Settings) -> Option<EventText> {
     let view = state.view();
-    let label = Dormer::label(&run.state);
+    let label = view.state;
     let note = match label {
-        "Halted" => view.halted?,
-        "Paused" => format!("no further machine is begun: {}", view.paused?),
-        "Open" => "machines may be upgraded, within the pool's limit".into(),
-        _ => return None,
+        RolloutState::Halted => view.halted?,
+        RolloutState::Paused => format!("no further machine is begun: {}", view.paused?),
+        RolloutState::Open => "machines may be upgraded, within the pool's limit".into(),
+        RolloutState::Enrolling => return None,
     };
     Some(EventText {
         name: format!("dormer-pool-{}.{:x}", run.id.key(), run.entered.seq.0),
         about: pool(run, settings),
-        warning: label == "Halted",
+        warning: label == RolloutState::Halted,
         reason: format!("Rollout{label}"),
         note,
         at: run.entered.at,

@@ -3,6 +3,7 @@
 
 use super::cluster::{Cluster, Failed, MANAGER, OURS, Trouble, is, object, trouble, within};
 use crate::SharedRun;
+use dormer_proto::phase::MachineState;
 use dormer_workers::kubernetes::EXPORTER as SERVICE;
 use dormer_workflows::State;
 use kube::{
@@ -29,7 +30,9 @@ pub(super) fn slices(runs: &[SharedRun]) -> BTreeMap<String, Value> {
                 return None;
             };
             let view = state.view();
-            let node = view.node.filter(|_| view.state == "Joined")?;
+            let node = view
+                .node
+                .filter(|_| view.phase.state() == MachineState::Joined)?;
             let address = view.address?;
             let ipv4 = address.parse::<std::net::Ipv4Addr>().is_ok();
             ipv4.then(

@@ -10,13 +10,11 @@ mod exporter;
 mod objects;
 mod v1alpha1;
 
-use crate::{
-    Api, ApiError, SharedRun,
-    lacks::{self, Lack},
-};
+use crate::{Api, ApiError, SharedRun, lacks};
 use cluster::{Cluster, Trouble};
 use conditions::{Condition, Context};
 use dormer_proto::id::Timestamp;
+use dormer_views::lacks::Lack;
 use futures::{StreamExt, stream};
 use objects::{Kind, Object, ObjectKey};
 use serde_json::Value;

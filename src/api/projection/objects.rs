@@ -6,6 +6,7 @@ use super::{
 };
 use crate::SharedRun;
 use dormer_engine_core::Run;
+use dormer_proto::phase::Listed;
 use dormer_views::moment::time;
 use dormer_workflows::{Dormer, State, machine, rollout};
 use serde_json::{Value, json};
@@ -93,8 +94,8 @@ pub(super) fn of(runs: &[SharedRun], namespace: &str, beside: Context<'_>) -> Ve
 fn machine(run: &Run<Dormer>, state: &machine::State) -> Object {
     let view = state.view();
     let status = json!(MachineStatus {
-        state: Some(view.state.to_owned()),
-        phase: Some(view.phase.to_owned()),
+        state: Some(view.phase.state().id().to_owned()),
+        phase: Some(view.phase.text().to_owned()),
         since: Some(time(run.entered.at)),
         version: view.version,
         desired_version: view.desired_version,
@@ -133,7 +134,7 @@ fn pool(
     let holders: Vec<String> = view.slots.iter().map(|slot| name(&slot.holder)).collect();
     let conditions = conditions::of_pool(run.id.key(), &view, runs, beside);
     let status = json!(PoolStatus {
-        state: Some(view.state.to_owned()),
+        state: Some(view.state.id().to_owned()),
         since: Some(time(run.entered.at)),
         payload: view.payload,
         members: Some(view.members),

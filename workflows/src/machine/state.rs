@@ -7,11 +7,12 @@ use dormer_proto::{
         TokenMark,
     },
     message::Failure,
+    phase::{Listed, MachinePhase, MachineState},
     pool::{Approval, Desired, PoolSettings, Strategy, payload_of},
     rollout::MemberReport,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 /// Pending CSRs that a run keeps; more than a kubelet ever has at once.
 pub const CSRS_MAX: usize = 16;
@@ -127,6 +128,18 @@ pub enum Halt {
     },
     /// Its Machine is labelled `windowsmachineconfig.openshift.io/ignore=true`.
     Ignored,
+}
+
+impl fmt::Display for Halt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Paused { by } => write!(f, "paused by {by}"),
+            Self::Held { by } => write!(f, "held by {by}"),
+            Self::Ignored => f.write_str(
+                "hands off: the Machine is labelled windowsmachineconfig.openshift.io/ignore=true",
+            ),
+        }
+    }
 }
 
 /// What a person may ask for through the lease.
@@ -276,81 +289,61 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Its name, without what it remembers.
+    #[must_use]
+    pub fn id(&self) -> MachinePhase {
+        match self {
+            Self::Address => MachinePhase::AddressWait,
+            Self::Probing => MachinePhase::Probing,
+            Self::KeyWait { .. } => MachinePhase::KeyWait,
+            Self::Adopting => MachinePhase::Adopting,
+            Self::PoolWait => MachinePhase::PoolWait,
+            Self::ConvergingHost { .. } => MachinePhase::ConvergingHost,
+            Self::Rebooting { .. } => MachinePhase::Rebooting,
+            Self::NodeWait => MachinePhase::NodeWait,
+            Self::ConvergingNode => MachinePhase::ConvergingNode,
+            Self::ReadyWait => MachinePhase::ReadyWait,
+            Self::Soaking => MachinePhase::Soaking,
+            Self::Marking => MachinePhase::Marking,
+            Self::Serving => MachinePhase::Serving,
+            Self::Checking => MachinePhase::Checking,
+            Self::Applying { .. } => MachinePhase::Applying,
+            Self::ApprovalWait(_) => MachinePhase::ApprovalWait,
+            Self::OwnerWait(_) => MachinePhase::OwnerWait,
+            Self::LeaseWait(_) => MachinePhase::LeaseWait,
+            Self::Closing => MachinePhase::Closing,
+            Self::Opening(_) => MachinePhase::Opening,
+            Self::Evicting(..) => MachinePhase::Evicting,
+            Self::Drained => MachinePhase::Drained,
+            Self::Deleting => MachinePhase::Deleting,
+            Self::Vanishing => MachinePhase::Vanishing,
+            Self::TearingDown => MachinePhase::TearingDown,
+            Self::Undoing => MachinePhase::Undoing,
+            Self::Leaving => MachinePhase::Leaving,
+            Self::Reprobing => MachinePhase::Reprobing,
+            Self::ClosingGone => MachinePhase::ClosingGone,
+            Self::ReplacementWait => MachinePhase::ReplacementWait,
+            Self::Failed { .. } => MachinePhase::Failed,
+            Self::Gone => MachinePhase::Gone,
+        }
+    }
+
     /// The state that this is a part of.
     #[must_use]
     pub fn label(&self) -> &'static str {
-        match self {
-            Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting => "Provisioned",
-            Self::PoolWait | Self::ConvergingHost { .. } | Self::Rebooting { .. } => "Reachable",
-            Self::NodeWait
-            | Self::ConvergingNode
-            | Self::ReadyWait
-            | Self::Soaking
-            | Self::Marking => "Configured",
-            Self::Serving
-            | Self::Checking
-            | Self::Applying { .. }
-            | Self::ApprovalWait(_)
-            | Self::OwnerWait(_)
-            | Self::LeaseWait(_)
-            | Self::Closing => "Joined",
-            Self::Opening(_)
-            | Self::Evicting(..)
-            | Self::Drained
-            | Self::Deleting
-            | Self::Vanishing
-            | Self::TearingDown
-            | Self::Undoing
-            | Self::Leaving => "Draining",
-            Self::Reprobing | Self::ClosingGone | Self::ReplacementWait => "Recreated",
-            Self::Failed { .. } => "Failed",
-            Self::Gone => "Gone",
-        }
+        self.id().state().id()
     }
 
     /// Its own short name, for people and for the transition table.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Address => "waiting for an address",
-            Self::Probing => "probing",
-            Self::KeyWait { .. } => "waiting for the key to be accepted",
-            Self::Adopting => "adopting",
-            Self::PoolWait => "waiting for the pool's settings",
-            Self::ConvergingHost { .. } => "converging the host",
-            Self::Rebooting { .. } => "rebooting",
-            Self::NodeWait => "waiting for the Node",
-            Self::ConvergingNode => "converging the node",
-            Self::ReadyWait => "waiting for Ready",
-            Self::Soaking => "soaking",
-            Self::Marking => "marking the Node",
-            Self::Serving => "serving",
-            Self::Checking => "checking",
-            Self::Applying { .. } => "applying in place",
-            Self::ApprovalWait(_) => "waiting for approval",
-            Self::OwnerWait(_) => "waiting for an owner",
-            Self::LeaseWait(_) => "waiting for the lease",
-            Self::Closing => "closing the fence",
-            Self::Opening(_) => "opening the fence",
-            Self::Evicting(..) => "evicting",
-            Self::Drained => "drained",
-            Self::Deleting => "deleting the Machine",
-            Self::Vanishing => "waiting for the Machine to be gone",
-            Self::TearingDown => "tearing down",
-            Self::Undoing => "undoing",
-            Self::Leaving => "being deleted by somebody else",
-            Self::Reprobing => "probing the torn-down host",
-            Self::ClosingGone => "closing the fence of a Machine that is gone",
-            Self::ReplacementWait => "waiting for the replacement",
-            Self::Failed { .. } => "failed",
-            Self::Gone => "gone",
-        }
+        self.id().text()
     }
 
     /// Whether the node serves and nothing has begun that disturbs it.
     #[must_use]
     pub fn joined(&self) -> bool {
-        self.label() == "Joined"
+        self.id().state() == MachineState::Joined
     }
 
     /// Whether the Machine's end is under way or past: nothing is done on the host any more.

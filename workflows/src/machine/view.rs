@@ -1,15 +1,15 @@
 //! A machine's run as people and programs see it.
 
-use super::state::{Drain, Halt, Lease, Phase, State};
+use super::state::{Change, Drain, Halt, Lease, Phase, State};
 use dormer_proto::{
     id::Timestamp,
     machine::{Blocker, ConditionFact},
+    message::Failure,
+    phase::MachinePhase,
 };
-use serde::Serialize;
 
 /// What is shown of a machine, beside what the engine knows (attempt, since, run).
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq)]
 pub struct View {
     /// The Machine's name.
     pub name: String,
@@ -17,12 +17,16 @@ pub struct View {
     pub namespace: String,
     /// Its UID.
     pub uid: String,
-    /// One of the six states, `Failed` or `Gone`.
-    pub state: &'static str,
-    /// The phase within the state.
-    pub phase: &'static str,
+    /// The phase, which says the state too.
+    pub phase: MachinePhase,
     /// Why it is there, if there is more to say than the state.
     pub reason: Option<String>,
+    /// The step that failed, and why, of a machine that is Failed.
+    pub failure: Option<(MachinePhase, Failure)>,
+    /// The change that waits for approval, for an owner or for the lease.
+    pub change: Option<Change>,
+    /// How far the drain is, while pods are evicted.
+    pub drain: Option<Drain>,
     /// What it waits for.
     pub waiting_for: Option<String>,
     /// The version that its node carries.
@@ -47,8 +51,12 @@ pub struct View {
     pub machine_conditions: Vec<ConditionFact>,
     /// Who owns the Machine: `MachineSet/name`.
     pub owner: Option<String>,
-    /// What stands in its way, or who stopped it.
-    pub halted: Option<String>,
+    /// Who stopped it, if somebody did.
+    pub halt: Option<Halt>,
+    /// Why a certificate request of its kubelet was not approved.
+    pub certificate_refused: Option<String>,
+    /// Whether its Node has served: from then on nothing disturbs it without the lease.
+    pub served: bool,
     /// When the Machine was created, by the API server's clock.
     pub created: Option<Timestamp>,
 }
@@ -63,9 +71,22 @@ impl State {
             name: reference.name,
             namespace: reference.namespace,
             uid: reference.uid,
-            state: self.phase.label(),
-            phase: self.phase.name(),
+            phase: self.phase.id(),
             reason: self.reason(),
+            failure: match &self.phase {
+                Phase::Failed { from, failure } => Some((from.id(), failure.clone())),
+                _ => None,
+            },
+            change: match &self.phase {
+                Phase::ApprovalWait(change)
+                | Phase::OwnerWait(change)
+                | Phase::LeaseWait(change) => Some(change.clone()),
+                _ => None,
+            },
+            drain: match &self.phase {
+                Phase::Evicting(_, drain) => Some(drain.clone()),
+                _ => None,
+            },
             waiting_for: self.waiting_for(),
             version: self.version.clone(),
             desired_version: self.desired().map(|desired| desired.version.clone()),
@@ -83,20 +104,11 @@ impl State {
             owner: machine
                 .and_then(|m| m.owner.as_ref())
                 .map(|owner| format!("{}/{}", owner.kind, owner.name)),
-            halted: self.halted_by(),
+            halt: self.halt.clone(),
+            certificate_refused: self.csrs.values().find_map(|csr| csr.refused.clone()),
+            served: self.served,
             created: machine.map(|m| m.created),
         }
-    }
-
-    fn halted_by(&self) -> Option<String> {
-        Some(match self.halt.as_ref()? {
-            Halt::Paused { by } => format!("paused by {by}"),
-            Halt::Held { by } => format!("held by {by}"),
-            Halt::Ignored => {
-                "hands off: the Machine is labelled windowsmachineconfig.openshift.io/ignore=true"
-                    .into()
-            }
-        })
     }
 
     fn reason(&self) -> Option<String> {
@@ -119,8 +131,8 @@ impl State {
     }
 
     fn waiting_for(&self) -> Option<String> {
-        if let Some(halted) = self.halted_by() {
-            return Some(format!("resume ({halted})"));
+        if let Some(halt) = &self.halt {
+            return Some(format!("resume ({halt})"));
         }
         if let (Phase::LeaseWait(_) | Phase::ApprovalWait(_), Some(why)) =
             (&self.phase, self.barred())

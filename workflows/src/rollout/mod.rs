@@ -31,6 +31,7 @@ use dormer_engine_core::{Decision, Input, Now, Workflow};
 use dormer_proto::{
     id::RunId,
     machine::{Outcome, Task},
+    phase::Listed,
     work::{Fact, Signal},
 };
 use serde::{Deserialize, Serialize};
@@ -99,14 +100,6 @@ impl Workflow for Rollout {
     }
 
     fn label(state: &State) -> &'static str {
-        if state.paused() {
-            "Paused"
-        } else if state.enrolment != Enrolment::Complete || state.settings.is_none() {
-            "Enrolling"
-        } else if !state.failures().is_empty() {
-            "Halted"
-        } else {
-            "Open"
-        }
+        state.label().id()
     }
 }

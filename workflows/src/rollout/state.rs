@@ -6,6 +6,7 @@ use super::{
 };
 use dormer_proto::{
     id::{LeaseToken, Seq, Timestamp},
+    phase::RolloutState,
     pool::{MaxUnavailable, Terms},
 };
 use serde::{Deserialize, Serialize};
@@ -234,6 +235,20 @@ pub struct Loss {
 }
 
 impl State {
+    /// Whether leases are granted, and if not, what stands against it.
+    #[must_use]
+    pub fn label(&self) -> RolloutState {
+        if self.paused() {
+            RolloutState::Paused
+        } else if self.enrolment != Enrolment::Complete || self.settings.is_none() {
+            RolloutState::Enrolling
+        } else if !self.failures().is_empty() {
+            RolloutState::Halted
+        } else {
+            RolloutState::Open
+        }
+    }
+
     /// How many members there are.
     #[must_use]
     pub fn enrolled(&self) -> usize {

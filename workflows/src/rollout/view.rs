@@ -6,17 +6,19 @@ use super::{
     uid::Uid,
     vacancy::Vacancy,
 };
-use dormer_proto::id::{LeaseToken, Seq, Timestamp};
-use serde::Serialize;
+use dormer_proto::{
+    id::{LeaseToken, Seq, Timestamp},
+    phase::{RolloutState, Unavailable},
+};
 
 /// Most machines that one sentence names; the rest is a count.
 const NAMED_MAX: usize = 3;
 
 /// A rollout as the HTTP API shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
-    /// `Open`, `Enrolling`, `Paused` or `Halted`.
-    pub state: &'static str,
+    /// Whether leases are granted.
+    pub state: RolloutState,
     /// Members enrolled.
     pub members: usize,
     /// Members that are Joined.
@@ -58,36 +60,16 @@ pub struct View {
 }
 
 /// A machine that counts as unavailable.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Away {
     /// Its Machine's UID.
     pub uid: String,
-    /// Why it counts.
-    pub why: Why,
-}
-
-/// Why a machine counts as unavailable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Why {
-    /// It holds a slot.
-    Holds,
-    /// It held a slot, was deleted, and its replacement does not serve yet.
-    Replaced,
-    /// Somebody else deleted it, and its replacement does not serve yet.
-    Gap,
-    /// It carries an open token of an upgrade that we do not remember.
-    OpenToken,
-    /// Its Machine is being deleted.
-    Deleting,
-    /// It failed.
-    Failed,
-    /// Its Node is not Ready, or cordoned.
-    Down,
+    /// Unavailable it counts.
+    pub why: Unavailable,
 }
 
 /// A machine in the queue.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
     /// Its Machine's UID.
     pub uid: String,
@@ -98,7 +80,7 @@ pub struct Waiting {
 }
 
 /// A slot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotView {
     /// Its fencing number.
     pub token: LeaseToken,
@@ -115,7 +97,7 @@ pub struct SlotView {
 }
 
 /// A MachineSet in numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetView {
     /// Its name.
     pub name: String,
@@ -130,7 +112,7 @@ pub struct SetView {
 }
 
 /// A gap.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GapView {
     /// UID of the Machine that is missing.
     pub uid: String,
@@ -163,7 +145,7 @@ impl State {
         let awaited = self.members.iter().filter(|(_, m)| m.is(Flag::Awaited));
         let named = NamedState { state: self, name };
         View {
-            state: <super::Rollout as dormer_engine_core::Workflow>::label(self),
+            state: self.label(),
             members: self.enrolled(),
             joined: count(Flag::Joined),
             failed: count(Flag::Failed),
@@ -191,14 +173,14 @@ impl State {
             (
                 &slot.uid,
                 if slot.vacant {
-                    Why::Replaced
+                    Unavailable::Replaced
                 } else {
-                    Why::Holds
+                    Unavailable::Holds
                 },
             )
         });
-        let gaps = self.gaps.iter().map(|gap| (&gap.uid, Why::Gap));
-        let mut away: Vec<(&Uid, Why)> = slots.chain(gaps).collect();
+        let gaps = self.gaps.iter().map(|gap| (&gap.uid, Unavailable::Gap));
+        let mut away: Vec<(&Uid, Unavailable)> = slots.chain(gaps).collect();
         let counted = away.len();
         for (uid, m) in self.members.iter().filter(|(_, m)| m.unavailable()) {
             if away[..counted].iter().all(|(counted, _)| *counted != uid) {
@@ -261,13 +243,20 @@ fn rollback(it: &Rollback) -> String {
     )
 }
 
-fn why(m: &Member) -> Why {
-    let first = [(Flag::Open, Why::OpenToken), (Flag::Failed, Why::Failed)];
+fn why(m: &Member) -> Unavailable {
+    let first = [
+        (Flag::Open, Unavailable::OpenToken),
+        (Flag::Failed, Unavailable::Failed),
+    ];
     let first = first
         .into_iter()
         .find(|(flag, _)| m.is(*flag))
         .map(|(_, why)| why);
-    first.unwrap_or(if m.leaves() { Why::Deleting } else { Why::Down })
+    first.unwrap_or(if m.leaves() {
+        Unavailable::Deleting
+    } else {
+        Unavailable::Down
+    })
 }
 
 /// A state, and what its machines are called.
@@ -467,12 +456,14 @@ impl NamedState<'_> {
             vacancy.map_or_else(String::new, |v| self.vacancy(&v))
         };
         match away.why {
-            Why::Holds => format!("{name} holds the lease"),
-            Why::Replaced | Why::Gap => format!("{name} is gone and waits for {}", waits_for()),
-            Why::OpenToken => format!("{name} carries an open token"),
-            Why::Deleting => format!("{name} is being deleted"),
-            Why::Failed => format!("{name} failed"),
-            Why::Down => format!("{name} is not Ready or cordoned"),
+            Unavailable::Holds => format!("{name} holds the lease"),
+            Unavailable::Replaced | Unavailable::Gap => {
+                format!("{name} is gone and waits for {}", waits_for())
+            }
+            Unavailable::OpenToken => format!("{name} carries an open token"),
+            Unavailable::Deleting => format!("{name} is being deleted"),
+            Unavailable::Failed => format!("{name} failed"),
+            Unavailable::Down => format!("{name} is not Ready or cordoned"),
         }
     }
 }

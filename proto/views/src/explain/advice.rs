@@ -1,265 +1,287 @@
-//! What a person may do next about a machine: one or two sentences, each with a command.
+//! What a person may do next about a machine: one or two sentences, each with a command where there is one.
 
+use super::dotless;
+use crate::{
+    machine::{HaltKind, Machine},
+    rollout::Rollout,
+};
 use dormer_profile::answer::FailureCode;
-use serde_json::Value;
-
-/// A word of an answer, if it says something.
-pub fn word<'a>(thing: &'a Value, key: &str) -> Option<&'a str> {
-    thing[key].as_str().filter(|text| !text.is_empty())
-}
+use dormer_proto::phase::{MachinePhase, MachineState};
 
 /// A machine, as far as advice needs it.
-struct On<'a> {
-    machine: &'a Value,
+struct Advice<'a> {
+    machine: &'a Machine,
+    /// The Machine's name, as commands take it.
     name: &'a str,
     /// `kubectl -n NAMESPACE`, as a person types it.
     kubectl: String,
 }
 
 /// What a person may do next; `rollout` is the machine's pool's, if it is known.
-pub fn next_step(machine: &Value, rollout: Option<&Value>) -> String {
-    let name = word(machine, "name").unwrap_or("MACHINE");
-    let kubectl = word(machine, "namespace").map_or_else(
-        || "kubectl".to_owned(),
-        |namespace| format!("kubectl -n {namespace}"),
-    );
-    let on = On {
+pub fn next_step(machine: &Machine, rollout: Option<&Rollout>) -> String {
+    let kubectl = match machine.namespace.as_str() {
+        "" => "kubectl".to_owned(),
+        namespace => format!("kubectl -n {namespace}"),
+    };
+    let name = machine.name.as_str();
+    let advice = Advice {
         machine,
         name,
         kubectl,
     };
-    let state = word(machine, "state").unwrap_or_default();
-    let phase = word(machine, "phase").unwrap_or_default();
-    match (state, word(machine, "halted")) {
-        ("Gone", _) => "Nothing is left to do.".into(),
-        (_, Some(halted)) if halted.starts_with("hands off") => format!(
-            "To go on, take that label off: {} label machine {name} \
-             windowsmachineconfig.openshift.io/ignore-.",
-            on.kubectl
-        ),
-        (_, Some(_)) => format!("To go on: dormer resume {name}."),
-        ("Failed", _) => on.failed(),
-        _ => on.waits(phase, rollout),
+    if machine.state == MachineState::Gone {
+        return "There is nothing left to do.".into();
     }
+    if machine.lacks.is_some() {
+        return "Once that is mended, dormer continues by itself.".into();
+    }
+    if let Some(halt) = &machine.halt {
+        return if halt.kind == HaltKind::Ignored {
+            format!(
+                "To let dormer continue, remove that label: {} label machine {name} \
+                 windowsmachineconfig.openshift.io/ignore-.",
+                advice.kubectl
+            )
+        } else {
+            format!("To let dormer continue: dormer resume {name}.")
+        };
+    }
+    if machine.state == MachineState::Failed {
+        return advice.failed();
+    }
+    advice.waits(rollout)
 }
 
-impl On<'_> {
-    fn says(&self, key: &str) -> Option<&str> {
-        word(self.machine, key)
-    }
-
+impl Advice<'_> {
     /// Another Machine in its place, for one that serves nobody yet.
     fn replaced(&self) -> String {
         format!(
-            "{} delete machine {} has its MachineSet make another",
+            "{} delete machine {} makes its MachineSet create another",
             self.kubectl, self.name
         )
     }
 
-    fn waits(&self, phase: &str, rollout: Option<&Value>) -> String {
+    fn waits(&self, rollout: Option<&Rollout>) -> String {
         let name = self.name;
-        let given_up = self.says("machinePhase") == Some("Failed");
-        if given_up && phase == "waiting for an address" && self.says("machineError").is_some() {
+        let given_up = self.machine.given_up();
+        if given_up
+            && self.machine.phase == MachinePhase::AddressWait
+            && self.machine.machine_error.is_some()
+        {
             return format!(
-                "The cloud has given the Machine up, and would give up the next one alike: make room there (a quota), \
-                 or mend what {} asks for; then {}.",
-                self.says("owner").unwrap_or("its MachineSet"),
+                "The cloud has given the Machine up, and would refuse the next one for the same reason. Make room \
+                 there (a quota), or correct what {} asks for; then {}.",
+                self.owner(),
                 self.replaced()
             );
         }
-        if given_up && phase != "serving" {
+        if given_up && self.machine.phase != MachinePhase::Serving {
             return format!(
-                "The cloud has given the Machine up, and it stays so: {}.",
+                "The cloud has given the Machine up for good: {}.",
                 self.replaced()
             );
         }
+        let Some(phase) = self.machine.phase.known() else {
+            return self.by_itself();
+        };
         match phase {
-            "waiting for an address" => self.address(),
-            "probing" | "probing the torn-down host" => format!(
-                "dormer goes on trying. If it stays so, see in the cloud's console that the host runs, \
-                 that sshd does, and that port 22 is open to dormer in the security group and in the \
-                 host's firewall; or give it up: {}.",
+            MachinePhase::AddressWait => self.address(),
+            MachinePhase::Probing | MachinePhase::Reprobing => format!(
+                "dormer keeps trying. If it does not succeed, check in the cloud's console that the host runs, that \
+                 sshd runs, and that port 22 is open to dormer in the security group and in the host's firewall. \
+                 Or give the host up: {}.",
                 self.replaced()
             ),
-            "waiting for the key to be accepted" => format!(
-                "User data may not have run yet. If it stays so, the private key that dormer has does not \
-                 belong to the public key in user data: {} get secret windows-user-data -o yaml shows the \
-                 one; {} with the right one.",
+            MachinePhase::KeyWait => format!(
+                "User data may not have run yet. If this lasts, dormer's private key does not belong to the public \
+                 key in user data: {} get secret windows-user-data -o yaml shows that key. With the right key in \
+                 place, {}.",
                 self.kubectl,
                 self.replaced()
             ),
-            "waiting for the Node" => self.no_node(),
-            "waiting for Ready" | "soaking" => self.not_ready(),
-            "rebooting" => format!(
-                "A reboot takes some minutes. If it stays so, look at the host's screen in the cloud's \
-                 console; dormer history {name} tells when it was asked for."
+            MachinePhase::NodeWait => self.no_node(),
+            MachinePhase::ReadyWait | MachinePhase::Soaking => self.not_ready(),
+            MachinePhase::Rebooting => format!(
+                "A reboot takes some minutes. If it lasts longer, look at the host's screen in the cloud's console; \
+                 dormer history {name} shows when the reboot was asked for."
             ),
-            "converging the host" | "converging the node" => self.converging(),
-            "waiting for the pool's settings" => format!(
-                "The ConfigMap dormer-pool-{} in dormer's namespace has to be there and right: \
-                 kubectl describe configmap -A dormer-pool-{} shows what was refused.",
-                self.pool(),
-                self.pool()
+            MachinePhase::ConvergingHost | MachinePhase::ConvergingNode => self.converging(),
+            MachinePhase::PoolWait => format!(
+                "The ConfigMap dormer-pool-{0} in dormer's namespace has to exist and be valid: kubectl describe \
+                 configmap -A dormer-pool-{0} shows what was refused.",
+                self.machine.pool
             ),
-            "waiting for approval" => format!("To let it be upgraded: dormer approve {name}."),
-            "waiting for the lease" => self.lease(rollout),
-            "waiting for an owner" => format!(
-                "A Machine without a MachineSet is not replaced: give it one, or choose the strategy \
-                 in-place: kubectl edit configmap dormer-pool-{} in dormer's namespace.",
-                self.pool()
+            MachinePhase::ApprovalWait => format!("To allow its upgrade: dormer approve {name}."),
+            MachinePhase::LeaseWait => self.lease(rollout),
+            MachinePhase::OwnerWait => format!(
+                "Nothing replaces a Machine without a MachineSet. Give it one, or choose the strategy in-place: \
+                 kubectl edit configmap dormer-pool-{} in dormer's namespace.",
+                self.machine.pool
             ),
-            "drained" => format!("To give the node back: dormer resume {name}."),
-            "evicting" => self.evicting(),
-            "waiting for the Machine to be gone" | "being deleted by somebody else" => format!(
-                "Finalizers and lifecycle hooks hold a Machine, and volumes that are still attached: {} get \
-                 machine {name} -o yaml and kubectl get volumeattachments show them; the machine API's \
-                 controllers log why.",
+            MachinePhase::Drained => {
+                format!("To return the Node to service: dormer resume {name}.")
+            }
+            MachinePhase::Evicting => self.evicting(),
+            MachinePhase::Vanishing | MachinePhase::Leaving => format!(
+                "Finalizers, lifecycle hooks and attached volumes keep a Machine from going: {} get machine {name} \
+                 -o yaml and kubectl get volumeattachments show them. The machine API's controllers log the reason.",
                 self.kubectl
             ),
-            "waiting for the replacement" => self.replacement(),
-            "serving" if self.says("waitingFor").is_none() => "There is nothing to do.".into(),
-            "serving" => self.not_ready(),
-            _ => format!("dormer goes on by itself; dormer history {name} tells what was done."),
+            MachinePhase::ReplacementWait => self.replacement(),
+            MachinePhase::Serving if self.machine.waiting_for.is_none() => {
+                "There is nothing to do.".into()
+            }
+            MachinePhase::Serving => self.not_ready(),
+            MachinePhase::Adopting
+            | MachinePhase::Marking
+            | MachinePhase::Checking
+            | MachinePhase::Applying
+            | MachinePhase::Closing
+            | MachinePhase::Opening
+            | MachinePhase::Deleting
+            | MachinePhase::TearingDown
+            | MachinePhase::Undoing
+            | MachinePhase::ClosingGone
+            | MachinePhase::Failed
+            | MachinePhase::Gone => self.by_itself(),
         }
     }
 
-    fn pool(&self) -> &str {
-        self.says("pool").unwrap_or("windows")
+    fn by_itself(&self) -> String {
+        let name = self.name;
+        format!("dormer continues by itself; dormer history {name} shows what was done.")
+    }
+
+    fn follow(&self) -> String {
+        let name = self.name;
+        format!("To follow it: dormer logs {name} -f.")
+    }
+
+    fn owner(&self) -> &str {
+        self.machine.owner.as_deref().unwrap_or("its MachineSet")
     }
 
     /// Its Node; before there is one, the name that is waited for.
     fn node(&self) -> &str {
         let awaited = || {
-            let waits = self.says("waitingFor")?.strip_prefix("the Node ")?;
-            waits.split_whitespace().next()
+            let waits = self.machine.waiting_for.as_deref()?;
+            waits.strip_prefix("the Node ")?.split_whitespace().next()
         };
-        self.says("node").or_else(awaited).unwrap_or("NODE")
+        let node = self.machine.node.as_deref();
+        node.or_else(awaited).unwrap_or("NODE")
     }
 
     fn address(&self) -> String {
-        let owner = self.says("owner").unwrap_or("its MachineSet");
-        match self.says("machineError") {
-            Some(_) => format!(
+        let owner = self.owner();
+        if self.machine.machine_error.is_some() {
+            return format!(
                 "That is the cloud's answer: mend it there or in {owner}, then {}.",
                 self.replaced()
-            ),
-            None if self.refused() => format!(
-                "That is the cloud's answer, and the machine API's controllers go on trying: make room there (a \
-                 quota, a subnet's addresses), or choose another size in {owner}, then {}.",
-                self.replaced()
-            ),
-            None => format!(
-                "The cloud makes it. If it stays so: {} describe machine {} tells what the machine API's \
-                 controllers say, a quota among it; {owner} asked for it.",
-                self.kubectl, self.name
-            ),
+            );
         }
+        if self.creation_refused() {
+            return format!(
+                "That is the cloud's answer, and the machine API's controllers keep trying. Make room there (a quota, \
+                 a subnet's addresses), or choose another size in {owner}; then {}.",
+                self.replaced()
+            );
+        }
+        format!(
+            "The cloud is creating the host. If it lasts, {} describe machine {} shows what the machine API's \
+             controllers report, such as a quota; {owner} asked for it.",
+            self.kubectl, self.name
+        )
     }
 
     /// The provider's condition says that the instance could not be made.
-    fn refused(&self) -> bool {
-        let listed = self.machine["machineConditions"]
-            .as_array()
-            .into_iter()
-            .flatten();
-        listed
-            .filter_map(|it| word(it, "kind"))
-            .any(|kind| kind.starts_with("MachineCreat"))
+    fn creation_refused(&self) -> bool {
+        let conditions = &self.machine.machine_conditions;
+        conditions
+            .iter()
+            .any(|it| it.kind.starts_with("MachineCreat"))
     }
 
     fn no_node(&self) -> String {
         let node = self.node();
         format!(
-            "Its kubelet runs and has to ask for certificates in the name system:node:{node}: kubectl get csr \
-             shows whether it did, and under which name. Under another name, let the host's name and the \
-             Machine's agree, and {}; if there is none, kubelet's log on the host says why.",
+            "The kubelet runs and has to ask for a certificate in the name system:node:{node}. kubectl get csr shows \
+             whether it did, and under which name. If the name is another one, let the host's name and the Machine's \
+             agree, and {}. If there is no request, the kubelet's log on the host says why.",
             self.replaced()
         )
     }
 
     fn not_ready(&self) -> String {
-        format!(
-            "What the Node lacks: kubectl describe node {}.",
-            self.node()
-        )
+        let node = self.node();
+        format!("To see what the Node lacks: kubectl describe node {node}.")
     }
 
     fn converging(&self) -> String {
-        let name = self.name;
-        let failing = self.machine["tasks"].as_array().into_iter().flatten();
-        let code = failing
-            .filter_map(|task| word(&task["failure"], "code"))
-            .next();
-        match code.and_then(cure) {
-            Some(cure) => {
-                format!("{cure}. It is tried again by itself; follow it: dormer logs {name} -f.")
-            }
-            None => format!("It goes on by itself. Follow it: dormer logs {name} -f."),
+        let mut failures = self
+            .machine
+            .tasks
+            .iter()
+            .filter_map(|it| it.failure.as_ref());
+        match failures.find_map(|failure| cure(&failure.code)) {
+            Some(cure) => format!("{cure}. dormer tries again by itself. {}", self.follow()),
+            None => format!("dormer continues by itself. {}", self.follow()),
         }
     }
 
-    /// Who has it, what stops the next grant, and where to look.
-    fn lease(&self, rollout: Option<&Value>) -> String {
-        let hint = format!("dormer describe rollout {} shows it", self.pool());
+    /// Who has the lease, what stops the next grant, and where to look.
+    fn lease(&self, rollout: Option<&Rollout>) -> String {
+        let pool = &self.machine.pool;
+        let details = format!("Details: dormer describe rollout {pool}.");
         let Some(rollout) = rollout else {
-            return format!("Who has the lease: {hint}.");
+            return details;
         };
-        if let Some(halted) = word(rollout, "halted") {
+        if let Some(halted) = &rollout.halted {
             return format!(
-                "The rollout is halted: {}; mend that first ({hint}).",
+                "The rollout is halted: {}. Mend that first. {details}",
                 dotless(halted)
             );
         }
-        if let Some(paused) = word(rollout, "paused") {
-            let pool = self.pool();
+        if let Some(paused) = &rollout.paused {
             return format!(
-                "The rollout is paused: {}. To go on: dormer resume --pool {pool}.",
+                "The rollout is paused by {}. To continue it: dormer resume --pool {pool}.",
                 dotless(paused)
             );
         }
-        let away: Vec<&str> = rollout["away"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|it| word(it, "name"))
+        let away: Vec<&str> = rollout
+            .away
+            .iter()
             .take(3)
+            .map(|it| it.name.as_str())
             .collect();
-        match (away.as_slice(), word(rollout, "waitingFor")) {
-            ([], None) => format!("Its turn comes: {hint}."),
-            ([], Some(waits)) => format!("The next grant waits for {} ({hint}).", dotless(waits)),
-            (away, _) => format!(
-                "One at a time: {} comes first; dormer why {} tells how far it is ({hint}).",
-                away.join(", "),
-                away[0]
+        match (away.first(), &rollout.waiting_for) {
+            (None, None) => format!("It is next. {details}"),
+            (None, Some(waits)) => {
+                format!("The next lease waits for {}. {details}", dotless(waits))
+            }
+            (Some(first), _) => format!(
+                "Machines are upgraded one after the other; {} comes first. How far it is: dormer why {first}. {details}",
+                away.join(", ")
             ),
         }
     }
 
     fn evicting(&self) -> String {
         let name = self.name;
-        let Some(reason) = self.says("reason") else {
-            return format!("It goes on by itself. Follow it: dormer logs {name} -f.");
+        let drain = self.machine.drain.as_ref();
+        let Some(blocker) = drain.and_then(|drain| drain.blockers.first()) else {
+            return format!("dormer continues by itself. {}", self.follow());
         };
-        let pod = reason.split(" (").next().unwrap_or_default();
-        let hint = match pod.split_once('/') {
+        let look = match blocker.pod.split_once('/') {
             Some((namespace, pod)) if !namespace.contains(' ') => {
-                let what = if reason.contains("inalizer") {
-                    "get pod"
-                } else {
-                    "describe pod"
-                };
-                let yaml = if reason.contains("inalizer") {
-                    " -o yaml"
-                } else {
-                    ""
-                };
-                let hint = format!("kubectl -n {namespace} {what} {pod}{yaml}");
-                if reason.contains("udget") {
+                if blocker.why.contains("inalizer") {
+                    format!("kubectl -n {namespace} get pod {pod} -o yaml shows what holds it")
+                } else if blocker.why.contains("udget") {
                     format!(
-                        "{hint} and kubectl -n {namespace} get poddisruptionbudget show what holds it"
+                        "kubectl -n {namespace} describe pod {pod} and kubectl -n {namespace} get poddisruptionbudget \
+                         show what holds it"
                     )
                 } else {
-                    format!("{hint} shows what holds it")
+                    format!("kubectl -n {namespace} describe pod {pod} shows what holds it")
                 }
             }
             _ => format!(
@@ -268,16 +290,16 @@ impl On<'_> {
             ),
         };
         format!(
-            "{hint}; mend that and it goes on by itself, or give the upgrade up: dormer abort {name}."
+            "{look}. Once that is mended, the drain continues by itself. To give the upgrade up: dormer abort {name}."
         )
     }
 
     fn replacement(&self) -> String {
-        let owner = self.says("owner").unwrap_or("its MachineSet");
+        let owner = self.owner();
         format!(
-            "Another Machine of {owner} has to serve in its place: dormer get machines shows it, and dormer why \
-             what it waits for. If there is none, or it gets no address, the cloud may have no room: \
-             {} describe machineset {}.",
+            "Another Machine of {owner} has to serve in its place: dormer get machines lists it, and dormer why says \
+             what it waits for. If there is none, or it gets no address, the cloud may have no room: {} describe \
+             machineset {}.",
             self.kubectl,
             owner.rsplit('/').next().unwrap_or(owner)
         )
@@ -285,28 +307,25 @@ impl On<'_> {
 
     fn failed(&self) -> String {
         let name = self.name;
-        if self.says("machinePhase") == Some("Failed") {
+        if self.machine.given_up() {
             return format!(
-                "The cloud has given the Machine up, and a retry does not mend it: {}.",
+                "The cloud has given the Machine up, and a retry does not change that: {}.",
                 self.replaced()
             );
         }
-        let reason = self.says("reason").unwrap_or_default();
-        if reason.contains("certificate request was not approved") {
+        let failure = self.machine.failure.as_ref();
+        let no_node = failure.is_some_and(|failure| failure.phase == MachinePhase::NodeWait);
+        if no_node && self.machine.certificate_refused.is_some() {
             return format!(
-                "Look at the request with kubectl describe csr: dormer approves only what names this machine \
-                 and nothing else. When its kubelet asks for the right thing: dormer retry {name}. Or replace \
-                 it: dormer recreate {name}."
+                "See the request: kubectl describe csr. dormer approves only a request that names this machine and \
+                 nothing else. Once the kubelet asks for the right thing: dormer retry {name}. Or replace the machine: \
+                 dormer recreate {name}."
             );
         }
-        let code = reason.split_whitespace().next();
-        let cure = code.and_then(cure).unwrap_or("Mend the cause");
-        format!("{cure}; then: dormer retry {name}. Or replace it: dormer recreate {name}.")
+        let cure = failure.and_then(|failure| cure(&failure.code));
+        let cure = cure.unwrap_or("Mend the cause");
+        format!("{cure}. Then: dormer retry {name}. Or replace it: dormer recreate {name}.")
     }
-}
-
-fn dotless(text: &str) -> &str {
-    text.trim_end_matches('.')
 }
 
 /// What mends a failure of this code, without a full stop. `None`: its message has to say.
@@ -318,89 +337,97 @@ fn cure(code: &str) -> Option<&'static str> {
         }
         "HostKeyChanged" => {
             "Find out why the host shows another key: if it was reinstalled, recreate the Machine; if not, \
-             somebody may stand between"
+             the connection may be intercepted"
         }
         "ConnectTimeout" | "ConnectRefused" | "ConnectionLost" | "HandshakeFailed" | "NoAnswer" => {
-            "See that the host runs, that sshd does, and that port 22 is open to dormer"
+            "Check that the host runs, that sshd runs, and that port 22 is open to dormer"
         }
         "SftpUnusable" => {
             "Let no profile of the host's default shell write anything: SFTP shares its output"
         }
-        "SftpMissing" => "Let sshd_config on the host have its Subsystem sftp line",
-        "DiskFull" => "Make room on the host's disk C:, or give the Machine a larger one",
+        "SftpMissing" => "Give sshd_config on the host its line Subsystem sftp",
+        "DiskFull" => "Free space on the host's disk C:, or give the Machine a larger one",
         "ClockSkew" => "Set the host's clock: w32tm /resync on the host",
         "NameMismatch" => "Let the Machine's name and the host's agree",
         "NoFrame" | "OutputEndless" => {
             "Run PowerShell on the host by hand: something ends it, or writes into its output"
         }
         "QuarantineSuspected" => {
-            "Restore the file in the virus scanner of the host and exclude dormer's folder there"
+            "Restore the file in the host's virus scanner and exclude dormer's folder there"
         }
         "UnknownFile" | "ProfileUnusable" | "DocumentUnusable" | "Invalid" => {
-            "Mend the profile: dormer profile render shows what it makes"
+            "Correct the profile: dormer profile render shows what it makes"
         }
         "VersionNotHere" | "PayloadUnreadable" | "PayloadDamaged" => {
             "Install the payload anew: dormer payload verify shows what is wrong with it"
         }
         "BootstrapUnusable" => {
-            "Mend what the message names: by it kubelets ask for their first certificate"
+            "Mend what the message names: kubelets ask for their first certificate with it"
         }
         "Forbidden" => "Grant dormer's ServiceAccount what the message names",
         "NodeOverdue" => {
-            "See with kubectl get csr under which name its kubelet asked, and look at kubelet's log on the host"
+            "See with kubectl get csr under which name the kubelet asked, and read the kubelet's log on the host"
         }
-        "NotReadyOverdue" => "See with kubectl describe node what the Node lacks",
+        "NotReadyOverdue" => "See what the Node lacks: kubectl describe node",
         "RebootOverdue" => {
-            "Look at the host's screen in the cloud's console, and end what keeps it up"
+            "Look at the host's screen in the cloud's console, and end what keeps it from restarting"
         }
         "RebootLoop" => "Find what asks for a reboot again and again: dormer history names it",
         script => FailureCode::ALL
             .iter()
             .find(|known| known.as_str() == script)
-            .map(|known| known.advice())?
-            .trim_end_matches('.'),
+            .map(|known| dotless(known.advice()))?,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{failed_while, machine_in, rollout_with};
     use super::*;
+    use crate::machine::Halt;
     use serde_json::json;
 
-    fn next(machine: Value) -> String {
-        next_step(&machine, None)
-    }
-
     #[test]
-    fn each_kind_of_standstill_has_its_own_next_step() {
-        let step = |state: &str, phase: &str, halted: Option<&str>| {
-            next(json!({"name": "m", "state": state, "phase": phase, "halted": halted}))
+    fn each_phase_has_its_own_next_step() {
+        let step = |phase| next_step(&machine_in(phase), None);
+        assert!(step(MachinePhase::Serving).contains("nothing to do"));
+        assert!(step(MachinePhase::ApprovalWait).contains("dormer approve m"));
+        assert!(step(MachinePhase::LeaseWait).contains("describe rollout windows"));
+        assert!(step(MachinePhase::Undoing).contains("by itself"));
+        let paused = Machine {
+            halt: Some(Halt {
+                kind: HaltKind::Paused.into(),
+                by: Some("x".into()),
+                text: "paused by x".into(),
+            }),
+            ..machine_in(MachinePhase::Rebooting)
         };
-        assert!(step("Joined", "serving", None).contains("nothing to do"));
-        assert!(step("Joined", "waiting for approval", None).contains("dormer approve m"));
-        assert!(step("Joined", "waiting for the lease", None).contains("describe rollout windows"));
-        assert!(step("Reachable", "rebooting", Some("paused by x")).contains("dormer resume m"));
-        assert!(step("Draining", "undoing", None).contains("by itself"));
+        assert!(next_step(&paused, None).contains("dormer resume m"));
     }
 
     #[test]
     fn advice_for_a_waiting_machine_names_the_lease_holder_and_the_obstacle() {
-        let machine = json!({"name": "m", "state": "Joined", "phase": "waiting for the lease"});
-        let advice_of = |rollout: Value| next_step(&machine, Some(&rollout));
-        assert!(advice_of(json!({"away": [{"name": "n"}]})).contains("dormer why n"));
+        let machine = machine_in(MachinePhase::LeaseWait);
+        let advice_of = |fields| next_step(&machine, Some(&rollout_with(fields)));
+        let away = json!([{"uid": "n", "name": "n", "why": "holds"}]);
+        assert!(advice_of(json!({ "away": away })).contains("dormer why n"));
+        let halted = advice_of(json!({"halted": "n failed."}));
         assert!(
-            advice_of(json!({"halted": "n failed."})).contains("halted: n failed; mend that first")
+            halted.contains("halted: n failed. Mend that first."),
+            "{halted}"
         );
-        assert!(advice_of(json!({"paused": "by ann"})).contains("dormer resume --pool windows"));
+        assert!(advice_of(json!({"paused": "ann"})).contains("dormer resume --pool windows"));
     }
 
     #[test]
     fn the_scripts_own_failures_have_their_advice() {
-        let reason = "access_denied while converging the host: Access is denied.";
-        let advice_of =
-            next(json!({"name": "m", "state": "Failed", "phase": "failed", "reason": reason}));
-        assert!(advice_of.starts_with(
-            "The SSH user must be an administrator of the host; then: dormer retry m"
-        ));
+        let machine = failed_while(
+            MachinePhase::ConvergingHost,
+            "access_denied",
+            "Access is denied.",
+        );
+        let advice = next_step(&machine, None);
+        let cure = "The SSH user must be an administrator of the host. Then: dormer retry m.";
+        assert!(advice.starts_with(cure), "{advice}");
     }
 }

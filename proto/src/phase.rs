@@ -1,0 +1,291 @@
+//! Names of a machine's states and phases, and of a rollout's states: the ids that programs compare, and the texts that
+//! people read. Every process that shows a machine uses these, so that none has to read another's sentences.
+
+use std::fmt;
+
+/// A closed list of values, each with an id that never changes.
+pub trait Listed: Copy + Eq + fmt::Debug + 'static {
+    /// Every value, in the order in which documents list them.
+    const ALL: &'static [Self];
+
+    /// Its id, as JSON has it.
+    fn id(self) -> &'static str;
+
+    /// The value of that id.
+    fn of_id(id: &str) -> Option<Self> {
+        Self::ALL.iter().find(|value| value.id() == id).copied()
+    }
+}
+
+/// Defines an enum with an id for each variant, and lists it.
+#[macro_export]
+macro_rules! listed {
+    ($(#[$doc:meta])* pub enum $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $id:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name { $($(#[$variant_doc])* $variant,)+ }
+
+        impl $crate::phase::Listed for $name {
+            const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            fn id(self) -> &'static str {
+                match self { $(Self::$variant => $id,)+ }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad($crate::phase::Listed::id(*self))
+            }
+        }
+    };
+}
+
+listed! {
+    /// State of a machine: the six of its life, and the two in which it waits for nothing by itself.
+    pub enum MachineState {
+        /// The Machine exists; its host cannot be configured yet.
+        Provisioned = "Provisioned",
+        /// SSH works; the host is being configured.
+        Reachable = "Reachable",
+        /// The host is configured; its Node is coming up.
+        Configured = "Configured",
+        /// The Node serves.
+        Joined = "Joined",
+        /// The Node is being emptied, or the Machine is being deleted.
+        Draining = "Draining",
+        /// The Machine is gone, or its host was torn down.
+        Recreated = "Recreated",
+        /// A step failed for good; a person decides.
+        Failed = "Failed",
+        /// The run is over.
+        Gone = "Gone",
+    }
+}
+
+listed! {
+    /// Phase of a machine: a step within its state.
+    pub enum MachinePhase {
+        /// The Machine has no InternalIP yet.
+        AddressWait = "address-wait",
+        /// The host is tried over SSH for the first time.
+        Probing = "probing",
+        /// The host refuses dormer's SSH key.
+        KeyWait = "key-wait",
+        /// The host has a Node already, and is compared with what is desired.
+        Adopting = "adopting",
+        /// The pool's settings are not known yet, or name a payload that does not fit.
+        PoolWait = "pool-wait",
+        /// The profile's host section is applied.
+        ConvergingHost = "converging-host",
+        /// The host restarts.
+        Rebooting = "rebooting",
+        /// The Node has not registered yet.
+        NodeWait = "node-wait",
+        /// The profile's node section is applied.
+        ConvergingNode = "converging-node",
+        /// The Node is not Ready yet.
+        ReadyWait = "ready-wait",
+        /// The Node has to stay Ready for a while.
+        Soaking = "soaking",
+        /// The version is written on the Node.
+        Marking = "marking",
+        /// The Node serves, and nothing is done to it.
+        Serving = "serving",
+        /// The host is compared with what is desired.
+        Checking = "checking",
+        /// A change that disturbs nobody is applied.
+        Applying = "applying",
+        /// A change waits for a person's approval.
+        ApprovalWait = "approval-wait",
+        /// A change is refused: no controller would replace the Machine.
+        OwnerWait = "owner-wait",
+        /// A change waits for the rollout's lease.
+        LeaseWait = "lease-wait",
+        /// The fence is closed and the Node is uncordoned.
+        Closing = "closing",
+        /// The fence is opened and the Node is cordoned.
+        Opening = "opening",
+        /// Pods are evicted.
+        Evicting = "evicting",
+        /// The Node is drained and stays so, as a person asked.
+        Drained = "drained",
+        /// The Machine is deleted.
+        Deleting = "deleting",
+        /// The Machine has a deletionTimestamp and still exists.
+        Vanishing = "vanishing",
+        /// The profile is removed from the host.
+        TearingDown = "tearing-down",
+        /// An upgrade is given up: the fence is closed and the cordon restored.
+        Undoing = "undoing",
+        /// Somebody else deletes the Machine.
+        Leaving = "leaving",
+        /// The torn-down host is tried over SSH.
+        Reprobing = "reprobing",
+        /// The Machine is gone; its lease's fence is closed.
+        ClosingGone = "closing-gone",
+        /// Another Machine has to serve in its place.
+        ReplacementWait = "replacement-wait",
+        /// A step failed for good.
+        Failed = "failed",
+        /// The run is over.
+        Gone = "gone",
+    }
+}
+
+impl MachinePhase {
+    /// The state that it belongs to.
+    #[must_use]
+    pub const fn state(self) -> MachineState {
+        match self {
+            Self::AddressWait | Self::Probing | Self::KeyWait | Self::Adopting => {
+                MachineState::Provisioned
+            }
+            Self::PoolWait | Self::ConvergingHost | Self::Rebooting => MachineState::Reachable,
+            Self::NodeWait
+            | Self::ConvergingNode
+            | Self::ReadyWait
+            | Self::Soaking
+            | Self::Marking => MachineState::Configured,
+            Self::Serving
+            | Self::Checking
+            | Self::Applying
+            | Self::ApprovalWait
+            | Self::OwnerWait
+            | Self::LeaseWait
+            | Self::Closing => MachineState::Joined,
+            Self::Opening
+            | Self::Evicting
+            | Self::Drained
+            | Self::Deleting
+            | Self::Vanishing
+            | Self::TearingDown
+            | Self::Undoing
+            | Self::Leaving => MachineState::Draining,
+            Self::Reprobing | Self::ClosingGone | Self::ReplacementWait => MachineState::Recreated,
+            Self::Failed => MachineState::Failed,
+            Self::Gone => MachineState::Gone,
+        }
+    }
+
+    /// Its name for people. It may change; programs compare [`Listed::id`].
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::AddressWait => "waiting for an address",
+            Self::Probing => "probing",
+            Self::KeyWait => "waiting for the key to be accepted",
+            Self::Adopting => "adopting",
+            Self::PoolWait => "waiting for the pool's settings",
+            Self::ConvergingHost => "converging the host",
+            Self::Rebooting => "rebooting",
+            Self::NodeWait => "waiting for the Node",
+            Self::ConvergingNode => "converging the node",
+            Self::ReadyWait => "waiting for Ready",
+            Self::Soaking => "soaking",
+            Self::Marking => "marking the Node",
+            Self::Serving => "serving",
+            Self::Checking => "checking",
+            Self::Applying => "applying in place",
+            Self::ApprovalWait => "waiting for approval",
+            Self::OwnerWait => "waiting for an owner",
+            Self::LeaseWait => "waiting for the lease",
+            Self::Closing => "closing the fence",
+            Self::Opening => "opening the fence",
+            Self::Evicting => "evicting",
+            Self::Drained => "drained",
+            Self::Deleting => "deleting the Machine",
+            Self::Vanishing => "waiting for the Machine to be gone",
+            Self::TearingDown => "tearing down",
+            Self::Undoing => "undoing",
+            Self::Leaving => "being deleted by somebody else",
+            Self::Reprobing => "probing the torn-down host",
+            Self::ClosingGone => "closing the fence of a Machine that is gone",
+            Self::ReplacementWait => "waiting for the replacement",
+            Self::Failed => "failed",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+listed! {
+    /// State of a rollout.
+    pub enum RolloutState {
+        /// Leases are granted.
+        Open = "Open",
+        /// The pool's settings or some of its Machines are not known yet; nothing is granted.
+        Enrolling = "Enrolling",
+        /// A person or the pool's settings stopped new grants.
+        Paused = "Paused",
+        /// A machine failed under the lease; nothing is granted until that is mended.
+        Halted = "Halted",
+    }
+}
+
+listed! {
+    /// Why a machine counts as unavailable.
+    pub enum Unavailable {
+        /// It holds the lease.
+        Holds = "holds",
+        /// It held the lease, was deleted, and its replacement does not serve yet.
+        Replaced = "replaced",
+        /// Somebody else deleted it, and its replacement does not serve yet.
+        Gap = "gap",
+        /// It carries an open token of an upgrade that this rollout did not begin.
+        OpenToken = "open-token",
+        /// Its Machine is being deleted.
+        Deleting = "deleting",
+        /// It failed.
+        Failed = "failed",
+        /// Its Node is not Ready, or cordoned.
+        Down = "down",
+    }
+}
+
+impl Unavailable {
+    /// What is said of such a machine, after its name.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Holds => "holds the lease",
+            Self::Replaced => "is being replaced",
+            Self::Gap => "was deleted by somebody else",
+            Self::OpenToken => "carries an open token",
+            Self::Deleting => "is being deleted",
+            Self::Failed => "failed",
+            Self::Down => "is not Ready or cordoned",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids<T: Listed>() -> Vec<&'static str> {
+        T::ALL.iter().map(|value| value.id()).collect()
+    }
+
+    #[test]
+    fn every_id_is_found_again_and_stands_for_one_value() {
+        for phase in MachinePhase::ALL {
+            assert_eq!(MachinePhase::of_id(phase.id()), Some(*phase));
+        }
+        let mut all = ids::<MachinePhase>();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), MachinePhase::ALL.len());
+        assert_eq!(MachinePhase::of_id("waiting for the Node"), None);
+    }
+
+    #[test]
+    fn every_state_has_a_phase() {
+        for state in MachineState::ALL {
+            let phases = MachinePhase::ALL;
+            assert!(
+                phases.iter().any(|phase| phase.state() == *state),
+                "{state}"
+            );
+        }
+    }
+}

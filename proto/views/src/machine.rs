@@ -1,0 +1,182 @@
+//! A Windows machine, as API, console and commands show it.
+
+use crate::{
+    lacks::Lack,
+    moment::Moment,
+    open_enum::OpenEnum,
+    run::{RunStatus, Task},
+};
+use dormer_proto::{
+    listed,
+    phase::{MachinePhase, MachineState},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Machine {
+    /// The Machine's name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its UID.
+    pub uid: String,
+    /// State.
+    pub state: OpenEnum<MachineState>,
+    /// Phase within the state.
+    pub phase: OpenEnum<MachinePhase>,
+    /// The phase in words.
+    pub phase_text: String,
+    /// Why it is there, in words.
+    pub reason: Option<String>,
+    /// What failed, of a machine that is Failed.
+    pub failure: Option<PhaseFailure>,
+    /// What it waits for, in words.
+    pub waiting_for: Option<String>,
+    /// What is to change, while that waits for approval, for an owner or for the lease.
+    pub differs: Vec<String>,
+    /// How far the drain is, while pods are evicted.
+    pub drain: Option<Drain>,
+    /// Version that its Node carries.
+    pub version: Option<String>,
+    /// Version that it should carry.
+    pub desired_version: Option<String>,
+    /// Name of its Node.
+    pub node: Option<String>,
+    /// Address that SSH uses.
+    pub address: Option<String>,
+    /// Its pool.
+    pub pool: String,
+    /// The lease's token, while it holds the lease.
+    pub token: Option<u64>,
+    /// Whether its Machine is being deleted.
+    pub deleting: bool,
+    /// `status.phase` of the Machine.
+    pub machine_phase: Option<String>,
+    /// Error of the Machine, such as a cloud's quota.
+    pub machine_error: Option<String>,
+    /// Conditions of the Machine and of its provider that are not as they should be.
+    pub machine_conditions: Vec<Condition>,
+    /// Controller of the Machine: `MachineSet/NAME`.
+    pub owner: Option<String>,
+    /// Who stopped it, if somebody did.
+    pub halt: Option<Halt>,
+    /// Why a certificate request of its kubelet was not approved.
+    pub certificate_refused: Option<String>,
+    /// Time at which the Machine was created, by the API server's clock.
+    pub created: Option<Moment>,
+    /// Whether its Node has served: from then on nothing disturbs it without the lease.
+    pub served: bool,
+    /// Highest number among the attempts of its open tasks.
+    pub attempt: Option<u64>,
+    /// Open tasks.
+    pub tasks: Vec<Task>,
+    /// What dormer itself lacks, such as a usable SSH key, for which this machine waits.
+    pub lacks: Option<String>,
+    /// Where it is in its life.
+    #[serde(flatten)]
+    pub status: RunStatus,
+}
+
+impl Machine {
+    /// The phase in words, where it says more than the state: of `Failed` and `failed` nothing.
+    pub fn phase_beside_state(&self) -> Option<&str> {
+        let more =
+            !self.phase_text.is_empty() && !self.phase_text.eq_ignore_ascii_case(self.state.id());
+        more.then_some(self.phase_text.as_str())
+    }
+
+    /// Name of its MachineSet.
+    pub fn machine_set(&self) -> Option<&str> {
+        self.owner.as_deref()?.strip_prefix("MachineSet/")
+    }
+
+    /// Whether the cloud has given the Machine up: the Machine API's phase Failed, which it does not leave.
+    pub fn given_up(&self) -> bool {
+        self.machine_phase.as_deref() == Some("Failed")
+    }
+}
+
+/// A step that failed for good.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PhaseFailure {
+    /// Stable code, such as `AuthRejected`.
+    pub code: String,
+    /// What went wrong, in a sentence.
+    pub message: String,
+    /// Phase that failed.
+    pub phase: OpenEnum<MachinePhase>,
+    /// The phase in words.
+    pub phase_text: String,
+}
+
+/// A drain under way.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Drain {
+    /// Pods evicted so far.
+    pub evicted: u64,
+    /// Pods that remain.
+    pub left: u64,
+    /// Pods that stay, and why.
+    pub blockers: Vec<Blocker>,
+    /// Whether PodDisruptionBudgets are ignored.
+    pub force: bool,
+}
+
+/// A pod that a drain cannot remove.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Blocker {
+    /// NAMESPACE/NAME of the pod.
+    pub pod: String,
+    /// Why it stays.
+    pub why: String,
+}
+
+/// A condition of a Kubernetes object.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Condition {
+    /// Type of the condition.
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Reason, in a word.
+    pub reason: String,
+    /// Message for people.
+    pub message: String,
+}
+
+listed! {
+    /// Who keeps dormer from starting anything new on a machine.
+    pub enum HaltKind {
+        /// A person paused it.
+        Paused = "paused",
+        /// A person, or the drain policy `abort`, keeps it out of the rollout.
+        Held = "held",
+        /// The Machine has the label `windowsmachineconfig.openshift.io/ignore=true`.
+        Ignored = "ignored",
+    }
+}
+
+/// What keeps dormer from starting anything new on a machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Halt {
+    /// Of which kind.
+    pub kind: OpenEnum<HaltKind>,
+    /// Who, and why; null for the label.
+    pub by: Option<String>,
+    /// All of it in words.
+    pub text: String,
+}
+
+/// The machines, with what they all lack.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Machines {
+    /// The items.
+    pub items: Vec<Machine>,
+    /// What dormer itself lacks, the one that most machines wait for first.
+    #[serde(default)]
+    pub lacks: Vec<Lack>,
+}

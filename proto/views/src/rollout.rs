@@ -1,0 +1,174 @@
+//! A pool's rollout and settings, as API, console and commands show them.
+
+use crate::{moment::Moment, open_enum::OpenEnum, run::RunStatus};
+use dormer_proto::{
+    listed,
+    phase::{RolloutState, Unavailable},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A rollout.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Rollout {
+    /// Its pool.
+    pub pool: String,
+    /// State.
+    pub state: OpenEnum<RolloutState>,
+    /// Machines enrolled.
+    pub members: u64,
+    /// Machines that are Joined.
+    pub joined: u64,
+    /// Machines that are Failed.
+    pub failed: u64,
+    /// Machines that count as unavailable.
+    pub unavailable: u64,
+    /// How many may be; null while the pool's settings are not known.
+    pub max_unavailable: Option<u64>,
+    /// Whether each machine's upgrade waits for a person's approval.
+    pub manual_approval: bool,
+    /// The highest lease token ever granted or found.
+    pub token: u64,
+    /// Who counts as unavailable, each machine once.
+    pub away: Vec<Away>,
+    /// Who waits for the lease, first to last.
+    pub queue: Vec<Waiting>,
+    /// Who holds the lease, oldest first.
+    pub slots: Vec<Slot>,
+    /// Machines that somebody else deleted and that are not replaced yet, oldest first.
+    pub gaps: Vec<Gap>,
+    /// Names of Machines with a Node that have not enrolled yet.
+    pub awaited: Vec<String>,
+    /// Names of Machines over the limit on members, 16 at most; they are never granted the lease.
+    pub turned_away: Vec<String>,
+    /// Who stopped new grants, and why.
+    pub paused: Option<String>,
+    /// What failed and stops new grants.
+    pub halted: Option<String>,
+    /// Payload that its machines should carry.
+    pub payload: Option<String>,
+    /// The last step back that a person asked for, and how far it came.
+    pub rollback: Option<String>,
+    /// MachineSets that its Machines come from.
+    pub machine_sets: Vec<MachineSet>,
+    /// What the next grant waits for; null where nobody waits, or where the next decision grants.
+    pub waiting_for: Option<String>,
+    /// Where it is in its life.
+    #[serde(flatten)]
+    pub status: RunStatus,
+}
+
+/// A machine that counts as unavailable.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Away {
+    /// UID of the Machine.
+    pub uid: String,
+    /// Its name; the UID where that is not known.
+    pub name: String,
+    /// Why it counts.
+    pub why: OpenEnum<Unavailable>,
+}
+
+/// A machine that waits for the lease.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Waiting {
+    /// UID of the Machine.
+    pub uid: String,
+    /// Its name; the UID where that is not known.
+    pub name: String,
+    /// Its place, from 1.
+    pub position: u64,
+    /// Whether it is unavailable already, and so may be granted the lease over the limit.
+    pub away: bool,
+}
+
+/// A lease that is held.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Slot {
+    /// Fencing token.
+    pub token: u64,
+    /// UID of the holder's Machine.
+    pub holder: String,
+    /// Its name; the UID where that is not known.
+    pub name: String,
+    /// Whether it was granted over the limit.
+    pub marked: bool,
+    /// Number of the record that granted it.
+    pub seq: u64,
+    /// When it was granted.
+    pub since: Moment,
+    /// What the slot waits for, once the holder's Machine is gone.
+    pub waits_for: Option<String>,
+}
+
+/// A machine that somebody else deleted and that is not replaced yet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Gap {
+    /// UID of the Machine.
+    pub uid: String,
+    /// Its name; the UID where that is not known.
+    pub name: String,
+    /// Name of its MachineSet; empty where that is not known.
+    pub owner: String,
+    /// Number of the record that noticed.
+    pub seq: u64,
+    /// When that was.
+    pub since: Moment,
+    /// What it waits for.
+    pub waits_for: String,
+}
+
+/// A MachineSet in numbers; a null is not known yet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MachineSet {
+    /// Its name.
+    pub name: String,
+    /// `spec.replicas`.
+    pub replicas: u64,
+    /// Machines that it has.
+    pub machines: Option<u64>,
+    /// `status.readyReplicas`.
+    pub ready: Option<u64>,
+    /// `status.availableReplicas`.
+    pub available: Option<u64>,
+}
+
+impl MachineSet {
+    /// Whether one of its numbers is not the one that is wanted.
+    pub fn falls_short(&self) -> bool {
+        let numbers = [self.machines, self.ready, self.available];
+        numbers
+            .iter()
+            .flatten()
+            .any(|number| *number != self.replicas)
+    }
+}
+
+listed! {
+    /// Who approves an upgrade.
+    pub enum ApprovalMode {
+        /// A person, machine by machine.
+        Manual = "manual",
+        /// Nobody has to.
+        Automatic = "automatic",
+    }
+}
+
+/// A pool's settings, as its rollout knows them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Pool {
+    /// Its name.
+    pub pool: String,
+    /// How many machines may be unavailable; null while the settings are not known.
+    pub max_unavailable: Option<u64>,
+    /// Who approves an upgrade.
+    pub approval: OpenEnum<ApprovalMode>,
+    /// Who stopped new grants, and why.
+    pub paused: Option<String>,
+    /// Machines enrolled.
+    pub members: u64,
+}

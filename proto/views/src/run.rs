@@ -1,0 +1,202 @@
+//! What the engine knows of a run: where it is, since when, and which tasks are open.
+
+use crate::{moment::Moment, open_enum::OpenEnum};
+use dormer_proto::listed;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Where a run is in its life; part of every machine, rollout and run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunStatus {
+    /// Id of the run: WORKFLOW/KEY.
+    pub run: String,
+    /// Number of its last record.
+    pub seq: u64,
+    /// Number of the record at which the state was entered; requests name it as `against`.
+    pub entered_seq: u64,
+    /// Time of its first record.
+    pub began: Moment,
+    /// Time at which the state was entered.
+    pub since: Moment,
+    /// Seconds since then, by the server's clock.
+    pub since_seconds: u64,
+    /// Time at which the run ended.
+    pub closed: Option<Moment>,
+    /// The latest episode.
+    pub episode: Option<EpisodeStatus>,
+}
+
+/// The latest episode of a run, without its phases.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EpisodeStatus {
+    /// Purpose, such as `bring-up`.
+    pub kind: String,
+    /// Number of the record at which it began.
+    pub seq: u64,
+    /// Start.
+    pub from: Moment,
+    /// End; null while it is under way.
+    pub to: Option<Moment>,
+    /// How it ended; empty while it is under way.
+    pub result: String,
+}
+
+/// A run of any workflow, in a line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Run {
+    /// Where it is in its life.
+    #[serde(flatten)]
+    pub status: RunStatus,
+    /// Name of the workflow: machine or rollout.
+    pub workflow: String,
+    /// What people call it: the Machine's name, or the pool.
+    pub name: String,
+    /// State, as its workflow names it.
+    pub state: String,
+    /// Number of open tasks.
+    pub tasks: u64,
+    /// Time of its next timer.
+    pub deadline: Option<Moment>,
+}
+
+listed! {
+    /// Whether a worker has a task.
+    pub enum TaskPhase {
+        /// An attempt was ordered and not reported yet.
+        InFlight = "inFlight",
+        /// The last attempt failed; the next one is due later.
+        Waiting = "waiting",
+    }
+}
+
+/// An open task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Task {
+    /// Id of the task: RUN@SEQ.ORDINAL.
+    pub task: String,
+    /// Id of its run.
+    pub run: String,
+    /// What it does, such as `probe`.
+    pub name: String,
+    /// Name of the machine; null for a rollout's task.
+    pub machine: Option<String>,
+    /// Number of the present attempt, from 1.
+    pub attempt: u64,
+    /// Most attempts; 65535 means no limit.
+    pub attempts_max: u64,
+    /// Whether a worker has it.
+    pub phase: OpenEnum<TaskPhase>,
+    /// Time at which the attempt was ordered; null between attempts.
+    pub since: Option<Moment>,
+    /// Seconds since then, by the server's clock.
+    pub since_seconds: Option<u64>,
+    /// Time at which the attempt is given up, or the next one is due.
+    pub until: Moment,
+    /// Why the last attempt failed.
+    pub failure: Option<TaskFailure>,
+    /// Latest report of the worker, if this process has heard one.
+    pub heartbeat: Option<Heartbeat>,
+}
+
+impl Task {
+    /// The most attempts, where there is a limit.
+    pub fn limit(&self) -> Option<u64> {
+        Some(self.attempts_max).filter(|max| *max < u64::from(u16::MAX))
+    }
+
+    /// `SEQ.ORDINAL`: the id within the run.
+    pub fn id_in_run(&self) -> &str {
+        self.task.rsplit_once('@').map_or(&self.task, |(_, id)| id)
+    }
+}
+
+/// Why an attempt failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskFailure {
+    /// Stable code, such as `AuthRejected`.
+    pub code: String,
+    /// What went wrong, in a sentence.
+    pub message: String,
+}
+
+/// What a worker last said of an attempt.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Heartbeat {
+    /// Name of the worker.
+    pub worker: String,
+    /// Step that it is at.
+    pub step: String,
+    /// How much of the step is done.
+    pub done: u64,
+    /// How much there is to do; 0 means that nobody knows.
+    pub of: u64,
+    /// Unit of both, such as bytes.
+    pub unit: String,
+}
+
+impl Heartbeat {
+    /// `3 of 9 bytes`, if the amount is known.
+    pub fn amount(&self) -> Option<String> {
+        let Self { done, of, unit, .. } = self;
+        (*of > 0).then(|| format!("{done} of {of} {unit}").trim_end().to_owned())
+    }
+}
+
+/// A remote command of a task, without secrets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RemoteCommand {
+    /// Id of the task: RUN@SEQ.ORDINAL.
+    pub task: String,
+    /// Number of the attempt, from 1.
+    pub attempt: u64,
+    /// Name of the worker.
+    pub worker: String,
+    /// Its number within the attempt, from 1.
+    pub number: u64,
+    /// What it does.
+    pub name: String,
+    /// The command line.
+    pub line: String,
+    /// Start.
+    pub at: Moment,
+    /// Milliseconds that it took.
+    pub took_ms: u64,
+    /// How it ended; empty while it runs.
+    pub ended: String,
+    /// Beginning of its output.
+    pub head: String,
+    /// Bytes of output left out between head and tail.
+    pub left_out_bytes: u64,
+    /// End of its output.
+    pub tail: String,
+}
+
+/// A message that could not be understood.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeadLetter {
+    /// Its number.
+    pub id: u64,
+    /// The run that it was for; null where that cannot be read.
+    pub run: Option<String>,
+    /// Why it could not be understood.
+    pub reason: String,
+    /// Time at which it was set aside.
+    pub at: Moment,
+    /// Who sent it.
+    pub origin: String,
+    /// Its size.
+    pub bytes: u64,
+    /// What it says, as far as the server can read it; only where one is asked for by its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// A list, as every endpoint of a list answers it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct List<T> {
+    /// The items.
+    pub items: Vec<T>,
+}
