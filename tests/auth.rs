@@ -523,7 +523,7 @@ async fn a_browser_logs_in_by_token_or_link_and_sends_requests_from_our_pages_on
     );
     let taken = site.ask(&path, &[cookie, json, own_page], "{}");
     assert_eq!(taken.status, 200, "{}", taken.body);
-    assert_eq!(taken.json()["halted"], "paused by ann");
+    assert_eq!(taken.json()["halt"]["text"], "paused by ann");
 
     let link = site.post("/api/v1/links", &ann, "{}").json();
     let link = format!("GET {}", link["path"].as_str().expect("a path"));

@@ -390,7 +390,7 @@ async fn a_late_reader_rebuilds_the_state_and_no_other_reader_drains_or_delays_i
     let run = machines[0]["run"].as_str().expect("a run");
     let paused = await_some("the change", IN_TIME, || async {
         let state = rebuild(&reader).await?.remove(run)?;
-        (state["halted"] == "paused by ann: a test").then_some(state)
+        (state["halt"]["text"] == "paused by ann: a test").then_some(state)
     })
     .await;
     agree("the whole, and what changed", &reader, &dormer).await;
@@ -405,8 +405,8 @@ async fn a_late_reader_rebuilds_the_state_and_no_other_reader_drains_or_delays_i
         .expect("a direct read");
     let last: Value = serde_json::from_slice(&last.payload).expect("JSON");
     assert_eq!(
-        (&last["name"], &last["halted"]),
-        (&machines[0]["name"], &paused["halted"])
+        (&last["name"], &last["halt"]),
+        (&machines[0]["name"], &paused["halt"])
     );
 
     let admin = jetstream::new(site.client("dormer").await);

@@ -132,6 +132,6 @@ async fn a_run_is_watched_traced_logged_exported_replayed_and_reset() {
         assert!(said.starts_with(&format!("{name}: ")), "{said}");
     }
     let story = site.say(&["history", &name]);
-    let sentence = "ada sent the run back to record 3 (“a test”)";
+    let sentence = "ada reset the run to record 3 (“a test”)";
     assert_eq!(story.matches(sentence).count(), 1, "{story}");
 }

@@ -204,19 +204,16 @@ fn how_long_it_took(held: &Held, payload: &str, plan: &[Value]) {
         let of = |name: &str| {
             steps
                 .iter()
-                .find(|step| step["step"] == name)
+                .find(|step| step["phase"] == name)
                 .expect("the step")
         };
-        assert!(
-            took(of("waiting for the Machine to be gone")) > Some(0),
-            "{machine:#}"
-        );
+        assert!(took(of("vanishing")) > Some(0), "{machine:#}");
         assert_ne!(
             of("evicting")["machine"],
             machine["name"],
             "another was drained: {machine:#}"
         );
-        assert_eq!(of("converging the host")["machine"], machine["name"]);
+        assert_eq!(of("converging-host")["machine"], machine["name"]);
     }
     let said = held.say(&["plan", "--payload", payload]);
     assert!(said.contains("EXPECTED"), "{said}");

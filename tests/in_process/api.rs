@@ -59,9 +59,9 @@ async fn a_machine_is_shown_by_name_uid_and_namespace_with_its_tasks_and_its_sto
     assert_eq!(runs["items"][0]["run"], "machine/u1", "{runs}");
 
     let (_, page) = site.get("/machines/win-u1/history?limit=1").await;
-    assert_eq!(page["items"][0]["events"][0], "the run began");
+    assert_eq!(page["items"][0]["events"][0]["text"], "the run began");
     assert!(
-        page["items"][0]["events"][1]
+        page["items"][0]["events"][1]["text"]
             .as_str()
             .is_some_and(|it| it.contains("Machine is seen"))
     );
@@ -73,7 +73,7 @@ async fn a_machine_is_shown_by_name_uid_and_namespace_with_its_tasks_and_its_sto
             let mut events = records
                 .filter_map(|record| record["events"].as_array())
                 .flatten();
-            let probe = |event: &&Value| event.as_str().is_some_and(|it| it.starts_with("probe"));
+            let probe = |event: &&Value| event["task"] == "probe";
             if let Some(event) = events.find(probe) {
                 return event.clone();
             }
@@ -83,7 +83,10 @@ async fn a_machine_is_shown_by_name_uid_and_namespace_with_its_tasks_and_its_sto
     let failed = failed.await.expect("in time");
     assert_eq!(
         failed,
-        "probe failed (NotToday), attempt 1: these hands do nothing"
+        json!({
+            "kind": "task-failed", "task": "probe", "code": "NotToday", "attempt": 1,
+            "text": "probe failed (NotToday), attempt 1: these hands do nothing",
+        })
     );
     site.end().await;
 }
@@ -95,7 +98,7 @@ async fn a_request_is_answered_once_it_is_history_and_a_repeat_is_confirmed() {
     for _ in 0..2 {
         let (status, machine) = site.post("/machines/win-u1/actions/pause", &wish).await;
         assert_eq!(status, StatusCode::OK, "{machine}");
-        assert_eq!(machine["halted"], "paused by ann: maintenance");
+        assert_eq!(machine["halt"]["text"], "paused by ann: maintenance");
     }
     let (_, history) = site.get("/runs/machine/u1/history").await;
     let text = history.to_string();
@@ -105,7 +108,7 @@ async fn a_request_is_answered_once_it_is_history_and_a_repeat_is_confirmed() {
         "{text}"
     );
     let (_, machine) = site.post("/machines/u1/actions/resume", &json!({})).await;
-    assert_eq!(machine["halted"], Value::Null, "{machine}");
+    assert_eq!(machine["halt"], Value::Null, "{machine}");
 
     let (_, machine) = site.post("/runs/machine/u1/reset", &json!({"to": 1})).await;
     assert_eq!(machine["name"], "win-u1", "{machine}");

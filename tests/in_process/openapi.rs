@@ -35,6 +35,20 @@ fn kind(value: &Value) -> &'static str {
 
 fn check(schema: &Value, value: &Value, at: &str, faults: &mut Vec<String>) {
     let schema = followed(schema);
+    if let Some(alternatives) = schema["anyOf"].as_array() {
+        let faults_of = |schema: &Value| {
+            let mut faults = Vec::new();
+            check(schema, value, at, &mut faults);
+            faults
+        };
+        let mut each = alternatives.iter().map(faults_of);
+        // A null is the last alternative; what is wrong with a value is wrong with the first.
+        let first = each.next().unwrap_or_default();
+        if !first.is_empty() && each.all(|it| !it.is_empty()) {
+            faults.extend(first);
+        }
+        return;
+    }
     let kinds = match &schema["type"] {
         Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
         Value::String(kind) => vec![kind.as_str()],

@@ -13,7 +13,7 @@ use dormer_proto::{
     message::{Failure, Heartbeat},
     pool::{Desired, PoolSettings},
 };
-use dormer_views::explain::paragraph;
+use dormer_views::{explain::paragraph, machine::Machine, rollout::Rollout};
 use dormer_workflows::{
     Dormer,
     machine::{Change, Drain, Host, How, Lease, Phase, State},
@@ -55,8 +55,8 @@ const GOT_OVER: &[&str] = &[
 
 /// A machine in trouble, as the API shows it, and its rollout if that matters.
 struct Trouble {
-    machine: Value,
-    rollout: Option<Value>,
+    machine: Machine,
+    rollout: Option<Rollout>,
 }
 
 /// A machine that stands in `phase`.
@@ -146,7 +146,7 @@ fn shown_as(state: &State, tasks: Vec<(Task, u64, TaskPhase)>) -> Trouble {
     }
 }
 
-fn machine(state: &State, tasks: Vec<(Task, u64, TaskPhase)>, live: &Live) -> Value {
+fn machine(state: &State, tasks: Vec<(Task, u64, TaskPhase)>, live: &Live) -> Machine {
     let open = |(body, attempt, phase)| OpenTask {
         key: TaskKey {
             seq: Seq(7),
@@ -160,15 +160,25 @@ fn machine(state: &State, tasks: Vec<(Task, u64, TaskPhase)>, live: &Live) -> Va
         phase,
     };
     let run = Run::<Dormer> {
-        id: RunId::new("machine", "uid-a").unwrap(),
+        state: state.clone().into(),
+        tasks: tasks.into_iter().map(open).collect(),
+        ..run_of("machine/uid-a")
+    };
+    views::machine(&run, live, NOW).unwrap()
+}
+
+/// A run that entered its state at record 7.
+fn run_of(id: &str) -> Run<Dormer> {
+    Run {
+        id: id.parse().expect("an id"),
         seq: Seq(7),
         began: ENTERED,
-        state: state.clone().into(),
+        state: dormer_workflows::State::None,
         entered: Entered {
             seq: Seq(7),
             at: ENTERED,
         },
-        tasks: tasks.into_iter().map(open).collect(),
+        tasks: Vec::new(),
         timers: BTreeMap::new(),
         outbox: Vec::new(),
         taken: BTreeMap::new(),
@@ -177,8 +187,7 @@ fn machine(state: &State, tasks: Vec<(Task, u64, TaskPhase)>, live: &Live) -> Va
         episodes: Default::default(),
         closed: None,
         sum: Sum(0),
-    };
-    views::machine(&run, live, NOW).unwrap()
+    }
 }
 
 fn probe() -> Task {
@@ -300,7 +309,7 @@ fn refused(phase: &str, error: Option<&str>, condition: Option<(&str, &str, &str
     }
     let set = json!({"name": "windows", "replicas": 3, "machines": 3, "ready": 2, "available": 2});
     Trouble {
-        rollout: Some(json!({"machineSets": [set]})),
+        rollout: Some(rollout_with(json!({"machineSets": [set]}))),
         ..shown_as(&state, Vec::new())
     }
 }
@@ -318,10 +327,24 @@ fn clouds() -> Vec<(&'static str, Trouble)> {
     ]
 }
 
-fn behind(rollout: Value) -> Trouble {
+/// The rollout of the pool, with these fields as JSON.
+fn rollout_with(fields: Value) -> Rollout {
+    let run = Run::<Dormer> {
+        state: dormer_workflows::rollout::State::default().into(),
+        ..run_of("rollout/windows")
+    };
+    let rollout = views::rollout(&run, &BTreeMap::new(), NOW).expect("a rollout");
+    let mut rollout = serde_json::to_value(rollout).expect("JSON");
+    for (key, value) in fields.as_object().expect("fields") {
+        rollout[key] = value.clone();
+    }
+    serde_json::from_value(rollout).expect("a rollout")
+}
+
+fn behind(fields: Value) -> Trouble {
     let trouble = shown_as(&serving(Phase::LeaseWait(change())), Vec::new());
     Trouble {
-        rollout: Some(rollout),
+        rollout: Some(rollout_with(fields)),
         ..trouble
     }
 }
@@ -389,7 +412,7 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
         ("volume-attached", vanishing),
         ("replacement-never", shown_as(&with_cloud(serving(Phase::ReplacementWait), "Deleting", None), Vec::new())),
         ("replacement-never", no_address("Provisioning", Some(quota))),
-        ("replacement-never", behind(json!({"away": [{"name": "win-b"}], "waitingFor": "win-b"}))),
+        ("replacement-never", behind(json!({"away": [{"uid": "uid-b", "name": "win-b", "why": "holds"}], "waitingFor": "win-b"}))),
         ("replacement-never", behind(json!({"halted": "the replacement of win-b failed"}))),
         ("instance-vanishes", shown_as(&no_instance, Vec::new())),
     ]

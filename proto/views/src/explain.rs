@@ -13,6 +13,7 @@ use crate::{
     rollout::{MachineSet, Rollout},
     run::{Heartbeat, Task},
 };
+use dormer_profile::answer::FailureCode;
 use dormer_proto::{id::Timestamp, phase::MachineState};
 
 /// Number of latest records that are searched for the last failure.
@@ -112,7 +113,7 @@ fn headline(machine: &Machine) -> String {
 
 /// A failure in words, its code behind them: `access denied: cannot write C:\k (access_denied)`.
 pub fn cause(code: &str, message: &str) -> String {
-    let message = dotless(message);
+    let message = dotless(without_advice(code, dotless(message)));
     // The script's codes are words; its messages are often only what Windows said.
     let words = code.contains('_') || code.chars().all(char::is_lowercase);
     if words && message.is_empty() {
@@ -124,6 +125,14 @@ pub fn cause(code: &str, message: &str) -> String {
     } else {
         format!("{message} ({code})")
     }
+}
+
+/// The message without the advice that the script puts behind it: the next step says it.
+fn without_advice<'a>(code: &str, message: &'a str) -> &'a str {
+    let code = FailureCode::ALL.iter().find(|known| known.as_str() == code);
+    let advice = code.map_or("", |known| dotless(known.advice()));
+    let before = message.strip_suffix(advice).unwrap_or(message);
+    before.trim_end()
 }
 
 fn waits_for(machine: &Machine) -> Option<String> {

@@ -5,6 +5,7 @@ use dormer_engine_core::Record;
 use dormer_proto::{
     envelope,
     id::{Revision, RunId},
+    phase::{Listed, MachinePhase, MachineState},
     work::MACHINE,
 };
 use dormer_workflows::{Dormer, State, machine};
@@ -80,7 +81,11 @@ impl<P: Ports> Board<P> {
     pub(crate) fn live(&self) -> impl Iterator<Item = &MachineRun> {
         let all = self.runs.values().map(|(_, machine_run)| machine_run);
         all.filter(|machine_run| {
-            !machine_run.closed && !matches!(machine_run.view.state, "Recreated" | "Gone")
+            !machine_run.closed
+                && !matches!(
+                    machine_run.view.phase.state(),
+                    MachineState::Recreated | MachineState::Gone
+                )
         })
     }
 
@@ -93,7 +98,9 @@ impl<P: Ports> Board<P> {
     pub(crate) fn states(&self) -> BTreeMap<&'static str, usize> {
         let mut states = BTreeMap::new();
         for machine_run in self.live() {
-            *states.entry(machine_run.view.state).or_default() += 1;
+            *states
+                .entry(machine_run.view.phase.state().id())
+                .or_default() += 1;
         }
         states
     }
@@ -108,5 +115,6 @@ impl<P: Ports> Board<P> {
 
 /// Whether a machine serves with this version.
 pub(crate) fn serves(machine_run: &MachineRun, version: &str) -> bool {
-    machine_run.view.phase == "serving" && machine_run.view.version.as_deref() == Some(version)
+    machine_run.view.phase == MachinePhase::Serving
+        && machine_run.view.version.as_deref() == Some(version)
 }

@@ -13,6 +13,7 @@ use dormer_proto::{
     id::{RunId, Seq},
     machine,
     message::{Ask, Inbound, InboxMessage, Request},
+    phase::MachinePhase,
     work::{self, RequestMessage, SCHEMA},
 };
 use std::{
@@ -220,7 +221,7 @@ impl<'a> Script<'a> {
             joined: self
                 .board
                 .live()
-                .filter(|machine_run| machine_run.view.phase == "serving")
+                .filter(|machine_run| machine_run.view.phase == MachinePhase::Serving)
                 .count(),
             upgraded: self
                 .board
@@ -260,7 +261,7 @@ impl<'a> Script<'a> {
         for machine_run in self
             .board
             .live()
-            .filter(|machine_run| machine_run.view.phase != "serving")
+            .filter(|machine_run| machine_run.view.phase != MachinePhase::Serving)
         {
             let view = &machine_run.view;
             let why = view
@@ -270,7 +271,9 @@ impl<'a> Script<'a> {
                 .unwrap_or_default();
             lines.push(format!(
                 "  {}: {} ({}): {why}",
-                view.name, view.state, view.phase
+                view.name,
+                view.phase.state(),
+                view.phase.text()
             ));
         }
         lines.join("\n")

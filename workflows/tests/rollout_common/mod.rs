@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use dormer_engine_core::{Command, Input, Now, Sender, Workflow};
+use dormer_proto::phase::Unavailable;
 use dormer_proto::{
     id::{LeaseToken, RunId, Seq, Timestamp},
     machine::{self, TokenMark},
@@ -11,7 +12,7 @@ use dormer_proto::{
     rollout::{Fact, MemberReport, OwnedMachine, OwnerFact, Signal},
     work,
 };
-use dormer_workflows::rollout::{Enrolment, Rollout, State, Timer, Why};
+use dormer_workflows::rollout::{Enrolment, Rollout, State, Timer};
 use std::fmt::Write as _;
 
 /// The owner of every member, unless a test says otherwise.
@@ -486,14 +487,14 @@ pub(crate) fn state_line(state: &State) -> String {
     line
 }
 
-fn spell_why(why: Why) -> &'static str {
+fn spell_why(why: Unavailable) -> &'static str {
     match why {
-        Why::Holds => "holds",
-        Why::Replaced => "to be replaced",
-        Why::Gap => "missing",
-        Why::OpenToken => "has an open token",
-        Why::Deleting => "going",
-        Why::Failed => "failed",
-        Why::Down => "down",
+        Unavailable::Holds => "holds",
+        Unavailable::Replaced => "to be replaced",
+        Unavailable::Gap => "missing",
+        Unavailable::OpenToken => "has an open token",
+        Unavailable::Deleting => "going",
+        Unavailable::Failed => "failed",
+        Unavailable::Down => "down",
     }
 }

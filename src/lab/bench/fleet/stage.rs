@@ -257,7 +257,7 @@ impl<'a> Watch<'a> {
             if let State::Machine(state) = &record.run.state {
                 let view = state.view();
                 let why = view.reason.or(view.waiting_for).unwrap_or_default();
-                text += &format!("; {}: {} ({why})", view.name, view.phase);
+                text += &format!("; {}: {} ({why})", view.name, view.phase.text());
             }
         }
         Ok(text)

@@ -2,6 +2,7 @@
 
 use super::{DemoScenario, larger};
 use dormer_fleet::world::{Happened, Tally};
+use dormer_proto::phase::{MachinePhase, MachineState};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Map, Value, json};
 
@@ -86,9 +87,9 @@ async fn nodes_of_another_operator_are_joined_and_what_differs_waits() {
                 let waits = scenario
                     .board
                     .live()
-                    .filter(|machine_run| machine_run.view.state == "Joined");
-                let waits =
-                    waits.filter(|machine_run| machine_run.view.phase == "waiting for approval");
+                    .filter(|machine_run| machine_run.view.phase.state() == MachineState::Joined);
+                let waits = waits
+                    .filter(|machine_run| machine_run.view.phase == MachinePhase::ApprovalWait);
                 waits.count() == serving
             },
         )

@@ -176,7 +176,7 @@ impl DemoScenario {
             let view = &machine_run.view;
             let why = view.reason.as_ref().or(view.waiting_for.as_ref());
             let name = &view.name;
-            let phase = view.phase;
+            let phase = view.phase.text();
             let closed = machine_run.closed;
             format!("{name}: {phase} (closed: {closed}): {why:?}")
         };

@@ -5,6 +5,7 @@ use dormer_fleet::{
     api::{User, kinds},
     world::{Entry, Happened},
 };
+use dormer_proto::phase::{MachinePhase, RolloutState};
 use kube::{
     Client, Config,
     api::{DeleteParams, Patch, PatchParams},
@@ -85,7 +86,9 @@ async fn while_a_foreign_deletion_is_not_made_good_nobody_waiting_is_touched() {
     let mut scenario = DemoScenario::all_joined(3).await;
     scenario.set("paused", "true").await;
     scenario
-        .until_rollout("the pause is known", |view| view.state == "Paused")
+        .until_rollout("the pause is known", |view| {
+            view.state == RolloutState::Paused
+        })
         .await;
     scenario.stage.install(1).await.expect("a payload");
     scenario
@@ -93,7 +96,7 @@ async fn while_a_foreign_deletion_is_not_made_good_nobody_waiting_is_touched() {
             scenario
                 .board
                 .live()
-                .all(|machine_run| machine_run.view.phase == "waiting for the lease")
+                .all(|machine_run| machine_run.view.phase == MachinePhase::LeaseWait)
         })
         .await;
     let all = scenario.names();
@@ -147,7 +150,7 @@ async fn a_machine_that_is_to_be_ignored_is_not_upgraded_until_it_may_be() {
     scenario.label(&left_alone, Some("true")).await;
     scenario
         .until("hands are off", |scenario| {
-            scenario.machine_run(&left_alone).view.halted.is_some()
+            scenario.machine_run(&left_alone).view.halt.is_some()
         })
         .await;
     let uid = scenario.machine_run(&left_alone).view.uid.clone();
@@ -161,7 +164,7 @@ async fn a_machine_that_is_to_be_ignored_is_not_upgraded_until_it_may_be() {
     let machine_run = scenario.machine_run(&left_alone);
     assert_eq!(
         (machine_run.view.uid.as_str(), machine_run.view.phase),
-        (uid.as_str(), "serving")
+        (uid.as_str(), MachinePhase::Serving)
     );
     assert_eq!(
         machine_run.view.version.as_deref(),

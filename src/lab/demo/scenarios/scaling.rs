@@ -2,6 +2,7 @@
 
 use super::{DemoScenario, larger, of_kind};
 use dormer_fleet::api::kinds;
+use dormer_proto::phase::{MachinePhase, MachineState};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -45,7 +46,8 @@ impl DemoScenario {
             .board
             .all()
             .filter(|machine_run| !there.contains(&machine_run.view.uid));
-        removed.all(|machine_run| machine_run.closed && machine_run.view.state == "Gone")
+        removed
+            .all(|machine_run| machine_run.closed && machine_run.view.phase == MachinePhase::Gone)
     }
 }
 
@@ -60,7 +62,7 @@ async fn a_set_that_grows_and_shrinks_in_the_middle_of_an_upgrade_ends_upgraded(
             scenario
                 .board
                 .live()
-                .any(|machine_run| machine_run.view.state == "Draining")
+                .any(|machine_run| machine_run.view.phase.state() == MachineState::Draining)
         })
         .await;
     scenario.scale(many).await;

@@ -13,7 +13,12 @@ use dormer_engine::{
 };
 use dormer_engine_core::Record;
 use dormer_fleet::{World, WorldConfig, api::kinds};
-use dormer_proto::{envelope, id::Incarnation, work};
+use dormer_proto::{
+    envelope,
+    id::Incarnation,
+    phase::{Listed, MachinePhase},
+    work,
+};
 use dormer_run::roles;
 use dormer_workers::catalog::Catalog;
 use dormer_workflows::{Dormer, State};
@@ -164,19 +169,21 @@ impl Scenario {
         let statuses = stored.into_iter().flatten().filter_map(|stored| {
             let decoded = envelope::decode::<Record<Dormer>>(&stored.bytes, u16::MAX);
             match decoded.expect("a record").0.run.state {
-                State::Machine(state) => Some(state.view()).filter(|view| view.state != "Gone"),
+                State::Machine(state) => {
+                    Some(state.view()).filter(|view| view.phase != MachinePhase::Gone)
+                }
                 _ => None,
             }
         });
         statuses
             .map(|view| MachineStatus {
                 uid: view.uid,
-                state: view.state,
+                state: view.phase.state().id(),
                 version: view.version,
                 wanted: view.desired_version,
                 holds: view.token.is_some(),
                 words: [
-                    Some(format!("{} {}", view.name, view.phase)),
+                    Some(format!("{} {}", view.name, view.phase.text())),
                     view.reason,
                     view.waiting_for,
                     view.halted,
