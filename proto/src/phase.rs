@@ -237,7 +237,9 @@ listed! {
         Deleting = "deleting",
         /// It failed.
         Failed = "failed",
-        /// Its Node is not Ready, or cordoned.
+        /// Somebody else cordoned its Node.
+        Cordoned = "cordoned",
+        /// Its Node is not Ready.
         Down = "down",
     }
 }
@@ -253,7 +255,8 @@ impl Unavailable {
             Self::OpenToken => "carries an open token",
             Self::Deleting => "is being deleted",
             Self::Failed => "failed",
-            Self::Down => "is not Ready or cordoned",
+            Self::Cordoned => "is cordoned by somebody else",
+            Self::Down => "is not Ready",
         }
     }
 }

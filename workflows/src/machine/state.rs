@@ -495,6 +495,14 @@ impl State {
             .is_some_and(|node| node.ready && !node.cordoned)
     }
 
+    /// Whether somebody else cordoned its Node. A cordon under a token, ours or an earlier store's, is no person's.
+    #[must_use]
+    pub fn cordoned_by_others(&self) -> bool {
+        let cordoned = self.node.as_ref().is_some_and(|node| node.cordoned);
+        let under_a_token = self.lease.token().is_some() || self.stray_token().is_some();
+        self.served && cordoned && !under_a_token
+    }
+
     /// What its rollout has to know.
     #[must_use]
     pub fn report(&self) -> MemberReport {
@@ -515,6 +523,8 @@ impl State {
             deleted: machine.deleted,
             token: self.found_token(),
             barred: self.served && self.barred().is_some(),
+            cordoned: self.cordoned_by_others(),
+            repair: false,
         }
     }
 }
