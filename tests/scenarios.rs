@@ -1,4 +1,4 @@
-//! `tests/SCENARIOS.md`: which test plays which scenario of field.md §5, by which fault of the fleet.
+//! `tests/SCENARIOS.md`: which test plays which scenario, by which fault of the fleet.
 
 mod table;
 
