@@ -190,11 +190,11 @@ fn table() -> BTreeMap<String, BTreeSet<String>> {
 fn the_table_of_architecture_has_these_edges() {
     let mut table = table();
     assert!(table.remove("dormer").is_some(), "the root package");
-    let names = |of: &[&str]| of.iter().map(|name| (*name).to_owned()).collect();
-    let edges: BTreeMap<String, BTreeSet<String>> = EDGES
-        .iter()
-        .map(|(name, of)| ((*name).to_owned(), names(of)))
-        .collect();
+    let owned = |(name, of): &(&str, &[&str])| {
+        let of: BTreeSet<String> = of.iter().map(|name| (*name).to_owned()).collect();
+        ((*name).to_owned(), of)
+    };
+    let edges: BTreeMap<String, BTreeSet<String>> = EDGES.iter().map(owned).collect();
     assert_eq!(table, edges);
 }
 

@@ -62,7 +62,7 @@ fn tables() -> String {
     for arg in command.get_arguments() {
         if text.is_empty() || heading != arg.get_help_heading() {
             heading = arg.get_help_heading();
-            let title = heading.unwrap_or("All flags of `dormer run`");
+            let title = heading.unwrap_or("Flags and variables");
             let _ = write!(
                 text,
                 "\n## {title}\n\n| flag | variable | default | meaning |\n|---|---|---|---|\n"
