@@ -1,4 +1,5 @@
-//! The fence at the API server: a token, open or closed, on the Machine and on its Node (design.md §3).
+//! The fence at the API server: a token, open or closed, on the Machine and on its Node
+//! (docs/decisions/0004-fences.md).
 
 use super::{
     KubernetesExecutor,

@@ -248,7 +248,7 @@ impl Draft<'_> {
         let ready = self.s.node.as_ref().is_none_or(|node| node.ready);
         let open = self.s.stray_token().is_some();
         if !ready && found.pods == 0 && !open {
-            // It serves nobody: it is configured without the lease (design.md §3, Adoption).
+            // It serves nobody: it is configured without the lease (docs/decisions/0002-adoption.md).
             self.s.served = false;
             return self.enter(Phase::ConvergingHost { rebooted: false });
         }

@@ -233,8 +233,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The Node has to have the name that was expected: certificates were approved for that one
-    /// (field.md §5, 39).
+    /// The Node has to have the name that was expected: certificates were approved for that one (scenario 39).
     fn begin_converging_node(&mut self) {
         let found = self.s.node.as_ref().map(|node| node.name.clone());
         match (found, self.s.host.node_name.clone()) {
@@ -348,7 +347,7 @@ impl<'a> Draft<'a> {
         HostRef {
             machine: self.s.machine_ref(),
             address: self.s.address().unwrap_or_default().to_owned(),
-            // field.md §1.7: Azure's images know `capi`, all others `Administrator`.
+            // Azure's images know `capi`, all others `Administrator`.
             user: if platform == "Azure" {
                 "capi"
             } else {

@@ -32,7 +32,7 @@ impl Draft<'_> {
     fn machine_observed(&mut self, machine: MachineFact) {
         let before = self.s.machine.replace(machine);
         if before.is_none() && self.s.node_name().is_some() {
-            // It has a Node already, which may serve: adopted, not brought up (design.md §3, Adoption).
+            // It has a Node already, which may serve: adopted, not brought up (docs/decisions/0002-adoption.md).
             self.s.served = true;
             self.begin_episode("adoption");
         }
@@ -175,7 +175,7 @@ impl Draft<'_> {
         if let (Some(ours), Some(theirs)) = (&ours, &node.provider_id)
             && ours != theirs
         {
-            // An old Node of the same name (field.md §5, 40).
+            // An old Node of the same name (scenario 40).
             self.s.note = Some(format!(
                 "the Node {} belongs to {theirs}, not {ours}",
                 node.name
@@ -193,7 +193,7 @@ impl Draft<'_> {
             Phase::NodeWait => self.enter(Phase::ConvergingNode),
             Phase::ReadyWait if ready => self.enter(Phase::Soaking),
             Phase::Soaking if !ready => self.enter(Phase::ReadyWait),
-            // A repeat of Open: there is no other way to cordon (design.md §3).
+            // A repeat of Open: there is no other way to cordon (docs/decisions/0004-fences.md).
             Phase::Evicting(change, _) if !cordoned => {
                 self.s.note = Some("somebody uncordoned the Node; it is cordoned again".into());
                 self.open(&change);

@@ -149,7 +149,7 @@ impl Draft<'_> {
     }
 
     fn node_stays_away(&mut self) {
-        // A machine without a Node serves nobody: it is configured without the lease (design.md §3, Adoption).
+        // A machine without a Node serves nobody: it is configured without the lease (docs/decisions/0002-adoption.md).
         self.s.served = false;
         if let Some(machine) = &mut self.s.machine {
             machine.node = None;

@@ -7,8 +7,8 @@ const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 
-/// A host that boots refuses connections for minutes (field.md §5, 1-3): short looks, for two hours. What lies between
-/// two looks is time that a host which is up waits for us.
+/// A host that boots refuses connections for minutes (scenarios 1 to 3 of `tests/SCENARIOS.md`): short looks, for two
+/// hours. What lies between two looks is time that a host which is up waits for us.
 const PROBE: RetryPolicy = RetryPolicy {
     attempts_max: 10_000,
     first_ms: SECOND,
@@ -94,11 +94,11 @@ pub const ADOPTION_PROBE: RetryPolicy = RetryPolicy {
 pub const EVICT_AGAIN: u64 = 5 * SECOND;
 /// Before the first look at a host that was asked to reboot; and between two looks.
 pub const REBOOT_CHECK: u64 = 10 * SECOND;
-/// A reboot that applies updates takes a quarter of an hour (field.md §5, 25).
+/// A reboot that applies updates takes a quarter of an hour (scenario 25).
 pub const REBOOT_MAX: u64 = 30 * MINUTE;
-/// Between two log-ins that the host refuses: MaxAuthTries and lock-outs are near (field.md §5, 4).
+/// Between two log-ins that the host refuses: MaxAuthTries and lock-outs are near (scenario 4).
 pub const KEY_AGAIN: u64 = 20 * SECOND;
-/// How long a refused key may be user data that has not run yet (field.md §5, 3).
+/// How long a refused key may be user data that has not run yet (scenario 3).
 pub const KEY_MAX: u64 = 10 * MINUTE;
 /// From the kubelet's start to its Node.
 pub const NODE_MAX: u64 = 20 * MINUTE;
@@ -112,7 +112,7 @@ pub const NODE_AWAY_MAX: u64 = 10 * MINUTE;
 pub const REPLACEMENT_MAX: u64 = 30 * 24 * HOUR;
 /// After a host could not be compared: the next try.
 pub const CHECK_AGAIN: u64 = 10 * MINUTE;
-/// A host whose clock is further off than this cannot use its certificates (field.md §5, 38).
+/// A host whose clock is further off than this cannot use its certificates (scenario 38).
 pub const CLOCK_SKEW_MAX: u64 = 5 * MINUTE;
 
 /// When to look for drift: every six hours, less up to two by the run's id, so that a fleet does not look at once.

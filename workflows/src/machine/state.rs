@@ -196,7 +196,7 @@ pub enum Phase {
     Address,
     /// Looks at the host for the first time.
     Probing,
-    /// The host refuses our key; user data may not have run yet (field.md §5, 3).
+    /// The host refuses our key; user data may not have run yet (scenario 3).
     KeyWait {
         /// Since when.
         since: Timestamp,
