@@ -251,7 +251,7 @@ mod tests {
     use dormer_views::run::{Heartbeat, TaskPhase};
 
     #[test]
-    fn a_task_under_way_shows_its_step_and_how_far_it_is() {
+    fn a_running_task_shows_its_step_and_its_progress() {
         let heartbeat = Heartbeat {
             worker: "w1".into(),
             step: "upload".into(),
