@@ -408,6 +408,15 @@ fn describe(phase: &Phase) -> String {
     }
 }
 
+/// No phase is left out of the tables.
+#[test]
+fn one_of_each_phase_is_tried() {
+    for row in &PHASES {
+        let tried = phases().iter().any(|phase| phase.id() == row.phase);
+        assert!(tried, "{}", row.phase);
+    }
+}
+
 /// The table of phases holds what the phases do: each task and timer that is asked for stands in the row of the phase
 /// that asks for it.
 #[test]

@@ -202,7 +202,10 @@ fn opened(draft: &mut Draft<'_>, change: Change) {
         return emptied(draft, change.how);
     }
     draft.enter(Phase::Evicting(change, Drain::default()));
-    draft.wait(Timer::Drain);
+    // `enter` makes it a wait for the lease, should that be lost.
+    if matches!(draft.s.phase, Phase::Evicting(..)) {
+        draft.wait(Timer::Drain);
+    }
 }
 
 fn refused(draft: &mut Draft<'_>, why: FenceRefusal) {

@@ -98,9 +98,38 @@ impl Draft<'_> {
             {
                 Phase::Undoing
             }
-            // Any other phase is entered again, with the lease or without it. `enter` sees to it that none of them
-            // disturbs a protected node.
-            phase => phase,
+            // They are entered again, with the lease or without it: `enter` lets none of them disturb a protected node.
+            phase @ (Phase::Address
+            | Phase::Probing
+            | Phase::KeyWait { .. }
+            | Phase::Adopting
+            | Phase::PoolWait
+            | Phase::ConvergingHost { .. }
+            | Phase::Rebooting { .. }
+            | Phase::NodeWait
+            | Phase::ConvergingNode
+            | Phase::ReadyWait
+            | Phase::Soaking
+            | Phase::Marking
+            | Phase::Serving
+            | Phase::Checking
+            | Phase::Applying { .. }
+            | Phase::ApprovalWait(_)
+            | Phase::OwnerWait(_)
+            | Phase::LeaseWait(_)
+            | Phase::Closing
+            | Phase::Opening(_)
+            | Phase::Evicting(..)
+            | Phase::Drained
+            | Phase::Deleting
+            | Phase::Vanishing
+            | Phase::TearingDown
+            | Phase::Undoing
+            | Phase::Leaving
+            | Phase::Reprobing
+            | Phase::ClosingGone
+            | Phase::ReplacementWait
+            | Phase::Gone) => phase,
         };
         self.enter(phase);
     }
