@@ -23,7 +23,8 @@ pub struct PhaseRow {
     pub waits_for: &'static str,
     /// Tasks whose failure is this phase's; any other was asked for by a phase that was left.
     pub awaits: &'static [TaskKind],
-    /// Timers that it may wait for, and for how long. A timer that the next phase does not have is cancelled.
+    /// Timers that it may wait for, and for how long. When the phase is left, a timer that the next phase does not have
+    /// is cancelled; one that both have goes on until the next phase starts it anew.
     pub timers: &'static [(Timer, Length)],
     /// Whether it disturbs a node: a protected one then waits for the lease instead.
     pub disturbs: bool,
