@@ -446,6 +446,44 @@ fn a_grant_over_the_limit_meets_a_node_that_serves() {
     holds(&story, expect_file!["stories/marked_grant.txt"]);
 }
 
+/// A minute of NotReady entitles to nothing; ten minutes in one piece entitle to a repair over the limit.
+#[test]
+fn a_node_that_is_not_ready_for_long_may_be_repaired() {
+    let mut story = Story::joined(wanting("v1"));
+    let down = || NodeFact {
+        ready: false,
+        ..carrying("v1")
+    };
+    story
+        .wants_v2(ChangeClass::Drain)
+        .tell("its Node is not Ready", node_is(down()))
+        .later_ms(60_000)
+        .tell("its Node is Ready again", node_is(carrying("v1")))
+        .later_ms(60_000)
+        .tell("its Node is not Ready", node_is(down()))
+        .later_ms(480_000)
+        .tell("timer of the first time", Input::Fired(Timer::Deadline))
+        .later_ms(120_000)
+        .tell("timer", Input::Fired(Timer::Deadline))
+        .tell("its Node is Ready again", node_is(carrying("v1")));
+    holds(&story, expect_file!["stories/repair.txt"]);
+}
+
+/// A cordon of somebody else's is told to the rollout; who asks for this machine decides about it.
+#[test]
+fn a_node_that_a_person_cordoned_waits_for_the_uncordon() {
+    let mut story = Story::joined(wanting("v1"));
+    let cordoned = || NodeFact {
+        cordoned: true,
+        ..carrying("v1")
+    };
+    story
+        .tell("somebody cordons its Node", node_is(cordoned()))
+        .wants_v2(ChangeClass::Drain)
+        .person(Signal::Recreate);
+    holds(&story, expect_file!["stories/cordoned.txt"]);
+}
+
 #[test]
 fn what_keeps_an_upgrade_from_starting() {
     let mut story = Story::joined(wanting("v1"));

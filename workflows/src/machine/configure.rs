@@ -146,9 +146,9 @@ impl ConfigurePhase {
             News::Address => self.address_changed(draft),
             // Only a Machine without an address, or one that nobody would replace, is told anything by that.
             News::Machine { .. } => {}
-            News::Node { ready, .. } => self.node_seen(draft, ready),
+            News::Node { ready, .. } => self.node_observed(draft, ready),
             News::NodeGone => self.node_gone(draft),
-            News::Pool { retarget } => self.pool_seen(draft, retarget),
+            News::Pool { retarget } => self.pool_observed(draft, retarget),
         }
     }
 
@@ -163,7 +163,7 @@ impl ConfigurePhase {
         }
     }
 
-    fn node_seen(self, draft: &mut Draft<'_>, ready: bool) {
+    fn node_observed(self, draft: &mut Draft<'_>, ready: bool) {
         match self {
             Self::NodeWait => draft.enter(Phase::ConvergingNode),
             Self::ReadyWait if ready => draft.enter(Phase::Soaking),
@@ -193,7 +193,7 @@ impl ConfigurePhase {
         }
     }
 
-    fn pool_seen(self, draft: &mut Draft<'_>, retarget: bool) {
+    fn pool_observed(self, draft: &mut Draft<'_>, retarget: bool) {
         match self {
             Self::PoolWait => draft.enter(Phase::ConvergingHost { rebooted: false }),
             // The newest that is known is what a machine on its way comes up with; it is not drained twice.

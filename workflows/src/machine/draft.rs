@@ -9,6 +9,7 @@ use super::{
 };
 use dormer_engine_core::{Command, Decision, Now, RetryPolicy};
 use dormer_proto::{
+    id::Timestamp,
     machine::{self, Task},
     message::Failure,
     rollout,
@@ -93,6 +94,19 @@ impl<'a> Draft<'a> {
             self.wait_ms(timer, ms);
         }
         ms > 0
+    }
+
+    /// Starts one of the present phase's timers as if it had been started at `since`. `false`: its time is over.
+    pub(super) fn wait_since(&mut self, timer: Timer, since: Timestamp) -> bool {
+        let length = self.s.phase.row().length(timer);
+        let Some(Length::Ms(ms)) = length else {
+            return false;
+        };
+        let left = ms.saturating_sub(self.now.at.since_ms(since));
+        if left > 0 {
+            self.wait_ms(timer, left);
+        }
+        left > 0
     }
 
     /// Starts a timer for another time than the table's.

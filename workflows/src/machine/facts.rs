@@ -123,6 +123,7 @@ impl Draft<'_> {
         let cordoned = node.cordoned;
         let boot = node.boot_id.clone();
         let before = self.s.node.replace(node);
+        self.s.node_is(ready, self.now.at);
         let rebooted = before
             .as_ref()
             .is_some_and(|n| !n.boot_id.is_empty() && n.boot_id != boot);
@@ -138,6 +139,7 @@ impl Draft<'_> {
             return;
         }
         self.s.node = None;
+        self.s.node_is(false, self.now.at);
         self.saw(News::NodeGone);
     }
 

@@ -5,7 +5,7 @@ use super::{
     phase::{Phase, Timer},
     policy,
     stage::{News, Request},
-    state::{Change, How, LeasedRequest},
+    state::{Change, Down, How, LeasedRequest},
 };
 use dormer_engine_core::Sender;
 use dormer_proto::{
@@ -47,7 +47,10 @@ impl ServePhase {
             Self::Applying { section } => draft.converge(section),
             // A person, or an owner, ends these.
             Self::ApprovalWait(_) | Self::OwnerWait(_) => {}
-            Self::LeaseWait(_) => draft.request(),
+            Self::LeaseWait(_) => {
+                await_repair(draft);
+                draft.request();
+            }
             Self::Closing => draft.close(),
         }
     }
@@ -100,7 +103,9 @@ impl ServePhase {
             (Self::Serving, Timer::Deadline) if draft.s.node.is_none() => node_stays_away(draft),
             // Its Node came back.
             (Self::Serving, Timer::Deadline) => {}
+            (Self::LeaseWait(_), Timer::Deadline) => await_repair(draft),
             // A timer of a phase that was left.
+            (Self::LeaseWait(_), Timer::Again | Timer::Soak | Timer::Drift | Timer::Drain) => {}
             (Self::Serving, Timer::Again | Timer::Soak | Timer::Drain) => {}
             // They wait for no timer.
             (
@@ -108,7 +113,6 @@ impl ServePhase {
                 | Self::Applying { .. }
                 | Self::ApprovalWait(_)
                 | Self::OwnerWait(_)
-                | Self::LeaseWait(_)
                 | Self::Closing,
                 _,
             ) => {}
@@ -118,10 +122,10 @@ impl ServePhase {
     pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
         match news {
             News::Address => self.address_changed(draft),
-            News::Machine { .. } => self.machine_seen(draft),
-            News::Node { rebooted, .. } => self.node_seen(draft, rebooted),
+            News::Machine { .. } => self.machine_observed(draft),
+            News::Node { rebooted, .. } => self.node_observed(draft, rebooted),
             News::NodeGone => self.node_gone(draft),
-            News::Pool { retarget } => self.pool_seen(draft, retarget),
+            News::Pool { retarget } => self.pool_observed(draft, retarget),
         }
     }
 
@@ -138,7 +142,7 @@ impl ServePhase {
         }
     }
 
-    fn machine_seen(self, draft: &mut Draft<'_>) {
+    fn machine_observed(self, draft: &mut Draft<'_>) {
         match self {
             // It may have an owner now.
             Self::OwnerWait(change) => draft.want(change),
@@ -152,7 +156,7 @@ impl ServePhase {
         }
     }
 
-    fn node_seen(self, draft: &mut Draft<'_>, rebooted: bool) {
+    fn node_observed(self, draft: &mut Draft<'_>, rebooted: bool) {
         match self {
             // The host rebooted by itself: whether everything still stands is found by looking.
             Self::Serving if rebooted && !draft.halted() => draft.enter(Phase::Checking),
@@ -160,8 +164,10 @@ impl ServePhase {
             Self::Serving => {}
             // The host is looked at, or changed, already.
             Self::Checking | Self::Applying { .. } => {}
+            // It may be repaired over the limit, once it has not been Ready for long.
+            Self::LeaseWait(_) => await_repair(draft),
             // The change that they wait for brings everything up again.
-            Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_) => {}
+            Self::ApprovalWait(_) | Self::OwnerWait(_) => {}
             // The fence is closed whatever the Node does.
             Self::Closing => {}
         }
@@ -173,12 +179,13 @@ impl ServePhase {
             Self::Serving => draft.enter(Phase::Serving),
             // Once they serve again it counts from there.
             Self::Checking | Self::Applying { .. } | Self::Closing => {}
+            Self::LeaseWait(_) => await_repair(draft),
             // The change that they wait for brings the Node back.
-            Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_) => {}
+            Self::ApprovalWait(_) | Self::OwnerWait(_) => {}
         }
     }
 
-    fn pool_seen(self, draft: &mut Draft<'_>, retarget: bool) {
+    fn pool_observed(self, draft: &mut Draft<'_>, retarget: bool) {
         match self {
             Self::Serving => draft.consider(),
             // What was compared, and how it would be changed, may be otherwise now.
@@ -320,6 +327,19 @@ pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
             });
         }
     }
+}
+
+/// Waits until a Node that is not Ready has been so for long. It may have become Ready and not Ready again meanwhile, so
+/// what counts is since when it is so now.
+fn await_repair(draft: &mut Draft<'_>) {
+    let Some(down) = draft.s.down.filter(|down| !down.long) else {
+        return;
+    };
+    let waits = draft.wait_since(Timer::Deadline, down.since);
+    draft.s.down = Some(Down {
+        long: !waits,
+        ..down
+    });
 }
 
 fn unmarked(draft: &Draft<'_>) -> bool {

@@ -2,7 +2,7 @@
 
 use super::phase::Phase;
 use dormer_proto::{
-    id::LeaseToken,
+    id::{LeaseToken, Timestamp},
     machine::{
         Blocker, ChangeClass, CsrFact, HostFacts, MachineFact, MachineRef, NodeFact, TokenMark,
     },
@@ -56,8 +56,20 @@ pub struct State {
     /// What its rollout was told last.
     #[serde(rename = "told")]
     pub reported: Option<MemberReport>,
+    /// Since when its Node has not been Ready, if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub down: Option<Down>,
     /// The last thing worth telling a person that is not a failure.
     pub note: Option<String>,
+}
+
+/// A Node that is not Ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Down {
+    /// When that was first seen, by the engine's clock.
+    pub since: Timestamp,
+    /// Whether it has lasted long enough for a repair over the rollout's limit.
+    pub long: bool,
 }
 
 /// A CSR that names this machine's node.
@@ -326,6 +338,27 @@ impl State {
             .is_some_and(|node| node.ready && !node.cordoned)
     }
 
+    /// Whether somebody else keeps its Node cordoned. A cordon under a token, ours or an earlier store's, is no person's;
+    /// and who asks for this very machine to be recreated or drained has decided about it.
+    #[must_use]
+    pub fn cordoned_by_others(&self) -> bool {
+        let cordoned = self.node.as_ref().is_some_and(|node| node.cordoned);
+        let under_a_token = self.lease.token().is_some() || self.stray_token().is_some();
+        self.counts() && cordoned && !under_a_token && self.wish.is_none()
+    }
+
+    /// Takes in whether its Node is Ready now; a Node that is gone is not.
+    pub(super) fn node_is(&mut self, ready: bool, now: Timestamp) {
+        if ready {
+            self.down = None;
+        } else {
+            self.down.get_or_insert(Down {
+                since: now,
+                long: false,
+            });
+        }
+    }
+
     /// What its rollout has to know.
     #[must_use]
     pub fn report(&self) -> MemberReport {
@@ -346,6 +379,8 @@ impl State {
             deleted: machine.deleted,
             token: self.found_token(),
             barred: self.counts() && self.barred().is_some(),
+            cordoned: self.cordoned_by_others(),
+            repair: self.counts() && self.down.is_some_and(|down| down.long),
         }
     }
 }

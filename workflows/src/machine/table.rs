@@ -149,7 +149,10 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
         MachinePhase::OwnerWait,
         "an owner: nobody would replace this Machine",
     ),
-    row(MachinePhase::LeaseWait, "the rollout's lease"),
+    row(MachinePhase::LeaseWait, "the rollout's lease").timers(&[
+        // How long a Node has not to be Ready before the machine is repaired over the rollout's limit; runs only then.
+        (Timer::Deadline, Length::Ms(10 * MINUTE)),
+    ]),
     row(MachinePhase::Closing, "the fence to be closed")
         .awaits(&[TaskKind::CloseFence])
         .even_paused(),
