@@ -8,7 +8,8 @@ use dormer_fleet::Fault;
 use dormer_proto::{
     id::{Attempt, RunId, Seq, Sum, Timestamp},
     machine::{
-        Blocker, ConditionFact, HostRef, MachineFact, MachineRef, NodeFact, Owner, Section, Task,
+        Blocker, ConditionFact, CsrFact, HostRef, MachineFact, MachineRef, NodeFact, Owner,
+        Section, Task,
     },
     message::{Failure, Heartbeat},
     pool::{Desired, PoolSettings},
@@ -16,7 +17,7 @@ use dormer_proto::{
 use dormer_views::{explain::paragraph, machine::Machine, rollout::Rollout};
 use dormer_workflows::{
     Dormer,
-    machine::{Change, Drain, Host, How, Lease, Phase, State},
+    machine::{Change, Csr, Drain, Host, How, Lease, Phase, State},
 };
 use expect_test::expect_file;
 use serde_json::{Value, json};
@@ -126,6 +127,24 @@ fn failed(from: Phase, code: &str, message: &str) -> Trouble {
         }),
         Vec::new(),
     )
+}
+
+/// A machine without a Node, since a certificate request of its kubelet was not approved.
+fn refused_certificate(message: &str) -> Trouble {
+    let failure = Failure::lasting("NodeOverdue", message);
+    let csr = Csr {
+        fact: CsrFact::default(),
+        asked: false,
+        refused: Some("it names the address 10.9.9.9, which the Machine does not have".into()),
+    };
+    let state = State {
+        csrs: [("uid-csr".to_owned(), csr)].into(),
+        ..state_in(Phase::Failed {
+            from: Box::new(Phase::NodeWait),
+            failure,
+        })
+    };
+    shown_as(&state, Vec::new())
 }
 
 /// A task that failed, and is tried again in ten seconds.
@@ -400,7 +419,7 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
     vec![
         ("name-mismatch", shown_as(&state_in(Phase::NodeWait), Vec::new())),
         ("name-mismatch", failed(Phase::NodeWait, "NodeOverdue", "no Node win-a.ec2.internal appeared")),
-        ("csr-extra-san", failed(Phase::NodeWait, "NodeOverdue", "no Node win-a.ec2.internal appeared; a certificate request was not approved: it names the address 10.9.9.9, which the Machine does not have")),
+        ("csr-extra-san", refused_certificate("no Node win-a.ec2.internal appeared; a certificate request was not approved: it names the address 10.9.9.9, which the Machine does not have")),
         ("flapping", shown_as(&flapping, Vec::new())),
         ("address-late", no_address("Provisioning", None)),
         ("deleted-while-configuring", shown_as(&with_cloud(state_in(Phase::Leaving), "Deleting", None), Vec::new())),

@@ -234,6 +234,7 @@ impl<'a> Script<'a> {
                 .count(),
             failed_then_retried: self.mended.len(),
             max_unavailable_observed: world.max_unavailable_observed(),
+            max_taken_observed: world.max_taken_observed(),
             bring_ups,
             remote_commands_per_node: per(tally.remote_commands),
             powershell_starts_per_node: per(tally.powershell_starts),

@@ -30,6 +30,10 @@ fn node(record: &Record, tx: &Tx<'_>, event: &Event) {
         return record.node_deleted(node.name(), Some(tx.by));
     }
     let before = event.before.as_ref().map(|b| &b.value);
+    // Before its new state is told: what counts is whether it served until now.
+    if fenced(node) && before.is_some_and(|before| !fenced(before)) {
+        record.node_fenced(node.name());
+    }
     let says = |n: &Value| {
         (
             n.is("Ready"),
@@ -37,7 +41,11 @@ fn node(record: &Record, tx: &Tx<'_>, event: &Event) {
             n.annotation(MACHINE).is_some(),
         )
     };
+    let unfenced = !fenced(node) && before.is_some_and(fenced);
     if before.map(says) == Some(says(node)) {
+        if unfenced {
+            record.node_unfenced(node.name());
+        }
         return;
     }
     let mut reasons = BTreeSet::new();
@@ -51,6 +59,15 @@ fn node(record: &Record, tx: &Tx<'_>, event: &Event) {
     let machine = machine.and_then(|(ns, name)| tx.get(kinds::MACHINE.store, &Key::new(ns, name)));
     let set = machine.and_then(|m| m.value.controller().map(|(_, uid)| uid.to_owned()));
     record.node_state(node.name(), set.as_deref(), reasons, Some(tx.by));
+    if !fenced(node) {
+        record.node_unfenced(node.name());
+    }
+}
+
+/// Whether the Node carries an open lease token (docs/decisions/0004-fences.md).
+fn fenced(node: &Value) -> bool {
+    let fence = node.annotation("dormer.io/fence");
+    fence.is_some_and(|text| text.ends_with(" open"))
 }
 
 fn machine(record: &Record, tx: &Tx<'_>, event: &Event) {

@@ -145,6 +145,8 @@ struct Inner {
     unavailable: usize,
     unavailable_max: usize,
     unavailable_max_nodes: Vec<String>,
+    taken_max: usize,
+    taken_max_nodes: Vec<String>,
     tally: Tally,
 }
 
@@ -173,6 +175,8 @@ pub struct Tally {
 struct NodeLedger {
     served: bool,
     torn_down: bool,
+    /// It served when an upgrade began on it, and neither it nor its replacement has served since.
+    taken: bool,
     set: Option<String>,
     reasons: BTreeSet<Unavailable>,
 }
@@ -192,14 +196,22 @@ struct SetLedger {
     up: usize,
     down: usize,
     gaps: usize,
+    /// Gaps that nodes left which were taken.
+    taken_gaps: usize,
 }
 
 impl SetLedger {
+    fn missing(&self) -> usize {
+        self.replicas
+            .map_or(usize::MAX, |want| want.saturating_sub(self.up))
+    }
+
     fn unavailable(&self) -> usize {
-        let missing = self
-            .replicas
-            .map_or(usize::MAX, |want| want.saturating_sub(self.up));
-        (self.down + self.gaps).min(missing)
+        (self.down + self.gaps).min(self.missing())
+    }
+
+    fn taken(&self) -> usize {
+        self.taken_gaps.min(self.missing())
     }
 }
 
@@ -239,6 +251,24 @@ impl Record {
         });
     }
 
+    /// An upgrade begins on a node: an open lease token is written on it. A node that serves at that moment is taken until
+    /// it, or another node of its set in its place, serves without such a token.
+    pub fn node_fenced(&self, node: &str) {
+        let mut inner = self.lock();
+        if let Some(ledger) = inner.nodes.get_mut(node) {
+            ledger.taken |= ledger.served && ledger.up();
+        }
+        inner.count();
+    }
+
+    /// A node carries no open lease token.
+    pub fn node_unfenced(&self, node: &str) {
+        let mut inner = self.lock();
+        if let Some(ledger) = inner.nodes.get_mut(node) {
+            ledger.taken &= !ledger.up();
+        }
+    }
+
     /// A Node object was deleted. Its place counts as unavailable until another node of its set
     /// serves, or the set is smaller; a node without a set is simply gone.
     pub fn node_deleted(&self, node: &str, by: Option<&str>) {
@@ -255,6 +285,7 @@ impl Record {
         {
             set.down = set.down.saturating_sub(1);
             set.gaps += usize::from(ledger.set.is_some());
+            set.taken_gaps += usize::from(ledger.set.is_some() && ledger.taken);
         }
         inner.count();
     }
@@ -266,6 +297,7 @@ impl Record {
         ledger.replicas = Some(replicas.unwrap_or(0));
         let real = ledger.replicas.unwrap_or(0).saturating_sub(ledger.up);
         ledger.gaps = ledger.gaps.min(real);
+        ledger.taken_gaps = ledger.taken_gaps.min(real);
         inner.count();
     }
 
@@ -285,6 +317,17 @@ impl Record {
     /// Which nodes those were.
     pub fn max_unavailable_nodes(&self) -> Vec<String> {
         self.lock().unavailable_max_nodes.clone()
+    }
+
+    /// The most nodes that were taken at one time: that served when an upgrade began on them, and were not back, or
+    /// replaced. Nodes that were down by themselves do not count.
+    pub fn max_taken_observed(&self) -> usize {
+        self.lock().taken_max
+    }
+
+    /// Which nodes those were, without those that were deleted by then.
+    pub fn max_taken_nodes(&self) -> Vec<String> {
+        self.lock().taken_max_nodes.clone()
     }
 
     /// How many nodes are unavailable now, of those that had served before.
@@ -355,7 +398,11 @@ impl Inner {
         if let Some((node, torn)) = torn
             && self.nodes.contains_key(&node)
         {
-            self.node_changed(at, &node, None, |ledger| ledger.torn_down = torn);
+            self.node_changed(at, &node, None, |ledger| {
+                // A host that is torn down without a token is taken as well.
+                ledger.taken |= torn && ledger.served && ledger.up();
+                ledger.torn_down = torn;
+            });
         }
     }
 
@@ -408,6 +455,13 @@ impl Inner {
     fn count(&mut self) {
         self.unavailable = self.sets.values().map(SetLedger::unavailable).sum();
         self.note_max();
+        let there = self.nodes.values().filter(|node| node.taken).count();
+        let taken = there + self.sets.values().map(SetLedger::taken).sum::<usize>();
+        if taken > self.taken_max {
+            self.taken_max = taken;
+            let nodes = self.nodes.iter().filter(|(_, node)| node.taken);
+            self.taken_max_nodes = nodes.map(|(name, _)| name.clone()).collect();
+        }
     }
 
     fn note_max(&mut self) {
@@ -430,6 +484,7 @@ impl SetLedger {
             self.up += 1;
             // A new node that serves takes the place of one that was removed.
             self.gaps = self.gaps.saturating_sub(usize::from(first));
+            self.taken_gaps = self.taken_gaps.saturating_sub(usize::from(first));
         } else {
             self.down += 1;
         }
@@ -517,6 +572,31 @@ mod tests {
             (record.unavailable_now(), record.max_unavailable_observed()),
             (0, 1)
         );
+    }
+
+    #[tokio::test]
+    async fn only_a_node_that_served_is_taken_until_one_serves_in_its_place() {
+        let record = record();
+        record.set_size("s", Some(3));
+        for node in ["a", "b", "c"] {
+            record.node_state(node, Some("s"), because(&[]), None);
+        }
+        // Down by itself, and then repaired.
+        record.node_state("b", None, because(&[Unavailable::NotReady]), None);
+        record.node_fenced("b");
+        assert_eq!(record.max_taken_observed(), 0);
+        record.node_fenced("a");
+        record.node_state("a", None, because(&[Unavailable::Cordoned]), None);
+        assert_eq!(record.max_taken_nodes(), ["a"]);
+        record.node_deleted("a", None);
+        // Its replacement serves, and the next one is taken: never two.
+        record.node_state("d", Some("s"), because(&[]), None);
+        record.node_fenced("c");
+        assert_eq!(record.max_taken_observed(), 1);
+        record.node_state("c", None, because(&[Unavailable::Cordoned]), None);
+        record.node_unfenced("c");
+        record.node_fenced("d");
+        assert_eq!(record.max_taken_observed(), 2, "c is cordoned still");
     }
 
     #[tokio::test]
