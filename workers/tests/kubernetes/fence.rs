@@ -141,8 +141,15 @@ async fn a_grant_over_the_limit_is_refused_by_a_node_that_serves() {
         bench.run(marked.clone()).await,
         Ok(refused(FenceRefusal::NodeServes))
     );
-    assert_eq!(bench.marks(m), [None, None], "nothing was written");
+    // A cordon entitles to nothing: the node is Ready, and may be uncordoned at any moment.
     bench.patch_node(m, json!({"spec": {"unschedulable": true}}));
+    assert_eq!(
+        bench.run(marked.clone()).await,
+        Ok(refused(FenceRefusal::NodeServes))
+    );
+    assert_eq!(bench.marks(m), [None, None], "nothing was written");
+    let silent = json!([{"type": "Ready", "status": "Unknown"}]);
+    bench.patch_node(m, json!({"status": {"conditions": silent}}));
     assert_eq!(
         bench.run(marked).await,
         Ok(Outcome::FenceOpened { was_cordoned: true })
