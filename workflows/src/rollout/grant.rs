@@ -71,16 +71,20 @@ impl State {
     /// The next grant, and whether it is over the limit.
     fn next_grant(&self) -> Option<(Uid, bool)> {
         let limit = self.limit()?;
-        if self.paused() || self.enrolment != Enrolment::Complete {
+        let stands = self.paused() || self.going_back().is_some();
+        if stands || self.enrolment != Enrolment::Complete {
             return None;
         }
         let over = self.unavailable() >= limit;
+        let repairs = self.slots.iter().filter(|slot| slot.marked).count();
+        let most = self.settings.and_then(|settings| settings.max_repairs);
+        let repair = most.is_none_or(|most| repairs < most as usize);
         let failures = self.failures();
         let carried = self.carriers().next().is_some();
         let may = |uid: &Uid, m: &Member| {
             let first = !carried || m.is(Flag::Open);
             let halted = !failures.is_empty() && !failures.contains(&uid);
-            first && self.may_go(uid) && !halted && (!over || m.away())
+            first && self.may_go(uid) && !halted && (!over || (repair && m.away()))
         };
         if self.slots.iter().any(|slot| slot.first) {
             return None;
