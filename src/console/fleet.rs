@@ -180,6 +180,7 @@ fn rollout_line(rollout: &Value) -> Markup {
                 ", " span { "the lease is " a href=(format!("/machines/{}", word(slot, "holder"))) { (word(slot, "name")) } "’s" }
             }
             @if queue > 0 { ", " span { (queue) " in the queue" } }
+            @if let Some(why) = rollout["held"].as_str() { ", " b { "no lease is granted: " (why) } }
             @if let Some(who) = rollout["paused"].as_str() { ", " b { "paused by " (who) } }
             @if let Some(why) = rollout["halted"].as_str() { ": " span.reason { (why) } }
         }

@@ -78,6 +78,7 @@ fn status_section(rollout: &Value) -> Markup {
         }
         @if let Some(what) = rollout["waitingFor"].as_str() { p { "The next grant waits for " (what) "." } }
         @if let Some(why) = rollout["halted"].as_str() { section.why.failed { p { (why) } } }
+        @if let Some(why) = rollout["held"].as_str() { p { b { "No lease is granted: " (why) "." } } }
         @if let Some(who) = rollout["paused"].as_str() { p { b { "Paused by " (who) "." } } }
     }
 }
