@@ -156,7 +156,7 @@ async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
         name
     );
     let why = site.say(&["why", name]);
-    assert!(why.starts_with(&format!("{name} is Failed")), "{why}");
+    assert!(why.starts_with(&format!("{name} failed ")), "{why}");
     assert!(why.contains(&format!("dormer retry {name}")), "{why}");
 
     let left = site.run(&["retry", name, "--against", "1"]);

@@ -1,7 +1,8 @@
 //! The console in a real Chromium, as a person on call uses it: what is stuck, why, and mended; by the keyboard alone;
 //! on a narrow screen; after its connection was cut.
 //!
-//! `DORMER_SCREENSHOTS=docs/screenshots cargo test --test integration browser::` also writes README's pictures.
+//! `DORMER_SCREENSHOTS=docs/screenshots cargo test --test integration browser::` also writes the pictures
+//! of README and docs/tour.md.
 
 mod relay;
 
@@ -20,7 +21,7 @@ const IN_TIME: Duration = Duration::from_secs(120);
 const SOON: Duration = Duration::from_secs(30);
 /// A page that hears nothing for 15 s connects anew.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Most bytes of a picture in README.
+/// Most bytes of a picture.
 const PICTURE_MAX: usize = 150_000;
 
 /// A demonstration whose failed machines are left to a person.
@@ -90,7 +91,7 @@ fn no_complaints(browser: &Browser) {
     assert!(complaints.is_empty(), "{complaints:#?}");
 }
 
-/// Writes a picture for README, if one is asked for.
+/// Writes a picture for the documents, if one is asked for.
 fn picture(browser: &Browser, name: &str) {
     let Some(folder) = std::env::var_os("DORMER_SCREENSHOTS").map(PathBuf::from) else {
         return;
@@ -132,7 +133,7 @@ fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
     let why = browser.until("why it is stuck", SOON, why);
     let why = why.as_str().unwrap_or_default();
     assert!(
-        why.contains("is Failed") && why.contains("Next:") && why.contains("dormer retry"),
+        why.contains(" failed ") && why.contains("Next:") && why.contains("dormer retry"),
         "{why}"
     );
     live(&browser);

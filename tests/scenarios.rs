@@ -1,4 +1,4 @@
-//! `tests/SCENARIOS.md`: which test plays which scenario of field.md §5, by which fault of the fleet.
+//! `tests/SCENARIOS.md`: which test plays which scenario, by which fault of the fleet.
 
 mod table;
 
@@ -49,7 +49,7 @@ fn page() -> String {
         .count();
     let mut page = format!(
         "# Scenarios\n\nGenerated from `tests/scenarios/table.rs` by `tests/scenarios.rs` (`UPDATE_EXPECT=1`). \
-         The numbers are those of the list that dormer was\nbuilt against; a fault is what \
+         Comments cite the\nnumbers; a fault is what \
          `dormer fleet --fault NAME` lets a person watch. {} of {} scenarios are played{}.\n\n\
          | # | scenario | fault | played by |\n|---|---|---|---|\n",
         SCENARIOS.len() - missing,

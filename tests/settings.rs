@@ -114,3 +114,20 @@ fn every_flag_is_explained_and_has_its_variable() {
     }
     assert!(!help.contains("hush"));
 }
+
+/// The tables of the page are written from the same definitions, by a test of `src/run/config/page.rs`.
+#[test]
+fn every_flag_of_the_help_has_its_row_in_the_page() {
+    let help = text(&dormer(&["--help"], &[]).stdout);
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let flags = help
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("--"));
+    for flag in flags {
+        let name = flag.split([' ', '[', '=']).next().expect("a name");
+        let row = [' ', '`', '['].map(|end| format!("| `--{name}{end}"));
+        let known = name == "help" || row.iter().any(|row| page.contains(row));
+        assert!(known, "--{name} is not in docs/configuration.md");
+    }
+}

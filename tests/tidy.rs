@@ -162,6 +162,42 @@ fn crates_know_only_whom_they_may() {
     }
 }
 
+/// The table of ARCHITECTURE.md: each package with the packages that it may know.
+fn table() -> BTreeMap<String, BTreeSet<String>> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let mut table: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in text.lines().filter(|line| line.contains("| `dormer")) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, _, name, _, ours, ..] = cells[..] else {
+            continue;
+        };
+        let (ours, without) = ours.split_once(" but ").unwrap_or((ours, ""));
+        let mut may = BTreeSet::new();
+        for word in ours.split(", ").filter(|word| *word != "-") {
+            if word == "all above" {
+                may.extend(table.keys().cloned());
+            } else {
+                may.insert(format!("dormer-{word}"));
+            }
+        }
+        may.remove(&format!("dormer-{without}"));
+        table.insert(name.trim_matches('`').to_owned(), may);
+    }
+    table
+}
+
+#[test]
+fn the_table_of_architecture_has_these_edges() {
+    let mut table = table();
+    assert!(table.remove("dormer").is_some(), "the root package");
+    let owned = |(name, of): &(&str, &[&str])| {
+        let of: BTreeSet<String> = of.iter().map(|name| (*name).to_owned()).collect();
+        ((*name).to_owned(), of)
+    };
+    let edges: BTreeMap<String, BTreeSet<String>> = EDGES.iter().map(owned).collect();
+    assert_eq!(table, edges);
+}
+
 /// Packages that were one, and whose modules shall not knot again: each with its folder.
 const ROOMS: [(&str, &str); 8] = [
     ("dormer", "src"),

@@ -27,7 +27,7 @@ pub struct HostRef {
     pub machine: MachineRef,
     /// Its InternalIP (IPv4).
     pub address: String,
-    /// The user to log in as: `Administrator`, on Azure `capi` (field.md §1.7).
+    /// The user to log in as: `Administrator`, on Azure `capi` (docs/field-notes.md, Logins and host keys).
     pub user: String,
     /// The pinned host key (OpenSSH public key text). `None`: trust on first use, for this Machine UID.
     pub pin: Option<String>,
@@ -46,7 +46,7 @@ pub struct HostFence {
     pub seq: Seq,
 }
 
-/// The two halves of a profile (design.md §3).
+/// The two halves of a profile: before and after the host has a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Section {
     /// What can be rendered before the Node exists.

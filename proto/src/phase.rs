@@ -134,77 +134,56 @@ listed! {
 }
 
 impl MachinePhase {
+    /// Row of the phase: the state that it belongs to, and its name for people. The machine's workflow has a row of its
+    /// own for each phase, with what holds there (`workflows/src/machine/table.rs`).
+    const fn row(self) -> (MachineState, &'static str) {
+        use MachineState as S;
+        match self {
+            Self::AddressWait => (S::Provisioned, "waiting for an address"),
+            Self::Probing => (S::Provisioned, "probing"),
+            Self::KeyWait => (S::Provisioned, "waiting for the key to be accepted"),
+            Self::Adopting => (S::Provisioned, "adopting"),
+            Self::PoolWait => (S::Reachable, "waiting for the pool's settings"),
+            Self::ConvergingHost => (S::Reachable, "converging the host"),
+            Self::Rebooting => (S::Reachable, "rebooting"),
+            Self::NodeWait => (S::Configured, "waiting for the Node"),
+            Self::ConvergingNode => (S::Configured, "converging the node"),
+            Self::ReadyWait => (S::Configured, "waiting for Ready"),
+            Self::Soaking => (S::Configured, "soaking"),
+            Self::Marking => (S::Configured, "marking the Node"),
+            Self::Serving => (S::Joined, "serving"),
+            Self::Checking => (S::Joined, "checking"),
+            Self::Applying => (S::Joined, "applying in place"),
+            Self::ApprovalWait => (S::Joined, "waiting for approval"),
+            Self::OwnerWait => (S::Joined, "waiting for an owner"),
+            Self::LeaseWait => (S::Joined, "waiting for the lease"),
+            Self::Closing => (S::Joined, "closing the fence"),
+            Self::Opening => (S::Draining, "opening the fence"),
+            Self::Evicting => (S::Draining, "evicting"),
+            Self::Drained => (S::Draining, "drained"),
+            Self::Deleting => (S::Draining, "deleting the Machine"),
+            Self::Vanishing => (S::Draining, "waiting for the Machine to be gone"),
+            Self::TearingDown => (S::Draining, "tearing down"),
+            Self::Undoing => (S::Draining, "undoing"),
+            Self::Leaving => (S::Draining, "being deleted by somebody else"),
+            Self::Reprobing => (S::Recreated, "probing the torn-down host"),
+            Self::ClosingGone => (S::Recreated, "closing the fence of a Machine that is gone"),
+            Self::ReplacementWait => (S::Recreated, "waiting for the replacement"),
+            Self::Failed => (S::Failed, "failed"),
+            Self::Gone => (S::Gone, "gone"),
+        }
+    }
+
     /// The state that it belongs to.
     #[must_use]
     pub const fn state(self) -> MachineState {
-        match self {
-            Self::AddressWait | Self::Probing | Self::KeyWait | Self::Adopting => {
-                MachineState::Provisioned
-            }
-            Self::PoolWait | Self::ConvergingHost | Self::Rebooting => MachineState::Reachable,
-            Self::NodeWait
-            | Self::ConvergingNode
-            | Self::ReadyWait
-            | Self::Soaking
-            | Self::Marking => MachineState::Configured,
-            Self::Serving
-            | Self::Checking
-            | Self::Applying
-            | Self::ApprovalWait
-            | Self::OwnerWait
-            | Self::LeaseWait
-            | Self::Closing => MachineState::Joined,
-            Self::Opening
-            | Self::Evicting
-            | Self::Drained
-            | Self::Deleting
-            | Self::Vanishing
-            | Self::TearingDown
-            | Self::Undoing
-            | Self::Leaving => MachineState::Draining,
-            Self::Reprobing | Self::ClosingGone | Self::ReplacementWait => MachineState::Recreated,
-            Self::Failed => MachineState::Failed,
-            Self::Gone => MachineState::Gone,
-        }
+        self.row().0
     }
 
     /// Its name for people. It may change; programs compare [`Listed::id`].
     #[must_use]
     pub const fn text(self) -> &'static str {
-        match self {
-            Self::AddressWait => "waiting for an address",
-            Self::Probing => "probing",
-            Self::KeyWait => "waiting for the key to be accepted",
-            Self::Adopting => "adopting",
-            Self::PoolWait => "waiting for the pool's settings",
-            Self::ConvergingHost => "converging the host",
-            Self::Rebooting => "rebooting",
-            Self::NodeWait => "waiting for the Node",
-            Self::ConvergingNode => "converging the node",
-            Self::ReadyWait => "waiting for Ready",
-            Self::Soaking => "soaking",
-            Self::Marking => "marking the Node",
-            Self::Serving => "serving",
-            Self::Checking => "checking",
-            Self::Applying => "applying in place",
-            Self::ApprovalWait => "waiting for approval",
-            Self::OwnerWait => "waiting for an owner",
-            Self::LeaseWait => "waiting for the lease",
-            Self::Closing => "closing the fence",
-            Self::Opening => "opening the fence",
-            Self::Evicting => "evicting",
-            Self::Drained => "drained",
-            Self::Deleting => "deleting the Machine",
-            Self::Vanishing => "waiting for the Machine to be gone",
-            Self::TearingDown => "tearing down",
-            Self::Undoing => "undoing",
-            Self::Leaving => "being deleted by somebody else",
-            Self::Reprobing => "probing the torn-down host",
-            Self::ClosingGone => "closing the fence of a Machine that is gone",
-            Self::ReplacementWait => "waiting for the replacement",
-            Self::Failed => "failed",
-            Self::Gone => "gone",
-        }
+        self.row().1
     }
 }
 
@@ -237,7 +216,9 @@ listed! {
         Deleting = "deleting",
         /// It failed.
         Failed = "failed",
-        /// Its Node is not Ready, or cordoned.
+        /// Somebody else cordoned its Node.
+        Cordoned = "cordoned",
+        /// Its Node is not Ready.
         Down = "down",
     }
 }
@@ -253,7 +234,8 @@ impl Unavailable {
             Self::OpenToken => "carries an open token",
             Self::Deleting => "is being deleted",
             Self::Failed => "failed",
-            Self::Down => "is not Ready or cordoned",
+            Self::Cordoned => "is cordoned by somebody else",
+            Self::Down => "is not Ready",
         }
     }
 }

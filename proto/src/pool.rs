@@ -132,7 +132,7 @@ pub struct PoolSettings {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub terms: BTreeMap<String, Terms>,
     /// How many grants over the limit may stand at once, for members that do not serve; `None`: an older watcher does
-    /// not say, and there is no limit.
+    /// not say, and one may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_repairs: Option<u32>,
     /// Why no lease is granted, whatever else stands here. `paused` is set beside it, for engines that do not know it.

@@ -35,6 +35,12 @@ pub struct MemberReport {
     /// The change that it needs is not allowed now (a payload's edge, or a kubelet's age): it is not granted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub barred: bool,
+    /// Somebody else cordoned its Node: it is granted nothing until they uncordon it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub cordoned: bool,
+    /// Its node has not served for the pool's `repairAfter`: it may be granted over the limit.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub repair: bool,
 }
 
 #[expect(

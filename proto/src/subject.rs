@@ -33,7 +33,7 @@ pub fn workers_consumer(class: &str) -> String {
 }
 /// The queues of the machine workflow's tasks: at Windows hosts, and at the Kubernetes API.
 pub const CLASSES: [&str; 2] = ["host", "api"];
-/// Records kept per run (design.md §2).
+/// Records kept per run: a month of drift checks, each of two records, every six hours.
 pub const RECORDS_PER_RUN_MAX: i64 = 256;
 
 /// Dead letters kept: a store that holds as many has a fault that a person must look at, and takes no more.

@@ -286,7 +286,7 @@ fn open_task(id: &TaskId, task: &OpenTask<Dormer>, now: Timestamp) -> Task {
         name: task.body.name().to_owned(),
         machine: None,
         attempt: task.attempt.0,
-        attempts_max: task.policy.attempts_max.into(),
+        attempts_max: task.policy.attempts_max,
         phase: phase.into(),
         since: since.map(Moment),
         since_seconds: since.map(|since| now.since_ms(since) / 1_000),

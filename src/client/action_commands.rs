@@ -2,12 +2,14 @@
 
 use super::{
     Failure, To,
-    output::plain,
+    answer::Answer,
+    any_run::AnyRun,
     server::{Server, segment},
 };
 use clap::Args;
+use dormer_views::machine;
 use dormer_workflows::actions::{Action, RESET, ROLLBACK};
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::io::{BufRead, IsTerminal, Write};
 
 /// What may come of an action.
@@ -45,25 +47,44 @@ pub(crate) struct RequestArgs {
     to: To,
 }
 
+/// The body of a request.
+#[derive(Debug, Serialize)]
+struct RequestBody<'a> {
+    id: String,
+    who: String,
+    why: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<u64>,
+    /// The record that a reset goes back to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<u64>,
+    /// The version of the payload that a rollback goes back to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<&'a str>,
+}
+
 impl RequestArgs {
-    fn body(&self) -> Value {
-        let id = self
-            .id
-            .clone()
-            .unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
-        let mut body = json!({"id": id, "who": user(), "why": self.why});
-        if let Some(against) = self.against {
-            body["against"] = against.into();
+    fn body(&self) -> RequestBody<'_> {
+        let drawn = || format!("{:032x}", rand::random::<u128>());
+        RequestBody {
+            id: self.id.clone().unwrap_or_else(drawn),
+            who: user(),
+            why: &self.why,
+            against: self.against,
+            to: None,
+            payload: None,
         }
-        body
     }
 
-    async fn post(&self, server: &Server, path: &str, body: &Value) -> Result<String, Failure> {
-        let answer = server.post(path, body).await?;
-        match self.to.output.for_programs(&answer)? {
-            Some(text) => Ok(text),
-            None => Ok(answer_line(&answer)),
-        }
+    async fn post(
+        &self,
+        server: &Server,
+        path: &str,
+        body: &RequestBody<'_>,
+    ) -> Result<String, Failure> {
+        let answer: Answer<AnyRun> = server.post(path, body).await?;
+        let programs = self.to.programs(&answer)?;
+        Ok(programs.unwrap_or_else(|| answer_line(&answer.view)))
     }
 
     /// Asks the person before something that cannot be taken back.
@@ -103,22 +124,13 @@ fn user() -> String {
 }
 
 /// An answer in one line: who is now where, and what it waits for.
-fn answer_line(answer: &Value) -> String {
-    let thing = ["machine", "rollout", "run"]
-        .iter()
-        .map(|key| &answer[*key])
-        .find(|thing| thing.is_object());
-    let thing = thing.unwrap_or(answer);
-    let name = ["name", "pool", "run"]
-        .iter()
-        .find_map(|key| thing[*key].as_str())
-        .unwrap_or("it");
-    let mut line = format!("{name}: {}", plain(&thing["state"]));
-    if let Some(phase) = thing["phase"].as_str() {
+fn answer_line(run: &AnyRun) -> String {
+    let mut line = format!("{}: {}", run.name(), run.state());
+    if let Some(phase) = run.phase() {
         line += &format!(" ({phase})");
     }
-    if let Some(waits) = thing["waitingFor"].as_str() {
-        line += &format!(", waits for {waits}");
+    if let Some(what) = run.waiting_for() {
+        line += &format!(", waits for {what}");
     }
     line
 }
@@ -195,8 +207,10 @@ impl Rollback {
         let what = format!("go back to {} in the pool {}", self.to, self.pool);
         self.request.confirm(&what, Risk::of(&ROLLBACK))?;
         let server = self.request.to.server()?;
-        let mut body = self.request.body();
-        body["payload"] = self.to.as_str().into();
+        let body = RequestBody {
+            payload: Some(&self.to),
+            ..self.request.body()
+        };
         let path = format!("/rollouts/{}/actions/rollback", segment(&self.pool));
         self.request.post(&server, &path, &body).await
     }
@@ -220,47 +234,65 @@ impl Reset {
         self.request.confirm(&what, Risk::of(&RESET))?;
         let server = self.request.to.server()?;
         let run = run_of(&server, &self.machine).await?;
-        let mut body = self.request.body();
-        body["to"] = self.to_record.into();
+        let body = RequestBody {
+            to: Some(self.to_record),
+            ..self.request.body()
+        };
         self.request
             .post(&server, &format!("{run}/reset"), &body)
             .await
     }
 }
 
-/// Where the run of a machine is, by its name, UID or `rollout/POOL`.
+/// Path of the run of a machine, by its name, UID or `rollout/POOL`.
 ///
 /// # Errors
 /// There is none, or nobody answers.
 pub(crate) async fn run_of(server: &Server, called: &str) -> Result<String, Failure> {
-    let path = |run: &str| {
-        let (workflow, key) = run.split_once('/').unwrap_or((run, ""));
-        format!("/runs/{}/{}", segment(workflow), segment(key))
-    };
     if called.starts_with("rollout/") || called.starts_with("machine/") {
-        return Ok(path(called));
+        return Ok(run_path(called));
     }
-    let machine = server
-        .get(&format!("/machines/{}", segment(called)))
-        .await?;
-    Ok(path(machine["run"].as_str().unwrap_or_default()))
+    let path = format!("/machines/{}", segment(called));
+    let machine: machine::Machine = server.get(&path).await?;
+    Ok(run_path(&machine.status.run))
+}
+
+/// Path of the run with this id.
+pub(super) fn run_path(run: &str) -> String {
+    let (workflow, key) = run.split_once('/').unwrap_or((run, ""));
+    format!("/runs/{}/{}", segment(workflow), segment(key))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::any_run::tests::{machine_with, rollout_with};
+    use serde_json::json;
 
     #[test]
     fn an_answer_says_who_is_now_where() {
-        let answer = json!({"id": "x", "machine": {"name": "win-1", "state": "Reachable",
-            "phase": "probing", "waitingFor": "SSH at 10.0.0.9"}});
+        let probing =
+            json!({"phase": "probing", "phaseText": "probing", "waitingFor": "SSH at 10.0.0.9"});
+        let answer = AnyRun::Machine(Box::new(machine_with(probing)));
         assert_eq!(
             answer_line(&answer),
             "win-1: Reachable (probing), waits for SSH at 10.0.0.9"
         );
-        assert_eq!(
-            answer_line(&json!({"pool": "windows", "state": "Paused"})),
-            "windows: Paused"
-        );
+        let answer = AnyRun::Rollout(Box::new(rollout_with(json!({"state": "Paused"}))));
+        assert_eq!(answer_line(&answer), "windows: Paused");
+    }
+
+    #[test]
+    fn a_request_says_only_what_is_meant() {
+        let body = RequestBody {
+            id: "x".into(),
+            who: "ada".into(),
+            why: "",
+            against: Some(7),
+            to: None,
+            payload: None,
+        };
+        let sent = json!({"id": "x", "who": "ada", "why": "", "against": 7});
+        assert_eq!(serde_json::to_value(body).unwrap(), sent);
     }
 }

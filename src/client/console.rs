@@ -2,6 +2,7 @@
 
 use super::{Failure, connector::Connector, server::Address};
 use clap::Args;
+use serde::Deserialize;
 use serde_json::json;
 use std::{
     io::Write,
@@ -24,12 +25,18 @@ pub struct Console {
     address: Address,
 }
 
+/// A link that logs in once.
+#[derive(Debug, Deserialize)]
+struct Link {
+    /// Its path on the console.
+    path: String,
+}
+
 impl Console {
     /// Prints the link. To a console in a cluster it forwards a port until somebody ends it.
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.address.server();
-        let link = server.post("/links", &json!({})).await?;
-        let path = link["path"].as_str().unwrap_or("/").to_owned();
+        let Link { path } = server.post("/links", &json!({})).await?;
         let (base, connector) = server.forwarded().await?;
         let Some(connector) = connector else {
             return Ok(format!("{base}{path}"));

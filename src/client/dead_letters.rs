@@ -1,20 +1,22 @@
-//! `dormer dead-dead_letters`: messages that should have been understood and could not be.
+//! `dormer dead-letters`: messages that should have been understood and could not be.
 
 use super::{
     EXIT_CODES, Failure, To,
-    get::list,
-    output::{Column, table},
+    answer::Answer,
+    describe::described,
+    output::{Column, optional, table},
 };
 use clap::{Args, Subcommand};
-use serde_json::json;
+use dormer_views::run::{self, DeadLetter};
+use serde_json::{Value, json};
 
-const COLUMNS: &[Column] = &[
-    ("ID", "id", false),
-    ("SINCE", "at", false),
-    ("RUN", "run", false),
-    ("BYTES", "bytes", true),
-    ("FROM", "origin", true),
-    ("REASON", "reason", false),
+const COLUMNS: &[Column<DeadLetter>] = &[
+    Column::new("ID", |it| it.id.to_string()),
+    Column::new("SINCE", |it| it.at.to_string()),
+    Column::new("RUN", |it| optional(&it.run)),
+    Column::wide("BYTES", |it| it.bytes.to_string()),
+    Column::wide("FROM", |it| it.origin.clone()),
+    Column::new("REASON", |it| it.reason.clone()),
 ];
 
 /// What to do with dead letters.
@@ -51,28 +53,26 @@ impl DeadLetters {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         match self {
             Self::List(List { to }) => {
-                let dead_letters = list(to.server()?.get("/dead-letters").await?);
-                if let Some(text) = to.output.for_programs(&json!(dead_letters))? {
+                let listed: run::List<Answer<DeadLetter>> =
+                    to.server()?.get("/dead-letters").await?;
+                if let Some(text) = to.programs(&listed.items)? {
                     return Ok(text);
                 }
-                if dead_letters.is_empty() {
+                if listed.items.is_empty() {
                     return Ok("There are none.".into());
                 }
-                Ok(table(&dead_letters, COLUMNS, to.wide()))
+                let shown = listed.items.iter().map(|item| &item.view);
+                Ok(table(shown, COLUMNS, to.wide()))
             }
             Self::Show(One { id, to }) => {
-                let dead_letter = to.server()?.get(&format!("/dead-letters/{id}")).await?;
-                match to.output.for_programs(&dead_letter)? {
-                    Some(text) => Ok(text),
-                    None => Ok(super::get::described(&dead_letter)),
-                }
+                let shown: Value = to.server()?.get(&format!("/dead-letters/{id}")).await?;
+                let programs = to.programs(&shown)?;
+                Ok(programs.unwrap_or_else(|| described(&shown)))
             }
             Self::Requeue(One { id, to }) => {
-                let answer = to
-                    .server()?
-                    .post(&format!("/dead-letters/{id}/requeue"), &json!({}))
-                    .await?;
-                let text = to.output.for_programs(&answer)?;
+                let path = format!("/dead-letters/{id}/requeue");
+                let answer: Value = to.server()?.post(&path, &json!({})).await?;
+                let text = to.programs(&answer)?;
                 Ok(text.unwrap_or_else(|| format!("Dead letter {id} is in the inbox again.")))
             }
         }

@@ -3,9 +3,10 @@
 //! The first line says what the file is; each further one is a record: what people read of it, and its envelope as
 //! the store has it, in base64 (`src/replay/lines.rs` has the form).
 
-use super::{Failure, get::list, server::Server};
+use super::{Failure, server::Server};
 use dormer_views::export::FORMAT;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},
@@ -14,6 +15,52 @@ use std::{
 
 /// Records asked for at once.
 const PAGE: usize = 100;
+
+/// A part of a history, its records as `T`s.
+#[derive(Debug, Deserialize)]
+pub(super) struct Page<T> {
+    run: String,
+    pub(super) items: Vec<T>,
+    next: Option<u64>,
+    schema: Option<u64>,
+    incarnation: Option<String>,
+    build: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// First record of the next part. A part that does not lead on would be asked for over and over.
+    pub(super) fn next_after(&self, from: u64) -> Option<u64> {
+        self.next.filter(|next| *next > from)
+    }
+}
+
+/// A line of the file.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Line<'a> {
+    /// The first one.
+    History(Head<'a>),
+    /// Each further one.
+    Record(RecordLine<'a>),
+}
+
+/// What the file is.
+#[derive(Debug, Serialize)]
+struct Head<'a> {
+    format: u64,
+    schema: u64,
+    incarnation: &'a str,
+    run: &'a str,
+    build: Option<&'a str>,
+}
+
+/// A record as the server answers it, complete with fields that only a newer build knows.
+#[derive(Debug, Serialize)]
+struct RecordLine<'a> {
+    run: &'a str,
+    #[serde(flatten)]
+    record: &'a Map<String, Value>,
+}
 
 /// Writes the history of the run at `run` into `file` (`-`: standard output); answers how many records it has.
 ///
@@ -47,44 +94,79 @@ async fn lines(server: &Server, run: &str, out: &mut dyn Write) -> Result<usize,
     let mut records = 0;
     while let Some(from) = next {
         let path = format!("{run}/history?from={from}&limit={PAGE}&envelopes=true");
-        let page = server.get(&path).await?;
+        let page: Page<Map<String, Value>> = server.get(&path).await?;
         if from == 1 {
-            put(out, &head(&page)?)?;
+            put(out, &Line::History(head(&page)?))?;
         }
-        // A page that does not lead on would be asked for over and over.
-        next = page["next"].as_u64().filter(|next| *next > from);
-        let name = page["run"].clone();
-        for mut record in list(page) {
-            record["run"] = name.clone();
-            put(out, &json!({ "record": record }))?;
-            records += 1;
+        next = page.next_after(from);
+        for record in &page.items {
+            let run = &page.run;
+            put(out, &Line::Record(RecordLine { run, record }))?;
         }
+        records += page.items.len();
     }
     Ok(records)
 }
 
-fn head(page: &Value) -> Result<Value, Failure> {
-    let schema = &page["schema"];
-    let incarnation = &page["incarnation"];
-    if schema.is_null() || incarnation.is_null() {
-        return Err(Failure::Refused {
-            error: "the server is older than this command, and exports no histories".into(),
-            what_to_do: "ask with the dormer command of the server's version".into(),
-        });
-    }
-    Ok(json!({"history": {
-        "format": FORMAT, "schema": schema, "incarnation": incarnation,
-        "run": page["run"], "build": page["build"],
-    }}))
+fn head<T>(page: &Page<T>) -> Result<Head<'_>, Failure> {
+    let (Some(schema), Some(incarnation)) = (page.schema, &page.incarnation) else {
+        return Err(Failure::refused(
+            "the server is older than this command, and exports no histories",
+            "ask with the dormer command of the server's version",
+        ));
+    };
+    Ok(Head {
+        format: FORMAT,
+        schema,
+        incarnation,
+        run: &page.run,
+        build: page.build.as_deref(),
+    })
 }
 
-fn put(out: &mut dyn Write, line: &Value) -> Result<(), Failure> {
-    writeln!(out, "{line}").map_err(|why| cannot_write(Path::new("the history"), &why))
+fn put(out: &mut dyn Write, line: &Line<'_>) -> Result<(), Failure> {
+    let written = serde_json::to_string(line).map_err(io::Error::from);
+    written
+        .and_then(|line| writeln!(out, "{line}"))
+        .map_err(|why| cannot_write(Path::new("the history"), &why))
 }
 
 fn cannot_write(file: &Path, why: &io::Error) -> Failure {
-    Failure::Refused {
-        error: format!("{} cannot be written: {why}", file.display()),
-        what_to_do: "name another file".into(),
+    Failure::refused(
+        format!("{} cannot be written: {why}", file.display()),
+        "name another file",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn lines_say_what_the_file_is_and_hold_whole_records() {
+        let page: Page<Map<String, Value>> = serde_json::from_value(json!({
+            "run": "machine/u", "items": [{"seq": 1, "envelope": "AA==", "colour": "blue"}], "next": 1,
+            "schema": 1, "incarnation": "i", "build": "0.1.0",
+        }))
+        .unwrap();
+        assert_eq!(page.next_after(1), None, "it would not lead on");
+        let mut out = Vec::new();
+        put(&mut out, &Line::History(head(&page).unwrap())).unwrap();
+        let (run, record) = (page.run.as_str(), &page.items[0]);
+        put(&mut out, &Line::Record(RecordLine { run, record })).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                json!({"history": {"format": FORMAT, "schema": 1, "incarnation": "i", "run": "machine/u",
+                    "build": "0.1.0"}}),
+                json!({"record": {"run": "machine/u", "seq": 1, "envelope": "AA==", "colour": "blue"}}),
+            ]
+        );
     }
 }

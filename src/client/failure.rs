@@ -1,7 +1,7 @@
 //! How a command ends when it cannot do what was asked: a sentence, and an exit code that a script can act on.
 
-use serde_json::Value;
-use std::{io::Write, process::ExitCode};
+use serde::Deserialize;
+use std::{fmt::Display, io::Write, process::ExitCode};
 
 /// What `--help` says about exit codes.
 pub const EXIT_CODES: &str =
@@ -41,6 +41,14 @@ pub enum Failure {
     },
 }
 
+/// What a server says beside an error status.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Refusal {
+    error: String,
+    what_to_do: String,
+}
+
 fn advice(what_to_do: &str) -> String {
     if what_to_do.is_empty() {
         String::new()
@@ -58,14 +66,21 @@ impl Failure {
         }
     }
 
+    /// An answer that is JSON, but not of the form that this build reads.
+    pub(crate) fn unreadable(why: impl Display) -> Self {
+        Self::refused(
+            format!("the server's answer cannot be read: {why}"),
+            "ask with the dormer command of the server's version",
+        )
+    }
+
     /// What a server's answer with an error status means.
     pub fn from_answer(status: u16, body: &[u8]) -> Self {
-        let said: Value = serde_json::from_slice(body).unwrap_or_default();
-        let word = |key: &str| said[key].as_str().unwrap_or_default().to_owned();
-        let what_to_do = word("whatToDo");
-        let error = match word("error") {
-            empty if empty.is_empty() => format!("the server answered with status {status}"),
-            error => error,
+        let Refusal { error, what_to_do } = serde_json::from_slice(body).unwrap_or_default();
+        let error = if error.is_empty() {
+            format!("the server answered with status {status}")
+        } else {
+            error
         };
         match status {
             404 => Self::Absent { error, what_to_do },

@@ -1,13 +1,20 @@
-//! `dormer get` and `dormer describe`: what there is, in lines or in full.
+//! `dormer get`: machines, runs, rollouts, tasks and pools, a line each.
 
 use super::{
     Failure, To,
-    output::{Column, plain, table},
-    server::segment,
+    answer::Answer,
+    output::{Column, optional, table},
+    server::{Server, segment},
 };
 use clap::{Args, ValueEnum};
-use dormer_views::lacks::sentence;
-use serde_json::Value;
+use dormer_views::{
+    lacks::Lack,
+    machine::Machine,
+    moment::span,
+    rollout::{Pool, Rollout},
+    run::{List, Run, Task},
+};
+use serde::{Deserialize, de::DeserializeOwned};
 
 /// What can be listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -29,68 +36,6 @@ pub(crate) enum Kind {
     Pools,
 }
 
-const MACHINES: &[Column] = &[
-    ("NAME", "name", false),
-    ("STATE", "state", false),
-    ("PHASE", "phase", false),
-    ("VERSION", "version", false),
-    ("SINCE", "since", false),
-    ("WAITING FOR", "waitingFor", false),
-    ("ATTEMPT", "attempt", true),
-    ("DESIRED", "desiredVersion", true),
-    ("NODE", "node", true),
-    ("ADDRESS", "address", true),
-    ("POOL", "pool", true),
-    ("NAMESPACE", "namespace", true),
-    ("UID", "uid", true),
-    ("REASON", "reason", true),
-];
-const RUNS: &[Column] = &[
-    ("RUN", "run", false),
-    ("STATE", "state", false),
-    ("SINCE", "since", false),
-    ("NAME", "name", false),
-    ("SEQ", "seq", false),
-    ("TASKS", "tasks", false),
-    ("BEGAN", "began", true),
-    ("CLOSED", "closed", true),
-];
-const ROLLOUTS: &[Column] = &[
-    ("POOL", "pool", false),
-    ("STATE", "state", false),
-    ("MEMBERS", "members", false),
-    ("JOINED", "joined", false),
-    ("FAILED", "failed", false),
-    ("UNAVAILABLE", "unavailable", false),
-    ("ALLOWED", "maxUnavailable", false),
-    ("WAITING FOR", "waitingFor", false),
-    ("TOKEN", "token", true),
-    ("SINCE", "since", true),
-];
-const TASKS: &[Column] = &[
-    ("MACHINE", "machine", false),
-    ("TASK", "name", false),
-    ("ATTEMPT", "attempt", false),
-    ("PHASE", "phase", false),
-    ("SINCE", "since", false),
-    ("STEP", "heartbeat.step", false),
-    ("DONE", "heartbeat.done", false),
-    ("OF", "heartbeat.of", false),
-    ("UNIT", "heartbeat.unit", false),
-    ("UNTIL", "until", true),
-    ("WORKER", "heartbeat.worker", true),
-    ("FAILURE", "failure.code", true),
-    ("ID", "task", true),
-];
-const POOLS: &[Column] = &[
-    ("POOL", "pool", false),
-    ("STRATEGY", "strategy", false),
-    ("MAX UNAVAILABLE", "maxUnavailable", false),
-    ("APPROVAL", "approval", false),
-    ("PAUSED", "paused", false),
-    ("MEMBERS", "members", false),
-];
-
 impl Kind {
     fn path(self) -> &'static str {
         match self {
@@ -102,24 +47,147 @@ impl Kind {
         }
     }
 
-    pub(super) fn columns(self) -> &'static [Column] {
-        match self {
-            Self::Machines => MACHINES,
-            Self::Runs => RUNS,
-            Self::Rollouts => ROLLOUTS,
-            Self::Tasks => TASKS,
-            Self::Pools => POOLS,
-        }
-    }
-
-    /// Where the one called `name` is.
-    fn one(self, name: &str) -> String {
+    /// Path of the one called `name`.
+    pub(super) fn one(self, name: &str) -> String {
         match (self, name.split_once('/')) {
             (Self::Runs, Some((workflow, key))) => {
                 format!("/runs/{}/{}", segment(workflow), segment(key))
             }
             _ => format!("{}/{}", self.path(), segment(name)),
         }
+    }
+}
+
+/// An item of a list, which a table has on a line.
+pub(super) trait Item: DeserializeOwned + 'static {
+    const COLUMNS: &'static [Column<Self>];
+
+    /// Its pool, for `--pool`.
+    fn pool(&self) -> Option<&str> {
+        None
+    }
+
+    /// Its state's id, for `--state`.
+    fn state(&self) -> Option<&str> {
+        None
+    }
+
+    /// What a table is sorted by; items of the same key stay in the server's order.
+    fn sort_key(&self) -> (&str, &str) {
+        ("", "")
+    }
+}
+
+impl Item for Machine {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("NAME", |it| it.name.clone()),
+        Column::new("STATE", |it| it.state.to_string()),
+        Column::new("PHASE", |it| it.phase_text.clone()),
+        Column::new("VERSION", |it| optional(&it.version)),
+        Column::new("SINCE", |it| span(it.status.since_seconds)),
+        Column::new("WAITING FOR", |it| optional(&it.waiting_for)),
+        Column::wide("ATTEMPT", |it| optional(&it.attempt)),
+        Column::wide("DESIRED", |it| optional(&it.desired_version)),
+        Column::wide("NODE", |it| optional(&it.node)),
+        Column::wide("ADDRESS", |it| optional(&it.address)),
+        Column::wide("POOL", |it| it.pool.clone()),
+        Column::wide("NAMESPACE", |it| it.namespace.clone()),
+        Column::wide("UID", |it| it.uid.clone()),
+        Column::wide("REASON", |it| optional(&it.reason)),
+    ];
+
+    fn pool(&self) -> Option<&str> {
+        Some(&self.pool)
+    }
+
+    fn state(&self) -> Option<&str> {
+        Some(self.state.id())
+    }
+
+    fn sort_key(&self) -> (&str, &str) {
+        (&self.namespace, &self.name)
+    }
+}
+
+impl Item for Run {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("RUN", |it| it.status.run.clone()),
+        Column::new("STATE", |it| it.state.clone()),
+        Column::new("SINCE", |it| span(it.status.since_seconds)),
+        Column::new("NAME", |it| it.name.clone()),
+        Column::new("SEQ", |it| it.status.seq.to_string()),
+        Column::new("TASKS", |it| it.tasks.to_string()),
+        Column::wide("BEGAN", |it| it.status.began.to_string()),
+        Column::wide("CLOSED", |it| optional(&it.status.closed)),
+    ];
+
+    fn state(&self) -> Option<&str> {
+        Some(&self.state)
+    }
+}
+
+impl Item for Rollout {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("POOL", |it| it.pool.clone()),
+        Column::new("STATE", |it| it.state.to_string()),
+        Column::new("MEMBERS", |it| it.members.to_string()),
+        Column::new("JOINED", |it| it.joined.to_string()),
+        Column::new("FAILED", |it| it.failed.to_string()),
+        Column::new("UNAVAILABLE", |it| it.unavailable.to_string()),
+        Column::new("ALLOWED", |it| optional(&it.max_unavailable)),
+        Column::new("WAITING FOR", |it| optional(&it.waiting_for)),
+        Column::wide("TOKEN", |it| it.token.to_string()),
+        Column::wide("SINCE", |it| span(it.status.since_seconds)),
+    ];
+
+    fn pool(&self) -> Option<&str> {
+        Some(&self.pool)
+    }
+
+    fn state(&self) -> Option<&str> {
+        Some(self.state.id())
+    }
+}
+
+impl Item for Task {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("MACHINE", |it| optional(&it.machine)),
+        Column::new("TASK", |it| it.name.clone()),
+        Column::new("ATTEMPT", |it| it.attempt.to_string()),
+        Column::new("PHASE", |it| it.phase.to_string()),
+        Column::new("SINCE", |it| optional(&it.since_seconds.map(span))),
+        Column::new("STEP", |it| {
+            optional(&it.heartbeat.as_ref().map(|at| &at.step))
+        }),
+        Column::new("DONE", |it| {
+            optional(&it.heartbeat.as_ref().map(|at| at.done))
+        }),
+        Column::new("OF", |it| optional(&it.heartbeat.as_ref().map(|at| at.of))),
+        Column::new("UNIT", |it| {
+            optional(&it.heartbeat.as_ref().map(|at| &at.unit))
+        }),
+        Column::wide("UNTIL", |it| it.until.to_string()),
+        Column::wide("WORKER", |it| {
+            optional(&it.heartbeat.as_ref().map(|at| &at.worker))
+        }),
+        Column::wide("FAILURE", |it| {
+            optional(&it.failure.as_ref().map(|at| &at.code))
+        }),
+        Column::wide("ID", |it| it.task.clone()),
+    ];
+}
+
+impl Item for Pool {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("POOL", |it| it.pool.clone()),
+        Column::new("MAX UNAVAILABLE", |it| optional(&it.max_unavailable)),
+        Column::new("APPROVAL", |it| it.approval.to_string()),
+        Column::new("PAUSED", |it| optional(&it.paused)),
+        Column::new("MEMBERS", |it| it.members.to_string()),
+    ];
+
+    fn pool(&self) -> Option<&str> {
+        Some(&self.pool)
     }
 }
 
@@ -143,7 +211,29 @@ pub struct Get {
     to: To,
 }
 
+/// A list as the server answers it.
+#[derive(Debug, Deserialize)]
+#[serde(bound = "T: DeserializeOwned")]
+struct Listing<T> {
+    items: Vec<Answer<T>>,
+    /// What dormer itself lacks; only the list of machines says it.
+    #[serde(default)]
+    lacks: Vec<Lack>,
+}
+
 impl Get {
+    pub(crate) async fn run(self) -> Result<String, Failure> {
+        let server = self.to.server()?;
+        match (self.kind, &self.name) {
+            (Kind::Machines, _) => self.found::<Machine>(&server).await,
+            (Kind::Runs, _) => self.found::<Run>(&server).await,
+            (Kind::Rollouts, _) => self.found::<Rollout>(&server).await,
+            (Kind::Pools, _) => self.found::<Pool>(&server).await,
+            (Kind::Tasks, None) => self.found::<Task>(&server).await,
+            (Kind::Tasks, Some(machine)) => self.tasks_of(&server, machine).await,
+        }
+    }
+
     fn path(&self) -> String {
         let ended = if self.all && self.kind == Kind::Machines {
             "?all=true"
@@ -153,191 +243,82 @@ impl Get {
         format!("{}{ended}", self.kind.path())
     }
 
-    pub(crate) async fn run(self) -> Result<String, Failure> {
-        let server = self.to.server()?;
-        let mut lacks = Vec::new();
-        let found = match &self.name {
-            Some(name) if self.kind == Kind::Tasks => {
-                let machine = server.get(&Kind::Machines.one(name)).await?;
-                let run = machine["run"].clone();
-                let mut all = list(server.get("/tasks").await?);
-                all.retain(|task| task["run"] == run);
-                Value::Array(all)
-            }
-            Some(name) => server.get(&self.kind.one(name)).await?,
-            None => {
-                let answer = server.get(&self.path()).await?;
-                lacks = lacks_in(&answer);
-                let mut all = list(answer);
-                all.retain(|item| {
-                    fits(&self.pool, &item["pool"]) && fits(&self.state, &item["state"])
-                });
-                Value::Array(all)
-            }
-        };
-        if let Some(text) = self.to.output.for_programs(&found)? {
-            return Ok(text);
+    /// The one that is named, or all that fit.
+    async fn found<T: Item>(&self, server: &Server) -> Result<String, Failure> {
+        if let Some(name) = &self.name {
+            let one: Answer<T> = server.get(&self.kind.one(name)).await?;
+            let programs = self.to.programs(&one)?;
+            return Ok(programs.unwrap_or_else(|| table([&one.view], T::COLUMNS, self.to.wide())));
         }
-        let mut items = list(found);
-        if self.kind == Kind::Machines {
-            items.sort_by_cached_key(|machine| {
-                (plain(&machine["namespace"]), plain(&machine["name"]))
-            });
+        let mut listing: Listing<T> = server.get(&self.path()).await?;
+        listing.items.retain(|item| {
+            fits(&self.pool, item.view.pool()) && fits(&self.state, item.view.state())
+        });
+        self.listed(listing)
+    }
+
+    /// The open tasks of one machine.
+    async fn tasks_of(&self, server: &Server, machine: &str) -> Result<String, Failure> {
+        let machine: Machine = server.get(&Kind::Machines.one(machine)).await?;
+        let List { mut items } = server.get::<List<Answer<Task>>>(self.kind.path()).await?;
+        items.retain(|task| task.view.run == machine.status.run);
+        self.listed(Listing {
+            items,
+            lacks: Vec::new(),
+        })
+    }
+
+    fn listed<T: Item>(&self, listing: Listing<T>) -> Result<String, Failure> {
+        let Listing { items, lacks } = listing;
+        if let Some(text) = self.to.programs(&items)? {
+            return Ok(text);
         }
         if items.is_empty() {
             return Ok("There are none.".into());
         }
-        lacks.push(table(&items, self.kind.columns(), self.to.wide()));
-        Ok(lacks.join("\n\n"))
+        let mut shown: Vec<&T> = items.iter().map(|item| &item.view).collect();
+        shown.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
+        let mut parts: Vec<String> = lacks.iter().map(Lack::sentence).collect();
+        parts.push(table(shown, T::COLUMNS, self.to.wide()));
+        Ok(parts.join("\n\n"))
     }
 }
 
-/// What an answer says that dormer itself lacks: a sentence each.
-fn lacks_in(answer: &Value) -> Vec<String> {
-    let described = answer["lacks"].as_array().into_iter().flatten();
-    let number = |it: &Value| {
-        it.as_u64()
-            .and_then(|it| usize::try_from(it).ok())
-            .unwrap_or(0)
-    };
-    described
-        .map(|lack| {
-            let what = lack["what"].as_str().unwrap_or_default();
-            sentence(number(&lack["waiting"]), number(&lack["machines"]), what)
-        })
-        .collect()
-}
-
-pub(super) fn fits(wanted: &Option<String>, found: &Value) -> bool {
-    wanted.as_ref().is_none_or(|wanted| {
-        found
-            .as_str()
-            .is_some_and(|found| found.eq_ignore_ascii_case(wanted))
-    })
-}
-
-/// The things in an answer: those of a list, or the one.
-pub(crate) fn list(answer: Value) -> Vec<Value> {
-    match answer {
-        Value::Array(items) => items,
-        Value::Object(mut object) if object.get("items").is_some_and(Value::is_array) => {
-            object.remove("items").map(list).unwrap_or_default()
-        }
-        one => vec![one],
-    }
-}
-
-/// What can be described.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Described {
-    /// A machine
-    #[value(aliases = ["machines", "m"])]
-    Machine,
-    /// A pool's rollout
-    #[value(aliases = ["rollouts", "pool"])]
-    Rollout,
-}
-
-/// What is described.
-#[derive(Debug, Args)]
-pub struct Describe {
-    /// What it is
-    kind: Described,
-    /// Its name; of a machine also its UID
-    name: String,
-    #[command(flatten)]
-    to: To,
-}
-
-impl Describe {
-    pub(crate) async fn run(self) -> Result<String, Failure> {
-        let server = self.to.server()?;
-        let kind = match self.kind {
-            Described::Machine => Kind::Machines,
-            Described::Rollout => Kind::Rollouts,
-        };
-        let found = server.get(&kind.one(&self.name)).await?;
-        match self.to.output.for_programs(&found)? {
-            Some(text) => Ok(text),
-            None => Ok(described(&found)),
-        }
-    }
-}
-
-/// Every field on a line of its own; lists of things as tables below.
-pub(crate) fn described(thing: &Value) -> String {
-    let Value::Object(fields) = thing else {
-        return plain(thing);
-    };
-    let width = fields
-        .keys()
-        .map(|key| key.len() + key.matches(char::is_uppercase).count())
-        .max()
-        .unwrap_or(0)
-        + 2;
-    let (things, plainly): (Vec<_>, Vec<_>) =
-        fields.iter().partition(|(_, value)| holds_things(value));
-    let mut lines: Vec<String> = plainly
-        .iter()
-        .map(|(key, value)| format!("{:width$}{}", format!("{}:", heading(key)), plain(value)))
-        .collect();
-    for (key, value) in things {
-        lines.push(format!("{}:", heading(key)));
-        for thing in list(value.clone()) {
-            lines.push(format!("  {}", in_a_line(&thing)));
-        }
-    }
-    lines.join("\n")
-}
-
-fn holds_things(value: &Value) -> bool {
-    match value {
-        Value::Array(items) => items.iter().any(Value::is_object),
-        other => other.is_object(),
-    }
-}
-
-fn in_a_line(thing: &Value) -> String {
-    let Value::Object(fields) = thing else {
-        return plain(thing);
-    };
-    let described = fields.iter().filter(|(_, value)| !value.is_null());
-    described
-        .map(|(key, value)| format!("{} {}", heading(key).to_lowercase(), plain(value)))
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
-/// `waitingFor` as `Waiting for`.
-fn heading(key: &str) -> String {
-    let mut words = String::new();
-    for (at, message) in key.chars().enumerate() {
-        match message {
-            message if at == 0 => words.extend(message.to_uppercase()),
-            message if message.is_uppercase() => {
-                words.push(' ');
-                words.extend(message.to_lowercase());
-            }
-            message => words.push(message),
-        }
-    }
-    words
+/// Whether somebody wants what was found; what has no such field fits no wish.
+pub(super) fn fits(wanted: &Option<String>, found: Option<&str>) -> bool {
+    wanted
+        .as_ref()
+        .is_none_or(|wanted| found.is_some_and(|found| found.eq_ignore_ascii_case(wanted)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::any_run::tests::machine_with;
     use serde_json::json;
 
     #[test]
-    fn a_description_has_plain_fields_first_and_things_below() {
-        let thing =
-            json!({"waitingFor": null, "name": "a", "tasks": [{"task": "probe", "of": null}]});
-        let text = described(&thing);
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(
-            lines,
-            ["Name:        a", "Waiting for: -", "Tasks:", "  task probe"]
-        );
+    fn a_machines_row_has_its_phase_in_words_and_counts_by_the_clock_of_the_server() {
+        let machine = machine_with(json!({"version": "v1", "sinceSeconds": 312}));
+        let text = table([&machine], Machine::COLUMNS, false);
+        let row = text.lines().nth(1).unwrap_or_default();
+        for part in [
+            "win-1",
+            "Reachable",
+            "converging the host",
+            "v1",
+            "5m12s",
+            "-",
+        ] {
+            assert!(row.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_state_is_compared_by_its_id_without_case() {
+        let machine = machine_with(json!({"state": "Failed"}));
+        assert!(fits(&Some("failed".into()), machine.state()));
+        assert!(!fits(&Some("Joined".into()), machine.state()));
+        assert!(fits(&None, None) && !fits(&Some("Joined".into()), None));
     }
 }

@@ -1,8 +1,14 @@
 //! `dormer history`: what happened, as a story.
 
-use super::{Failure, To, action_commands::run_of, export::export, get::list, server::Server};
+use super::{
+    Failure, To,
+    action_commands::run_of,
+    answer::Answer,
+    export::{Page, export},
+    server::Server,
+};
 use clap::Args;
-use serde_json::{Value, json};
+use dormer_views::record::Record;
 use std::path::PathBuf;
 
 /// Records asked for at once.
@@ -39,10 +45,8 @@ impl History {
             });
         }
         let records = records(&server, &run, self.from, self.limit).await?;
-        match self.to.output.for_programs(&json!(records))? {
-            Some(text) => Ok(text),
-            None => Ok(story(&records)),
-        }
+        let programs = self.to.programs(&records)?;
+        Ok(programs.unwrap_or_else(|| story(records.iter().map(|record| &record.view))))
     }
 }
 
@@ -52,77 +56,69 @@ async fn records(
     run: &str,
     from: u64,
     limit: usize,
-) -> Result<Vec<Value>, Failure> {
-    let mut records: Vec<Value> = Vec::new();
+) -> Result<Vec<Answer<Record>>, Failure> {
+    let mut records: Vec<Answer<Record>> = Vec::new();
     let mut next = Some(from);
     while let Some(from) = next.filter(|_| records.len() < limit) {
         let asked = PAGE.min(limit - records.len());
-        let page = server
-            .get(&format!("{run}/history?from={from}&limit={asked}"))
-            .await?;
-        // A page that does not lead on would be asked for over and over.
-        next = page["next"].as_u64().filter(|next| *next > from);
-        records.extend(list(page));
+        let path = format!("{run}/history?from={from}&limit={asked}");
+        let page: Page<Answer<Record>> = server.get(&path).await?;
+        next = page.next_after(from);
+        records.extend(page.items);
     }
     Ok(records)
 }
 
 /// Each record as its number, its time and its phase, and below it what happened.
-fn story(records: &[Value]) -> String {
-    if records.is_empty() {
-        return "No records.".into();
-    }
+fn story<'a>(records: impl IntoIterator<Item = &'a Record>) -> String {
     let mut lines = Vec::new();
-    let mut day = "";
+    let mut day = String::new();
     for record in records {
-        let at = record["at"].as_str().unwrap_or_default();
-        let (date, time) = at.split_once('T').unwrap_or(("", at));
+        let at = record.at.to_string();
+        let (date, time) = at.split_once('T').unwrap_or(("", &at));
         if date != day {
             lines.push(date.to_owned());
-            day = date;
+            day = date.to_owned();
         }
-        let seq = record["seq"].as_u64().unwrap_or_default();
-        lines.push(format!(
-            "{seq:>5}  {}  {}",
-            time.trim_end_matches('Z'),
-            phase_text(record)
-        ));
-        for event in record["events"].as_array().into_iter().flatten() {
-            lines.push(format!("{:21}{}", "", event.as_str().unwrap_or_default()));
+        let time = time.trim_end_matches('Z');
+        lines.push(format!("{:>5}  {time}  {}", record.seq, label(record)));
+        let events = record.events.iter();
+        lines.extend(events.map(|event| format!("{:21}{}", "", event.text)));
+        if !record.asks.is_empty() {
+            lines.push(format!("{:21}-> {}", "", record.asks.join(", ")));
         }
-        let asks: Vec<&str> = record["asks"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
-        if !asks.is_empty() {
-            lines.push(format!("{:21}-> {}", "", asks.join(", ")));
-        }
+    }
+    if lines.is_empty() {
+        return "No records.".into();
     }
     lines.join("\n")
 }
 
-fn phase_text(record: &Value) -> String {
-    let state = record["state"].as_str().unwrap_or("-");
-    match record["phase"].as_str() {
-        Some(phase) if !phase.eq_ignore_ascii_case(state) => format!("{state}, {phase}"),
-        _ => state.to_owned(),
+/// Where the run is after the record: its state, and the phase where that says more.
+fn label(record: &Record) -> String {
+    let state = &record.state;
+    match record.phase_beside_state() {
+        Some(phase) => format!("{state}, {phase}"),
+        None => state.clone(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_story_names_the_day_once_and_each_record_with_what_it_asked() {
-        let records = [
-            json!({"seq": 1, "at": "2026-11-21T07:00:00.000Z", "state": "Provisioned", "phase": "probing",
-                "events": ["the run began"], "asks": ["probe"]}),
-            json!({"seq": 2, "at": "2026-11-21T07:00:01.000Z", "state": "Failed", "phase": "failed",
-                "events": ["probe failed"], "asks": []}),
-        ];
+        let records: Vec<Record> = serde_json::from_value(json!([
+            {"seq": 1, "at": "2026-11-21T07:00:00.000Z", "state": "Provisioned", "phase": "probing",
+                "phaseText": "probing", "events": [{"kind": "started", "text": "the run began"}],
+                "asks": ["probe"]},
+            {"seq": 2, "at": "2026-11-21T07:00:01.000Z", "state": "Failed", "phase": "failed",
+                "phaseText": "failed", "asks": [], "events": [{"kind": "task-failed", "task": "probe",
+                "code": "NoAnswer", "attempt": 1, "text": "probe failed"}]},
+        ]))
+        .unwrap();
         assert_eq!(
             story(&records).lines().collect::<Vec<_>>(),
             [
@@ -134,5 +130,6 @@ mod tests {
                 "                     probe failed",
             ]
         );
+        assert_eq!(story([]), "No records.");
     }
 }

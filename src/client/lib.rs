@@ -1,10 +1,13 @@
 //! The commands that ask a running dormer, over its HTTP API.
 
 mod action_commands;
+mod answer;
+mod any_run;
 mod cluster;
 mod connector;
 mod console;
 mod dead_letters;
+mod describe;
 mod export;
 mod failure;
 pub mod file;
@@ -26,6 +29,7 @@ use clap::{Args, Subcommand};
 use dormer_workflows::actions::{self, Action};
 use futures::future::LocalBoxFuture;
 use output::Output;
+use serde::Serialize;
 use server::Server;
 use std::process::ExitCode;
 
@@ -57,7 +61,7 @@ pub enum Ask {
     Get(get::Get),
     /// Everything that is known of one machine or rollout
     #[command(after_help = EXIT_CODES)]
-    Describe(get::Describe),
+    Describe(describe::Describe),
     /// What happened to a machine or rollout, record by record
     #[command(after_help = EXIT_CODES)]
     History(history::History),
@@ -67,7 +71,7 @@ pub enum Ask {
     /// Machines or rollouts as they change, until you end it; redrawn in place on a terminal
     #[command(after_help = EXIT_CODES)]
     Watch(watch::Watch),
-    /// A machine's tasks, attempt by attempt: who tried, how it ended, the latest remote commands, and what goes on
+    /// A machine's tasks, attempt by attempt: who tried, how it ended, the latest remote commands, what is under way
     ///
     /// Attempts are read from the history. Remote commands with the beginning and end of their output, secrets taken
     /// out, are in the memory of the dormer that answers: those that it heard of, until it ends.
@@ -136,7 +140,7 @@ impl To {
     }
 
     /// `value` as text, when it is a program that reads it.
-    pub(crate) fn programs(&self, value: &serde_json::Value) -> Result<Option<String>, Failure> {
+    pub(crate) fn programs(&self, value: &impl Serialize) -> Result<Option<String>, Failure> {
         self.output.for_programs(value)
     }
 

@@ -1,5 +1,5 @@
 //! `dormer logs`: what is on record of a machine's tasks, attempt by attempt, with the remote commands of the latest,
-//! and what is going on now.
+//! and what is under way.
 //!
 //! Honest about what it is: attempts are in the history; commands and what hosts said to them are not, since they
 //! may hold secrets. The process that answers has the latest in memory, scrubbed.
@@ -7,13 +7,19 @@
 use super::{
     Failure, To,
     action_commands::run_of,
-    get::list,
+    answer::Answer,
     server::{Server, segment},
-    trace::{Attempt, Episode, Task, moment, read},
 };
 use clap::Args;
-use dormer_views::moment::{lasted, span};
-use serde_json::{Value, json};
+use dormer_proto::id::Timestamp;
+use dormer_views::{
+    machine::Machine,
+    moment::{Moment, lasted, span},
+    open_enum::OpenEnum,
+    run::{self, Heartbeat, List, RemoteCommand},
+    timeline::{Attempt, AttemptResult, Episode, Task, Timeline},
+};
+use serde::Serialize;
 use std::{
     collections::BTreeSet,
     io::{self, Write},
@@ -25,7 +31,7 @@ const KEPT: &str = "Kept of each attempt: when it was ordered and when reported,
      or its error. Remote commands and the beginning and end of what the host said (2 KiB of each, secrets taken out) \
      are in the memory of the process that answers, the latest 64 of a task and 8 MiB of all: they are gone when it \
      ends. A worker logs each step with DORMER_LOG=dormer_workers=debug.";
-/// How often what is going on is looked at.
+/// How often what is under way is asked for.
 const POLL_EVERY: Duration = Duration::from_millis(500);
 /// Attempts that are printed unless somebody wants more.
 const ATTEMPTS: usize = 200;
@@ -41,30 +47,67 @@ pub struct Logs {
     /// At most so many attempts, the latest
     #[arg(long, default_value_t = ATTEMPTS)]
     limit: usize,
-    /// Goes on as things happen, until you end it
+    /// Print more as things happen, until you end it
     #[arg(short, long)]
     follow: bool,
     #[command(flatten)]
     to: To,
 }
 
-/// A line: what it tells, and for programs the same as JSON.
+/// A line: what it says, and for programs the same as JSON.
+#[derive(Debug)]
 struct Line {
     text: String,
-    value: Value,
-    over: bool,
+    entry: Entry,
     /// Its remote commands, each in some lines.
     commands: Vec<String>,
 }
 
+/// An attempt, as programs read it.
+#[derive(Debug, Serialize)]
+struct Entry {
+    /// `SEQ.ORDINAL`: the task within its run.
+    task: String,
+    name: String,
+    attempt: u64,
+    from: Moment,
+    /// End; null while it is under way.
+    to: Option<Moment>,
+    result: Option<OpenEnum<AttemptResult>>,
+    worker: Option<String>,
+    detail: Option<String>,
+    /// Latest report of the worker, while it is under way.
+    progress: Option<Heartbeat>,
+    commands: Vec<Answer<RemoteCommand>>,
+}
+
 impl Line {
     /// With the attempt's remote commands among `all` of the machine.
-    fn with_commands(mut self, id: &str, attempt: u64, all: &[Value]) -> Self {
-        let ours: Vec<&Value> = all.iter().filter(|it| is_of(it, id, attempt)).collect();
-        self.commands = ours.iter().map(|command| command_text(command)).collect();
-        self.value["commands"] = json!(ours);
+    fn with_commands(mut self, all: &[Answer<RemoteCommand>]) -> Self {
+        let Entry { task, attempt, .. } = &self.entry;
+        let ours = |it: &&Answer<RemoteCommand>| {
+            id_in_run(&it.view.task) == task && it.view.attempt == *attempt
+        };
+        let ours: Vec<Answer<RemoteCommand>> = all.iter().filter(ours).cloned().collect();
+        self.commands = ours.iter().map(|it| command_text(&it.view)).collect();
+        self.entry.commands = ours;
         self
     }
+
+    /// What tells it from what was printed before. How long an attempt is under way changes all the time; what it is
+    /// at does not.
+    fn mark(&self) -> String {
+        if self.entry.to.is_some() {
+            self.text.clone()
+        } else {
+            serde_json::to_string(&self.entry).unwrap_or_default()
+        }
+    }
+}
+
+/// `SEQ.ORDINAL` of a task's id.
+fn id_in_run(task: &str) -> &str {
+    task.rsplit_once('@').map_or(task, |(_, id)| id)
 }
 
 impl Logs {
@@ -77,8 +120,8 @@ impl Logs {
         }
         let left_out = lines.len().saturating_sub(self.limit);
         lines.drain(..left_out);
-        let values: Vec<&Value> = lines.iter().map(|line| &line.value).collect();
-        if let Some(text) = self.to.output.for_programs(&json!(values))? {
+        let entries: Vec<&Entry> = lines.iter().map(|line| &line.entry).collect();
+        if let Some(text) = self.to.programs(&entries)? {
             return Ok(text);
         }
         let text_of = |line: &Line| [vec![line.text.clone()], line.commands.clone()].concat();
@@ -95,51 +138,37 @@ impl Logs {
         Ok(text.join("\n"))
     }
 
-    /// Every attempt of the tasks that are asked for, oldest first, and what is going on.
+    /// Every attempt of the tasks that are asked for, oldest first.
     async fn lines(&self, server: &Server, run: &str) -> Result<Vec<Line>, Failure> {
-        let answer = server.get(&format!("{run}/timeline")).await?;
-        let now = answer["now"].as_u64().unwrap_or_default();
-        let episodes = read(answer)?;
-        let beats = beats(server, &self.machine).await?;
+        let Timeline { now, episodes, .. } = server.get(&format!("{run}/timeline")).await?;
+        let open = open_tasks(server, &self.machine).await?;
         let commands = commands(server, &self.machine).await;
         let tasks = episodes
             .iter()
             .flat_map(Episode::tasks)
             .filter(|task| self.wants(task));
         let attempts = tasks.flat_map(|task| task.attempts.iter().map(move |it| (task, it)));
-        let mut lines: Vec<(u64, Line)> = attempts
-            .map(|(task, it)| {
-                let line = line(task, it, now, &beats);
-                (it.from, line.with_commands(&task.id, it.attempt, &commands))
-            })
+        let mut lines: Vec<Line> = attempts
+            .map(|(task, it)| line(task, it, now, &open).with_commands(&commands))
             .collect();
-        lines.sort_by_key(|(from, _)| *from);
-        Ok(lines.into_iter().map(|(_, line)| line).collect())
+        lines.sort_by_key(|line| line.entry.from);
+        Ok(lines)
     }
 
     fn wants(&self, task: &Task) -> bool {
-        self.task.as_ref().is_none_or(|wanted| {
-            let id = wanted
-                .rsplit_once('@')
-                .map_or(wanted.as_str(), |(_, id)| id);
-            id == task.id || wanted == &task.name
-        })
+        self.task
+            .as_ref()
+            .is_none_or(|wanted| id_in_run(wanted) == task.id || wanted == &task.name)
     }
 
-    /// Prints each attempt once it is over, and what is going on whenever it has moved.
+    /// Prints each attempt once it is over, and one that is under way whenever it has moved.
     async fn follow(&self, server: &Server, run: &str) -> Result<String, Failure> {
         let mut printed: BTreeSet<String> = BTreeSet::new();
         loop {
             for line in self.lines(server, run).await? {
-                // How long it goes on changes all the time; what it is at does not.
-                let mark = if line.over {
-                    line.text.clone()
-                } else {
-                    line.value.to_string()
-                };
-                let programs = self.to.output.for_programs(&line.value)?;
+                let programs = self.to.programs(&line.entry)?;
                 let mut texts = Vec::new();
-                if printed.insert(mark) {
+                if printed.insert(line.mark()) {
                     texts.push(programs.clone().unwrap_or(line.text));
                 }
                 if programs.is_none() {
@@ -160,23 +189,23 @@ impl Logs {
     }
 }
 
-/// What is heard of the machine's tasks now.
-async fn beats(server: &Server, machine: &str) -> Result<Vec<Value>, Failure> {
+/// The machine's open tasks, with the latest reports of their workers.
+async fn open_tasks(server: &Server, machine: &str) -> Result<Vec<run::Task>, Failure> {
     let Some(path) = path(machine) else {
         return Ok(Vec::new());
     };
-    let shown = server.get(&path).await?;
-    Ok(list(shown["tasks"].clone()))
+    let shown: Machine = server.get(&path).await?;
+    Ok(shown.tasks)
 }
 
 /// The remote commands of the machine that the process that answers has in memory.
-async fn commands(server: &Server, machine: &str) -> Vec<Value> {
+async fn commands(server: &Server, machine: &str) -> Vec<Answer<RemoteCommand>> {
     let Some(path) = path(machine) else {
         return Vec::new();
     };
     // A server before this endpoint has none; whatever else is wrong, the other questions tell.
-    let shown = server.get(&format!("{path}/commands")).await;
-    shown.map_or_else(|_| Vec::new(), |shown| list(shown["items"].clone()))
+    let shown: Result<List<_>, _> = server.get(&format!("{path}/commands")).await;
+    shown.map_or_else(|_| Vec::new(), |shown| shown.items)
 }
 
 /// A machine's path; a rollout has neither hosts nor heartbeats.
@@ -185,36 +214,29 @@ fn path(machine: &str) -> Option<String> {
     (!machine.starts_with("rollout/")).then(|| format!("/machines/{}", segment(called)))
 }
 
-fn is_of(command: &Value, id: &str, attempt: u64) -> bool {
-    let task = command["task"]
-        .as_str()
-        .and_then(|task| task.rsplit_once('@'));
-    task.is_some_and(|(_, task)| task == id) && command["attempt"].as_u64() == Some(attempt)
-}
-
-/// A command for people: what, how long, how it ended, its line, and what was said to it.
-fn command_text(command: &Value) -> String {
-    let text = |field: &str| printable(command[field].as_str().unwrap_or_default());
-    let at = text("at");
-    let name = text("name");
-    let ended = text("ended");
-    let took = lasted(0, command["tookMs"].as_u64().unwrap_or_default());
-    let ended = if ended.is_empty() {
+/// A command for people: what, how long, how it ended, its line, and what the host answered.
+fn command_text(command: &RemoteCommand) -> String {
+    let name = printable(&command.name);
+    let ended = if command.ended.is_empty() {
         "is running".into()
     } else {
-        format!("{ended} after {took}")
+        let took = lasted(0, command.took_ms);
+        format!("{} after {took}", printable(&command.ended))
     };
     let mut lines = vec![
-        format!("    {at}  command {name}: {ended}"),
-        format!("      $ {}", text("line")),
+        format!("    {}  command {name}: {ended}", command.at),
+        format!("      $ {}", printable(&command.line)),
     ];
-    let head = text("head");
-    let tail = text("tail");
-    lines.extend(head.lines().map(|line| format!("      | {line}")));
-    if let Some(left_out) = command["leftOutBytes"].as_u64().filter(|bytes| *bytes > 0) {
+    let quoted = |text: &str| -> Vec<String> {
+        let text = printable(text);
+        text.lines().map(|line| format!("      | {line}")).collect()
+    };
+    lines.extend(quoted(&command.head));
+    if command.left_out_bytes > 0 {
+        let left_out = command.left_out_bytes;
         lines.push(format!("      | … {left_out} bytes are left out …"));
     }
-    lines.extend(tail.lines().map(|line| format!("      | {line}")));
+    lines.extend(quoted(&command.tail));
     lines.join("\n")
 }
 
@@ -224,98 +246,128 @@ fn printable(text: &str) -> String {
     text.replace("\r\n", "\n").replace(steers, " ")
 }
 
-fn line(task: &Task, it: &Attempt, now: u64, beats: &[Value]) -> Line {
+fn line(task: &Task, it: &Attempt, now: u64, open: &[run::Task]) -> Line {
     let over = it.to.is_some();
-    let suffix = format!("@{}", task.id);
-    let beat = beats.iter().find(|beat| {
-        !over
-            && beat["task"]
-                .as_str()
-                .is_some_and(|id| id.ends_with(&suffix))
-            && beat["attempt"].as_u64() == Some(it.attempt)
-    });
-    let beat = beat
-        .map(|beat| &beat["heartbeat"])
-        .filter(|beat| beat.is_object());
+    let ours =
+        |open: &&run::Task| !over && open.id_in_run() == task.id && open.attempt == it.attempt;
+    let beat = open.iter().find(ours);
+    let beat = beat.and_then(|open| open.heartbeat.as_ref());
+    let worker = it.worker.as_ref().or(beat.map(|beat| &beat.worker));
     let long = lasted(it.from, it.to.unwrap_or(now));
-    let how = if over {
-        format!("{} after {long}", it.result)
-    } else {
-        format!("under way for {long}")
+    let how = match &it.result {
+        Some(_) => format!("{} after {long}", it.result_text()),
+        None => format!("under way for {long}"),
     };
-    let worker = it
-        .worker
-        .as_deref()
-        .or_else(|| beat.and_then(|beat| beat["worker"].as_str()));
     let at = worker.map_or_else(String::new, |worker| format!(" at {worker}"));
-    let detail = match (&it.detail, beat) {
-        (Some(detail), _) => format!(": {detail}"),
-        (None, Some(beat)) => format!(": {}", progress(beat)),
-        (None, None) => String::new(),
-    };
+    let detail = it.detail.clone().or(beat.and_then(progress));
+    let detail = detail.map_or_else(String::new, |detail| format!(": {detail}"));
     let next = it.wait.filter(|due| *due > now && task.to.is_none());
     let next = next.map_or_else(String::new, |due| {
         format!("; the next is due in {}", span((due - now) / 1_000 + 1))
     });
-    let at_time = moment(it.from);
-    let name = &task.name;
-    let id = &task.id;
+    let from = Moment(Timestamp(it.from));
+    let Task { id, name, .. } = task;
     let attempt = it.attempt;
     Line {
-        text: format!("{at_time}  {name} {id} attempt {attempt} {how}{at}{detail}{next}"),
-        value: json!({
-            "task": id, "name": name, "attempt": attempt, "from": at_time,
-            "to": it.to.map(moment), "result": it.result, "worker": worker, "detail": it.detail,
-            "progress": beat,
-        }),
-        over,
+        text: format!("{from}  {name} {id} attempt {attempt} {how}{at}{detail}{next}"),
+        entry: Entry {
+            task: id.clone(),
+            name: name.clone(),
+            attempt,
+            from,
+            to: it.to.map(|to| Moment(Timestamp(to))),
+            result: it.result.clone(),
+            worker: worker.cloned(),
+            detail: it.detail.clone(),
+            progress: beat.cloned(),
+            commands: Vec::new(),
+        },
         commands: Vec::new(),
     }
 }
 
-fn progress(beat: &Value) -> String {
-    let step = beat["step"].as_str().unwrap_or("at it");
-    let done = beat["done"].as_u64().unwrap_or(0);
-    let of = beat["of"].as_u64().unwrap_or(0);
-    let unit = beat["unit"].as_str().unwrap_or_default();
-    if of > 0 {
-        format!("{step}, {done} of {of} {unit}")
-    } else {
-        step.to_owned()
-    }
+/// The step that a worker is at, with how much of it is done. `None`: the worker named none.
+fn progress(beat: &Heartbeat) -> Option<String> {
+    let step = Some(&beat.step).filter(|step| !step.is_empty())?;
+    Some(match beat.amount() {
+        Some(amount) => format!("{step}, {amount}"),
+        None => step.clone(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormer_views::run::TaskPhase;
+    use serde_json::{Value, json};
 
-    fn task(attempt: Value) -> Task {
-        serde_json::from_value(
-            json!({"id": "12.0", "name": "converge-host", "from": 0, "to": null,
-            "attempts": [attempt]}),
-        )
-        .unwrap()
+    fn task(attempt: Attempt) -> Task {
+        Task {
+            id: "12.0".into(),
+            name: "converge-host".into(),
+            from: 0,
+            to: None,
+            attempts: vec![attempt],
+        }
+    }
+
+    fn failed() -> Attempt {
+        Attempt {
+            attempt: 1,
+            from: 0,
+            to: Some(2_500),
+            result: Some(AttemptResult::Failed.into()),
+            worker: Some("w1".into()),
+            detail: Some("DiskFull: C: is full".into()),
+            wait: Some(12_500),
+        }
+    }
+
+    /// The open task of which `w2` reported its progress.
+    fn reported(attempt: u64) -> run::Task {
+        run::Task {
+            task: "machine/u@12.0".into(),
+            run: "machine/u".into(),
+            name: "converge-host".into(),
+            machine: None,
+            attempt,
+            attempts_max: 5,
+            phase: TaskPhase::InFlight.into(),
+            since: None,
+            since_seconds: None,
+            until: Moment(Timestamp(99_000)),
+            failure: None,
+            heartbeat: Some(Heartbeat {
+                worker: "w2".into(),
+                step: "upload".into(),
+                done: 3,
+                of: 9,
+                unit: "bytes".into(),
+            }),
+        }
     }
 
     #[test]
     fn an_attempt_is_logged_with_its_outcome_or_its_progress() {
-        let over = task(
-            json!({"attempt": 1, "from": 0, "to": 2_500, "result": "failed", "worker": "w1",
-            "detail": "DiskFull: C: is full", "wait": 12_500}),
-        );
+        let over = task(failed());
         let shown = line(&over, &over.attempts[0], 3_000, &[]);
         assert_eq!(
             shown.text,
             "1970-01-01T00:00:00.000Z  converge-host 12.0 attempt 1 failed after 2.5s at w1: \
              DiskFull: C: is full; the next is due in 10s"
         );
-        let going = task(
-            json!({"attempt": 2, "from": 12_500, "to": null, "result": "", "worker": null,
-            "detail": null, "wait": null}),
-        );
-        let beats = [json!({"task": "machine/u@12.0", "attempt": 2, "heartbeat":
-            {"worker": "w2", "step": "upload", "done": 3, "of": 9, "unit": "bytes"}})];
-        let shown = line(&going, &going.attempts[0], 13_000, &beats);
+        assert_eq!(shown.mark(), shown.text);
+        let under_way = task(Attempt {
+            attempt: 2,
+            from: 12_500,
+            to: None,
+            result: None,
+            worker: None,
+            detail: None,
+            wait: None,
+        });
+        let open = [reported(1), reported(2)];
+        let shown = line(&under_way, &under_way.attempts[0], 13_000, &open);
         assert!(
             shown
                 .text
@@ -323,27 +375,33 @@ mod tests {
             "{}",
             shown.text
         );
-        assert!(!shown.over && shown.value["progress"]["step"] == "upload");
+        let later = line(&under_way, &under_way.attempts[0], 14_000, &open);
+        assert_eq!(shown.mark(), later.mark(), "it has not moved");
+        let entry = serde_json::to_value(&shown.entry).unwrap();
+        let expected = json!({
+            "task": "12.0", "name": "converge-host", "attempt": 2, "from": "1970-01-01T00:00:12.500Z",
+            "to": null, "result": null, "worker": "w2", "detail": null, "commands": [],
+            "progress": {"worker": "w2", "step": "upload", "done": 3, "of": 9, "unit": "bytes"},
+        });
+        assert_eq!(entry, expected);
     }
 
     #[test]
     fn a_remote_command_is_listed_below_its_attempt_with_head_and_tail_of_its_output() {
-        let of = |attempt: u64| {
-            json!({"task": "machine/u@12.0", "attempt": attempt, "name": "apply host",
+        let of = |attempt: u64| -> Value {
+            json!({"task": "machine/u@12.0", "attempt": attempt, "worker": "w1", "number": 1, "name": "apply host",
                 "at": "1970-01-01T00:00:01.000Z", "tookMs": 1_500, "ended": "exit 0",
                 "line": "powershell.exe -Mode apply", "head": "one\u{1b}[2J\ntwo", "leftOutBytes": 9,
                 "tail": "end"})
         };
-        let over = task(
-            json!({"attempt": 1, "from": 0, "to": 2_500, "result": "finished",
-            "worker": "w1", "detail": null, "wait": null}),
-        );
-        let shown = line(&over, &over.attempts[0], 3_000, &[]);
-        let shown = shown.with_commands("12.0", 1, &[of(1), of(2)]);
+        let all: Vec<Answer<RemoteCommand>> =
+            serde_json::from_value(json!([of(1), of(2)])).unwrap();
+        let over = task(failed());
+        let shown = line(&over, &over.attempts[0], 3_000, &[]).with_commands(&all);
         let expected = "    1970-01-01T00:00:01.000Z  command apply host: exit 0 after 1.5s\n      \
              $ powershell.exe -Mode apply\n      | one [2J\n      | two\n      \
              | … 9 bytes are left out …\n      | end";
         assert_eq!(shown.commands, [expected]);
-        assert_eq!(shown.value["commands"].as_array().map(Vec::len), Some(1));
+        assert_eq!(shown.entry.commands.len(), 1);
     }
 }

@@ -3,8 +3,8 @@
 use super::Failure;
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
-use dormer_views::moment::span;
-use serde_json::Value;
+use serde::Serialize;
+use std::fmt::Display;
 
 /// In which form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -25,10 +25,12 @@ impl Output {
     ///
     /// # Errors
     /// The value cannot be written, which no answer of the API is.
-    pub fn for_programs(self, value: &Value) -> Result<Option<String>, Failure> {
-        let failed = |why: String| Failure::Refused {
-            error: format!("the answer cannot be written: {why}"),
-            what_to_do: "try -o json".into(),
+    pub fn for_programs(self, value: &impl Serialize) -> Result<Option<String>, Failure> {
+        let failed = |why: String| {
+            Failure::refused(
+                format!("the answer cannot be written: {why}"),
+                "try -o json",
+            )
         };
         match self {
             Self::Table | Self::Wide => Ok(None),
@@ -44,18 +46,52 @@ impl Output {
     }
 }
 
-/// A column: its heading, where its value is (`a.b` is b in a), and whether only a wide table has it.
-pub type Column = (&'static str, &'static str, bool);
+/// A column of a table of `T`s.
+pub struct Column<T> {
+    /// What stands above it.
+    pub heading: &'static str,
+    /// Whether only a wide table has it.
+    pub wide: bool,
+    /// An item's text in it; empty where there is nothing to say.
+    pub cell: fn(&T) -> String,
+}
+
+impl<T> Column<T> {
+    /// A column of every table.
+    pub const fn new(heading: &'static str, cell: fn(&T) -> String) -> Self {
+        Self {
+            heading,
+            wide: false,
+            cell,
+        }
+    }
+
+    /// A column of a wide table only.
+    pub const fn wide(heading: &'static str, cell: fn(&T) -> String) -> Self {
+        Self {
+            heading,
+            wide: true,
+            cell,
+        }
+    }
+}
 
 /// `items` as a table of `columns`.
-pub fn table(items: &[Value], columns: &[Column], wide: bool) -> String {
-    let shown: Vec<&Column> = columns.iter().filter(|column| wide || !column.2).collect();
+pub fn table<'a, T: 'a>(
+    items: impl IntoIterator<Item = &'a T>,
+    columns: &[Column<T>],
+    wide: bool,
+) -> String {
+    let shown: Vec<&Column<T>> = columns
+        .iter()
+        .filter(|column| wide || !column.wide)
+        .collect();
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(shown.iter().map(|column| column.0));
+    table.set_header(shown.iter().map(|column| column.heading));
     for item in items {
-        table.add_row(shown.iter().map(|column| cell(item, column.1)));
+        table.add_row(shown.iter().map(|column| one_line(&(column.cell)(item))));
     }
     let lines = table.to_string();
     lines
@@ -65,65 +101,46 @@ pub fn table(items: &[Value], columns: &[Column], wide: bool) -> String {
         .join("\n")
 }
 
-/// What stands at `path`, as a person reads it.
-pub fn cell(item: &Value, path: &str) -> String {
-    // The server's clock measures spans: a simulated world's may run faster than ours.
-    if path == "since"
-        && let Some(seconds) = item["sinceSeconds"].as_u64()
-    {
-        return span(seconds);
-    }
-    plain(path.split('.').fold(item, |at, key| &at[key]))
+/// The text of a cell whose value may be missing.
+pub fn optional(value: &Option<impl Display>) -> String {
+    value.as_ref().map_or_else(String::new, ToString::to_string)
 }
 
-/// A value in a cell: nothing is a dash, a list its items.
-pub fn plain(value: &Value) -> String {
-    match value {
-        Value::Null => "-".into(),
-        Value::String(text) if text.is_empty() => "-".into(),
-        // A cell is one line; a message of several would tear the table.
-        Value::String(text) => text.split_whitespace().collect::<Vec<_>>().join(" "),
-        Value::Bool(true) => "yes".into(),
-        Value::Bool(false) => "no".into(),
-        Value::Array(items) if items.is_empty() => "-".into(),
-        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(", "),
-        Value::Object(_) | Value::Number(_) => value.to_string(),
+/// `text` on one line, since a message of several would tear a table; a dash where there is none.
+pub fn one_line(text: &str) -> String {
+    if text.is_empty() {
+        return "-".into();
     }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn a_table_has_a_line_for_each_and_dashes_where_nothing_is() {
-        let items = [
-            json!({"name": "win-1", "node": null, "a": {"b": 3}}),
-            json!({"name": "w"}),
-        ];
-        let columns = [
-            ("NAME", "name", false),
-            ("NODE", "node", false),
-            ("B", "a.b", true),
+        let items = [("win-1", None, Some(3)), ("w", Some("two\n lines"), None)];
+        type Item = (&'static str, Option<&'static str>, Option<u64>);
+        let columns: [Column<Item>; 3] = [
+            Column::new("NAME", |item| item.0.to_owned()),
+            Column::new("WHY", |item| optional(&item.1)),
+            Column::wide("B", |item| optional(&item.2)),
         ];
         let text = table(&items, &columns, true);
         let rows: Vec<Vec<&str>> = text
             .lines()
-            .map(|line| line.split_whitespace().collect())
+            .map(|line| line.split("  ").map(str::trim).collect::<Vec<_>>())
+            .map(|row| row.into_iter().filter(|it| !it.is_empty()).collect())
             .collect();
         assert_eq!(
             rows,
-            [["NAME", "NODE", "B"], ["win-1", "-", "3"], ["w", "-", "-"]]
+            [
+                ["NAME", "WHY", "B"],
+                ["win-1", "-", "3"],
+                ["w", "two lines", "-"]
+            ]
         );
         assert!(!table(&items, &columns, false).contains('B'));
-    }
-
-    #[test]
-    fn a_cell_counts_by_the_clock_of_the_server() {
-        assert_eq!(
-            cell(&json!({"since": "x", "sinceSeconds": 61}), "since"),
-            "1m1s"
-        );
     }
 }

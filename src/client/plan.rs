@@ -1,16 +1,37 @@
 //! `dormer plan`: which nodes would change, what on them, and how, before anything is changed.
 
-use crate::{Failure, To, file::read, output::table, server::segment};
+use crate::{
+    Failure, To,
+    answer::Answer,
+    file::read,
+    output::{Column, optional, table},
+    server::segment,
+};
 use clap::Args;
 use dormer_profile::{layers::LAYER_BYTES_MAX, payload::MANIFEST_FILE};
-use dormer_views::moment::lasted;
-use serde_json::{Value, json};
+use dormer_views::{
+    moment::lasted,
+    plan::{self, ItemChange, MachinePlan},
+};
+use serde::Serialize;
 use std::{fmt::Write, path::PathBuf};
 
 /// Largest manifest that is sent, in bytes.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 /// Items that are told of each group of machines that change alike, unless all are asked for.
 const TOTAL: usize = 12;
+
+const COLUMNS: &[Column<MachinePlan>] = &[
+    Column::new("MACHINE", |it| it.name.clone()),
+    Column::wide("NODE", |it| optional(&it.node)),
+    Column::new("FROM", |it| optional(&it.from)),
+    Column::new("TO", |it| optional(&it.to)),
+    Column::new("CLASS", |it| optional(&it.class)),
+    Column::new("HOW", |it| optional(&it.how)),
+    Column::new("EXPECTED", expected),
+    Column::new("NOT ALLOWED", |it| optional(&it.not_allowed)),
+    Column::new("UNKNOWN", |it| optional(&it.unknown)),
+];
 
 /// What is tried on which pool.
 #[derive(Debug, Args)]
@@ -28,144 +49,59 @@ pub struct Plan {
     to: To,
 }
 
+/// What is tried, as text.
+#[derive(Debug, Default, PartialEq, Serialize)]
+struct Candidate {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layer: Option<String>,
+}
+
 impl Plan {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
         let path = format!("/pools/{}/plan", segment(&self.pool));
-        let mut body = json!({});
-        if let Some(folder) = &self.payload {
-            body["payload"] = read(&folder.join(MANIFEST_FILE), MANIFEST_BYTES_MAX)?.into();
-        }
-        if let Some(path) = &self.profile {
-            body["layer"] = read(path, LAYER_BYTES_MAX as u64)?.into();
-        }
-        let tried = body.as_object().is_some_and(|it| !it.is_empty());
-        let plan = if tried {
-            server.post(&path, &body).await?
-        } else {
+        let candidate = self.candidate()?;
+        let plan: Answer<plan::Plan> = if candidate == Candidate::default() {
             server.get(&path).await?
+        } else {
+            server.post(&path, &candidate).await?
         };
-        match self.to.programs(&plan)? {
-            Some(text) => Ok(text),
-            None => Ok(table_of(&plan, self.to.wide())),
-        }
+        let programs = self.to.programs(&plan)?;
+        Ok(programs.unwrap_or_else(|| table_of(&plan.view.items, self.to.wide())))
+    }
+
+    fn candidate(&self) -> Result<Candidate, Failure> {
+        let manifest = |folder: &PathBuf| read(&folder.join(MANIFEST_FILE), MANIFEST_BYTES_MAX);
+        let layer = |path: &PathBuf| read(path, LAYER_BYTES_MAX as u64);
+        Ok(Candidate {
+            payload: self.payload.as_ref().map(manifest).transpose()?,
+            layer: self.profile.as_ref().map(layer).transpose()?,
+        })
     }
 }
 
-/// The machine with the sum of its steps in a word. A step that nobody took yet makes it a lower bound.
-fn with_expectation(machine: &Value) -> Value {
-    let mut row = machine.clone();
-    if let Some(ms) = machine["expectedMs"].as_u64() {
-        let least = machine["unknownSteps"]
-            .as_u64()
-            .is_some_and(|unknown| unknown > 0);
-        let least = if least { "at least " } else { "" };
-        row["expected"] = format!("{least}{}", lasted(0, ms)).into();
-    }
-    row
-}
-
-/// How long each step took last time: once for all machines that would take the same steps, from the shortest to the
-/// longest.
-fn steps(machines: &[&Value]) -> String {
-    let names = |machine: &Value| -> Vec<String> {
-        let steps = machine["steps"].as_array().into_iter().flatten();
-        steps
-            .filter_map(|step| Some(step["step"].as_str()?.to_owned()))
-            .collect()
+/// The sum of the steps. A step that nobody took yet makes it a lower bound.
+fn expected(machine: &MachinePlan) -> String {
+    let least = if machine.unknown_steps > 0 {
+        "at least "
+    } else {
+        ""
     };
-    let mut groups: Vec<(Vec<String>, Vec<&Value>)> = Vec::new();
-    for machine in machines
-        .iter()
-        .filter(|machine| machine["steps"].is_array())
-    {
-        let named = names(machine);
-        match groups.iter_mut().find(|(known, _)| *known == named) {
-            Some((_, group)) => group.push(machine),
-            None => groups.push((named, vec![machine])),
-        }
-    }
-    let mut text = String::new();
-    for (names, group) in groups {
-        let how = group[0]["how"].as_str().unwrap_or_default();
-        let _ = write!(text, "\n\nThe last time, {how} ({} machines):", group.len());
-        for (index, name) in names.iter().enumerate() {
-            let took = group
-                .iter()
-                .filter_map(|it| it["steps"][index]["tookMs"].as_u64());
-            let took: Vec<u64> = took.collect();
-            let said = match (took.iter().min(), took.iter().max()) {
-                (Some(least), Some(most)) if lasted(0, *least) == lasted(0, *most) => {
-                    lasted(0, *least)
-                }
-                (Some(least), Some(most)) => {
-                    format!("{} to {}", lasted(0, *least), lasted(0, *most))
-                }
-                _ => "nobody knows yet".to_owned(),
-            };
-            let _ = write!(text, "\n  {name}: {said}");
-        }
-    }
-    text
+    let sum = machine.expected_ms.map(|ms| lasted(0, ms));
+    optional(&sum.map(|sum| format!("{least}{sum}")))
 }
 
 /// A plan for people: a line for each machine, and what differs, once for all that change alike.
-fn table_of(plan: &Value, wide: bool) -> String {
-    let machines = plan["items"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    let changes = |machine: &Value| machine["changesInAll"].as_u64().unwrap_or(0) > 0;
-    let stay = |machine: &&Value| machine["unknown"].is_null() && machine["class"].is_null();
-    let (staying, rest): (Vec<&Value>, Vec<&Value>) = machines.iter().partition(stay);
+fn table_of(machines: &[MachinePlan], wide: bool) -> String {
+    let stays = |machine: &&MachinePlan| machine.unknown.is_none() && machine.class.is_none();
+    let (staying, rest): (Vec<&MachinePlan>, Vec<&MachinePlan>) = machines.iter().partition(stays);
     if rest.is_empty() {
         return format!("Nothing would change on any of {} machines.", staying.len());
     }
-    let columns = [
-        ("MACHINE", "name", false),
-        ("NODE", "node", true),
-        ("FROM", "from", false),
-        ("TO", "to", false),
-        ("CLASS", "class", false),
-        ("HOW", "how", false),
-        ("EXPECTED", "expected", false),
-        ("NOT ALLOWED", "notAllowed", false),
-        ("UNKNOWN", "unknown", false),
-    ];
-    let rows: Vec<Value> = rest
-        .iter()
-        .map(|machine| with_expectation(machine))
-        .collect();
-    let mut text = table(&rows, &columns, wide);
-    let mut groups: Vec<(&Value, Vec<&str>)> = Vec::new();
-    for machine in rest.iter().filter(|machine| changes(machine)) {
-        let name = machine["name"].as_str().unwrap_or_default();
-        match groups
-            .iter_mut()
-            .find(|(known, _)| **known == machine["changes"])
-        {
-            Some((_, names)) => names.push(name),
-            None => groups.push((&machine["changes"], vec![name])),
-        }
-    }
-    for (changes, names) in groups {
-        let _ = write!(text, "\n\n{}:", names.join(", "));
-        let changes = changes.as_array().map(Vec::as_slice).unwrap_or_default();
-        let shown = if wide { changes.len() } else { TOTAL };
-        for change in changes.iter().take(shown) {
-            let word = |key: &str| change[key].as_str().unwrap_or_default();
-            let _ = write!(
-                text,
-                "\n  {:8} {}: {}",
-                word("class"),
-                word("item"),
-                word("detail")
-            );
-        }
-        if changes.len() > shown {
-            let _ = write!(text, "\n  … and {} more (-o wide)", changes.len() - shown);
-        }
-    }
+    let mut text = table(rest.iter().copied(), COLUMNS, wide);
+    text += &changes(&rest, wide);
     text += &steps(&rest);
     if !staying.is_empty() {
         let _ = write!(text, "\n\n{} machines would not change.", staying.len());
@@ -173,34 +109,140 @@ fn table_of(plan: &Value, wide: bool) -> String {
     text
 }
 
+/// `machines` in groups that are alike in what `key` says, in the order of their first ones.
+fn groups<'a, K: PartialEq>(
+    machines: &[&'a MachinePlan],
+    key: impl Fn(&'a MachinePlan) -> K,
+) -> Vec<(K, Vec<&'a MachinePlan>)> {
+    let mut groups: Vec<(K, Vec<&MachinePlan>)> = Vec::new();
+    for machine in machines {
+        let key = key(machine);
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, group)) => group.push(machine),
+            None => groups.push((key, vec![machine])),
+        }
+    }
+    groups
+}
+
+/// What differs: once for all machines that change alike.
+fn changes(machines: &[&MachinePlan], wide: bool) -> String {
+    let changing = machines.iter().filter(|machine| machine.changes_in_all > 0);
+    let changing: Vec<&MachinePlan> = changing.copied().collect();
+    let mut text = String::new();
+    for (changes, group) in groups(&changing, |machine| &machine.changes) {
+        let names: Vec<&str> = group.iter().map(|machine| machine.name.as_str()).collect();
+        let _ = write!(text, "\n\n{}:", names.join(", "));
+        let shown = if wide { changes.len() } else { TOTAL };
+        for change in changes.iter().take(shown) {
+            let ItemChange {
+                item,
+                class,
+                detail,
+            } = change;
+            let _ = write!(text, "\n  {class:8} {item}: {detail}");
+        }
+        if changes.len() > shown {
+            let _ = write!(text, "\n  … and {} more (-o wide)", changes.len() - shown);
+        }
+    }
+    text
+}
+
+/// How long each step took last time: once for all machines that would take the same steps, from the shortest to the
+/// longest.
+fn steps(machines: &[&MachinePlan]) -> String {
+    let stepping = machines.iter().filter(|machine| !machine.steps.is_empty());
+    let stepping: Vec<&MachinePlan> = stepping.copied().collect();
+    let names = |machine: &'_ MachinePlan| -> Vec<String> {
+        let steps = machine.steps.iter();
+        steps.map(|step| step.text.clone()).collect()
+    };
+    let mut text = String::new();
+    for (names, group) in groups(&stepping, names) {
+        let how = optional(&group[0].how);
+        let _ = write!(text, "\n\nThe last time, {how} ({} machines):", group.len());
+        for (index, name) in names.iter().enumerate() {
+            let took = group.iter().filter_map(|it| it.steps[index].took_ms);
+            let _ = write!(text, "\n  {name}: {}", range(took));
+        }
+    }
+    text
+}
+
+/// From the shortest to the longest of these milliseconds.
+fn range(took: impl Iterator<Item = u64> + Clone) -> String {
+    let Some((least, most)) = took.clone().min().zip(took.max()) else {
+        return "nobody knows yet".to_owned();
+    };
+    let (least, most) = (lasted(0, least), lasted(0, most));
+    if least == most {
+        least
+    } else {
+        format!("{least} to {most}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormer_proto::phase::MachinePhase;
+    use dormer_views::plan::{ChangeClass, Step};
 
-    fn machine(name: &str, took: [Option<u64>; 2]) -> Value {
+    fn machine(name: &str, took: [Option<u64>; 2]) -> MachinePlan {
+        let phases = [MachinePhase::Opening, MachinePhase::Evicting];
+        let steps = phases.iter().zip(took).map(|(phase, took_ms)| Step {
+            phase: (*phase).into(),
+            text: phase.text().to_owned(),
+            took_ms,
+            machine: None,
+            at: None,
+        });
         let known: Vec<u64> = took.iter().flatten().copied().collect();
-        json!({
-            "name": name, "class": "drain", "how": "with the lease: drained, and stays so",
-            "changes": [{"class": "drain", "item": "file:a", "detail": "another"}], "changesInAll": 1,
-            "expectedMs": known.iter().sum::<u64>(), "unknownSteps": 2 - known.len(),
-            "steps": [{"step": "opening the fence", "tookMs": took[0]}, {"step": "evicting", "tookMs": took[1]}],
-        })
+        MachinePlan {
+            name: name.into(),
+            class: Some(ChangeClass::Drain.into()),
+            how: Some("with the lease: drained, and stays so".into()),
+            changes: vec![ItemChange {
+                item: "file:a".into(),
+                class: ChangeClass::Drain.into(),
+                detail: "another".into(),
+            }],
+            changes_in_all: 1,
+            expected_ms: Some(known.iter().sum()),
+            unknown_steps: 2 - known.len() as u64,
+            steps: steps.collect(),
+            ..MachinePlan::default()
+        }
     }
 
     #[test]
     fn a_plan_shows_the_last_duration_of_each_step_and_their_sum() {
         let quick = machine("a", [Some(300), Some(61_000)]);
         let slow = machine("b", [Some(300), Some(122_000)]);
-        let said = table_of(&json!({"items": [quick, slow]}), false);
+        let said = table_of(&[quick, slow], false);
         assert!(said.contains("1m1s") && said.contains("2m2s"), "{said}");
-        let steps = "The last time, with the lease: drained, and stays so (2 machines):\n  \
-             opening the fence: 300ms\n  evicting: 1m1s to 2m2s";
-        assert!(said.contains(steps), "{said}");
-        let said = table_of(&json!({"items": [machine("a", [None, Some(5)])]}), false);
-        assert!(said.contains("at least 5ms"), "{said}");
         assert!(
-            said.contains("opening the fence: nobody knows yet"),
+            said.contains("\n\na, b:\n  drain    file:a: another\n"),
             "{said}"
         );
+        let [opening, evicting] =
+            [MachinePhase::Opening, MachinePhase::Evicting].map(|it| it.text());
+        let steps = format!(
+            "The last time, with the lease: drained, and stays so (2 machines):\n  \
+             {opening}: 300ms\n  {evicting}: 1m1s to 2m2s"
+        );
+        assert!(said.contains(&steps), "{said}");
+        let said = table_of(&[machine("a", [None, Some(5)])], false);
+        assert!(said.contains("at least 5ms"), "{said}");
+        let unknown = format!("{opening}: nobody knows yet");
+        assert!(said.contains(&unknown), "{said}");
+    }
+
+    #[test]
+    fn machines_that_stay_as_they_are_are_counted() {
+        let stays = MachinePlan::default();
+        let said = table_of(&[stays], false);
+        assert_eq!(said, "Nothing would change on any of 1 machines.");
     }
 }

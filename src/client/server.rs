@@ -16,7 +16,7 @@ use hyper::{
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue},
 };
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
-use serde_json::Value;
+use serde::{Serialize, de::DeserializeOwned};
 use std::{path::PathBuf, time::Duration};
 use tokio::sync::OnceCell;
 
@@ -220,20 +220,31 @@ impl Server {
     /// Asks for what is at `path` under the API.
     ///
     /// # Errors
-    /// [`Failure`]: nobody answers, or the answer is no.
-    pub async fn get(&self, path: &str) -> Result<Value, Failure> {
+    /// [`Failure`]: nobody answers, the answer is no, or it is of another form than a `T`.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.ask(Method::GET, path, Bytes::new()).await
     }
 
     /// Asks for something to be done.
     ///
     /// # Errors
-    /// [`Failure`]: nobody answers, or the answer is no.
-    pub async fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        self.ask(Method::POST, path, body.to_string().into()).await
+    /// [`Failure`]: nobody answers, the answer is no, or it is of another form than a `T`.
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, Failure> {
+        let body = serde_json::to_vec(body);
+        let body = body.map_err(|why| Failure::Usage(format!("{path}: {why}")))?;
+        self.ask(Method::POST, path, body.into()).await
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Value, Failure> {
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<T, Failure> {
         let ready = self.ready().await?;
         let request = ready.request(method, path, "application/json", body)?;
         let answered = tokio::time::timeout(ANSWER_MAX, ready.exchange(request)).await;
@@ -244,11 +255,7 @@ impl Server {
         if !status.is_success() {
             return Err(ready.refusal(status, &body));
         }
-        let error = |why: serde_json::Error| Failure::Refused {
-            error: format!("the answer of {} cannot be read: {why}", ready.called),
-            what_to_do: "is it dormer that answers there?".into(),
-        };
-        serde_json::from_slice(&body).map_err(error)
+        read(&ready.called, &body)
     }
 
     /// Listens to the stream of events at `path` under the API.
@@ -336,6 +343,17 @@ impl Ready {
     }
 }
 
+/// Reads the answer of the server that is `called` so. What is no JSON at all may not be dormer's.
+fn read<T: DeserializeOwned>(called: &str, body: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(body).map_err(|why| {
+        if why.is_data() {
+            return Failure::unreadable(why);
+        }
+        let error = format!("the answer of {called} cannot be read: {why}");
+        Failure::refused(error, "is it dormer that answers there?")
+    })
+}
+
 /// `text` as one segment of a path.
 pub fn segment(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -357,6 +375,26 @@ mod tests {
     #[test]
     fn any_name_is_one_path_segment() {
         assert_eq!(segment("ns/win-1 ü"), "ns%2Fwin-1%20%C3%BC");
+    }
+
+    #[test]
+    fn an_answer_of_another_form_is_one_of_another_version() {
+        use dormer_views::rollout::Pool;
+        let refused = |body: &str| {
+            let read = super::read::<Pool>("http://here", body.as_bytes());
+            read.expect_err(body).to_string()
+        };
+        let other_version = refused(r#"{"pool":"windows"}"#);
+        assert!(
+            other_version.starts_with("the server's answer cannot be read: missing field")
+                && other_version.ends_with("ask with the dormer command of the server's version"),
+            "{other_version}"
+        );
+        let no_json = refused("<html>");
+        assert!(
+            no_json.contains("is it dormer that answers there?"),
+            "{no_json}"
+        );
     }
 
     #[test]

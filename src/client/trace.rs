@@ -1,10 +1,13 @@
 //! `dormer trace`: an episode of a machine's life as a tree with bars to scale, from its history alone.
 
-use super::{Failure, To, action_commands::run_of};
+use super::{Failure, To, action_commands::run_of, answer::Answer};
 use clap::Args;
-use dormer_views::moment::lasted;
-use serde::Deserialize;
-use serde_json::Value;
+use dormer_proto::id::Timestamp;
+use dormer_views::{
+    moment::{lasted, time},
+    open_enum::OpenEnum,
+    timeline::{Attempt, AttemptResult, BETWEEN, Episode, Phase, Task, Timeline},
+};
 
 /// Cells of a bar unless somebody says otherwise.
 const BAR: u16 = 40;
@@ -29,7 +32,7 @@ pub struct Trace {
     /// How many cells wide the bars are
     #[arg(long, default_value_t = BAR, value_parser = clap::value_parser!(u16).range(10..=400))]
     width: u16,
-    /// Draw with the messages of ASCII alone
+    /// Draw with characters of ASCII alone
     #[arg(long)]
     ascii: bool,
     #[command(flatten)]
@@ -40,12 +43,11 @@ impl Trace {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
         let run = run_of(&server, &self.machine).await?;
-        let answer = server.get(&format!("{run}/timeline")).await?;
-        if let Some(text) = self.to.output.for_programs(&answer)? {
+        let answer: Answer<Timeline> = server.get(&format!("{run}/timeline")).await?;
+        if let Some(text) = self.to.programs(&answer)? {
             return Ok(text);
         }
-        let now = answer["now"].as_u64().unwrap_or_default();
-        let episodes = read(answer)?;
+        let Timeline { now, episodes, .. } = answer.view;
         let chosen = self.chosen(&episodes)?;
         let pen = Pen::new(usize::from(self.width), self.ascii);
         let drawn: Vec<String> = chosen.iter().map(|it| draw(it, now, &pen)).collect();
@@ -62,7 +64,7 @@ impl Trace {
             None => episodes
                 .iter()
                 .rev()
-                .find(|it| it.kind != "serving")
+                .find(|it| it.kind != BETWEEN)
                 .or(episodes.last()),
         };
         found.map(|episode| vec![episode]).ok_or_else(|| {
@@ -77,60 +79,6 @@ impl Trace {
             };
             Failure::Usage(format!("no such episode; there are: {begun}"))
         })
-    }
-}
-
-pub(super) fn read(mut answer: Value) -> Result<Vec<Episode>, Failure> {
-    serde_json::from_value(answer["episodes"].take()).map_err(|why| Failure::Refused {
-        error: format!("the server's answer cannot be read: {why}"),
-        what_to_do: "ask with the dormer command of the server's version".into(),
-    })
-}
-
-/// What is drawn of the server's timeline.
-#[derive(Debug, Deserialize)]
-pub(super) struct Episode {
-    kind: String,
-    seq: u64,
-    from: u64,
-    to: Option<u64>,
-    result: String,
-    phases: Vec<Phase>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Phase {
-    state: String,
-    phase: String,
-    from: u64,
-    to: Option<u64>,
-    tasks: Vec<Task>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Task {
-    pub(super) id: String,
-    pub(super) name: String,
-    from: u64,
-    pub(super) to: Option<u64>,
-    pub(super) attempts: Vec<Attempt>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Attempt {
-    pub(super) attempt: u64,
-    pub(super) from: u64,
-    pub(super) to: Option<u64>,
-    pub(super) result: String,
-    pub(super) worker: Option<String>,
-    pub(super) detail: Option<String>,
-    pub(super) wait: Option<u64>,
-}
-
-impl Episode {
-    /// Every task of it.
-    pub(super) fn tasks(&self) -> impl Iterator<Item = &Task> {
-        self.phases.iter().flat_map(|phase| &phase.tasks)
     }
 }
 
@@ -195,11 +143,11 @@ impl Pen {
         }
     }
 
-    fn of(&self, result: &str) -> char {
+    fn of(&self, result: Option<&OpenEnum<AttemptResult>>) -> char {
         match result {
-            "succeeded" => self.good,
-            "" => self.ongoing,
-            _ => self.bad,
+            None => self.ongoing,
+            Some(result) if *result == AttemptResult::Succeeded => self.good,
+            Some(_) => self.bad,
         }
     }
 }
@@ -216,18 +164,15 @@ struct Row {
 
 fn draw(episode: &Episode, now: u64, pen: &Pen) -> String {
     let to = episode.to.unwrap_or(now).max(episode.from);
-    let how = match (episode.to, episode.result.as_str()) {
-        (None, _) => "it goes on".to_owned(),
-        (Some(_), "") => "it ended".to_owned(),
-        (Some(_), result) => result.to_owned(),
-    };
     let long = lasted(episode.from, to);
+    let moment = |at: u64| time(Timestamp(at));
     let head = format!(
-        "{} (record {}), {} to {}, {long}: {how}",
+        "{} (record {}), {} to {}, {long}: {}",
         episode.kind,
         episode.seq,
         moment(episode.from),
         episode.to.map_or_else(|| "now".to_owned(), moment),
+        episode.ending(),
     );
     let rows: Vec<Row> = episode
         .phases
@@ -267,15 +212,10 @@ fn list<'a>(rows: &'a [Row], before: &str, pen: &Pen, lines: &mut Vec<(String, &
 }
 
 fn phase(phase: &Phase, now: u64, pen: &Pen) -> Row {
-    let label = if phase.phase.eq_ignore_ascii_case(&phase.state) {
-        phase.state.clone()
-    } else {
-        format!("{}: {}", phase.state, phase.phase)
-    };
     let to = phase.to.unwrap_or(now);
     let below = tasks(&phase.tasks, now, pen);
     Row {
-        label,
+        label: phase.label(),
         from: phase.from,
         to,
         cell: pen.phase,
@@ -320,7 +260,7 @@ fn task(task: &Task, now: u64, pen: &Pen) -> Row {
             row
         }
         attempts => {
-            let result = attempts.last().map_or("", |last| last.result.as_str());
+            let result = attempts.last().map_or("under way", Attempt::result_text);
             let below = attempts
                 .iter()
                 .flat_map(|it| with_wait(it, attempts, to, now, pen));
@@ -329,7 +269,7 @@ fn task(task: &Task, now: u64, pen: &Pen) -> Row {
                 from: task.from,
                 to,
                 cell: pen.phase,
-                note: format!("{} attempts, {}", attempts.len(), result_text(result)),
+                note: format!("{} attempts, {}", attempts.len(), result),
                 below: below.collect(),
             }
         }
@@ -362,7 +302,7 @@ fn with_wait(it: &Attempt, all: &[Attempt], ends: u64, now: u64, pen: &Pen) -> V
 }
 
 fn attempt(it: &Attempt, now: u64, pen: &Pen) -> Row {
-    let mut note = result_text(&it.result).to_owned();
+    let mut note = it.result_text().to_owned();
     if let Some(worker) = &it.worker {
         note += &format!(" at {worker}");
     }
@@ -373,17 +313,9 @@ fn attempt(it: &Attempt, now: u64, pen: &Pen) -> Row {
         label: format!("attempt {}", it.attempt),
         from: it.from,
         to: it.to.unwrap_or(now),
-        cell: pen.of(&it.result),
+        cell: pen.of(it.result.as_ref()),
         note: cut(&note, NOTE_MAX, pen),
         below: Vec::new(),
-    }
-}
-
-fn result_text(result: &str) -> &str {
-    if result.is_empty() {
-        "under way"
-    } else {
-        result
     }
 }
 
@@ -401,10 +333,6 @@ fn bar(row: &Row, (from, to): (u64, u64), pen: &Pen) -> String {
         }
     });
     cells.collect()
-}
-
-pub(super) fn moment(at: u64) -> String {
-    dormer_views::moment::time(dormer_proto::id::Timestamp(at))
 }
 
 fn cut(text: &str, chars: usize, pen: &Pen) -> String {
@@ -434,13 +362,14 @@ mod tests {
             {"attempt": 2, "from": 30_000, "to": 40_000, "result": "succeeded", "worker": "w2",
              "detail": null, "wait": null},
         ]);
-        let once = json!([{"attempt": 1, "from": 40_000, "to": null, "result": "", "worker": null,
+        let once = json!([{"attempt": 1, "from": 40_000, "to": null, "result": null, "worker": null,
             "detail": null, "wait": null}]);
         serde_json::from_value(json!({
             "kind": "bring-up", "seq": 1, "from": 0, "to": null, "result": "", "phases": [
-                {"state": "Provisioned", "phase": "probing", "from": 10_000, "to": 40_000, "tasks": [
+                {"state": "Provisioned", "phase": "probing", "text": "probing", "from": 10_000, "to": 40_000, "tasks": [
                     {"id": "2.0", "name": "probe", "from": 10_000, "to": 40_000, "attempts": attempts}]},
-                {"state": "Reachable", "phase": "configuring the host", "from": 40_000, "to": null, "tasks": [
+                {"state": "Reachable", "phase": "converging-host", "text": "configuring the host",
+                    "from": 40_000, "to": null, "tasks": [
                     {"id": "5.0", "name": "converge-host", "from": 40_000, "to": null, "attempts": once}]},
             ],
         }))
@@ -454,7 +383,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "bring-up (record 1), 1970-01-01T00:00:00.000Z to now, 1m20s: it goes on",
+                "bring-up (record 1), 1970-01-01T00:00:00.000Z to now, 1m20s: under way",
                 "|- Provisioned: probing               ------           30.0s",
                 "|  `- probe 2.0                       ------           30.0s  2 attempts, succeeded",
                 "|     |- attempt 1                    xx               10.0s  failed at w1 (NoAnswer: nobody)",

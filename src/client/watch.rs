@@ -2,15 +2,19 @@
 
 use super::{
     Failure, To,
-    get::{Kind, fits},
-    output::{Output, plain, table},
+    answer::Answer,
+    any_run::AnyRun,
+    get::{Item, fits},
+    output::{Output, one_line, table},
     sse::{Event, Parser},
 };
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
+use dormer_proto::phase::MachineState;
+use dormer_views::{machine::Machine, rollout::Rollout};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use serde_json::Value;
+use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     collections::BTreeMap,
     io::{IsTerminal, Write},
@@ -18,7 +22,7 @@ use std::{
 };
 use tokio::time::{Instant, MissedTickBehavior};
 
-/// How often a table is drawn anew, at most; spans of time go on meanwhile.
+/// How often a table is drawn anew; spans of time grow meanwhile.
 const DRAW_EVERY: Duration = Duration::from_millis(250);
 /// How long nobody is asked after a stream has broken, at first and at most.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -68,9 +72,10 @@ impl Watch {
         let mut again = AGAIN_AFTER;
         let mut body = server.listen("/changes").await?;
         loop {
-            let end = view.follow(&mut body).await;
-            if let StreamEnd::Enough = end {
-                return Ok(String::new());
+            match view.follow(&mut body).await {
+                StreamEnd::Broken => {}
+                StreamEnd::Enough => return Ok(String::new()),
+                StreamEnd::Failed(why) => return Err(why),
             }
             // The server ended, or the way to it: what is shown is old until it is heard again.
             view.lost();
@@ -86,23 +91,25 @@ impl Watch {
         }
     }
 
-    fn shows(&self, thing: &Value) -> bool {
-        let prefix = match self.kind {
-            Watched::Machines => "machine/",
-            Watched::Rollouts => "rollout/",
+    fn shows(&self, run: &AnyRun) -> bool {
+        let fits = match (self.kind, run) {
+            (Watched::Machines, AnyRun::Machine(machine)) => {
+                let names = [&machine.name, &machine.uid, &machine.pool];
+                self.fits(machine.as_ref(), &names)
+            }
+            (Watched::Rollouts, AnyRun::Rollout(rollout)) => {
+                self.fits(rollout.as_ref(), &[&rollout.pool])
+            }
+            _ => false,
         };
-        let named = self.name.as_ref().is_none_or(|name| {
-            ["name", "uid", "pool"]
-                .iter()
-                .any(|key| thing[*key].as_str() == Some(name))
-        });
-        thing["run"]
-            .as_str()
-            .is_some_and(|run| run.starts_with(prefix))
-            && named
-            && (self.all || thing["closed"].is_null())
-            && fits(&self.pool, &thing["pool"])
-            && fits(&self.state, &thing["state"])
+        fits && (self.all || run.status().closed.is_none())
+    }
+
+    /// Whether an item that goes by these names is asked for.
+    fn fits(&self, item: &impl Item, names: &[&String]) -> bool {
+        self.name.as_ref().is_none_or(|name| names.contains(&name))
+            && fits(&self.pool, item.pool())
+            && fits(&self.state, item.state())
     }
 }
 
@@ -112,13 +119,37 @@ enum StreamEnd {
     Broken,
     /// Whoever reads our output has seen enough.
     Enough,
+    /// It cannot be understood.
+    Failed(Failure),
+}
+
+impl From<std::io::Error> for StreamEnd {
+    fn from(_: std::io::Error) -> Self {
+        Self::Enough
+    }
+}
+
+/// The run that the server has no more.
+#[derive(Debug, Deserialize)]
+struct Forgotten {
+    run: String,
+}
+
+/// Reads what an event says. `None`: it is cut off, longer than an event that is kept.
+fn read<T: DeserializeOwned>(event: &Event) -> Result<Option<T>, StreamEnd> {
+    match serde_json::from_str(&event.data) {
+        Ok(read) => Ok(Some(read)),
+        Err(why) if why.is_data() => Err(StreamEnd::Failed(Failure::unreadable(why))),
+        Err(_) => Ok(None),
+    }
 }
 
 /// What is shown, and how.
 struct View<'a> {
     watch: &'a Watch,
-    known: BTreeMap<String, (Instant, Value)>,
-    /// The whole is being told anew.
+    /// What is known of each run, by its id, and since when.
+    known: BTreeMap<String, (Instant, AnyRun)>,
+    /// Whether the server sends everything anew, and has not come to the end.
     filling: bool,
     redraws: bool,
     drawn: usize,
@@ -152,8 +183,8 @@ impl<'a> View<'a> {
                     last = Instant::now();
                     let bytes: Bytes = frame.into_data().unwrap_or_default();
                     for event in parser.take(&bytes) {
-                        if self.take(&event).is_err() {
-                            return StreamEnd::Enough;
+                        if let Err(end) = self.take(&event) {
+                            return end;
                         }
                     }
                 }
@@ -174,15 +205,11 @@ impl<'a> View<'a> {
         eprintln!("dormer: the stream of changes broke; it is asked for again");
     }
 
-    fn take(&mut self, event: &Event) -> std::io::Result<()> {
-        let Ok(data) = serde_json::from_str::<Value>(&event.data) else {
-            return Ok(());
-        };
-        let run = data["run"].as_str().unwrap_or_default().to_owned();
+    fn take(&mut self, event: &Event) -> Result<(), StreamEnd> {
         match event.kind.as_str() {
             "reset" => {
                 self.filling = true;
-                // What was told before is known: after a break only what has changed is told again.
+                // What was sent before is known: after a break only what has changed is printed again.
                 if self.redraws {
                     self.known.clear();
                 }
@@ -192,36 +219,42 @@ impl<'a> View<'a> {
                 self.stale = false;
             }
             "forgotten" => {
-                self.known.remove(&run);
+                if let Some(Forgotten { run }) = read(event)? {
+                    self.known.remove(&run);
+                }
             }
-            "run" => return self.changed(run, data),
+            "run" => {
+                if let Some(change) = read(event)? {
+                    self.changed(change)?;
+                }
+            }
             _ => {}
         }
         Ok(())
     }
 
-    fn changed(&mut self, run: String, data: Value) -> std::io::Result<()> {
-        let fresh = self
-            .known
-            .get(&run)
-            .is_none_or(|(_, known)| known["seq"] != data["seq"]);
-        if self.watch.shows(&data) && fresh && !self.redraws {
-            self.tell(&data)?;
+    fn changed(&mut self, change: Answer<AnyRun>) -> std::io::Result<()> {
+        let status = change.view.status();
+        let run = status.run.clone();
+        let known = self.known.get(&run);
+        let fresh = known.is_none_or(|(_, known)| known.status().seq != status.seq);
+        if self.watch.shows(&change.view) && fresh && !self.redraws {
+            self.print(&change)?;
         }
-        self.known.insert(run, (Instant::now(), data));
+        self.known.insert(run, (Instant::now(), change.view));
         Ok(())
     }
 
     /// One line for a change.
-    fn tell(&self, thing: &Value) -> std::io::Result<()> {
+    fn print(&self, change: &Answer<AnyRun>) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
         match self.watch.to.output {
-            Output::Json => writeln!(out, "{thing}")?,
+            Output::Json => writeln!(out, "{}", serde_json::to_string(change)?)?,
             Output::Yaml => {
-                let text = dormer_profile::yaml::to_string(thing).unwrap_or_default();
+                let text = dormer_profile::yaml::to_string(change).unwrap_or_default();
                 write!(out, "---\n{text}")?;
             }
-            Output::Table | Output::Wide => writeln!(out, "{}", line(thing))?,
+            Output::Table | Output::Wide => writeln!(out, "{}", line(&change.view))?,
         }
         out.flush()
     }
@@ -242,33 +275,19 @@ impl<'a> View<'a> {
     }
 
     fn text(&self) -> String {
-        let shown = self
-            .known
-            .values()
-            .filter(|(_, thing)| self.watch.shows(thing));
-        let mut items: Vec<Value> = shown.map(|(at, thing)| aged(thing, *at)).collect();
-        items.sort_by_cached_key(|thing| {
-            let stuck = thing["state"] != "Failed";
-            (
-                stuck,
-                plain(&thing["namespace"]),
-                plain(&thing["name"]),
-                plain(&thing["pool"]),
-            )
-        });
+        let shown = self.known.values();
+        let mut shown: Vec<&(Instant, AnyRun)> =
+            shown.filter(|(_, run)| self.watch.shows(run)).collect();
+        shown.sort_by(|(_, one), (_, other)| sort_key(one).cmp(&sort_key(other)));
         let (columns, lines) = terminal_size::terminal_size()
             .map_or((u16::MAX, LINES), |(width, height)| (width.0, height.0));
         let room = usize::from(lines).saturating_sub(3).max(1);
-        let hidden = items.len().saturating_sub(room);
-        items.truncate(room);
-        let kind = match self.watch.kind {
-            Watched::Machines => Kind::Machines,
-            Watched::Rollouts => Kind::Rollouts,
-        };
-        let mut text = if items.is_empty() {
+        let hidden = shown.len().saturating_sub(room);
+        shown.truncate(room);
+        let mut text = if shown.is_empty() {
             "There are none.".to_owned()
         } else {
-            table(&items, kind.columns(), self.watch.to.wide())
+            self.table(&shown)
         };
         if hidden > 0 {
             text += &format!("\n… and {hidden} more");
@@ -279,35 +298,64 @@ impl<'a> View<'a> {
         let cut = |line: &str| line.chars().take(usize::from(columns)).collect::<String>();
         text.lines().map(cut).collect::<Vec<_>>().join("\n")
     }
+
+    fn table(&self, shown: &[&(Instant, AnyRun)]) -> String {
+        let wide = self.watch.to.wide();
+        let shown = shown.iter();
+        match self.watch.kind {
+            Watched::Machines => {
+                let machines = shown.filter_map(|(at, run)| aged_machine(run, *at));
+                table(&machines.collect::<Vec<_>>(), Machine::COLUMNS, wide)
+            }
+            Watched::Rollouts => {
+                let rollouts = shown.filter_map(|(at, run)| aged_rollout(run, *at));
+                table(&rollouts.collect::<Vec<_>>(), Rollout::COLUMNS, wide)
+            }
+        }
+    }
 }
 
-/// A thing heard of at `at`, as it stands now.
-fn aged(thing: &Value, at: Instant) -> Value {
-    let mut thing = thing.clone();
-    if let Some(seconds) = thing["sinceSeconds"].as_u64() {
-        thing["sinceSeconds"] = (seconds + at.elapsed().as_secs()).into();
+/// What a table is sorted by: machines that failed come first.
+fn sort_key(run: &AnyRun) -> (bool, &str, &str) {
+    match run {
+        AnyRun::Machine(machine) => (
+            machine.state != MachineState::Failed,
+            &machine.namespace,
+            &machine.name,
+        ),
+        AnyRun::Rollout(_) | AnyRun::Run(_) => (true, "", run.name()),
     }
-    thing
+}
+
+/// The machine that the server sent at `at`, as old as it is now.
+fn aged_machine(run: &AnyRun, at: Instant) -> Option<Machine> {
+    let mut machine = run.as_machine()?.clone();
+    machine.status.since_seconds += at.elapsed().as_secs();
+    Some(machine)
+}
+
+/// The rollout that the server sent at `at`, as old as it is now.
+fn aged_rollout(run: &AnyRun, at: Instant) -> Option<Rollout> {
+    let mut rollout = run.as_rollout()?.clone();
+    rollout.status.since_seconds += at.elapsed().as_secs();
+    Some(rollout)
 }
 
 /// A change in a line.
-fn line(thing: &Value) -> String {
-    let name = ["name", "pool", "run"]
-        .iter()
-        .find_map(|key| thing[*key].as_str())
-        .unwrap_or("?");
-    let mut line = format!("{name} {}", plain(&thing["state"]));
-    if let Some(phase) = thing["phase"].as_str() {
+fn line(run: &AnyRun) -> String {
+    let mut line = format!("{} {}", run.name(), run.state());
+    if let Some(phase) = run.phase() {
         line += &format!(" ({phase})");
     }
-    if let Some(version) = thing["version"].as_str() {
+    let machine = run.as_machine();
+    if let Some(version) = machine.and_then(|machine| machine.version.as_ref()) {
         line += &format!(" {version}");
     }
-    if let Some(waits) = thing["waitingFor"].as_str() {
-        line += &format!(", waits for {waits}");
+    if let Some(what) = run.waiting_for() {
+        line += &format!(", waits for {what}");
     }
-    if let Some(why) = thing["reason"].as_str() {
-        line += &format!("; {}", plain(&why.into()));
+    if let Some(reason) = machine.and_then(|machine| machine.reason.as_ref()) {
+        line += &format!("; {}", one_line(reason));
     }
     line
 }
@@ -315,15 +363,86 @@ fn line(thing: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::any_run::tests::{machine_with, rollout_with};
+    use clap::Parser as _;
+    use serde_json::{Value, json};
+
+    #[derive(Debug, clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        watch: Watch,
+    }
+
+    fn watch(arguments: &[&str]) -> Watch {
+        let arguments = ["watch"].iter().chain(arguments);
+        Command::try_parse_from(arguments).expect("a command").watch
+    }
+
+    fn machine(fields: Value) -> AnyRun {
+        AnyRun::Machine(Box::new(machine_with(fields)))
+    }
 
     #[test]
     fn a_change_is_a_line() {
-        let thing = json!({"run": "machine/u", "name": "win-1", "state": "Reachable", "phase": "probing",
-            "version": null, "waitingFor": "SSH at 10.0.0.9", "reason": null});
+        let probing = machine(json!({"phase": "probing", "phaseText": "probing",
+            "waitingFor": "SSH at 10.0.0.9"}));
         assert_eq!(
-            line(&thing),
+            line(&probing),
             "win-1 Reachable (probing), waits for SSH at 10.0.0.9"
         );
+        let failed = machine(
+            json!({"state": "Failed", "phase": "failed", "phaseText": "failed",
+            "version": "v1", "reason": "no\nroom"}),
+        );
+        assert_eq!(line(&failed), "win-1 Failed v1; no room");
+        let rollout = AnyRun::Rollout(Box::new(rollout_with(json!({"waitingFor": "win-b"}))));
+        assert_eq!(line(&rollout), "windows Open, waits for win-b");
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_shown() {
+        let open = machine(json!({"state": "Failed"}));
+        let closed = machine(json!({"closed": "2026-11-21T08:00:00.000Z"}));
+        let rollout = AnyRun::Rollout(Box::new(rollout_with(json!({}))));
+        let shown = |arguments: &[&str]| {
+            let watch = watch(arguments);
+            [&open, &closed, &rollout].map(|run| watch.shows(run))
+        };
+        assert_eq!(shown(&[]), [true, false, false]);
+        assert_eq!(shown(&["machines", "--all"]), [true, true, false]);
+        assert_eq!(shown(&["machines", "win-2"]), [false, false, false]);
+        let failed = [
+            "machines", "win-1", "--state", "failed", "--pool", "windows",
+        ];
+        assert_eq!(shown(&failed), [true, false, false]);
+        assert_eq!(shown(&["rollouts"]), [false, false, true]);
+    }
+
+    #[test]
+    fn a_change_that_this_build_cannot_read_ends_the_watch() {
+        let watch = watch(&[]);
+        let mut view = View::new(&watch);
+        let event = |kind: &str, data: Value| Event {
+            kind: kind.into(),
+            data: data.to_string(),
+        };
+        assert!(view.take(&event("reset", json!({}))).is_ok());
+        let known = serde_json::to_value(machine_with(json!({}))).unwrap();
+        view.redraws = true;
+        assert!(view.take(&event("run", known)).is_ok());
+        assert_eq!(view.text().lines().count(), 2, "{}", view.text());
+        let forgotten = event("forgotten", json!({"run": "machine/u", "forgotten": true}));
+        assert!(view.take(&forgotten).is_ok());
+        assert_eq!(view.text(), "There are none.");
+        let cut_off = Event {
+            kind: "run".into(),
+            data: r#"{"run": "machi"#.into(),
+        };
+        assert!(view.take(&cut_off).is_ok(), "it is passed over");
+        let end = view.take(&event("run", json!({"run": "machine/u"})));
+        assert!(matches!(
+            end,
+            Err(StreamEnd::Failed(Failure::Refused { .. }))
+        ));
     }
 }

@@ -2,13 +2,17 @@
 
 use super::{
     Failure, To,
-    action_commands::run_of,
-    get::list,
+    action_commands::run_path,
     server::{Server, segment},
 };
 use clap::Args;
-use dormer_views::explain::{RECORDS_BACK, failure_in, paragraph, word};
-use serde_json::{Value, json};
+use dormer_views::{
+    explain::{RECORDS_BACK, failure_in, paragraph},
+    machine::Machine,
+    record::History,
+    rollout::Rollout,
+};
+use serde::Serialize;
 
 /// Of which machine.
 #[derive(Debug, Args)]
@@ -19,41 +23,43 @@ pub struct Why {
     to: To,
 }
 
+/// What programs read.
+#[derive(Debug, Serialize)]
+struct Explanation<'a> {
+    name: &'a str,
+    uid: &'a str,
+    why: &'a str,
+}
+
 impl Why {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
-        let machine = server
-            .get(&format!("/machines/{}", segment(&self.machine)))
-            .await?;
+        let path = format!("/machines/{}", segment(&self.machine));
+        let machine: Machine = server.get(&path).await?;
         let last = last_failure(&server, &machine).await?;
         let rollout = rollout(&server, &machine).await;
         let why = paragraph(&machine, last.as_deref(), rollout.as_ref());
-        let answer = json!({"name": machine["name"], "uid": machine["uid"], "why": why});
-        Ok(self.to.output.for_programs(&answer)?.unwrap_or(why))
+        let programs = self.to.programs(&Explanation {
+            name: &machine.name,
+            uid: &machine.uid,
+            why: &why,
+        })?;
+        Ok(programs.unwrap_or(why))
     }
 }
 
 /// The machine's pool's rollout. Without it there is less to say, and still enough.
-async fn rollout(server: &Server, machine: &Value) -> Option<Value> {
-    let pool = word(machine, "pool")?;
-    server
-        .get(&format!("/rollouts/{}", segment(pool)))
-        .await
-        .ok()
+async fn rollout(server: &Server, machine: &Machine) -> Option<Rollout> {
+    let path = format!("/rollouts/{}", segment(&machine.pool));
+    server.get(&path).await.ok()
 }
 
 /// The last thing that failed among the latest records, with its time. What serves has got over it.
-async fn last_failure(server: &Server, machine: &Value) -> Result<Option<String>, Failure> {
-    let (Some(run), Some(seq)) = (word(machine, "run"), machine["seq"].as_u64()) else {
-        return Ok(None);
-    };
-    let from = seq.saturating_sub(RECORDS_BACK).max(1);
-    let run = run_of(server, run).await?;
-    let page = server
-        .get(&format!(
-            "{run}/history?from={from}&limit={}",
-            RECORDS_BACK + 1
-        ))
-        .await?;
-    Ok(failure_in(&list(page), machine))
+async fn last_failure(server: &Server, machine: &Machine) -> Result<Option<String>, Failure> {
+    let from = machine.status.seq.saturating_sub(RECORDS_BACK).max(1);
+    let run = run_path(&machine.status.run);
+    let limit = RECORDS_BACK + 1;
+    let path = format!("{run}/history?from={from}&limit={limit}");
+    let page: History = server.get(&path).await?;
+    Ok(failure_in(&page.items, machine))
 }

@@ -1,21 +1,16 @@
 //! The remote commands of a machine's last task: what was run on its host, how it ended, and what the host said.
 
-use super::page::{clock, word};
+use super::page::clock;
 use dormer_proto::{id::TaskId, message::RemoteCommand};
-use dormer_views::{
-    moment::{lasted, time},
-    timeline::Episode,
-};
+use dormer_views::{moment::lasted, timeline::Episode};
 use maud::{Markup, html};
-use serde_json::Value;
 
-/// The section. `commands` are all that this process has in memory of the machine, task by task.
-pub(super) fn section(machine: &Value, commands: &[RemoteCommand], episodes: &[Episode]) -> Markup {
+/// The section. `commands` are all that this process has in memory of the machine of this name, task by task.
+pub(super) fn section(machine: &str, commands: &[RemoteCommand], episodes: &[Episode]) -> Markup {
     let last = commands
         .iter()
         .max_by_key(|it| (it.at, &it.task))
         .map(|it| &it.task);
-    let name = word(machine, "name");
     html! {
         h2 #commands { "Remote commands" }
         @if let Some(task) = last {
@@ -23,13 +18,13 @@ pub(super) fn section(machine: &Value, commands: &[RemoteCommand], episodes: &[E
             p.quiet {
                 "Of " (called(task, episodes)) ", the last task that ran any. Of what the host said, the beginning and \
                  the end are kept, without secrets, in this process's memory. All tasks: "
-                code { "dormer logs " (name) }
+                code { "dormer logs " (machine) }
             }
             div.commands { @for command in ours { (one(command)) } }
         } @else {
             p.quiet {
                 "This process has heard of none. They are kept in memory alone, from when it started: "
-                code { "dormer logs " (name) } " tells what is on record."
+                code { "dormer logs " (machine) } " tells what is on record."
             }
         }
     }
@@ -38,10 +33,7 @@ pub(super) fn section(machine: &Value, commands: &[RemoteCommand], episodes: &[E
 /// `converge-host (12.0)`, as `dormer trace` and `dormer logs` call it.
 fn called(task: &TaskId, episodes: &[Episode]) -> String {
     let id = format!("{}.{}", task.seq, task.ordinal);
-    let mut tasks = episodes
-        .iter()
-        .flat_map(|it| &it.phases)
-        .flat_map(|phase| &phase.tasks);
+    let mut tasks = episodes.iter().flat_map(Episode::tasks);
     let name = tasks
         .find(|task| task.id == id)
         .map_or("task", |task| task.name.as_str());
@@ -66,7 +58,7 @@ fn one(command: &RemoteCommand) -> Markup {
                 b { (command.name) } " "
                 @if runs { span.runs { "is running" } " since " }
                 @else { span.bad[bad] { (printable(&command.ended)) } " after " (lasted(0, command.took_ms)) ", " }
-                time { (clock(&time(command.at))) } " "
+                time { (clock(command.at)) } " "
                 span.quiet { "attempt " (attempt) " at " (worker) }
             }
             pre tabindex="0" aria-label="command line and output" {
@@ -89,7 +81,6 @@ fn printable(text: &str) -> String {
 mod tests {
     use super::*;
     use dormer_proto::id::{Attempt, RunId, Seq, Timestamp};
-    use serde_json::json;
 
     fn command(seq: u64, at: u64, ended: &str, head: &str) -> RemoteCommand {
         RemoteCommand {
@@ -114,12 +105,11 @@ mod tests {
 
     #[test]
     fn the_last_tasks_commands_are_shown_and_what_a_host_says_is_text() {
-        let machine = json!({"name": "win-a"});
         let commands = [
             command(3, 1_000, "exit 0", "before"),
             command(9, 2_000, "exit 1", "<b>\u{1b}[2J</b>"),
         ];
-        let shown = section(&machine, &commands, &[]).into_string();
+        let shown = section("win-a", &commands, &[]).into_string();
         assert!(
             shown.contains("Of task (9.0)") && !shown.contains("before"),
             "{shown}"
@@ -132,12 +122,12 @@ mod tests {
             shown.contains("&lt;b&gt; [2J&lt;/b&gt;\n… 7 bytes are left out …\nend"),
             "{shown}"
         );
-        let running = section(&machine, &[command(9, 2_000, "", "")], &[]).into_string();
+        let running = section("win-a", &[command(9, 2_000, "", "")], &[]).into_string();
         assert!(
             running.contains("is running</span> since <time>"),
             "{running}"
         );
-        let none = section(&machine, &[], &[]).into_string();
+        let none = section("win-a", &[], &[]).into_string();
         assert!(
             none.contains("heard of none") && none.contains("dormer logs win-a"),
             "{none}"

@@ -2,14 +2,14 @@
 
 use super::{
     Content,
-    page::{button, clock, word},
+    page::{button, clock, or_dash},
 };
+use dormer_views::run::DeadLetter;
 use dormer_workflows::actions::REQUEUE;
-use maud::html;
-use serde_json::Value;
+use maud::{Markup, html};
 
 /// The page.
-pub(super) fn dead(dead_letters: &[Value]) -> Content {
+pub(super) fn dead(dead_letters: &[DeadLetter]) -> Content {
     let main = html! {
         h1 { "Dead letters" }
         p.quiet {
@@ -30,18 +30,26 @@ pub(super) fn dead(dead_letters: &[Value]) -> Content {
     }
 }
 
-fn row(dead_letter: &Value) -> maud::Markup {
-    let id = dead_letter["id"].as_u64().unwrap_or(0);
+fn row(dead_letter: &DeadLetter) -> Markup {
+    let DeadLetter {
+        id,
+        run,
+        reason,
+        at,
+        origin,
+        bytes,
+        ..
+    } = dead_letter;
     html! {
         tr data-key=(format!("dead-letter-{id}")) {
             td data-label="No." { (id) }
-            td data-label="Since" { time { (clock(word(dead_letter, "at"))) } }
-            td data-label="For" { (word(dead_letter, "run")) }
-            td data-label="Why" { span.reason { (word(dead_letter, "reason")) } }
-            td data-label="Bytes" { (dead_letter["bytes"].as_u64().unwrap_or(0)) }
-            td data-label="From" { (word(dead_letter, "origin")) }
+            td data-label="Since" { time { (clock(*at)) } }
+            td data-label="For" { (or_dash(run.as_deref())) }
+            td data-label="Why" { span.reason { (or_dash(Some(reason))) } }
+            td data-label="Bytes" { (bytes) }
+            td data-label="From" { (or_dash(Some(origin))) }
             td data-label="" {
-                @if dead_letter["run"].is_string() { (button(&format!("dead-letters/{id}/requeue"), &REQUEUE, "", None)) }
+                @if run.is_some() { (button(&format!("dead-letters/{id}/requeue"), &REQUEUE, "", None)) }
             }
         }
     }

@@ -1,15 +1,17 @@
 //! The states of a machine as a diagram, with where it is: drawn for wide screens, a list for narrow ones.
 
+use dormer_proto::phase::{Listed, MachineState};
+use dormer_views::open_enum::OpenEnum;
 use maud::{Markup, html};
 
-/// The way of a machine.
-const STATES: [&str; 6] = [
-    "Provisioned",
-    "Reachable",
-    "Configured",
-    "Joined",
-    "Draining",
-    "Recreated",
+/// The states of a machine's life, in their order.
+const STATES: [MachineState; 6] = [
+    MachineState::Provisioned,
+    MachineState::Reachable,
+    MachineState::Configured,
+    MachineState::Joined,
+    MachineState::Draining,
+    MachineState::Recreated,
 ];
 /// From one state to the next, and how large each is, in the picture's units.
 const STEP: usize = 152;
@@ -19,9 +21,10 @@ const HIGH: usize = 34;
 const TOP: usize = 32;
 const BELOW: usize = 104;
 
-/// Where it is; of a machine that failed also `from` which state.
-pub(super) fn diagram(now: &str, from: Option<&str>) -> Markup {
-    let here = STATES.iter().position(|name| *name == from.unwrap_or(now));
+/// The state in which it is `now`; of a machine that failed also the state `from` which it came there.
+pub(super) fn diagram(now: &OpenEnum<MachineState>, from: Option<MachineState>) -> Markup {
+    let reached = from.or(now.known());
+    let here = STATES.iter().position(|state| Some(*state) == reached);
     let title = match from {
         Some(from) => format!("It failed in {from}."),
         None => format!("It is {now}."),
@@ -45,17 +48,22 @@ pub(super) fn diagram(now: &str, from: Option<&str>) -> Markup {
             @if let (Some(here), Some(_)) = (here, from) {
                 path.edge.broken d=(format!("M{} {} v{}", left(here) + 20, TOP + HIGH, BELOW - TOP - HIGH - 3)) {}
             }
-            @for (at, name) in STATES.iter().enumerate() {
-                (spot(name, left(at), TOP, *name == now, here.is_some_and(|here| at < here)))
+            @for (at, state) in STATES.into_iter().enumerate() {
+                (spot(state, left(at), TOP, *now == state, here.is_some_and(|here| at < here)))
             }
-            (spot("Failed", here.filter(|_| from.is_some()).map_or(left(0), left), BELOW, now == "Failed", false))
-            (spot("Gone", left(5), BELOW, now == "Gone", false))
+            @let failed_at = here.filter(|_| from.is_some()).map_or(left(0), left);
+            (spot(MachineState::Failed, failed_at, BELOW, *now == MachineState::Failed, false))
+            (spot(MachineState::Gone, left(5), BELOW, *now == MachineState::Gone, false))
         }
         ol.path aria-label="The states of a machine" {
-            @for (at, name) in STATES.iter().enumerate() {
-                li.past[here.is_some_and(|here| at < here)] aria-current=[(*name == now).then_some("step")] { (name) }
+            @for (at, state) in STATES.into_iter().enumerate() {
+                li.past[here.is_some_and(|here| at < here)] aria-current=[(*now == state).then_some("step")] {
+                    (state.id())
+                }
             }
-            @if !STATES.contains(&now) { li aria-current="step" data-state=(now) { (now) } }
+            @if !STATES.iter().any(|state| *now == *state) {
+                li aria-current="step" data-state=(now.id()) { (now.id()) }
+            }
         }
     }
 }
@@ -75,11 +83,11 @@ fn arc(from: usize, to: usize, y: usize, bow: i64) -> String {
     )
 }
 
-fn spot(name: &str, x: usize, y: usize, here: bool, past: bool) -> Markup {
+fn spot(state: MachineState, x: usize, y: usize, here: bool, past: bool) -> Markup {
     html! {
-        g.spot.here[here] .past[past] data-state=(name) {
+        g.spot.here[here] .past[past] data-state=(state.id()) {
             rect x=(x) y=(y) width=(WIDE) height=(HIGH) rx="8" {}
-            text x=(x + WIDE / 2) y=(y + 22) text-anchor="middle" { (name) }
+            text x=(x + WIDE / 2) y=(y + 22) text-anchor="middle" { (state.id()) }
         }
     }
 }
@@ -90,12 +98,16 @@ mod tests {
 
     #[test]
     fn one_state_is_where_it_is() {
-        for now in STATES.into_iter().chain(["Failed", "Gone"]) {
-            let drawn = diagram(now, (now == "Failed").then_some("Reachable")).into_string();
+        for now in MachineState::ALL.iter().copied() {
+            let from = (now == MachineState::Failed).then_some(MachineState::Reachable);
+            let drawn = diagram(&now.into(), from).into_string();
             assert_eq!(drawn.matches("spot here").count(), 1, "{now}: {drawn}");
             assert_eq!(drawn.matches("aria-current").count(), 1, "{now}: {drawn}");
         }
-        let failed = diagram("Failed", Some("Configured")).into_string();
+        let failed = diagram(&MachineState::Failed.into(), Some(MachineState::Configured));
+        let failed = failed.into_string();
         assert!(failed.contains("It failed in Configured.") && failed.matches("past").count() == 4);
+        let newer = diagram(&OpenEnum::Newer("Hibernating".into()), None).into_string();
+        assert!(newer.contains("data-state=\"Hibernating\"") && !newer.contains("spot here"));
     }
 }

@@ -3,25 +3,66 @@
 use super::{
     Content, Snapshot,
     item::{Item, STATES},
-    page::{bar, pager, query, since, state, version, word},
+    page::{bar, busy, or_dash, pager, query, since, state, version},
 };
 use dormer_api::{lacks, live::Live, views};
+use dormer_proto::phase::{Listed, MachineState};
+use dormer_views::{machine::Machine, rollout::Rollout};
 use maud::{Markup, html};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 
 /// Machines on one page of the list.
 const ROWS: usize = 50;
 /// Machines that need a person, shown at the top; the list has them all.
 const NEEDY_MAX: usize = 8;
+/// What an address says instead of a state, for the machines that need a person.
+const STUCK: &str = "stuck";
+
+/// Which machines a list has by their state.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum StateFilter {
+    /// Those that need a person.
+    Stuck,
+    /// Those in this state.
+    In(MachineState),
+    /// None of them: this build knows no such state.
+    Unknown(String),
+}
+
+impl StateFilter {
+    /// What an address means by this text.
+    fn of_id(id: &str) -> Self {
+        if id == STUCK {
+            return Self::Stuck;
+        }
+        MachineState::of_id(id).map_or_else(|| Self::Unknown(id.to_owned()), Self::In)
+    }
+
+    /// Its text in an address.
+    fn id(&self) -> &str {
+        match self {
+            Self::Stuck => STUCK,
+            Self::In(state) => state.id(),
+            Self::Unknown(id) => id,
+        }
+    }
+
+    fn takes(&self, item: &Item<'_>) -> bool {
+        match self {
+            Self::Stuck => item.need.is_some(),
+            Self::In(state) => item.state() == *state,
+            Self::Unknown(_) => false,
+        }
+    }
+}
 
 /// Which machines the list has.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Filter {
     /// In that state, or `stuck`: who needs a person.
-    #[serde(deserialize_with = "said")]
-    state: Option<String>,
+    #[serde(deserialize_with = "state_filter")]
+    state: Option<StateFilter>,
     /// Of that pool.
     #[serde(deserialize_with = "said")]
     pool: Option<String>,
@@ -46,14 +87,14 @@ fn number<'de, D: Deserializer<'de>>(field: D) -> Result<Option<usize>, D::Error
     Ok(Option::<String>::deserialize(field)?.and_then(|text| text.parse().ok()))
 }
 
+/// A state, or `stuck`.
+fn state_filter<'de, D: Deserializer<'de>>(field: D) -> Result<Option<StateFilter>, D::Error> {
+    Ok(said(field)?.as_deref().map(StateFilter::of_id))
+}
+
 impl Filter {
     fn takes(&self, item: &Item<'_>, words: &[String]) -> bool {
-        let state = match self.state.as_deref() {
-            None => true,
-            Some("stuck") => item.need.is_some(),
-            Some(state) => item.view.state == state,
-        };
-        state
+        self.state.as_ref().is_none_or(|state| state.takes(item))
             && self
                 .pool
                 .as_ref()
@@ -62,10 +103,10 @@ impl Filter {
     }
 
     /// The address of the list with `state` and `page` in place of its own.
-    fn address(&self, state: Option<&str>, page: usize) -> String {
+    fn address(&self, state: Option<&StateFilter>, page: usize) -> String {
         let page = (page > 1).then(|| page.to_string());
         let fields = [
-            ("state", state),
+            ("state", state.map(StateFilter::id)),
             ("pool", self.pool.as_deref()),
             ("q", self.q.as_deref()),
             ("page", page.as_deref()),
@@ -92,7 +133,7 @@ pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> Conten
         .runs
         .iter()
         .filter_map(|run| views::rollout(run, &names, snapshot.now));
-    let rollouts: Vec<Value> = rollouts.collect();
+    let rollouts: Vec<Rollout> = rollouts.collect();
     let main = html! {
         h1 { "Windows nodes" }
         @for lack in lacks::all(&snapshot.runs, live) {
@@ -108,16 +149,17 @@ pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> Conten
 
 /// How many there are in each state, as a bar to scale and as links that filter.
 fn counts(all: &[Item<'_>], needy: usize, dead: usize, filter: &Filter) -> Markup {
-    let in_state = |name: &str| all.iter().filter(|item| item.view.state == name).count();
-    let states: Vec<(&str, usize)> = STATES
+    let chosen = |by: Option<&StateFilter>| filter.state.as_ref() == by;
+    let in_state = |state| all.iter().filter(|item| item.state() == state).count();
+    let states: Vec<(MachineState, usize)> = STATES
         .into_iter()
-        .map(|name| (name, in_state(name)))
-        .filter(|(name, count)| *count > 0 || filter.state.as_deref() == Some(*name))
+        .map(|state| (state, in_state(state)))
+        .filter(|(state, count)| *count > 0 || chosen(Some(&StateFilter::In(*state))))
         .collect();
-    let chip = |name: Option<&str>, count: usize, label: Markup| {
-        let here = filter.state.as_deref() == name;
+    let chip = |by: Option<StateFilter>, count: usize, label: Markup| {
+        let here = chosen(by.as_ref());
         html! {
-            li { a.chip href=(filter.address(name, 1)) aria-current=[here.then_some("true")] {
+            li { a.chip href=(filter.address(by.as_ref(), 1)) aria-current=[here.then_some("true")] {
                 b { (count) } " " (label)
             } }
         }
@@ -126,10 +168,10 @@ fn counts(all: &[Item<'_>], needy: usize, dead: usize, filter: &Filter) -> Marku
         @if !all.is_empty() { (bar(&states, all.len())) }
         nav aria-label="Machines by state" { ul.chips {
             (chip(None, all.len(), html! { "all" }))
-            @if needy > 0 || filter.state.as_deref() == Some("stuck") {
-                (chip(Some("stuck"), needy, html! { span.bad { "stuck" } }))
+            @if needy > 0 || chosen(Some(&StateFilter::Stuck)) {
+                (chip(Some(StateFilter::Stuck), needy, html! { span.bad { "stuck" } }))
             }
-            @for (name, count) in &states { (chip(Some(name), *count, state(name))) }
+            @for (it, count) in &states { (chip(Some(StateFilter::In(*it)), *count, state(it.id()))) }
             @if dead > 0 { li { a.chip href="/dead-letters" { b { (dead) } " " span.bad { "dead letters" } } } }
         } }
     }
@@ -145,13 +187,14 @@ fn needs(all: &[Item<'_>], needy: usize, snapshot: &Snapshot, live: &Live) -> Ma
                 }
                 ul {
                     @for item in all.iter().take(needy.min(NEEDY_MAX)) {
-                        @let machine = views::machine(item.run, live, snapshot.now).unwrap_or_default();
-                        li data-key=(item.view.uid) {
-                            p.what {
-                                a href=(format!("/machines/{}", item.view.uid)) { (item.view.name) } " "
-                                (state(item.view.state)) " for " (since(&machine))
+                        @if let Some(machine) = views::machine(item.run, live, snapshot.now) {
+                            li data-key=(machine.uid) {
+                                p.what {
+                                    a href=(format!("/machines/{}", machine.uid)) { (machine.name) } " "
+                                    (state(machine.state.id())) " for " (since(&machine.status))
+                                }
+                                p.reason { (item.reason_text()) }
                             }
-                            p.reason { (item.reason_text()) }
                         }
                     }
                 }
@@ -166,23 +209,22 @@ fn needs(all: &[Item<'_>], needy: usize, snapshot: &Snapshot, live: &Live) -> Ma
 }
 
 /// A rollout in a line.
-fn rollout_line(rollout: &Value) -> Markup {
-    let number = |key: &str| rollout[key].as_u64().unwrap_or(0);
-    let pool = word(rollout, "pool");
-    let queue = rollout["queue"].as_array().map_or(0, Vec::len);
+fn rollout_line(rollout: &Rollout) -> Markup {
+    let pool = &rollout.pool;
+    let queue = rollout.queue.len();
     html! {
         p.line data-key=(format!("rollout-{pool}")) {
             a href=(format!("/rollouts/{pool}")) { "Rollout " (pool) } " "
-            (state(word(rollout, "state"))) " "
-            span { (number("joined")) " of " (number("members")) " joined" } ", "
-            span { (number("unavailable")) " of at most " (super::rollout::limit(rollout)) " unavailable" }
-            @for slot in rollout["slots"].as_array().into_iter().flatten() {
-                ", " span { "the lease is " a href=(format!("/machines/{}", word(slot, "holder"))) { (word(slot, "name")) } "’s" }
+            (state(rollout.state.id())) " "
+            span { (rollout.joined) " of " (rollout.members) " joined" } ", "
+            span { (rollout.unavailable) " of at most " (super::rollout::limit(rollout)) " unavailable" }
+            @for slot in &rollout.slots {
+                ", " span { "the lease is " a href=(format!("/machines/{}", slot.holder)) { (slot.name) } "’s" }
             }
             @if queue > 0 { ", " span { (queue) " in the queue" } }
-            @if let Some(why) = rollout["held"].as_str() { ", " b { "no lease is granted: " (why) } }
-            @if let Some(who) = rollout["paused"].as_str() { ", " b { "paused by " (who) } }
-            @if let Some(why) = rollout["halted"].as_str() { ": " span.reason { (why) } }
+            @if let Some(why) = &rollout.held { ", " b { "no lease is granted: " (why) } }
+            @if let Some(who) = &rollout.paused { ", " b { "paused by " (who) } }
+            @if let Some(why) = &rollout.halted { ": " span.reason { (why) } }
         }
     }
 }
@@ -203,7 +245,7 @@ fn list(all: &[Item<'_>], snapshot: &Snapshot, live: &Live, filter: &Filter) -> 
     let pages = taken.len().div_ceil(ROWS).max(1);
     let page = filter.page.unwrap_or(1).clamp(1, pages);
     let part = taken.iter().skip((page - 1) * ROWS).take(ROWS);
-    let address = |page| filter.address(filter.state.as_deref(), page);
+    let address = |page| filter.address(filter.state.as_ref(), page);
     html! {
         (search(filter))
         p #found.quiet role="status" {
@@ -217,7 +259,11 @@ fn list(all: &[Item<'_>], snapshot: &Snapshot, live: &Live, filter: &Filter) -> 
                 thead { tr {
                     th { "Machine" } th { "State" } th { "Since" } th { "Version" } th { "Node" } th { "What it is at" }
                 } }
-                tbody { @for item in part { (row(item, snapshot, live)) } }
+                tbody {
+                    @for item in part {
+                        @if let Some(machine) = views::machine(item.run, live, snapshot.now) { (row(item, &machine)) }
+                    }
+                }
             }
             (pager("Pages of machines", page, pages, address))
         }
@@ -231,36 +277,51 @@ fn search(filter: &Filter) -> Markup {
             label for="q" { "Search" }
             input #q type="search" name="q" value=[filter.q.as_deref()] placeholder="name, node, address, version, reason"
                 autocomplete="off" spellcheck="false" aria-keyshortcuts="/";
-            @if let Some(state) = &filter.state { input type="hidden" name="state" value=(state); }
+            @if let Some(state) = &filter.state { input type="hidden" name="state" value=(state.id()); }
             @if let Some(pool) = &filter.pool { input type="hidden" name="pool" value=(pool); }
             button type="submit" { "Find" }
         }
     }
 }
 
-fn row(item: &Item<'_>, snapshot: &Snapshot, live: &Live) -> Markup {
-    let machine = views::machine(item.run, live, snapshot.now).unwrap_or_default();
-    let view = &item.view;
+fn row(item: &Item<'_>, machine: &Machine) -> Markup {
     html! {
-        tr data-key=(view.uid) {
-            td data-label="Machine" { a href=(format!("/machines/{}", view.uid)) { (view.name) } }
+        tr data-key=(machine.uid) {
+            td data-label="Machine" { a href=(format!("/machines/{}", machine.uid)) { (machine.name) } }
             td data-label="State" {
-                (state(view.state))
-                @if !view.phase.eq_ignore_ascii_case(view.state) { " " span.phase { (view.phase) } }
+                (state(machine.state.id()))
+                @if let Some(phase) = machine.phase_beside_state() { " " span.phase { (phase) } }
             }
-            td data-label="Since" { (since(&machine)) }
-            td data-label="Version" { (version(&machine)) }
-            td data-label="Node" { (view.node.as_deref().unwrap_or("–")) }
-            td data-label="What it is at" { (at_it(item, &machine)) }
+            td data-label="Since" { (since(&machine.status)) }
+            td data-label="Version" { (version(machine)) }
+            td data-label="Node" { (or_dash(machine.node.as_deref())) }
+            td data-label="What it is at" { (at_it(item, machine)) }
         }
     }
 }
 
-fn at_it(item: &Item<'_>, machine: &Value) -> Markup {
-    let tasks = machine["tasks"].as_array().into_iter().flatten();
+fn at_it(item: &Item<'_>, machine: &Machine) -> Markup {
     html! {
-        @if item.view.state == "Failed" { span.reason { (item.reason_text()) } }
+        @if machine.state == MachineState::Failed { span.reason { (item.reason_text()) } }
         @else if let Some(what) = &item.view.waiting_for { span { "waits for " (what) } }
-        @for task in tasks { (super::page::busy(task)) }
+        @for task in &machine.tasks { (busy(task)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_by_state_is_said_in_the_address_as_it_was_asked() {
+        for (id, filter) in [
+            ("stuck", StateFilter::Stuck),
+            ("Joined", StateFilter::In(MachineState::Joined)),
+            ("joined", StateFilter::Unknown("joined".into())),
+        ] {
+            assert_eq!(StateFilter::of_id(id), filter);
+            let address = Filter::default().address(Some(&filter), 2);
+            assert_eq!(address, format!("/?state={id}&page=2"));
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! A run's history as a table, the newest first, page by page.
 
-use super::page::{clock, query, state, texts, word};
+use super::page::{clock, query, state};
 use dormer_api::{Api, ApiError, SharedRun};
+use dormer_views::record::{EventKind, Record};
 use dormer_workflows::actions::RESET;
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::Value;
 use std::sync::Arc;
 
 /// Records on a page.
@@ -26,25 +26,26 @@ pub(super) async fn read(
     api: &Arc<Api>,
     run: &SharedRun,
     part: Part,
-) -> Result<Vec<Value>, ApiError> {
+) -> Result<Vec<Record>, ApiError> {
     let last = part
         .before
         .map_or(run.seq.0, |before| before.saturating_sub(1).min(run.seq.0));
     let from = last.saturating_sub(ROWS - 1).max(1);
     let limit = usize::try_from((last + 1).saturating_sub(from).max(1)).unwrap_or(1);
-    let page = api.part_of(&run.id, from, limit).await?;
-    let records = super::items(&page).to_vec();
-    Ok(records
-        .into_iter()
-        .filter(|record| record["seq"].as_u64() <= Some(last))
-        .collect())
+    let mut records = api.part_of(&run.id, from, limit).await?.items;
+    records.retain(|record| record.seq <= last);
+    Ok(records)
 }
 
 /// The table, with links to what came before and after. `reset` is the run's path, if it can go back to a record.
-pub(super) fn table(records: &[Value], run: &SharedRun, part: Part, reset: Option<&str>) -> Markup {
-    let seq = |record: Option<&Value>| record.and_then(|record| record["seq"].as_u64());
-    let first = seq(records.first()).unwrap_or(1);
-    let last = seq(records.last()).unwrap_or(0);
+pub(super) fn table(
+    records: &[Record],
+    run: &SharedRun,
+    part: Part,
+    reset: Option<&str>,
+) -> Markup {
+    let first = records.first().map_or(1, |record| record.seq);
+    let last = records.last().map_or(0, |record| record.seq);
     let address = |before: u64| {
         let before = (before <= run.seq.0).then(|| before.to_string());
         let episode = part.episode.map(|episode| episode.to_string());
@@ -72,23 +73,21 @@ pub(super) fn table(records: &[Value], run: &SharedRun, part: Part, reset: Optio
     }
 }
 
-fn row(record: &Value, run: &SharedRun, reset: Option<&str>) -> Markup {
-    let seq = record["seq"].as_u64().unwrap_or(0);
+fn row(record: &Record, run: &SharedRun, reset: Option<&str>) -> Markup {
+    let seq = record.seq;
     html! {
         tr data-key=(format!("record-{seq}")) {
             td data-label="Record" { span.seq { (seq) } }
-            td data-label="When" { time { (clock(word(record, "at"))) } }
+            td data-label="When" { time { (clock(record.at)) } }
             td data-label="State" {
-                (state(word(record, "state")))
-                @if let Some(phase) = record["phase"].as_str().filter(|it| !it.eq_ignore_ascii_case(word(record, "state"))) {
-                    " " span.phase { (phase) }
-                }
+                (state(&record.state))
+                @if let Some(phase) = record.phase_beside_state() { " " span.phase { (phase) } }
             }
             td data-label="What" {
-                @for event in texts(&record["events"]) {
-                    div.event.bad[event.contains(" failed (")] { (event) }
+                @for event in &record.events {
+                    div.event.bad[event.kind == EventKind::TaskFailed] { (event.text) }
                 }
-                @for task in texts(&record["asks"]) { div.asks { "→ " (task) } }
+                @for task in &record.asks { div.asks { "→ " (task) } }
             }
             td data-label="" {
                 @if let Some(path) = reset.filter(|_| seq < run.seq.0 && run.closed.is_none()) {

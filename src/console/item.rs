@@ -2,20 +2,25 @@
 
 use dormer_api::SharedRun;
 use dormer_engine_core::TaskPhase;
-use dormer_proto::id::Timestamp;
+use dormer_proto::{
+    id::Timestamp,
+    phase::{Listed, MachinePhase, MachineState},
+};
 use dormer_workflows::{State, machine::View};
 
-/// States in the order in which a machine passes through them; what needs a person comes first.
-pub(super) const STATES: [&str; 8] = [
-    "Failed",
-    "Provisioned",
-    "Reachable",
-    "Configured",
-    "Draining",
-    "Recreated",
-    "Joined",
-    "Gone",
+/// States in the order in which the list has them: what needs a person first, what needs nothing last.
+pub(super) const STATES: [MachineState; 8] = [
+    MachineState::Failed,
+    MachineState::Provisioned,
+    MachineState::Reachable,
+    MachineState::Configured,
+    MachineState::Draining,
+    MachineState::Recreated,
+    MachineState::Joined,
+    MachineState::Gone,
 ];
+/// The Machine API's phase of a Machine that the cloud has given up.
+const GIVEN_UP: &str = "Failed";
 /// A machine that is on its way somewhere and has not moved for so long is stuck, in milliseconds: an hour, as the
 /// alert `DormerMachineStuck` has it.
 const STUCK_MS: u64 = 3_600_000;
@@ -57,9 +62,14 @@ impl<'a> Item<'a> {
         Some(Self { run, view, need })
     }
 
-    /// Where it stands in the list: who needs a person, then state by state, then by name.
+    /// Its state.
+    pub(super) fn state(&self) -> MachineState {
+        self.view.phase.state()
+    }
+
+    /// Its position in the list: who needs a person, then state by state, then by name.
     pub(super) fn sort_key(&self) -> (bool, Option<Need>, usize, &str) {
-        let state = STATES.iter().position(|state| *state == self.view.state);
+        let state = STATES.iter().position(|state| *state == self.state());
         (
             self.need.is_none(),
             self.need,
@@ -80,7 +90,7 @@ impl<'a> Item<'a> {
             view.version.as_ref(),
             view.reason.as_ref(),
         ];
-        let fixed = [view.state.to_lowercase(), view.phase.to_lowercase()];
+        let fixed = [self.state().id(), view.phase.text()].map(str::to_lowercase);
         let texts: Vec<String> = texts
             .into_iter()
             .flatten()
@@ -95,7 +105,7 @@ impl<'a> Item<'a> {
     /// What is to be said of it in one line: why it failed, or what it waits for.
     pub(super) fn reason_text(&self) -> String {
         let view = &self.view;
-        if view.state == "Failed" {
+        if self.state() == MachineState::Failed {
             return view.reason.clone().unwrap_or_default();
         }
         let waits = view
@@ -111,7 +121,8 @@ impl<'a> Item<'a> {
             )),
             TaskPhase::InFlight { .. } => None,
         });
-        let held_up = view.reason.clone().filter(|_| view.state == "Draining");
+        let draining = self.state() == MachineState::Draining;
+        let held_up = view.reason.clone().filter(|_| draining);
         [view.machine_error.clone(), waits, held_up, failure]
             .into_iter()
             .flatten()
@@ -121,15 +132,18 @@ impl<'a> Item<'a> {
 }
 
 fn need(view: &View, for_ms: u64) -> Option<Need> {
-    if view.halted.is_some() || view.deleting {
+    if view.halt.is_some() || view.deleting {
         return None;
     }
-    match view.state {
-        "Failed" => Some(Need::Failed),
-        _ if view.machine_phase.as_deref() == Some("Failed") => Some(Need::GivenUp),
-        "Joined" if view.phase == "serving" && view.waiting_for.is_some() => Some(Need::Down),
-        "Joined" | "Gone" => None,
-        "Draining" if view.reason.is_some() => (for_ms >= HELD_UP_MS).then_some(Need::Stuck),
+    let down = view.phase == MachinePhase::Serving && view.waiting_for.is_some();
+    match view.phase.state() {
+        MachineState::Failed => Some(Need::Failed),
+        _ if view.machine_phase.as_deref() == Some(GIVEN_UP) => Some(Need::GivenUp),
+        MachineState::Joined => down.then_some(Need::Down),
+        MachineState::Gone => None,
+        MachineState::Draining if view.reason.is_some() => {
+            (for_ms >= HELD_UP_MS).then_some(Need::Stuck)
+        }
         _ => (for_ms >= STUCK_MS).then_some(Need::Stuck),
     }
 }
@@ -137,52 +151,51 @@ fn need(view: &View, for_ms: u64) -> Option<Need> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormer_workflows::machine::Halt;
 
-    fn view(state: &'static str, phase: &'static str) -> View {
+    fn view(phase: MachinePhase) -> View {
         View {
-            state,
             phase,
             ..dormer_workflows::machine::State::default().view()
         }
     }
 
     #[test]
+    fn the_list_has_every_state() {
+        assert!(MachineState::ALL.iter().all(|state| STATES.contains(state)));
+    }
+
+    #[test]
     fn who_needs_a_person_is_who_failed_was_given_up_is_down_or_does_not_move() {
-        assert_eq!(need(&view("Failed", "failed"), 0), Some(Need::Failed));
+        assert_eq!(need(&view(MachinePhase::Failed), 0), Some(Need::Failed));
         let given_up = View {
             machine_phase: Some("Failed".into()),
-            ..view("Provisioned", "probing")
+            ..view(MachinePhase::Probing)
         };
         assert_eq!(need(&given_up, 0), Some(Need::GivenUp));
         let down = View {
             waiting_for: Some("the Node".into()),
-            ..view("Joined", "serving")
+            ..view(MachinePhase::Serving)
         };
         assert_eq!(need(&down, 0), Some(Need::Down));
+        assert_eq!(need(&view(MachinePhase::LeaseWait), STUCK_MS), None);
+        let converging = view(MachinePhase::ConvergingHost);
         assert_eq!(
-            need(&view("Joined", "waiting for the lease"), STUCK_MS),
-            None
-        );
-        assert_eq!(
-            need(&view("Reachable", "converging the host"), STUCK_MS - 1),
-            None
-        );
-        assert_eq!(
-            need(&view("Reachable", "converging the host"), STUCK_MS),
-            Some(Need::Stuck)
+            (need(&converging, STUCK_MS - 1), need(&converging, STUCK_MS)),
+            (None, Some(Need::Stuck))
         );
         let drain = View {
             reason: Some("a/pod (a budget)".into()),
-            ..view("Draining", "evicting")
+            ..view(MachinePhase::Evicting)
         };
         assert_eq!(
             (need(&drain, HELD_UP_MS - 1), need(&drain, HELD_UP_MS)),
             (None, Some(Need::Stuck))
         );
         let held = View {
-            halted: Some("held by ann".into()),
-            ..view("Failed", "failed")
+            halt: Some(Halt::Held { by: "ann".into() }),
+            ..view(MachinePhase::Failed)
         };
-        assert_eq!(need(&held, STUCK_MS), None, "somebody has it in hand");
+        assert_eq!(need(&held, STUCK_MS), None, "somebody takes care of it");
     }
 }

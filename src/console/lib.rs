@@ -3,6 +3,7 @@
 //! Each page has one address. Asked for it, the server answers the page; asked for it as a stream of events, as the
 //! page's own script does, it answers the page's content whenever that has changed. The browser computes nothing.
 
+mod actions;
 mod commands;
 mod dead_letters;
 mod diagram;
@@ -33,7 +34,6 @@ use axum::{
 };
 use dormer_api::{Api, ApiError, reads};
 use maud::Markup;
-use serde_json::Value;
 use snapshot::{Drawn, Snapshot, SnapshotFeed};
 use std::sync::Arc;
 
@@ -155,8 +155,8 @@ impl Console {
             Page::Machine(called, part) => machine::read(&self.api, snapshot, called, *part).await,
             Page::Rollout(pool, part) => rollout::read(&self.api, snapshot, pool, *part).await,
             Page::Dead => {
-                let messages = reads::dead(Of(Arc::clone(&self.api))).await?.0;
-                Ok(dead_letters::dead(items(&messages)))
+                let list = reads::dead(Of(Arc::clone(&self.api))).await?.0;
+                Ok(dead_letters::dead(&list.items))
             }
         }
     }
@@ -181,8 +181,4 @@ fn guarded(
         .or_insert(HeaderValue::from_static("no-cache"));
     headers.insert(VARY, HeaderValue::from_static("accept"));
     response
-}
-
-fn items(list: &Value) -> &[Value] {
-    list["items"].as_array().map_or(&[], Vec::as_slice)
 }

@@ -1,10 +1,10 @@
-//! A machine's page: where it stands and why, what may be done, its life as a picture, and what happened.
+//! A machine's page: where it is and why, what may be done, its life as a picture, and what happened.
 
 use super::{
-    Content, Snapshot, commands,
+    Content, Snapshot, actions, commands,
     diagram::diagram,
     history::{self, Part},
-    page::{busy, button, clock, query, since, state, version, why, word},
+    page::{busy, clock, or_dash, query, since, state, version},
     picture,
 };
 use axum::extract::{Path, State as Of};
@@ -12,51 +12,33 @@ use dormer_api::{Api, ApiError, SharedRun, reads, views};
 use dormer_proto::{
     id::Timestamp,
     message::RemoteCommand,
+    phase::{MachinePhase, MachineState},
     work::{machine_run, rollout_run},
 };
 use dormer_views::{
-    explain as reason,
-    moment::{lasted, time},
-    timeline::Episode,
-};
-use dormer_workflows::{
-    State,
-    actions::{ACTIONS, Action, ActionTarget},
-    machine::Phase,
+    explain,
+    machine::{Machine, PhaseFailure},
+    moment::{Moment, lasted},
+    record::Record,
+    rollout::Rollout,
+    timeline::{BETWEEN, Episode},
 };
 use maud::{Markup, html};
-use serde_json::Value;
 use std::sync::Arc;
 
-/// Fields worth a line, with what they are called.
-const FIELDS: [(&str, &str); 9] = [
-    ("Node", "node"),
-    ("Address", "address"),
-    ("Pool", "pool"),
-    ("Owner", "owner"),
-    ("Machine's phase", "machinePhase"),
-    ("Machine's error", "machineError"),
-    ("Namespace", "namespace"),
-    ("UID", "uid"),
-    ("Run", "run"),
-];
-/// Moments worth a line.
-const MOMENTS: [(&str, &str); 3] = [
-    ("Created", "created"),
-    ("In this state since", "since"),
-    ("Ended", "closed"),
-];
 /// Episodes that are named as links, the newest.
 const EPISODES: usize = 12;
 
 /// What the page tells.
 struct MachinePage<'a> {
-    machine: &'a Value,
+    machine: &'a Machine,
     run: &'a SharedRun,
-    rollout: Option<&'a Value>,
-    why: String,
-    next: String,
-    records: Vec<Value>,
+    rollout: Option<&'a Rollout>,
+    /// Why it is where it is, sentence by sentence.
+    situation: Vec<String>,
+    /// What a person may do next.
+    next_step: String,
+    records: Vec<Record>,
     episodes: Vec<Episode>,
     commands: Vec<RemoteCommand>,
     now: u64,
@@ -73,31 +55,25 @@ pub(super) async fn read(
     let machine = reads::machine(Of(Arc::clone(api)), Path(called.to_owned()))
         .await?
         .0;
-    let uid = word(&machine, "uid");
-    let run = machine_run(uid).ok().and_then(|id| snapshot.run(&id));
+    let run = machine_run(&machine.uid)
+        .ok()
+        .and_then(|id| snapshot.run(&id));
     let run = run.ok_or_else(|| ApiError::absent("machine", called, "dormer get machines"))?;
     let records = history::read(api, run, part).await?;
     let (episodes, now) = api.timeline_of(&run.id).await?;
     let commands = api.live().commands(&run.id);
     let rollout = rollout_of(&machine, snapshot);
-    let from = run.seq.0.saturating_sub(reason::RECORDS_BACK).max(1);
+    let from = run.seq.0.saturating_sub(explain::RECORDS_BACK).max(1);
     let latest = api
-        .part_of(&run.id, from, reason::RECORDS_BACK as usize + 1)
+        .part_of(&run.id, from, explain::RECORDS_BACK as usize + 1)
         .await?;
-    let last = reason::failure_in(super::items(&latest), &machine);
-    let why = reason::paragraph(&machine, last.as_deref(), rollout.as_ref());
-    let next = reason::next_step(&machine, rollout.as_ref());
-    let why = why
-        .strip_suffix(&next)
-        .unwrap_or(&why)
-        .trim_end()
-        .to_owned();
+    let last = explain::failure_in(&latest.items, &machine);
     let content = MachinePage {
         machine: &machine,
         run,
         rollout: rollout.as_ref(),
-        why,
-        next,
+        situation: explain::situation(&machine, last.as_deref(), rollout.as_ref()),
+        next_step: explain::next_step(&machine, rollout.as_ref()),
         records,
         episodes,
         commands,
@@ -105,94 +81,64 @@ pub(super) async fn read(
         part,
     };
     Ok(Content {
-        title: format!("{} is {}", word(&machine, "name"), word(&machine, "state")),
+        title: format!("{} is {}", machine.name, machine.state),
         main: page(&content),
     })
 }
 
 /// The rollout of the machine's pool.
-fn rollout_of(machine: &Value, snapshot: &Snapshot) -> Option<Value> {
-    let pool = machine["pool"].as_str()?;
-    let run = snapshot.run(&rollout_run(pool).ok()?)?;
+fn rollout_of(machine: &Machine, snapshot: &Snapshot) -> Option<Rollout> {
+    let run = snapshot.run(&rollout_run(&machine.pool).ok()?)?;
     views::rollout(run, &views::names(&snapshot.runs), snapshot.now)
 }
 
 fn page(content: &MachinePage<'_>) -> Markup {
     let machine = content.machine;
-    let phase = word(machine, "phase");
-    let bad = machine["state"] == "Failed" || machine["machinePhase"] == "Failed";
+    let failure = machine.failure.as_ref();
+    let failed_in = failure.and_then(|failure| failure.phase.known());
+    let bad = machine.state == MachineState::Failed || machine.given_up();
     html! {
-        h1 { (word(machine, "name")) }
+        h1 { (machine.name) }
         p.head {
-            (state(word(machine, "state"))) " "
-            @if !phase.eq_ignore_ascii_case(word(machine, "state")) { span.phase { (phase) } " " }
-            "for " (since(machine))
+            (state(machine.state.id())) " "
+            @if let Some(phase) = machine.phase_beside_state() { span.phase { (phase) } " " }
+            "for " (since(&machine.status))
         }
         section.why.failed[bad] aria-label="Why it is where it is" {
-            p { (content.why) }
-            p.next { b { "Next: " } (content.next) }
+            p { (situation(&content.situation, failure)) }
+            p.next { b { "Next: " } (content.next_step) }
         }
-        @for task in machine["tasks"].as_array().into_iter().flatten() { (busy(task)) }
-        @if machine["closed"].is_null() { (actions(machine)) }
-        (diagram(word(machine, "state"), failed_in(content.run)))
+        @for task in &machine.tasks { (busy(task)) }
+        @if machine.status.closed.is_none() { (actions::section(machine)) }
+        (diagram(&machine.state, failed_in.map(MachinePhase::state)))
         (life(content))
-        (commands::section(machine, &content.commands, &content.episodes))
+        (commands::section(&machine.name, &content.commands, &content.episodes))
         h2 { "What is known" }
         (known(machine, content.rollout))
         (history::table(&content.records, content.run, content.part, Some(&format!("runs/{}", content.run.id.as_str()))))
     }
 }
 
-/// The state in which it failed.
-fn failed_in(run: &SharedRun) -> Option<&'static str> {
-    match &run.state {
-        State::Machine(state) => match &state.phase {
-            Phase::Failed { from, .. } => Some(from.label()),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// What may be asked of it where it is.
-fn actions(machine: &Value) -> Markup {
-    let path = format!("machines/{}/actions", word(machine, "uid"));
+/// The sentences as one paragraph. The code of a failure, which the first one ends with, is set small beside its words.
+fn situation(sentences: &[String], failure: Option<&PhaseFailure>) -> Markup {
+    let (headline, more) = match sentences {
+        [headline, more @ ..] => (headline.as_str(), more),
+        [] => ("", &[][..]),
+    };
+    let code = failure.map(|failure| format!("({})", failure.code));
+    let parts = code.as_deref().and_then(|code| {
+        let (words, end) = headline.rsplit_once(code)?;
+        Some((words, code, end))
+    });
     html! {
-        div.actions role="group" aria-label="What may be asked" {
-            @for action in ACTIONS.iter().filter(|action| fits(action, machine)) {
-                (button(&format!("{path}/{}", action.name), action, word(machine, "name"), against(action, machine)))
-            }
-            (why())
-        }
+        @if let Some((words, code, end)) = parts { (words) span.code { (code) } (end) } @else { (headline) }
+        @for sentence in more { " " (sentence) }
     }
-}
-
-/// Whether it does something now. What would change nothing is no button.
-fn fits(action: &Action, machine: &Value) -> bool {
-    let state = word(machine, "state");
-    let phase = word(machine, "phase");
-    let halted = machine["halted"].is_string() || phase == "drained";
-    let here = action.on == ActionTarget::Machine
-        && (action.from.is_empty() || action.from.contains(&state));
-    here && match action.name {
-        "approve" => phase == "waiting for approval",
-        "abort" => machine["token"].is_u64(),
-        "resume" => halted,
-        "pause" | "hold" => !halted,
-        "remove" => machine["token"].is_null(),
-        _ => true,
-    }
-}
-
-/// What answers a state is meant for that state; stopping a machine is meant wherever it is.
-fn against(action: &Action, machine: &Value) -> Option<u64> {
-    let anywhere = ["pause", "resume", "hold"].contains(&action.name);
-    machine["enteredSeq"].as_u64().filter(|_| !anywhere)
 }
 
 /// Its life: the episode that is chosen, or the latest that has a name.
 fn life(content: &MachinePage<'_>) -> Markup {
-    let named = |episode: &&Episode| episode.kind != "serving";
+    let named = |episode: &&Episode| episode.kind != BETWEEN;
     let chosen = match content.part.episode {
         Some(seq) => content.episodes.iter().find(|episode| episode.seq == seq),
         None => content
@@ -212,7 +158,7 @@ fn life(content: &MachinePage<'_>) -> Markup {
             }
         } }
         @if let Some(episode) = chosen {
-            p.quiet { (headline(episode, content.now)) }
+            p.quiet { (episode_line(episode, content.now)) }
             (picture::picture(episode, content.now))
             (picture::legend())
         } @else { p.quiet { "No such episode is kept." } }
@@ -220,82 +166,126 @@ fn life(content: &MachinePage<'_>) -> Markup {
 }
 
 fn moment(at: u64) -> String {
-    clock(&time(Timestamp(at)))
+    clock(Timestamp(at))
 }
 
-fn headline(episode: &Episode, now: u64) -> String {
+fn episode_line(episode: &Episode, now: u64) -> String {
     let long = lasted(episode.from, episode.to.unwrap_or(now));
-    let how = match (episode.to, episode.result.as_str()) {
-        (None, _) => "it goes on",
-        (Some(_), "") => "it ended",
-        (Some(_), result) => result,
-    };
     let to = episode.to.map_or_else(|| "now".to_owned(), moment);
     format!(
-        "{}, {} to {to}, {long}: {how}.",
+        "{}, {} to {to}, {long}: {}.",
         episode.kind,
-        moment(episode.from)
+        moment(episode.from),
+        episode.ending()
     )
 }
 
-fn known(machine: &Value, rollout: Option<&Value>) -> Markup {
-    let set = rollout.and_then(|rollout| reason::machine_set(machine, rollout));
+fn known(machine: &Machine, rollout: Option<&Rollout>) -> Markup {
+    let set = rollout.and_then(|rollout| explain::machine_set(machine, rollout));
     html! {
         dl {
             div { dt { "Version" } dd { (version(machine)) } }
-            @for (name, key) in FIELDS.into_iter().filter(|(_, key)| machine[*key].is_string()) {
-                div { dt { (name) } dd { (word(machine, key)) } }
+            @for (name, text) in fields(machine) {
+                @if text.is_some() { div { dt { (name) } dd { (or_dash(text)) } } }
             }
-            @for condition in machine["machineConditions"].as_array().into_iter().flatten() {
-                div { dt { "Machine's condition" } dd { (reason::condition_text(condition)) } }
+            @for condition in &machine.machine_conditions {
+                div { dt { "Machine's condition" } dd { (explain::condition_text(condition)) } }
             }
-            @if let Some(set) = set { div { dt { "MachineSet" } dd { (reason::numbers_text(set)) } } }
-            @for (name, key) in MOMENTS.into_iter().filter(|(_, key)| machine[*key].is_string()) {
-                div { dt { (name) } dd { time { (clock(word(machine, key))) } } }
+            @if let Some(set) = set { div { dt { "MachineSet" } dd { (explain::numbers_text(set)) } } }
+            @for (name, at) in moments(machine) {
+                @if let Some(at) = at { div { dt { (name) } dd { time { (clock(at)) } } } }
             }
-            @if let Some(token) = machine["token"].as_u64() { div { dt { "Lease" } dd { "token " (token) } } }
+            @if let Some(token) = machine.token { div { dt { "Lease" } dd { "token " (token) } } }
         }
     }
+}
+
+/// Fields worth a line, with their titles.
+fn fields(machine: &Machine) -> [(&'static str, Option<&str>); 9] {
+    [
+        ("Node", machine.node.as_deref()),
+        ("Address", machine.address.as_deref()),
+        ("Pool", Some(&machine.pool)),
+        ("Owner", machine.owner.as_deref()),
+        ("Machine's phase", machine.machine_phase.as_deref()),
+        ("Machine's error", machine.machine_error.as_deref()),
+        ("Namespace", Some(&machine.namespace)),
+        ("UID", Some(&machine.uid)),
+        ("Run", Some(&machine.status.run)),
+    ]
+}
+
+/// Moments worth a line, with their titles.
+fn moments(machine: &Machine) -> [(&'static str, Option<Moment>); 3] {
+    [
+        ("Created", machine.created),
+        ("In this state since", Some(machine.status.since)),
+        ("Ended", machine.status.closed),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::actions::tests::machine_in;
 
-    fn offered(machine: &Value) -> Vec<&'static str> {
-        ACTIONS
-            .iter()
-            .filter(|action| fits(action, machine))
-            .map(|action| action.name)
-            .collect()
+    fn failed(code: &str, message: &str) -> Machine {
+        Machine {
+            failure: Some(PhaseFailure {
+                code: code.into(),
+                message: message.into(),
+                phase: MachinePhase::Probing.into(),
+                phase_text: MachinePhase::Probing.text().into(),
+            }),
+            ..machine_in(MachinePhase::Failed)
+        }
+    }
+
+    /// The first paragraph of a machine's page.
+    fn first_paragraph(machine: &Machine) -> String {
+        let sentences = explain::situation(machine, None, None);
+        situation(&sentences, machine.failure.as_ref()).into_string()
     }
 
     #[test]
-    fn only_what_does_something_is_a_button() {
-        let failed = json!({"state": "Failed", "phase": "failed", "enteredSeq": 7});
-        assert_eq!(
-            offered(&failed),
-            ["retry", "pause", "hold", "drain", "recreate", "remove"]
-        );
-        let paused = json!({"state": "Joined", "phase": "serving", "halted": "paused by ann"});
-        assert_eq!(offered(&paused), ["resume", "drain", "recreate", "remove"]);
-        let draining = json!({"state": "Draining", "phase": "evicting", "token": 4});
-        assert_eq!(
-            offered(&draining),
-            ["pause", "hold", "drain", "recreate", "abort"]
-        );
-        let waits = json!({"state": "Joined", "phase": "waiting for approval"});
-        assert!(offered(&waits).contains(&"approve"));
-        let by = |name: &str| {
-            against(
-                dormer_workflows::actions::action(ActionTarget::Machine, name).unwrap(),
-                &failed,
-            )
+    fn the_first_sentence_names_the_cause_in_words_and_sets_the_code_small() {
+        let rejected = Machine {
+            machine_phase: Some("Provisioned".into()),
+            ..failed("AuthRejected", "the key is not accepted (<b>)")
         };
         assert_eq!(
-            (by("retry"), by("recreate"), by("pause")),
-            (Some(7), Some(7), None)
+            first_paragraph(&rejected),
+            "win-a failed 5 minutes ago (07:00 UTC) while probing: the key is not accepted (&lt;b&gt;) \
+             <span class=\"code\">(AuthRejected)</span>. Its Machine is in phase Provisioned."
         );
+        let wordless = first_paragraph(&failed("NoAnswer", ""));
+        assert!(wordless.ends_with("while probing: NoAnswer."), "{wordless}");
+        let serving = first_paragraph(&machine_in(MachinePhase::Serving));
+        assert_eq!(
+            serving,
+            "win-a has been Joined (serving) for 5 minutes, since 07:00 UTC."
+        );
+    }
+
+    #[test]
+    fn an_episode_says_how_it_ended() {
+        let under_way = Episode {
+            kind: "bring-up".into(),
+            seq: 1,
+            from: 1_763_708_400_000,
+            to: None,
+            result: String::new(),
+            phases: Vec::new(),
+        };
+        let now = under_way.from + 60_000;
+        assert_eq!(
+            episode_line(&under_way, now),
+            "bring-up, 2025-11-21 07:00:00 to now, 1m0s: under way."
+        );
+        let ended = Episode {
+            to: Some(now),
+            ..under_way
+        };
+        assert!(episode_line(&ended, now).ends_with("07:01:00, 1m0s: ended."));
     }
 }

@@ -2,10 +2,14 @@
 
 use super::Content;
 use dormer_api::ApiError;
-use dormer_views::moment::rough;
+use dormer_proto::phase::{Listed, MachineState};
+use dormer_views::{
+    machine::Machine,
+    moment::{Moment, rough},
+    run::{RunStatus, Task},
+};
 use dormer_workflows::actions::Action;
 use maud::{DOCTYPE, Markup, html};
-use serde_json::Value;
 
 /// The style of all pages.
 pub(super) const STYLE: &str = include_str!("console.css");
@@ -82,24 +86,21 @@ pub(super) fn failed(error: &ApiError) -> Content {
     }
 }
 
-/// A text field of a thing; nothing is a dash.
-pub(super) fn word<'a>(thing: &'a Value, key: &str) -> &'a str {
-    thing[key]
-        .as_str()
-        .filter(|text| !text.is_empty())
-        .unwrap_or("–")
+/// The text; a dash where there is none.
+pub(super) fn or_dash(text: Option<&str>) -> &str {
+    text.filter(|text| !text.is_empty()).unwrap_or("–")
 }
 
-/// Since when a run is where it is.
-pub(super) fn since(thing: &Value) -> Markup {
-    let seconds = thing["sinceSeconds"].as_u64().unwrap_or(0);
-    html! { time datetime=(word(thing, "since")) title=(word(thing, "since")) { (rough(seconds)) } }
+/// How long a run has been in its state.
+pub(super) fn since(status: &RunStatus) -> Markup {
+    let since = status.since.to_string();
+    html! { time datetime=(since) title=(since) { (rough(status.since_seconds)) } }
 }
 
-/// `2026-11-21 07:00:00` of an RFC 3339 time.
-pub(super) fn clock(at: &str) -> String {
-    at.get(..19)
-        .map_or_else(|| at.to_owned(), |at| at.replace('T', " "))
+/// A moment in UTC, to the second: `2026-11-21 07:00:00`.
+pub(super) fn clock(at: impl Into<Moment>) -> String {
+    let text = at.into().to_string();
+    text.get(..19).unwrap_or(&text).replace('T', " ")
 }
 
 /// A state, in its colour.
@@ -108,9 +109,9 @@ pub(super) fn state(name: &str) -> Markup {
 }
 
 /// What a machine's node carries, and what it should.
-pub(super) fn version(machine: &Value) -> Markup {
-    let has = machine["version"].as_str();
-    let wants = machine["desiredVersion"].as_str();
+pub(super) fn version(machine: &Machine) -> Markup {
+    let has = machine.version.as_deref();
+    let wants = machine.desired_version.as_deref();
     html! {
         code { (has.unwrap_or("–")) }
         @if let Some(wants) = wants.filter(|wants| Some(*wants) != has) { " → " code { (wants) } }
@@ -118,21 +119,19 @@ pub(super) fn version(machine: &Value) -> Markup {
 }
 
 /// A task under way.
-pub(super) fn busy(task: &Value) -> Markup {
-    let beat = &task["heartbeat"];
-    let done = beat["done"].as_u64().unwrap_or(0);
-    let of = beat["of"].as_u64().unwrap_or(0);
-    let unit = beat["unit"].as_str().unwrap_or_default();
+pub(super) fn busy(task: &Task) -> Markup {
     html! {
-        div.busy data-key=(word(task, "task")) {
-            b { (word(task, "name")) }
-            @if let Some(attempt) = task["attempt"].as_u64().filter(|attempt| *attempt > 1) { ", attempt " (attempt) }
-            @if let Some(step) = beat["step"].as_str() { ": " (step) }
-            @if of > 0 {
-                " " progress max=(of) value=(done) aria-label="how far it is" {}
-                " " span.quiet { (amount(done, unit)) " of " (amount(of, unit)) }
+        div.busy data-key=(task.task) {
+            b { (task.name) }
+            @if task.attempt > 1 { ", attempt " (task.attempt) }
+            @if let Some(beat) = &task.heartbeat {
+                @if !beat.step.is_empty() { ": " (beat.step) }
+                @if beat.of > 0 {
+                    " " progress max=(beat.of) value=(beat.done) aria-label="how far it is" {}
+                    " " span.quiet { (amount(beat.done, &beat.unit)) " of " (amount(beat.of, &beat.unit)) }
+                }
             }
-            @if let Some(failure) = task["failure"]["message"].as_str() { ": " span.quiet { (failure) } }
+            @if let Some(failure) = &task.failure { ": " span.quiet { (failure.message) } }
         }
     }
 }
@@ -147,14 +146,14 @@ fn amount(count: u64, unit: &str) -> String {
 }
 
 /// Counts by state as one bar to scale.
-pub(super) fn bar(states: &[(&str, usize)], of: usize) -> Markup {
+pub(super) fn bar(states: &[(MachineState, usize)], of: usize) -> Markup {
     let share = |count: usize| count as f64 * 100.0 / of.max(1) as f64;
     let begin = |at: usize| share(states[..at].iter().map(|(_, count)| count).sum());
     html! {
         svg.bar role="img" aria-label="Machines by state, to scale" width="100%" height="14" {
-            @for (at, (name, count)) in states.iter().enumerate().filter(|(_, (_, count))| *count > 0) {
-                rect data-state=(name) x=(percent(begin(at))) width=(percent(share(*count))) height="14" {
-                    title { (count) " " (name) }
+            @for (at, (state, count)) in states.iter().enumerate().filter(|(_, (_, count))| *count > 0) {
+                rect data-state=(state.id()) x=(percent(begin(at))) width=(percent(share(*count))) height="14" {
+                    title { (count) " " (state.id()) }
                 }
             }
         }
@@ -245,17 +244,54 @@ fn capital(word: &str) -> String {
         .collect()
 }
 
-/// The texts of a list.
-pub(super) fn texts(list: &Value) -> impl Iterator<Item = &str> {
-    list.as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormer_proto::id::Timestamp;
+    use dormer_views::run::{Heartbeat, TaskPhase};
+
+    #[test]
+    fn a_running_task_shows_its_step_and_its_progress() {
+        let heartbeat = Heartbeat {
+            worker: "w1".into(),
+            step: "upload".into(),
+            done: 1_234,
+            of: 2_000,
+            unit: "bytes".into(),
+        };
+        let task = Task {
+            task: "machine/u@3.0".into(),
+            run: "machine/u".into(),
+            name: "converge-host".into(),
+            machine: None,
+            attempt: 2,
+            attempts_max: 60,
+            phase: TaskPhase::InFlight.into(),
+            since: None,
+            since_seconds: None,
+            until: Moment(Timestamp(0)),
+            failure: None,
+            heartbeat: Some(heartbeat),
+        };
+        let shown = busy(&task).into_string();
+        for expected in [
+            "data-key=\"machine/u@3.0\"",
+            "<b>converge-host</b>, attempt 2: upload",
+            "max=\"2000\" value=\"1234\"",
+            "1.2 kB of 2.0 kB",
+        ] {
+            assert!(shown.contains(expected), "{expected}: {shown}");
+        }
+    }
+
+    #[test]
+    fn a_moment_is_shown_to_the_second_and_nothing_as_a_dash() {
+        assert_eq!(clock(Timestamp(1_763_708_400_007)), "2025-11-21 07:00:00");
+        assert_eq!(
+            [or_dash(None), or_dash(Some("")), or_dash(Some("a"))],
+            ["–", "–", "a"]
+        );
+    }
 
     #[test]
     fn addresses_and_amounts_are_as_they_should_be() {

@@ -4,7 +4,8 @@
 use super::page::percent;
 use dormer_views::{
     moment::lasted,
-    timeline::{Attempt, Episode, Phase, Task},
+    open_enum::OpenEnum,
+    timeline::{Attempt, AttemptResult, Episode, Phase, Task},
 };
 use maud::{Markup, html};
 
@@ -57,11 +58,11 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(result: &str) -> Self {
+    fn of(result: Option<&OpenEnum<AttemptResult>>) -> Self {
         match result {
-            "succeeded" => Self::Good,
-            "" => Self::Running,
-            _ => Self::Bad,
+            None => Self::Running,
+            Some(result) if *result == AttemptResult::Succeeded => Self::Good,
+            Some(_) => Self::Bad,
         }
     }
 
@@ -109,7 +110,7 @@ pub(super) fn legend() -> Markup {
     }
 }
 
-/// The picture; what goes on ends at `now`.
+/// The picture; what is under way is drawn up to `now`.
 pub(super) fn picture(episode: &Episode, now: u64) -> Markup {
     let to = episode.to.unwrap_or(now).max(episode.from + 1);
     let mut rows: Vec<Row> = episode.phases.iter().flat_map(|it| phase(it, to)).collect();
@@ -187,11 +188,7 @@ fn bars(row: &Row, y: usize, within: (u64, u64)) -> Markup {
 }
 
 fn phase(phase: &Phase, end: u64) -> Vec<Row> {
-    let label = if phase.phase.eq_ignore_ascii_case(&phase.state) {
-        phase.state.clone()
-    } else {
-        format!("{}: {}", phase.state, phase.phase)
-    };
+    let label = phase.label();
     let to = phase.to.unwrap_or(end);
     let title = format!("{label}, {}", lasted(phase.from, to));
     let bar = Bar {
@@ -245,7 +242,7 @@ fn tried(task: &Task, end: u64) -> Vec<Bar> {
     for (at, it) in task.attempts.iter().enumerate() {
         let to = it.to.unwrap_or(end);
         bars.push(Bar {
-            kind: Kind::of(&it.result),
+            kind: Kind::of(it.result.as_ref()),
             from: it.from,
             to,
             title: attempt_title(task, it, to),
@@ -266,11 +263,7 @@ fn tried(task: &Task, end: u64) -> Vec<Bar> {
 }
 
 fn attempt_title(task: &Task, it: &Attempt, to: u64) -> String {
-    let result = if it.result.is_empty() {
-        "under way"
-    } else {
-        &it.result
-    };
+    let result = it.result_text();
     let at = it
         .worker
         .as_ref()
@@ -291,21 +284,22 @@ fn attempt_title(task: &Task, it: &Attempt, to: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormer_proto::phase::MachinePhase;
 
     fn attempt(
         attempt: u64,
         from: u64,
         to: Option<u64>,
-        result: &str,
+        result: Option<AttemptResult>,
         wait: Option<u64>,
     ) -> Attempt {
         let worker = Some("w1".into());
-        let detail = (result == "failed").then(|| "nobody".to_owned());
+        let detail = (result == Some(AttemptResult::Failed)).then(|| "nobody".to_owned());
         Attempt {
             attempt,
             from,
             to,
-            result: result.into(),
+            result: result.map(OpenEnum::from),
             worker,
             detail,
             wait,
@@ -322,31 +316,41 @@ mod tests {
         }
     }
 
+    fn phase_of(phase: MachinePhase, from: u64, to: Option<u64>, tasks: Vec<Task>) -> Phase {
+        Phase {
+            state: phase.state().into(),
+            phase: phase.into(),
+            text: phase.text().into(),
+            from,
+            to,
+            tasks,
+        }
+    }
+
     fn episode() -> Episode {
         let tries = vec![
-            attempt(1, 0, Some(10_000), "failed", Some(20_000)),
-            attempt(2, 20_000, Some(40_000), "succeeded", None),
-        ];
-        let probing = Phase {
-            state: "Provisioned".into(),
-            phase: "probing".into(),
-            from: 0,
-            to: Some(40_000),
-            tasks: vec![task("probe", 0, Some(40_000), tries)],
-        };
-        let converging = Phase {
-            state: "Reachable".into(),
-            phase: "converging the host".into(),
-            from: 40_000,
-            to: None,
-            tasks: vec![task(
-                "converge-host",
-                40_000,
+            attempt(
+                1,
+                0,
+                Some(10_000),
+                Some(AttemptResult::Failed),
+                Some(20_000),
+            ),
+            attempt(
+                2,
+                20_000,
+                Some(40_000),
+                Some(AttemptResult::Succeeded),
                 None,
-                vec![attempt(1, 40_000, None, "", None)],
-            )],
-        };
-        let phases = vec![probing, converging];
+            ),
+        ];
+        let probe = task("probe", 0, Some(40_000), tries);
+        let under_way = vec![attempt(1, 40_000, None, None, None)];
+        let converge = task("converge-host", 40_000, None, under_way);
+        let phases = vec![
+            phase_of(MachinePhase::Probing, 0, Some(40_000), vec![probe]),
+            phase_of(MachinePhase::ConvergingHost, 40_000, None, vec![converge]),
+        ];
         Episode {
             kind: "bring-up".into(),
             seq: 1,

@@ -3,18 +3,20 @@
 use super::{
     Content, Snapshot,
     history::{self, Part},
-    page::{bar, button, percent, state, texts, why, word},
+    page::{bar, button, clock, or_dash, percent, state, why},
 };
 use axum::extract::{Path, State as Of};
 use dormer_api::{Api, ApiError, pages::Turn, reads, views};
-use dormer_proto::work::rollout_run;
-use dormer_views::moment::{lasted, rough};
+use dormer_proto::{phase::MachineState, work::rollout_run};
+use dormer_views::{
+    moment::{lasted, rough},
+    rollout::{Rollout, Slot},
+};
 use dormer_workflows::{
     State,
     actions::{PAUSE_POOL, RESUME_POOL},
 };
 use maud::{Markup, html};
-use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Turns that are drawn, the newest.
@@ -46,45 +48,40 @@ pub(super) async fn read(
         (status_section(&rollout))
         (progress(&rollout, snapshot, pool, &turns))
         (actions(&rollout, pool))
-        (list("Who holds the lease", &rollout["slots"], &[("Token", "token"), ("Since", "since"), ("Waits for", "waitsFor")]))
-        (list("Who waits for it", &rollout["queue"], &[("Place", "position"), ("Away already", "away")]))
-        (list("Who counts as unavailable", &rollout["away"], &[("Why", "why")]))
-        (list("Who is missing", &rollout["gaps"], &[("Of", "owner"), ("Since", "since"), ("Waits for", "waitsFor")]))
-        (named("Not enrolled yet", &rollout["awaited"]))
-        (named("Over the limit on members", &rollout["turnedAway"]))
+        (machines(&rollout))
+        (named("Not enrolled yet", &rollout.awaited))
+        (named("Over the limit on members", &rollout.turned_away))
         (turns_picture(&turns, &names, snapshot.now.0))
         (history::table(&records, run, part, Some(&format!("runs/{}", run.id.as_str()))))
     };
     Ok(Content {
-        title: format!("Rollout {pool} is {}", word(&rollout, "state")),
+        title: format!("Rollout {pool} is {}", rollout.state),
         main,
     })
 }
 
 /// How many may be away at once.
-pub(super) fn limit(rollout: &Value) -> String {
-    rollout["maxUnavailable"]
-        .as_u64()
-        .map_or_else(|| "?".to_owned(), |max| max.to_string())
+pub(super) fn limit(rollout: &Rollout) -> String {
+    let max = rollout.max_unavailable;
+    max.map_or_else(|| "?".to_owned(), |max| max.to_string())
 }
 
-fn status_section(rollout: &Value) -> Markup {
-    let number = |key: &str| rollout[key].as_u64().unwrap_or(0);
+fn status_section(rollout: &Rollout) -> Markup {
     html! {
         p.head {
-            (state(word(rollout, "state"))) " "
-            (number("joined")) " of " (number("members")) " joined, " (number("failed")) " failed, "
-            (number("unavailable")) " of at most " (limit(rollout)) " unavailable"
+            (state(rollout.state.id())) " "
+            (rollout.joined) " of " (rollout.members) " joined, " (rollout.failed) " failed, "
+            (rollout.unavailable) " of at most " (limit(rollout)) " unavailable"
         }
-        @if let Some(what) = rollout["waitingFor"].as_str() { p { "The next grant waits for " (what) "." } }
-        @if let Some(why) = rollout["halted"].as_str() { section.why.failed { p { (why) } } }
-        @if let Some(why) = rollout["held"].as_str() { p { b { "No lease is granted: " (why) "." } } }
-        @if let Some(who) = rollout["paused"].as_str() { p { b { "Paused by " (who) "." } } }
+        @if let Some(what) = &rollout.waiting_for { p { "The next grant waits for " (what) "." } }
+        @if let Some(why) = &rollout.halted { section.why.failed { p { (why) } } }
+        @if let Some(why) = &rollout.held { p { b { "No lease is granted: " (why) "." } } }
+        @if let Some(who) = &rollout.paused { p { b { "Paused by " (who) "." } } }
     }
 }
 
 /// How many carry what they should, and when the rest will.
-fn progress(rollout: &Value, snapshot: &Snapshot, pool: &str, turns: &[Turn]) -> Markup {
+fn progress(rollout: &Rollout, snapshot: &Snapshot, pool: &str, turns: &[Turn]) -> Markup {
     let mut right = 0;
     let mut other = 0;
     for run in snapshot.runs.iter().filter(|run| run.closed.is_none()) {
@@ -100,21 +97,21 @@ fn progress(rollout: &Value, snapshot: &Snapshot, pool: &str, turns: &[Turn]) ->
             }
         }
     }
-    let at_once = rollout["maxUnavailable"].as_u64().unwrap_or(1).max(1);
+    let at_once = rollout.max_unavailable.unwrap_or(1).max(1);
     let left = left(turns, other as u64, at_once, snapshot.now.0);
     html! {
         @if right + other > 0 {
             h2 { "How far it is" }
-            (bar(&[("Joined", right), ("Draining", other)], right + other))
+            (bar(&[(MachineState::Joined, right), (MachineState::Draining, other)], right + other))
             p {
                 (right) " of " (right + other) " carry what they should"
-                @if let Some(payload) = rollout["payload"].as_str() { " (payload " code { (payload) } ")" }
+                @if let Some(payload) = &rollout.payload { " (payload " code { (payload) } ")" }
                 @if let Some(left) = left.filter(|_| other > 0) {
                     ". About " b { (rough(left / 1_000)) } " are left, if each takes as long as the last ones did"
                 }
                 "."
             }
-            @if let Some((name, took, typical)) = late(rollout, turns, snapshot.now.0) {
+            @if let Some((name, took, typical)) = late(&rollout.slots, turns, snapshot.now.0) {
                 p.reason {
                     (name) " has had its turn for " (rough(took / 1_000)) ", and "
                     (rough(typical / 1_000)) " is usual: see what it waits for."
@@ -125,15 +122,12 @@ fn progress(rollout: &Value, snapshot: &Snapshot, pool: &str, turns: &[Turn]) ->
 }
 
 /// A turn that takes much longer than the past ones did: whose, how long, and what is usual, in milliseconds.
-fn late<'a>(rollout: &'a Value, turns: &[Turn], now: u64) -> Option<(&'a str, u64, u64)> {
+fn late<'a>(slots: &'a [Slot], turns: &[Turn], now: u64) -> Option<(&'a str, u64, u64)> {
     let typical = typical(turns)?;
     let turn = turns.iter().find(|turn| turn.to.is_none())?;
     let took = now.saturating_sub(turn.from);
-    let slot = rollout["slots"]
-        .as_array()?
-        .iter()
-        .find(|slot| slot["token"] == turn.token)?;
-    (took > LATE * typical).then(|| (word(slot, "name"), took, typical))
+    let slot = slots.iter().find(|slot| slot.token == turn.token)?;
+    (took > LATE * typical).then_some((slot.name.as_str(), took, typical))
 }
 
 /// How long the middle one of the turns that have ended took, in milliseconds.
@@ -158,39 +152,92 @@ fn left(turns: &[Turn], other: u64, at_once: u64, now: u64) -> Option<u64> {
     Some((typical * other).saturating_sub(gone) / at_once)
 }
 
-fn actions(rollout: &Value, pool: &str) -> Markup {
-    let paused = rollout["paused"].is_string();
-    let action = if paused { &RESUME_POOL } else { &PAUSE_POOL };
+fn actions(rollout: &Rollout, pool: &str) -> Markup {
+    let action = match rollout.paused {
+        Some(_) => &RESUME_POOL,
+        None => &PAUSE_POOL,
+    };
     let path = format!("rollouts/{pool}/actions/{}", action.name);
     html! {
         div.actions role="group" aria-label="What may be asked" { (button(&path, action, pool, None)) (why()) }
     }
 }
 
-/// Machines and what is to be said of each; nothing, if there are none.
-fn list(title: &str, of: &Value, fields: &[(&str, &str)]) -> Markup {
-    let items = of.as_array().map_or(&[][..], Vec::as_slice);
+/// The machines that hold the lease, wait for it, count as unavailable or are missing.
+fn machines(rollout: &Rollout) -> Markup {
+    let slots = rollout.slots.iter().map(|slot| Row {
+        uid: &slot.holder,
+        name: &slot.name,
+        cells: [
+            slot.token.to_string(),
+            clock(slot.since),
+            or_dash(slot.waits_for.as_deref()).to_owned(),
+        ],
+    });
+    let queue = rollout.queue.iter().map(|waiting| Row {
+        uid: &waiting.uid,
+        name: &waiting.name,
+        cells: [
+            waiting.position.to_string(),
+            if waiting.away { "yes" } else { "no" }.to_owned(),
+        ],
+    });
+    let away = rollout.away.iter().map(|away| Row {
+        uid: &away.uid,
+        name: &away.name,
+        cells: [away.why.to_string()],
+    });
+    let gaps = rollout.gaps.iter().map(|gap| Row {
+        uid: &gap.uid,
+        name: &gap.name,
+        cells: [
+            or_dash(Some(&gap.owner)).to_owned(),
+            clock(gap.since),
+            gap.waits_for.clone(),
+        ],
+    });
     html! {
-        @if !items.is_empty() {
-            h2 { (title) @if items.len() > 1 { " (" (items.len()) ")" } }
+        (list("Who holds the lease", ["Token", "Since", "Waits for"], slots))
+        (list("Who waits for it", ["Place", "Away already"], queue))
+        (list("Who counts as unavailable", ["Why"], away))
+        (list("Who is missing", ["Of", "Since", "Waits for"], gaps))
+    }
+}
+
+/// A machine of a list, with a cell for each further column.
+struct Row<'a, const COLUMNS: usize> {
+    uid: &'a str,
+    name: &'a str,
+    cells: [String; COLUMNS],
+}
+
+/// Machines and what is to be said of each; nothing, if there are none.
+fn list<'a, const COLUMNS: usize>(
+    title: &str,
+    columns: [&str; COLUMNS],
+    rows: impl ExactSizeIterator<Item = Row<'a, COLUMNS>>,
+) -> Markup {
+    let count = rows.len();
+    html! {
+        @if count > 0 {
+            h2 { (title) @if count > 1 { " (" (count) ")" } }
             table {
-                thead { tr { th { "Machine" } @for (name, _) in fields { th { (name) } } } }
+                thead { tr { th { "Machine" } @for column in columns { th { (column) } } } }
                 tbody {
-                    @for item in items.iter().take(NAMED_MAX) {
-                        tr data-key=(uid(item)) {
-                            td data-label="Machine" { a href=(format!("/machines/{}", uid(item))) { (word(item, "name")) } }
-                            @for (name, key) in fields { td data-label=(name) { (plain(&item[*key])) } }
+                    @for row in rows.take(NAMED_MAX) {
+                        tr data-key=(row.uid) {
+                            td data-label="Machine" { a href=(format!("/machines/{}", row.uid)) { (row.name) } }
+                            @for (column, cell) in columns.iter().zip(&row.cells) { td data-label=(column) { (cell) } }
                         }
                     }
                 }
             }
-            @if items.len() > NAMED_MAX { p.quiet { "and " (items.len() - NAMED_MAX) " more" } }
+            @if count > NAMED_MAX { p.quiet { "and " (count - NAMED_MAX) " more" } }
         }
     }
 }
 
-fn named(title: &str, list: &Value) -> Markup {
-    let names: Vec<&str> = texts(list).collect();
+fn named(title: &str, names: &[String]) -> Markup {
     html! { @if !names.is_empty() { p.reason { (title) ": " (names.join(", ")) "." } } }
 }
 
@@ -227,30 +274,44 @@ fn turns_picture(turns: &[Turn], names: &BTreeMap<String, String>, now: u64) -> 
     }
 }
 
-fn uid(item: &Value) -> &str {
-    item["uid"]
-        .as_str()
-        .or_else(|| item["holder"].as_str())
-        .unwrap_or_default()
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        Value::Null => "–".into(),
-        Value::String(text)
-            if text.len() > 19 && text.ends_with('Z') && text.as_bytes()[10] == b'T' =>
-        {
-            super::page::clock(text)
-        }
-        Value::String(text) => text.clone(),
-        Value::Bool(yes) => if *yes { "yes" } else { "no" }.into(),
-        other => other.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormer_proto::id::Timestamp;
+
+    fn slot(token: u64, name: &str) -> Slot {
+        Slot {
+            token,
+            holder: format!("u{token}"),
+            name: name.into(),
+            marked: false,
+            seq: 1,
+            since: Timestamp(1_763_708_400_000).into(),
+            waits_for: None,
+        }
+    }
+
+    #[test]
+    fn a_list_names_its_columns_and_counts_what_it_leaves_out() {
+        let slots: Vec<Slot> = (0..61).map(|token| slot(token, "win")).collect();
+        let rows = slots.iter().map(|slot| Row {
+            uid: &slot.holder,
+            name: &slot.name,
+            cells: [slot.token.to_string(), clock(slot.since)],
+        });
+        let shown = list("Who", ["Token", "Since"], rows).into_string();
+        for expected in [
+            "<h2>Who (61)</h2>",
+            "<th>Machine</th><th>Token</th><th>Since</th>",
+            "<tr data-key=\"u7\">",
+            "<a href=\"/machines/u7\">win</a>",
+            "<td data-label=\"Since\">2025-11-21 07:00:00</td>",
+            "and 1 more",
+        ] {
+            assert!(shown.contains(expected), "{expected}: {shown}");
+        }
+        assert_eq!(list("Who", [""], std::iter::empty()).into_string(), "");
+    }
 
     fn turn(token: u64, from: u64, to: Option<u64>) -> Turn {
         Turn {
@@ -275,9 +336,9 @@ mod tests {
         );
         assert_eq!(left(&turns, 4, 1, 250), Some(4 * 120 - 30));
         assert_eq!(left(&turns, 4, 2, 250), Some(225));
-        let rollout = serde_json::json!({"slots": [{"token": 3, "name": "win-3"}]});
-        assert_eq!(late(&rollout, &turns, 220 + 360), None);
-        assert_eq!(late(&rollout, &turns, 220 + 361), Some(("win-3", 361, 120)));
+        let slots = [slot(3, "win-3")];
+        assert_eq!(late(&slots, &turns, 220 + 360), None);
+        assert_eq!(late(&slots, &turns, 220 + 361), Some(("win-3", 361, 120)));
         assert_eq!(
             left(&turns, 1, 1, 9_999),
             Some(0),

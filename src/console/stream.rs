@@ -14,7 +14,7 @@ use bytes::Bytes;
 use dormer_api::live::Live;
 use dormer_proto::work::{machine_run, rollout_run};
 use futures::{Stream, stream};
-use serde_json::json;
+use serde::Serialize;
 use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::{sync::watch::Receiver, time::Instant};
 
@@ -47,6 +47,15 @@ struct Reader {
     /// Remote commands that this process hears of.
     commands: Receiver<u64>,
     last_sent: LastSent,
+}
+
+/// A page's content, as its script reads it.
+#[derive(Serialize)]
+struct PageEvent<'a> {
+    title: String,
+    main: String,
+    /// Why the store cannot be asked; the content is as it was before.
+    trouble: Option<&'a str>,
 }
 
 /// What it heard last.
@@ -119,14 +128,15 @@ impl Reader {
             Ok(content) => content,
             Err(error) => page::failed(&error),
         };
-        let last_sent = json!({
-            "title": page::title(&content.title),
-            "main": content.main.into_string(),
-            "trouble": snapshot.trouble,
-        });
-        // Serialised JSON has no line breaks, so one line of data is enough.
+        let event = PageEvent {
+            title: page::title(&content.title),
+            main: content.main.into_string(),
+            trouble: snapshot.trouble.as_deref(),
+        };
+        // Three texts always have a JSON form, and JSON has no line breaks: one line of data is enough.
+        let data = serde_json::to_string(&event).unwrap_or_default();
         let event = Bytes::from(format!(
-            "id: {}\nevent: page\ndata: {last_sent}\n\n",
+            "id: {}\nevent: page\ndata: {data}\n\n",
             snapshot.records()
         ));
         drawn.keep(&self.page, mark, event.clone());

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 const ACTUAL: usize = 32 << 10;
 /// The versions that are installed, one after the other, with the kubelet of each.
 const VERSIONS: [(&str, &str); 2] = [("11.0.0", "v1.33.4"), ("11.1.0", "v1.33.6")];
-/// Name, place on the host, and size in MiB: 300 MB in all, as field.md measures a Windows payload.
+/// Name, place on the host, and size in MiB: 300 MB in all, as a Windows payload has.
 const FILES: [(&str, &str, u64); 10] = [
     ("containerd.exe", r"containerd\containerd.exe", 48),
     (

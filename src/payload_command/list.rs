@@ -2,13 +2,17 @@
 
 use super::{Form, folders, size};
 use clap::Args;
-use dormer_client::{Failure, output::table};
+use dormer_client::{
+    Failure,
+    output::{Column, Output, optional, table},
+};
 use dormer_profile::payload::{Manifest, PayloadFile};
 use dormer_workers::{
     catalog::{Folder, order},
     packed::estimate,
 };
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Which folders.
@@ -34,27 +38,67 @@ impl List {
                 found.push(payload(folder));
             }
         }
-        let version = |payload: &Value| payload["version"].as_str().unwrap_or_default().to_owned();
-        found.sort_by(|a, b| order(&version(a), &version(b)));
+        found.sort_by(|a, b| order(a.version(), b.version()));
         if let Some(text) = self.form.output.for_programs(&json!({"items": found}))? {
             return Ok(text);
         }
-        let columns = [
-            ("VERSION", "version", false),
-            ("KUBELET", "kubelet", false),
-            ("MAY FOLLOW", "mayFollow", false),
-            ("WINDOWS BUILDS", "windowsBuilds", false),
-            ("PLATFORMS", "platforms", false),
-            ("FILES", "files", true),
-            ("SIZE", "size", false),
-            ("SENT", "sent", false),
-            ("FOLDER", "folder", false),
-            ("PROBLEM", "problem", false),
-        ];
-        let wide = self.form.output == dormer_client::output::Output::Wide;
-        Ok(table(&found, &columns, wide))
+        Ok(table(&found, COLUMNS, self.form.output == Output::Wide))
     }
 }
+
+/// A payload's folder, as it is listed. One that cannot be read has a problem and nothing else.
+#[derive(Debug, Serialize)]
+struct Listed {
+    folder: String,
+    #[serde(flatten)]
+    payload: Option<Described>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+/// What its manifest says.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Described {
+    version: String,
+    kubelet: String,
+    may_follow: Vec<String>,
+    windows_builds: Vec<String>,
+    platforms: Vec<String>,
+    files: usize,
+    size: String,
+    sent: String,
+}
+
+impl Listed {
+    fn version(&self) -> &str {
+        self.payload.as_ref().map_or("", |payload| &payload.version)
+    }
+
+    /// A text of the manifest; empty where it cannot be read.
+    fn of(&self, text: impl FnOnce(&Described) -> String) -> String {
+        self.payload.as_ref().map_or_else(String::new, text)
+    }
+}
+
+const COLUMNS: &[Column<Listed>] = &[
+    Column::new("VERSION", |it| it.version().to_owned()),
+    Column::new("KUBELET", |it| it.of(|payload| payload.kubelet.clone())),
+    Column::new("MAY FOLLOW", |it| {
+        it.of(|payload| payload.may_follow.join(", "))
+    }),
+    Column::new("WINDOWS BUILDS", |it| {
+        it.of(|payload| payload.windows_builds.join(", "))
+    }),
+    Column::new("PLATFORMS", |it| {
+        it.of(|payload| payload.platforms.join(", "))
+    }),
+    Column::wide("FILES", |it| it.of(|payload| payload.files.to_string())),
+    Column::new("SIZE", |it| it.of(|payload| payload.size.clone())),
+    Column::new("SENT", |it| it.of(|payload| payload.sent.clone())),
+    Column::new("FOLDER", |it| it.folder.clone()),
+    Column::new("PROBLEM", |it| optional(&it.problem)),
+];
 
 /// About how many bytes go to a host: what pays goes compressed. A file that cannot be read counts whole.
 fn sent(folder: &Path, manifest: &Manifest) -> u64 {
@@ -67,18 +111,38 @@ fn sent(folder: &Path, manifest: &Manifest) -> u64 {
     manifest.files.iter().map(one).sum()
 }
 
-fn payload(folder: PathBuf) -> Value {
-    let folder_name = folder.display().to_string();
+fn payload(folder: PathBuf) -> Listed {
+    let shown = folder.display().to_string();
     let whole = folder.clone();
     match Folder(folder).manifest() {
-        Ok(manifest) => json!({
-            "version": manifest.version, "kubelet": manifest.kubelet,
-            "mayFollow": manifest.may_follow, "windowsBuilds": manifest.windows_builds,
-            "platforms": if manifest.platforms.is_empty() { vec!["all".to_owned()] } else { manifest.platforms.clone() },
-            "files": manifest.files.len(), "folder": folder_name,
-            "size": size(manifest.files.iter().map(|file| file.size).sum()),
-            "sent": size(sent(&whole, &manifest)),
-        }),
-        Err(error) => json!({"folder": folder_name, "problem": error.to_string()}),
+        Ok(manifest) => Listed {
+            folder: shown,
+            payload: Some(described(&whole, manifest)),
+            problem: None,
+        },
+        Err(error) => Listed {
+            folder: shown,
+            payload: None,
+            problem: Some(error.to_string()),
+        },
+    }
+}
+
+fn described(folder: &Path, manifest: Manifest) -> Described {
+    let total = manifest.files.iter().map(|file| file.size).sum();
+    let sent = sent(folder, &manifest);
+    let platforms = match manifest.platforms.is_empty() {
+        true => vec!["all".to_owned()],
+        false => manifest.platforms,
+    };
+    Described {
+        version: manifest.version,
+        kubelet: manifest.kubelet,
+        may_follow: manifest.may_follow,
+        windows_builds: manifest.windows_builds,
+        platforms,
+        files: manifest.files.len(),
+        size: size(total),
+        sent: size(sent),
     }
 }

@@ -4,10 +4,11 @@ use super::{Form, size};
 use clap::Args;
 use dormer_client::{
     Failure,
-    output::{Output, table},
+    output::{Column, Output, optional, table},
 };
 use dormer_profile::{builtin, payload::Manifest, profile::Profile};
 use dormer_workers::catalog::{CatalogError, Folder};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -29,13 +30,18 @@ impl Verify {
     pub(super) fn run(&self) -> Result<(String, bool), Failure> {
         let folder = Folder(self.folder.clone());
         let manifest = folder.manifest().map_err(unreadable)?;
-        let mut rows: Vec<Value> = manifest
+        let mut rows: Vec<Row> = manifest
             .files
             .iter()
             .map(|file| {
                 let why = file.compare(&folder);
                 let state = if why.is_none() { "right" } else { "wrong" };
-                json!({"file": file.name, "state": state, "size": file.size, "why": why})
+                Row {
+                    file: file.name.clone(),
+                    state,
+                    size: Some(file.size),
+                    why: why.map(|why| why.to_string()),
+                }
             })
             .collect();
         let extra = folder
@@ -43,17 +49,17 @@ impl Verify {
             .map_err(|error| Failure::refused(format!("{}: {error}", self.folder.display()), ""))?;
         for name in extra {
             let why = "the manifest does not name it; nothing takes it";
-            rows.push(json!({"file": name, "state": "extra", "why": why}));
+            rows.push(Row::unmatched(name, "extra", why));
         }
         for name in self.lacking(&manifest)? {
             let why = "the profile asks for it; the manifest does not name it";
-            rows.push(json!({"file": name, "state": "lacking", "why": why}));
+            rows.push(Row::unmatched(name, "lacking", why));
         }
-        let wrong = rows.iter().filter(|row| row["state"] != "right").count();
-        let report = report(&self.folder, &manifest, rows, wrong);
+        let wrong = rows.iter().filter(|row| !row.is_right()).count();
+        let report = report(&self.folder, &manifest, &rows, wrong);
         let text = match self.form.output.for_programs(&report)? {
             Some(text) => text,
-            None => for_people(&manifest, &report, wrong, self.form.output == Output::Wide),
+            None => for_people(&manifest, &rows, wrong, self.form.output == Output::Wide),
         };
         Ok((text, wrong == 0))
     }
@@ -73,6 +79,39 @@ impl Verify {
     }
 }
 
+/// A file, and whether it is as the manifest says.
+#[derive(Debug, Serialize)]
+struct Row {
+    file: String,
+    /// `right`, `wrong`, `extra` or `lacking`.
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    why: Option<String>,
+}
+
+impl Row {
+    /// A file that stands on one side only.
+    fn unmatched(file: String, state: &'static str, why: &str) -> Self {
+        Self {
+            file,
+            state,
+            size: None,
+            why: Some(why.to_owned()),
+        }
+    }
+
+    fn is_right(&self) -> bool {
+        self.state == "right"
+    }
+}
+
+const COLUMNS: &[Column<Row>] = &[
+    Column::new("FILE", |row| row.file.clone()),
+    Column::new("STATE", |row| row.state.to_owned()),
+    Column::new("WHY", |row| optional(&row.why)),
+];
+
 fn asked(profile: &Profile) -> Vec<String> {
     let both = profile.host.payload.iter().chain(&profile.node.payload);
     let always = both.filter(|(_, spec)| spec.when == Default::default());
@@ -86,7 +125,7 @@ fn unreadable(error: CatalogError) -> Failure {
     )
 }
 
-fn report(folder: &std::path::Path, manifest: &Manifest, rows: Vec<Value>, wrong: usize) -> Value {
+fn report(folder: &std::path::Path, manifest: &Manifest, rows: &[Row], wrong: usize) -> Value {
     json!({
         "folder": folder.display().to_string(),
         "good": wrong == 0,
@@ -100,7 +139,7 @@ fn report(folder: &std::path::Path, manifest: &Manifest, rows: Vec<Value>, wrong
     })
 }
 
-fn for_people(manifest: &Manifest, report: &Value, wrong: usize, wide: bool) -> String {
+fn for_people(manifest: &Manifest, rows: &[Row], wrong: usize, wide: bool) -> String {
     let all = |list: &[String], none: &str| {
         if list.is_empty() {
             none.to_owned()
@@ -126,18 +165,9 @@ fn for_people(manifest: &Manifest, report: &Value, wrong: usize, wide: bool) -> 
     if wrong == 0 {
         return format!("{head}\nAll is as the manifest says.");
     }
-    let rows = report["files"].as_array().cloned().unwrap_or_default();
-    let shown: Vec<Value> = rows
-        .into_iter()
-        .filter(|row| wide || row["state"] != "right")
-        .collect();
-    let columns = [
-        ("FILE", "file", false),
-        ("STATE", "state", false),
-        ("WHY", "why", false),
-    ];
+    let shown: Vec<&Row> = rows.iter().filter(|row| wide || !row.is_right()).collect();
     format!(
         "{head}\n\n{}\n\n{wrong} of them are not as they should be.",
-        table(&shown, &columns, wide)
+        table(shown, COLUMNS, wide)
     )
 }

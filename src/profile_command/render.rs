@@ -102,7 +102,7 @@ impl Render {
 
     async fn of_machine(&self, machine: &str) -> Result<Value, Failure> {
         let server = self.address.server();
-        let mut value = server
+        let mut value: Value = server
             .get(&format!("/machines/{}/desired", segment(machine)))
             .await?;
         for section in [Section::Host, Section::Node] {

@@ -1,6 +1,8 @@
 //! What `dormer run` is told: by flags, by the environment, by a file, in that order of precedence, and that it fits
 //! together.
 
+#[cfg(test)]
+mod page;
 mod settings;
 
 pub use settings::{Authentication, NatsSettings, Role, Settings};

@@ -17,7 +17,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// The key's name in its Secret, as WMCO has it (wmco.md §2.3).
+/// The key's name in its Secret, as WMCO has it.
 const SECRET_KEY: &str = "private-key.pem";
 /// Longest key that is read, in bytes.
 const KEY_BYTES_MAX: usize = 64 << 10;

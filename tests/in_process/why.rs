@@ -111,7 +111,7 @@ fn serving(phase: Phase) -> State {
     State {
         node: Some(node),
         version,
-        served: true,
+        in_service: true,
         lease: Lease::Wanted,
         ..state
     }

@@ -143,11 +143,9 @@ async fn apply_definitions(site: &Site) {
     for crd in yaml::documents(OURS).expect("CRDs") {
         let name = crd["metadata"]["name"].as_str().expect("a name").to_owned();
         let how = PatchParams::apply("person").force();
-        let applied = site
-            .world
-            .api(CRD, "")
-            .patch(&name, &how, &Patch::Apply(&crd));
-        applied.await.expect("it is applied");
+        let definitions = site.world.api(CRD, "");
+        let applied = definitions.patch(&name, &how, &Patch::Apply(&crd)).await;
+        applied.expect("it is applied");
     }
     await_condition("v1beta1 is served", PATIENCE, || async {
         let pools = site.world.api(WINDOWS_POOL, "");

@@ -30,7 +30,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-/// An attempt whose progress stands still for so long is ended (design.md §3).
+/// An attempt without progress for so long is ended: each longer step gives signs of life.
 pub const STILL_MAX: Duration = Duration::from_secs(60);
 /// Longest pause between two tries at a port that does not answer.
 const PORT_PAUSE_MAX: Duration = Duration::from_secs(10);

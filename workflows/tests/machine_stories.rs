@@ -222,7 +222,8 @@ fn a_second_reboot_is_one_too_many() {
     holds(&story, expect_file!["stories/reboots.txt"]);
 }
 
-/// field.md §5, 42: the engine drops what is older; what says the same twice is no event. Here: the same fact again.
+/// Scenario 42 (the numbers are those of `tests/SCENARIOS.md`): the engine drops what is older; what says the same
+/// twice is no event. Here: the same fact again.
 #[test]
 fn the_same_fact_twice_asks_for_nothing() {
     let mut story = Story::joined(wanting("v1"));
@@ -237,7 +238,7 @@ fn the_same_fact_twice_asks_for_nothing() {
     }
 }
 
-/// field.md §5, 43, 44 and 46.
+/// Scenarios 43, 44 and 46.
 #[test]
 fn deleted_while_it_is_configured() {
     let mut story = Story::begin(machine());
@@ -257,7 +258,7 @@ fn deleted_while_it_is_configured() {
     holds(&story, expect_file!["stories/deleted_in_bring_up.txt"]);
 }
 
-/// field.md §5, 45.
+/// Scenario 45.
 #[test]
 fn the_address_changes_during_bring_up() {
     let mut story = Story::begin(machine());
@@ -346,7 +347,7 @@ fn draining(pool: PoolSettings) -> Story {
     story
 }
 
-/// field.md §5, 49.
+/// Scenario 49.
 #[test]
 fn a_budget_that_never_allows_an_eviction() {
     let mut text = String::new();
@@ -393,7 +394,7 @@ fn what_a_drain_waits_for_names_the_pod_and_what_holds_it() {
     assert_eq!(pass(3, &[db, ("shop/x", "held"), ("shop/y", "held")]), says);
 }
 
-/// field.md §5, 54.
+/// Scenario 54.
 #[test]
 fn a_person_uncordons_in_the_middle_of_a_drain() {
     let mut story = draining(wanting("v2"));
@@ -416,8 +417,8 @@ fn a_person_uncordons_in_the_middle_of_a_drain() {
     holds(&story, expect_file!["stories/uncordoned.txt"]);
 }
 
-/// field.md §5, 56: the run holds the lease, so that whoever works for it goes on with the same node.
-/// field.md §5, 57: a token closed meanwhile stops the work.
+/// Scenario 56: the run holds the lease, so that any worker of it goes on with the same node.
+/// Scenario 57: a token closed meanwhile stops the work.
 #[test]
 fn the_token_is_closed_under_a_drain() {
     let mut story = draining(wanting("v2"));
@@ -443,6 +444,44 @@ fn a_grant_over_the_limit_meets_a_node_that_serves() {
         .done("close-fence", Outcome::FenceClosed)
         .done("plan", planned(Some(ChangeClass::Drain)));
     holds(&story, expect_file!["stories/marked_grant.txt"]);
+}
+
+/// A minute of NotReady entitles to nothing; ten minutes in one piece entitle to a repair over the limit.
+#[test]
+fn a_node_that_is_not_ready_for_long_may_be_repaired() {
+    let mut story = Story::joined(wanting("v1"));
+    let down = || NodeFact {
+        ready: false,
+        ..carrying("v1")
+    };
+    story
+        .wants_v2(ChangeClass::Drain)
+        .tell("its Node is not Ready", node_is(down()))
+        .later_ms(60_000)
+        .tell("its Node is Ready again", node_is(carrying("v1")))
+        .later_ms(60_000)
+        .tell("its Node is not Ready", node_is(down()))
+        .later_ms(480_000)
+        .tell("timer of the first time", Input::Fired(Timer::Deadline))
+        .later_ms(120_000)
+        .tell("timer", Input::Fired(Timer::Deadline))
+        .tell("its Node is Ready again", node_is(carrying("v1")));
+    holds(&story, expect_file!["stories/repair.txt"]);
+}
+
+/// A cordon of somebody else's is told to the rollout; who asks for this machine decides about it.
+#[test]
+fn a_node_that_a_person_cordoned_waits_for_the_uncordon() {
+    let mut story = Story::joined(wanting("v1"));
+    let cordoned = || NodeFact {
+        cordoned: true,
+        ..carrying("v1")
+    };
+    story
+        .tell("somebody cordons its Node", node_is(cordoned()))
+        .wants_v2(ChangeClass::Drain)
+        .person(Signal::Recreate);
+    holds(&story, expect_file!["stories/cordoned.txt"]);
 }
 
 #[test]

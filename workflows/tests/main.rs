@@ -2,6 +2,7 @@
 
 mod actions;
 mod common;
+mod histories;
 mod machine_stories;
 mod machine_table;
 mod rollout_common;

@@ -55,6 +55,10 @@ enum Event {
     Retry(usize),
     /// A Node is Ready again.
     Recover(usize),
+    /// A Node has been NotReady for as long as the pool's `repairAfter`.
+    StaysDown(usize),
+    /// A person uncordons a Node.
+    Uncordon(usize),
     // Faults.
     Repeat(usize),
     Abort(usize),
@@ -64,6 +68,7 @@ enum Event {
     Outage(usize),
     Remove(usize),
     Ask(usize),
+    Cordon(usize),
 }
 
 impl Lease {
@@ -118,6 +123,11 @@ impl Lease {
                 Event::Retry(at),
             ),
             (m.exists && m.served && !m.ready, Event::Recover(at)),
+            (
+                m.exists && m.served && !m.ready && !m.long_down,
+                Event::StaysDown(at),
+            ),
+            (m.exists && m.kept, Event::Uncordon(at)),
         ];
         events.extend(
             due.into_iter()
@@ -156,6 +166,10 @@ impl Lease {
                 ),
                 (left.removals > 0 && lives && idle, Event::Remove(at)),
                 (left.asks > 0 && m.phase != Phase::Closed, Event::Ask(at)),
+                (
+                    left.cordons > 0 && lives && m.served && !m.kept && !m.cordoned,
+                    Event::Cordon(at),
+                ),
             ];
             events.extend(
                 faults
@@ -204,6 +218,12 @@ impl Model for Lease {
             Event::TooMany(at) => world.delete(at),
             Event::Retry(at) => world.fail(at, Phase::Coming),
             Event::Recover(at) => world.ready(at, true),
+            Event::StaysDown(at) => world.stays_down(at),
+            Event::Uncordon(at) => world.keep(at, false),
+            Event::Cordon(at) => {
+                world.faults.cordons -= 1;
+                world.keep(at, true);
+            }
             Event::Repeat(at) => {
                 world.faults.repeats -= 1;
                 world.repeat(at);
@@ -288,6 +308,7 @@ const CALM: Faults = Faults {
     outages: 0,
     removals: 0,
     asks: 0,
+    cordons: 0,
 };
 
 const RECREATE: Lease = Lease {
@@ -400,6 +421,40 @@ fn a_node_is_not_ready_for_a_while() {
             stale: true,
             faults,
             ..RECREATE
+        },
+    );
+}
+
+#[test]
+fn nodes_are_not_ready_and_cordoned_by_people() {
+    let partition = Faults { outages: 2, ..CALM };
+    holds(
+        "in place, two outages",
+        Lease {
+            faults: partition,
+            ..IN_PLACE
+        },
+    );
+    let cordons = Faults { cordons: 2, ..CALM };
+    holds(
+        "recreate, two cordons",
+        Lease {
+            faults: cordons,
+            ..RECREATE
+        },
+    );
+    let both = Faults {
+        cordons: 1,
+        outages: 1,
+        ..CALM
+    };
+    holds(
+        "in place, three, a cordon and an outage",
+        Lease {
+            replicas: 3,
+            upgrades: 2,
+            faults: both,
+            ..IN_PLACE
         },
     );
 }

@@ -12,7 +12,8 @@ use dormer_proto::{
 use dormer_workflows::rollout::Timer;
 use expect_test::{ExpectFile, expect_file};
 use rollout_common::{
-    Pool, barred, carrying, coming, down, failed, going, granted, serving, terms, wanting,
+    Pool, barred, carrying, coming, cordoned, down, failed, going, granted, long_down, serving,
+    terms, wanting,
 };
 
 fn holds(pool: &Pool, expected: ExpectFile) {
@@ -34,11 +35,13 @@ fn one_at_a_time() {
 fn who_is_first() {
     let mut pool = Pool::of(&["a", "b", "c", "d"]);
     pool.request("a").request("b").request("c");
-    // One that is away comes before all others, though it asks last.
+    // One that has not served for long comes before all others, though it asks last.
     pool.member("d", down()).request_as("d", down());
-    // Its node served after all: given back, and asked for again.
+    pool.member("d", long_down());
+    // Its node serves after all: given back, and it waits its turn.
     pool.member("d", serving()).release("d", 2).request("d");
-    pool.release("a", 1).release("d", 3).release("b", 4);
+    pool.release("a", 1).release("b", 3);
+    pool.release("c", 4).release("d", 5);
     holds(&pool, expect_file!["rollout_stories/who_is_first.txt"]);
 }
 
@@ -61,6 +64,54 @@ fn a_member_that_is_away_uses_up_the_room() {
     let mut pool = Pool::of(&["a", "b"]);
     pool.member("a", down()).request("b").member("a", serving());
     holds(&pool, expect_file!["rollout_stories/away.txt"]);
+}
+
+/// A person cordons two of four nodes, and a payload comes: dormer takes neither, and nothing over the limit.
+#[test]
+fn what_a_person_cordoned_is_not_taken() {
+    let mut pool = Pool::of(&["a", "b", "c", "d"]);
+    pool.member("a", cordoned()).member("b", cordoned());
+    for who in ["a", "b"] {
+        pool.request_as(who, cordoned());
+    }
+    pool.request("c").request("d");
+    // One is uncordoned; with the other still away there is no room.
+    pool.member("a", serving());
+    pool.limit(MaxUnavailable::Count(2));
+    pool.member("b", serving()).release("a", 1);
+    holds(&pool, expect_file!["rollout_stories/cordoned.txt"]);
+}
+
+/// For a minute no kubelet reaches the API server: the whole queue is NotReady, and nothing is granted for that.
+#[test]
+fn a_partition_grants_nothing() {
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    for who in ["a", "b", "c"] {
+        pool.member(who, down());
+        pool.request_as(who, down());
+    }
+    for who in ["a", "b", "c"] {
+        pool.member(who, serving());
+    }
+    pool.release("a", 1);
+    holds(&pool, expect_file!["rollout_stories/partition.txt"]);
+}
+
+/// Three nodes are down for good: they are repaired one after the other, over the limit.
+#[test]
+fn dead_nodes_are_repaired_one_by_one() {
+    let mut pool = Pool::of(&["a", "b", "c", "d"]);
+    for who in ["a", "b", "c"] {
+        pool.member(who, down());
+        pool.request_as(who, down());
+    }
+    for who in ["c", "b", "a"] {
+        pool.member(who, long_down());
+    }
+    // The first does not answer: it gives the lease back, asks again, and is the last.
+    pool.release("c", 1).request_as("c", long_down());
+    pool.release("a", 2).release("b", 3);
+    holds(&pool, expect_file!["rollout_stories/dead_nodes.txt"]);
 }
 
 #[test]
@@ -555,7 +606,11 @@ fn so_many_repairs_stand_at_once_and_no_more() {
     };
     let mut pool = Pool::of(&["a", "b", "c", "d"]);
     pool.settings(with(0)).request("a");
-    pool.request_as("b", down()).request_as("c", down());
+    let dead = || MemberReport {
+        repair: true,
+        ..down()
+    };
+    pool.request_as("b", dead()).request_as("c", dead());
     pool.settings(with(1)).settings(with(2));
     holds(&pool, expect_file!["rollout_stories/repairs.txt"]);
 }

@@ -122,7 +122,7 @@ pub(crate) fn compare(
 /// What a machine carries now, if this process knows that version.
 fn carried(renderer: &PlanRenderer, state: &State) -> Result<InstalledVersion, String> {
     let Some(version) = state.version.clone() else {
-        return Err(match state.served {
+        return Err(match state.in_service {
             true => "nobody knows which version it carries: its host will be compared".into(),
             false => "it is no node yet: it comes up with what is wanted".into(),
         });

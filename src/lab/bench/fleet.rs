@@ -23,11 +23,12 @@ const ALONE_MAX: u32 = 100;
 const ALONE_LEAST: u32 = 10;
 /// Machines of the part that runs over real sockets, on the real clock.
 const REAL_MACHINES: u32 = 50;
-/// WMCO's remote work for one fresh node (wmco.md §5.2): commands run one after another, most of them PowerShell.
+/// WMCO's remote work for one fresh node (docs/field-notes.md, What a bring-up by WMCO costs): commands run one after
+/// another, most of them PowerShell.
 const WMCO_COMMANDS: f64 = 84.0;
-/// What one of those commands costs (field.md: a PowerShell start takes 400 to 800 ms), in seconds.
+/// What one of those commands costs (assumed: a PowerShell start takes 400 to 800 ms), in seconds.
 const WMCO_COMMAND_S: f64 = 0.6;
-/// What WMCO loses to its own polling, per node (wmco.md §5.3: 75 to 120 s), in seconds.
+/// What WMCO loses to its own polling, per node (the same notes: 75 to 120 s), in seconds.
 const WMCO_POLLING_S: f64 = 97.0;
 
 /// How large a fleet, and what else is measured.

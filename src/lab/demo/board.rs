@@ -68,7 +68,7 @@ impl<P: Ports> Board<P> {
                 let machine_run = MachineRun {
                     run: run.id.clone(),
                     view: state.view(),
-                    served: state.served,
+                    served: state.in_service,
                     closed: run.closed.is_some(),
                 };
                 self.runs.insert(run.id, (stored.revision, machine_run));

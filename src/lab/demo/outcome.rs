@@ -87,7 +87,7 @@ pub(crate) fn table<'a>(machines: impl Iterator<Item = &'a MachineRun>) -> Strin
         let view = &machine_run.view;
         table.add_row([
             view.name.clone(),
-            view.state.to_owned(),
+            view.phase.state().to_string(),
             dash(&view.node),
             dash(&view.version),
             dash(&view.address),

@@ -103,7 +103,11 @@ impl<'a> Script<'a> {
             if serving == wanted && live == wanted {
                 return Ok(());
             }
-            let left = self.leave_failed && self.board.live().any(|it| it.view.state == "Failed");
+            let left = self.leave_failed
+                && self
+                    .board
+                    .live()
+                    .any(|it| it.view.phase == MachinePhase::Failed);
             let still = self.moved.elapsed() > STILL_MAX && !left;
             anyhow::ensure!(
                 !still,
@@ -148,7 +152,7 @@ impl<'a> Script<'a> {
         let failed: Vec<MachineRun> = self
             .board
             .live()
-            .filter(|machine_run| machine_run.view.state == "Failed")
+            .filter(|machine_run| machine_run.view.phase == MachinePhase::Failed)
             .cloned()
             .collect();
         for machine_run in failed {

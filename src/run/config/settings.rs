@@ -14,7 +14,7 @@ pub(super) const LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7080);
 /// The folder of the embedded store, unless told otherwise.
 const STORE: &str = "dormer-store";
-/// The Secret with the key for Windows hosts, as WMCO has it (wmco.md §2.3).
+/// The Secret with the key for Windows hosts, as WMCO has it.
 const KEY_SECRET: &str = "cloud-private-key";
 /// dormer's namespace where it runs in no pod. Never WMCO's: its Secret and its machines are its own.
 const NAMESPACE: &str = "dormer";

@@ -3,7 +3,7 @@
 //! A fault is ordered as `name[/STEP][=MACHINES][xTIMES][@MACHINE]`. Without `@MACHINE` the seed chooses
 //! which of the world's machines are struck, in the order of their making; `@3` is the third
 //! machine made, `@*` every one, anything else a machine's name or the beginning of it. The list
-//! is field.md §5's; each fault is applied by whoever owns its effect (see [`Owner`]).
+//! is that of `tests/SCENARIOS.md`; each fault is applied by whoever owns its effect (see [`Owner`]).
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ pub enum Owner {
 
 macro_rules! faults {
     ($($variant:ident $name:literal $number:literal $owner:ident $times:literal $about:literal,)*) => {
-        /// A fault that the fleet can bring about; the number is that of field.md §5.
+        /// A fault that the fleet can bring about; the number is that of its scenario in `tests/SCENARIOS.md`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Fault { $(#[doc = $about] $variant,)* }
 
@@ -41,7 +41,7 @@ macro_rules! faults {
                 match self { $(Fault::$variant => $name,)* }
             }
 
-            /// Its number in field.md §5; 0 for one of our own.
+            /// The number of its scenario; 0 for a fault without one.
             pub fn number(self) -> u8 {
                 match self { $(Fault::$variant => $number,)* }
             }

@@ -5,7 +5,7 @@ use crate::real::{
     accounts::home,
     ask::{Ask, Kubelet, expectation},
     cluster::{
-        WINDOWS_POOL, World, close, delete, evict, executor, executor_with_tokens, open, run,
+        Kind, WINDOWS_POOL, World, close, delete, evict, executor, executor_with_tokens, open, run,
         run_of,
     },
     watching::settings,

@@ -89,7 +89,7 @@ pub struct Facts {
     pub now_ms: i64,
     /// PowerShell version that ran the script, for example `5.1.20348.2849`.
     pub shell: String,
-    /// Output code page of the console (field.md §1.4).
+    /// Output code page of the console (docs/field-notes.md, Output of PowerShell).
     pub code_page: u32,
     /// Default shell of sshd; none means cmd.exe.
     #[serde(default)]
@@ -121,7 +121,7 @@ pub struct Facts {
     /// The last call that ended here, so that a retry knows whether its predecessor did.
     #[serde(default)]
     pub last: Option<LastCall>,
-    /// Process id of the HNS service; another one means that endpoints were lost (field.md §5, 31).
+    /// Process id of the HNS service; another one means that endpoints were lost (scenario 31).
     #[serde(default)]
     pub hns_pid: u32,
 }

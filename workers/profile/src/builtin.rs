@@ -9,7 +9,7 @@ use crate::{
 /// Names of the built-in profiles.
 pub const NAMES: [&str; 2] = ["openshift", "upstream"];
 
-/// WMCO's paths, service names and hybrid overlay (wmco.md §3.2).
+/// WMCO's paths, service names and hybrid overlay (docs/field-notes.md, What WMCO has, and dormer keeps).
 pub const OPENSHIFT: &str = include_str!("builtin/openshift.yaml");
 /// Plain Kubernetes: containerd and kubelet; the network is the cluster's own matter.
 pub const UPSTREAM: &str = include_str!("builtin/upstream.yaml");

@@ -1,7 +1,8 @@
 //! What PowerShell writes to stderr, as people can read it: CLIXML is unpacked, progress records are dropped.
 //!
-//! With stderr on a pipe Windows PowerShell writes `#< CLIXML` and an XML document of its streams (field.md §1.4), amid
-//! plain text of whatever else ran. The result is for people: nothing is ever decided by it.
+//! With stderr on a pipe Windows PowerShell writes `#< CLIXML` and an XML document of its streams
+//! (docs/field-notes.md, Output of PowerShell), amid plain text of whatever else ran. The result is for people:
+//! nothing is ever decided by it.
 
 /// What a CLIXML document begins with.
 const MARK: &str = "#< CLIXML";

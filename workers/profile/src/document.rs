@@ -65,7 +65,7 @@ impl Section {
     }
 }
 
-/// The host fence: no command with a smaller one may change the host (design.md §3).
+/// The host fence: no command with a smaller one may change the host (docs/decisions/0004-fences.md).
 #[derive(
     Debug,
     Clone,

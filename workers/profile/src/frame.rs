@@ -2,8 +2,8 @@
 //!
 //! `DORMER1 <task> <attempt> <base64 of the JSON> <check>`, where the check is the first eight hex
 //! digits of the SHA-256 of the base64 text. Around it may stand what a profile prints, CLIXML,
-//! localised text in any code page (field.md §1.4); line ends may be CRLF, and a console that was
-//! narrow may have broken the line anywhere.
+//! localised text in any code page (docs/field-notes.md, Output of PowerShell); line ends may be CRLF, and a console
+//! that was narrow may have broken the line anywhere.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

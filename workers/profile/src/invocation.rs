@@ -1,8 +1,8 @@
 //! How the converge script is called: one command line that every default shell passes on alike.
 //!
-//! field.md §1.1: cmd wraps the command in one pair of quotes, PowerShell and pwsh wrap it when it
-//! has a space and escape `"`. So the line holds no quote, no character that any of them treats
-//! specially, and does not end in a backslash.
+//! docs/field-notes.md, Default shells of sshd: cmd wraps the command in one pair of quotes, PowerShell and pwsh wrap
+//! it when it has a space and escape `"`. So the line holds no quote, no character that any of them treats specially,
+//! and does not end in a backslash.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::document::{BIN, DOCUMENTS, Fence, Section};
 
-/// Longest command line that cmd.exe takes (field.md §1.2); ours stay below it on every shell.
+/// Longest command line that cmd.exe takes (docs/field-notes.md, Length of a command line); ours stay below it on
+/// every shell.
 pub const COMMAND_LINE_MAX: usize = 8_000;
 /// Longest task id that goes on a command line.
 pub const TASK_CHARS_MAX: usize = 300;
@@ -35,7 +36,7 @@ pub enum Mode {
     Remove,
     /// Ask Windows for a reboot in five seconds, if the boot identity is the expected one.
     Reboot,
-    /// Write the fence and nothing else: the one change that adoption makes (design.md §3).
+    /// Write the fence and nothing else: the one change that adoption makes (docs/decisions/0002-adoption.md).
     Adopt,
 }
 

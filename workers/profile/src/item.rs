@@ -41,13 +41,13 @@ pub enum What {
     DefenderExclusion(DefenderExclusion),
     /// A certificate in `LocalMachine\Root`.
     Certificate(Certificate),
-    /// An HNS network that exists. Its creation cuts the SSH connection (field.md §1.8).
+    /// An HNS network that exists. Its creation cuts the SSH connection.
     HnsNetwork(HnsNetwork),
     /// An HNS endpoint attached to the host's own compartment.
     HnsEndpoint(HnsEndpoint),
     /// A file whose content holds facts that only the host's network knows.
     NetworkFile(NetworkFile),
-    /// A route by way of the default gateway (field.md §5, scenario 33).
+    /// A route by way of the default gateway (Windows can forget it).
     Route(Route),
     /// Evidence: a service that is running and keeps its process id.
     SteadyService(SteadyService),
@@ -120,7 +120,7 @@ pub struct Feature {
 /// See [`What::Hostname`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hostname {
-    /// The name, at most 15 characters (NetBIOS, field.md §2.6).
+    /// The name, at most 15 characters, which is the limit of NetBIOS.
     pub name: String,
 }
 
@@ -187,8 +187,7 @@ pub enum StartType {
 pub struct FailureActions {
     /// After so many seconds without a failure the count starts anew.
     pub reset_seconds: u32,
-    /// Delay before each restart, in MILLISECONDS (field.md §2.3: `sc.exe` counts in them, and
-    /// WMCO meant seconds). Empty: no restart.
+    /// Delay before each restart, in MILLISECONDS, as `sc.exe` counts them. Empty: no restart.
     pub restart_delays_ms: Vec<u32>,
 }
 

@@ -13,7 +13,7 @@ pub const PLATFORMS: [&str; 9] = [
     "vsphere",
 ];
 
-/// Whether the computer has to bear its Machine's name (wmco.md §3.2).
+/// Whether the computer has to bear its Machine's name (docs/field-notes.md, Names and builds).
 #[must_use]
 pub fn names_the_host(platform: &str) -> bool {
     matches!(platform, "vsphere" | "nutanix")

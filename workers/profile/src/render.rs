@@ -169,7 +169,7 @@ fn fill(items: &mut Items<'_>, spec: &SectionSpec) {
     items.mirrors(spec);
     items.services(spec, false);
     items.network(spec);
-    // A new HNS network can make Windows forget a route (field.md §5, 33).
+    // A new HNS network can make Windows forget a route (scenario 33).
     items.routes(spec);
     items.services(spec, true);
     items.evidence(spec);

@@ -190,7 +190,7 @@ fn services(platform: &str, secrets: &Secrets, values: &Values) -> Vec<Service> 
     found
 }
 
-/// wmco.md §3.2, word by word.
+/// docs/field-notes.md, What WMCO has, and dormer keeps: word by word.
 #[test]
 fn the_services_are_those_of_wmco() {
     const WMCO: [(&str, &str, &str); 7] = [
@@ -350,8 +350,8 @@ fn mirror_sets_of_a_cluster_become_hosts_toml() {
     );
 }
 
-/// What differs by platform, beside what a machine config says: the computer's name, the kubelet's flags, the cloud's own
-/// service, credentials for ECR, routes.
+/// What differs by platform, beside what a machine config says: the computer's name, the kubelet's flags, the cloud's
+/// own service, credentials for ECR, routes.
 #[test]
 fn each_platform_has_its_own_rules() {
     let ecr = Some("{\"providers\": []}\n".to_owned());

@@ -4,7 +4,8 @@ use super::cluster::MachineInCluster;
 use dormer_profile::platform;
 use dormer_proto::machine::HostRef;
 
-/// Longest Node name: GCP's own names may be longer, and are cut to their first label (wmco.md §3.2).
+/// Longest Node name: GCP's own names may be longer, and are cut to their first label (docs/field-notes.md, Names and
+/// builds).
 const NODE_NAME_CHARS_MAX: usize = 63;
 
 /// The name that this computer has to bear: on vSphere and Nutanix its Machine's, elsewhere the one it has.

@@ -181,7 +181,7 @@ fn said(output: &Output, known: &KnownSecrets) -> String {
     } else {
         &output.stderr
     };
-    // PowerShell writes its errors as XML when nobody sits before it (field.md §1.4).
+    // PowerShell writes its errors as XML when nobody sits before it (docs/field-notes.md, Output of PowerShell).
     let text = known.clean_output(&clixml::readable(text));
     let text: String = text.trim().chars().take(SAID_CHARS_MAX).collect();
     let status = output

@@ -1,4 +1,4 @@
-//! Approving a certificate request, and only one that fits in every field (design.md §4).
+//! Approving a certificate request, and only one that fits in every field.
 
 use super::{
     KubernetesExecutor,
@@ -52,7 +52,7 @@ pub(super) enum Asker {
 }
 
 /// How much older than its Machine a first request may be: control-plane nodes' clocks differ a little, and OpenShift's
-/// own approver allows as much (field.md §2.5).
+/// own approver allows as much (docs/field-notes.md, Certificate requests of kubelets).
 const OLDER_MAX_MS: i64 = 10_000;
 
 impl KubernetesExecutor {

@@ -1,4 +1,5 @@
-//! The fence at the API server: a token, open or closed, on the Machine and on its Node (design.md §3).
+//! The fence at the API server: a token, open or closed, on the Machine and on its Node
+//! (docs/decisions/0004-fences.md).
 
 use super::{
     KubernetesExecutor,
@@ -36,7 +37,11 @@ impl KubernetesExecutor {
         {
             return refused(FenceRefusal::Superseded);
         }
-        if marked && found.as_ref().is_some_and(serves) {
+        // A lease over the limit is for a node that does not serve; one that is Ready again waits its turn, cordoned or
+        // not.
+        let came_back =
+            |node: &Node| is_ready(node) && (noted(node, token).is_none() || serves(node));
+        if marked && found.as_ref().is_some_and(came_back) {
             return refused(FenceRefusal::NodeServes);
         }
         let open = keys::fence_text(TokenMark { token, open: true });

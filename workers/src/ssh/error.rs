@@ -165,7 +165,7 @@ impl From<SshError> for Failure {
             | SshError::Endless(..)
             | SshError::SftpMissing(_)
             | SshError::SftpNoise(..) => Self::lasting(code, text),
-            // A full disk is not asked again at full speed (field.md §5, 18).
+            // A full disk is not asked again at full speed (scenario 18).
             SshError::Full(..) => Self {
                 after_ms: Some(60_000),
                 ..Self::transient(code, text)

@@ -16,7 +16,7 @@ use std::{
 };
 use tokio::time::{Instant, interval, timeout};
 
-/// Keepalives without an answer that end a connection: with 15 s between them, after 45 s (field.md §5, 13).
+/// Keepalives without an answer that end a connection: with 15 s between them, after 45 s (scenario 13).
 const KEEPALIVES_MAX: usize = 2;
 /// Keepalive intervals in which nothing at all arrives that end a connection, before its login too.
 const SILENT_KEEPALIVES: u32 = 5;
@@ -34,7 +34,7 @@ pub struct Output {
     pub stdout: Vec<u8>,
     /// Standard error, the last 4 MiB of it.
     pub stderr: Vec<u8>,
-    /// The exit status, if one came. A hint, never evidence (design.md §4).
+    /// The exit status, if one came. A hint, never evidence (docs/field-notes.md, Exit status).
     pub status: Option<u32>,
 }
 

@@ -256,7 +256,8 @@ impl Sftp {
     }
 
     /// A write into (or the close of) a new file that only we have open. OpenSSH for Windows says no more than
-    /// `Failure` when the disk is full, and other words for what else may go wrong here (field.md §1.6).
+    /// `Failure` when the disk is full, and other words for what else may go wrong here (docs/field-notes.md, SFTP on
+    /// Windows).
     fn unwritten(&self, path: &str, error: &Error) -> SshError {
         match error {
             Error::Status(status) if status.status_code == StatusCode::Failure => {

@@ -15,7 +15,7 @@ use x509_cert::{
 
 /// Longest PKCS#10 request that is looked into, in bytes of base64.
 pub(super) const REQUEST_BYTES_MAX: usize = 64 << 10;
-/// The signers whose requests are a machine's business (field.md §2.5).
+/// The signers whose requests are a machine's business (docs/field-notes.md, Certificate requests of kubelets).
 pub(super) const SIGNERS: [&str; 2] = [
     "kubernetes.io/kube-apiserver-client-kubelet",
     "kubernetes.io/kubelet-serving",

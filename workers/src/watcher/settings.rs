@@ -176,8 +176,12 @@ impl Settings {
         } = self;
         if self.map.is_some() {
             let map = config_map(pool);
+            let first = match self.kind_absent {
+                true => "kubectl apply -f deploy/crd.yaml ; then ",
+                false => "",
+            };
             return Some(format!(
-                "the ConfigMap {namespace}/{map} of an earlier build is there, and is not read any more: dormer pool \
+                "the ConfigMap {namespace}/{map} of an earlier build is there, and is not read any more: {first}dormer pool \
                  import -n {namespace} | kubectl apply -f - ; then kubectl -n {namespace} delete configmap {map}"
             ));
         }

@@ -335,7 +335,7 @@ impl Bench {
         loop {
             tokio::select! {
                 answer = &mut execution => return answer,
-                // As a worker does (design.md §4).
+                // As a worker does.
                 _ = tick.tick() => if progress.still_for() > Duration::from_secs(60) {
                     let message = format!("nothing moves in {}", progress.step_name());
                     return Err(Failure::transient("NoProgress", message));

@@ -1,18 +1,34 @@
 //! One Windows machine: Provisioned → Reachable → Configured → Joined → Draining → Recreated, `Failed` and `Gone`.
 //!
-//! [`Machine::decide`] is the one readable `match`; `draft.rs` says what each phase asks for when it is entered, so
-//! that a retry and a reset are "enter that phase again" and nothing else. The table of every phase and input is
-//! generated from this code (`tests/machine_table.txt`).
+//! Read by state: `table.rs` has a row for each phase, and `provision.rs`, `configure.rs`, `serve.rs`, `drain.rs` and
+//! `recreate.rs` say what its phases do when they are entered, answered, fired; a retry and a reset are "enter that
+//! phase again" and nothing else. Read by input: [`Machine::decide`] is the one `match`; `facts.rs`, `answers.rs` and
+//! `requests.rs` do what holds in any phase, and `stage.rs` hands the rest to the phase's file. The table of every phase
+//! and input is generated from this code (`tests/machine_table.txt`).
 
 mod answers;
+mod certificates;
+mod configure;
 mod draft;
+mod drain;
+mod ended;
 mod facts;
+mod lease;
+mod phase;
 pub mod policy;
+mod provision;
+mod recreate;
 mod requests;
+mod serve;
+mod stage;
 mod state;
+mod table;
+mod tasks;
 mod view;
 
+pub use phase::{Phase, Timer};
 pub use state::*;
+pub use table::{Length, PHASES, PhaseRow, TaskKind};
 pub use view::View;
 
 use self::draft::Draft;
@@ -20,8 +36,6 @@ use dormer_engine_core::{Decision, Input, Now, Workflow};
 use dormer_proto::{
     id::RunId,
     machine::{Outcome, Task},
-    message::Failure,
-    pool::AfterTimeout,
     work::{Fact, Signal},
 };
 
@@ -90,7 +104,13 @@ impl Workflow for Machine {
             | Task::Reboot { .. }
             | Task::Plan { .. }
             | Task::TearDown { .. } => "host",
-            _ => "api",
+            Task::ApproveCsr { .. }
+            | Task::MarkNode { .. }
+            | Task::OpenFence { .. }
+            | Task::CloseFence { .. }
+            | Task::Evict { .. }
+            | Task::SetPayload { .. }
+            | Task::DeleteMachine { .. } => "api",
         }
     }
 }
@@ -105,117 +125,8 @@ fn state_of_the_world(then: State, current: &State) -> State {
         host: current.host.clone(),
         version: current.version.clone(),
         lease: current.lease,
-        served: current.served,
+        in_service: current.in_service,
         reported: current.reported.clone(),
         ..then
-    }
-}
-
-impl Draft<'_> {
-    fn fired(&mut self, timer: Timer) {
-        match (self.s.phase.clone(), timer) {
-            (Phase::KeyWait { .. }, Timer::Again) => self.probe(),
-            (Phase::Rebooting { .. }, Timer::Again) => self.probe(),
-            (Phase::Rebooting { boot_id, .. }, Timer::Deadline) => {
-                let message = format!("the host still runs the boot {boot_id}, which should end");
-                self.overdue("RebootOverdue", message);
-            }
-            (Phase::NodeWait, Timer::Deadline) => self.overdue("NodeOverdue", self.no_node()),
-            (Phase::ReadyWait, Timer::Deadline) => {
-                let message = "the Node is there and does not become Ready; see its conditions";
-                self.overdue("NotReadyOverdue", message.into());
-            }
-            (Phase::Soaking, Timer::Soak) => self.enter(Phase::Marking),
-            (Phase::Serving, Timer::Drift) if !self.halted() => self.enter(Phase::Checking),
-            (Phase::Serving, Timer::Deadline) if self.s.node.is_none() => self.node_stays_away(),
-            (Phase::Evicting(_, drain), Timer::Again) => self.evict(drain.force),
-            (Phase::Evicting(change, drain), Timer::Drain) => self.drain_overdue(change, drain),
-            (Phase::Vanishing | Phase::Leaving, Timer::Deadline) => {
-                let message = "the Machine is being deleted and does not go: see its finalizers, \
-                               lifecycle hooks and conditions";
-                self.s.note = Some(message.into());
-                self.timer(Timer::Deadline, policy::VANISH_MAX);
-            }
-            (Phase::ReplacementWait, Timer::Deadline) => self.enter(Phase::Gone),
-            _ => {}
-        }
-    }
-
-    fn no_node(&self) -> String {
-        let name = self.s.host.node_name.as_deref().unwrap_or("?");
-        let refused = self.s.csrs.values().find_map(|csr| csr.refused.clone());
-        let csr = refused.map(|why| format!("; a certificate request was not approved: {why}"));
-        format!("no Node {name} appeared{}", csr.unwrap_or_default())
-    }
-
-    fn node_stays_away(&mut self) {
-        // A machine without a Node serves nobody: it is configured without the lease (design.md §3, Adoption).
-        self.s.served = false;
-        if let Some(machine) = &mut self.s.machine {
-            machine.node = None;
-        }
-        self.begin_episode("repair");
-        self.enter(Phase::Probing);
-    }
-
-    fn drain_overdue(&mut self, change: Change, mut drain: Drain) {
-        let policy = self
-            .s
-            .pool
-            .as_ref()
-            .map_or(AfterTimeout::Wait, |pool| pool.after_timeout);
-        let blocked = drain
-            .blockers
-            .first()
-            .map(|b| format!("{}: {}", b.pod, b.why));
-        let blocked = blocked.unwrap_or_else(|| format!("{} pods are left", drain.left));
-        match policy {
-            AfterTimeout::Wait => {
-                self.s.note = Some(format!("the drain takes longer than allowed: {blocked}"));
-            }
-            AfterTimeout::Abort => {
-                let by = format!("the drain timed out ({blocked}); the pool's policy is abort");
-                self.s.halt = Some(Halt::Held { by });
-                self.cancel_tasks();
-                self.enter(Phase::Undoing);
-            }
-            AfterTimeout::Force => {
-                self.s.note = Some(format!("evicting without budgets: {blocked}"));
-                drain.force = true;
-                self.s.phase = Phase::Evicting(change, drain);
-            }
-        }
-    }
-
-    /// Goes on from `phase`, as a retry and a reset do.
-    pub(super) fn go_on_from(&mut self, phase: Phase) {
-        let phase = match phase {
-            // The record of a failure goes on from the step that failed.
-            Phase::Failed { from, .. } => *from,
-            // A phase of a lease that is no longer held asks for it anew.
-            Phase::Opening(change) | Phase::Evicting(change, _)
-                if self.s.lease.token().is_none() =>
-            {
-                Phase::LeaseWait(change)
-            }
-            // A lease that is held is closed and given back, where the phase knows nothing of it.
-            Phase::Serving
-            | Phase::Checking
-            | Phase::Applying { .. }
-            | Phase::ApprovalWait(_)
-            | Phase::OwnerWait(_)
-            | Phase::LeaseWait(_)
-                if self.s.lease.token().is_some() =>
-            {
-                Phase::Undoing
-            }
-            phase => phase,
-        };
-        self.enter(phase);
-    }
-
-    /// A failure that names what a person can do.
-    pub(super) fn lasting(&mut self, code: &str, message: impl Into<String>) {
-        self.fail(Failure::lasting(code, message.into()));
     }
 }

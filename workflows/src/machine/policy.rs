@@ -1,13 +1,14 @@
-//! How often and how long each kind of step is tried, and how long each phase may wait. All times in milliseconds.
+//! How often and how long each kind of task is tried, and the limits that are no phase's timer (those stand in
+//! `table.rs`). All times in milliseconds.
 
 use dormer_engine_core::RetryPolicy;
 use dormer_proto::{id::hash64, machine::Task};
 
-const SECOND: u64 = 1_000;
-const MINUTE: u64 = 60 * SECOND;
-const HOUR: u64 = 60 * MINUTE;
+pub(super) const SECOND: u64 = 1_000;
+pub(super) const MINUTE: u64 = 60 * SECOND;
+pub(super) const HOUR: u64 = 60 * MINUTE;
 
-/// A host that boots refuses connections for minutes (field.md §5, 1-3): short looks, for two hours. What lies between
+/// A host that boots refuses connections for minutes (scenarios 1 to 3): short looks, for two hours. What lies between
 /// two looks is time that a host which is up waits for us.
 const PROBE: RetryPolicy = RetryPolicy {
     attempts_max: 10_000,
@@ -90,29 +91,11 @@ pub const ADOPTION_PROBE: RetryPolicy = RetryPolicy {
     ..PROBE
 };
 
-/// Between two passes of evictions.
-pub const EVICT_AGAIN: u64 = 5 * SECOND;
-/// Before the first look at a host that was asked to reboot; and between two looks.
-pub const REBOOT_CHECK: u64 = 10 * SECOND;
-/// A reboot that applies updates takes a quarter of an hour (field.md §5, 25).
-pub const REBOOT_MAX: u64 = 30 * MINUTE;
-/// Between two log-ins that the host refuses: MaxAuthTries and lock-outs are near (field.md §5, 4).
-pub const KEY_AGAIN: u64 = 20 * SECOND;
-/// How long a refused key may be user data that has not run yet (field.md §5, 3).
+/// How long a refused key may be user data that has not run yet (scenario 3).
 pub const KEY_MAX: u64 = 10 * MINUTE;
-/// From the kubelet's start to its Node.
-pub const NODE_MAX: u64 = 20 * MINUTE;
-/// From the Node to Ready.
-pub const READY_MAX: u64 = 20 * MINUTE;
-/// From the Machine's deletion to its end: drain, instance, finalizers.
-pub const VANISH_MAX: u64 = 2 * HOUR;
-/// How long a Node that vanished from under a serving machine may stay away before the machine is configured anew.
-pub const NODE_AWAY_MAX: u64 = 10 * MINUTE;
-/// How long a closed run keeps waiting for the word that its replacement serves.
-pub const REPLACEMENT_MAX: u64 = 30 * 24 * HOUR;
 /// After a host could not be compared: the next try.
 pub const CHECK_AGAIN: u64 = 10 * MINUTE;
-/// A host whose clock is further off than this cannot use its certificates (field.md §5, 38).
+/// A host whose clock is further off than this cannot use its certificates (scenario 38).
 pub const CLOCK_SKEW_MAX: u64 = 5 * MINUTE;
 
 /// When to look for drift: every six hours, less up to two by the run's id, so that a fleet does not look at once.

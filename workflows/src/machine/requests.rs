@@ -1,14 +1,13 @@
-//! What people and the rollout say.
+//! What people and the rollout say. What holds in any phase is done here; the rest is told to the phase as `Request`.
 
 use super::{
     draft::Draft,
-    state::{Halt, Lease, LeasedRequest, Phase},
+    phase::Phase,
+    stage::Request,
+    state::{Halt, Lease, LeasedRequest},
 };
 use dormer_engine_core::Sender;
-use dormer_proto::{
-    id::LeaseToken,
-    machine::{ChangeClass, Signal},
-};
+use dormer_proto::{id::LeaseToken, machine::Signal};
 
 impl Draft<'_> {
     pub(super) fn signalled(&mut self, from: &Sender, signal: Signal) {
@@ -20,7 +19,7 @@ impl Draft<'_> {
             Signal::Drain => self.wish(LeasedRequest::Drain),
             Signal::Recreate => self.wish(LeasedRequest::Recreate),
             Signal::Approve => self.approve(),
-            Signal::Abort => self.abort(from),
+            Signal::Abort => self.is_asked(Request::Abort { by: from.clone() }),
             Signal::Remove => self.remove(),
             Signal::Granted { token, marked } => self.granted(token, marked),
             Signal::Enrol => self.enrol(),
@@ -49,84 +48,24 @@ impl Draft<'_> {
         }
         let paused = matches!(self.s.halt, Some(Halt::Paused { .. }));
         self.s.halt = None;
-        match self.s.phase.clone() {
-            Phase::Drained => {
-                self.s.wish = None;
-                self.enter(Phase::Undoing);
-            }
-            Phase::Failed { .. } => {}
-            Phase::Serving => self.consider(),
-            // A step that was held back begins now; one that is under way goes on.
-            phase if paused => {
-                self.cancel_tasks();
-                self.enter(phase);
-            }
-            _ => {}
-        }
+        self.is_asked(Request::Resume { paused });
     }
 
-    fn hold(&mut self, from: &Sender) {
+    pub(super) fn hold(&mut self, from: &Sender) {
         self.s.halt = Some(Halt::Held { by: name(from) });
         self.s.wish = None;
-        if matches!(
-            self.s.phase,
-            Phase::ApprovalWait(_) | Phase::OwnerWait(_) | Phase::LeaseWait(_)
-        ) {
-            self.withdraw();
-            self.enter(Phase::Serving);
-        }
+        self.is_asked(Request::Hold);
     }
 
     fn wish(&mut self, wish: LeasedRequest) {
         self.s.wish = Some(wish);
         self.s.halt = None;
-        match self.s.phase.clone() {
-            Phase::Serving => self.consider(),
-            Phase::Checking | Phase::ApprovalWait(_) | Phase::OwnerWait(_) => {
-                self.cancel_tasks();
-                self.enter(Phase::Serving);
-            }
-            Phase::LeaseWait(mut change) => {
-                change.how = self.s.how(ChangeClass::Drain);
-                self.s.phase = Phase::LeaseWait(change);
-            }
-            // A machine that failed before it ever served, or while it did, may be replaced, too.
-            Phase::Failed { .. } if self.s.lease.token().is_none() => {
-                let how = self.s.how(ChangeClass::Replace);
-                let differs = vec!["a person asked for it".into()];
-                self.want(super::state::Change { how, differs });
-            }
-            _ => {}
-        }
+        self.is_asked(Request::Wish);
     }
 
     fn approve(&mut self) {
         self.s.approved = true;
-        if let Phase::ApprovalWait(change) = self.s.phase.clone() {
-            self.want(change);
-        }
-    }
-
-    /// Gives up an upgrade that has not yet destroyed anything.
-    fn abort(&mut self, from: &Sender) {
-        let undoable = match &self.s.phase {
-            Phase::Opening(_) | Phase::Evicting(..) | Phase::Drained => true,
-            Phase::Failed { from, .. } => {
-                matches!(
-                    **from,
-                    Phase::Opening(_) | Phase::Evicting(..) | Phase::Deleting
-                )
-            }
-            _ => false,
-        };
-        if matches!(self.s.phase, Phase::LeaseWait(_) | Phase::ApprovalWait(_)) {
-            self.hold(from);
-        } else if undoable {
-            self.s.halt = Some(Halt::Held { by: name(from) });
-            self.s.wish = None;
-            self.cancel_tasks();
-            self.enter(Phase::Undoing);
-        }
+        self.is_asked(Request::Approve);
     }
 
     /// Closes the run. A lease is closed and given back first: the run ends when it is.
@@ -149,26 +88,10 @@ impl Draft<'_> {
         }
         let wanted = self.s.lease == Lease::Wanted;
         self.s.lease = Lease::Held { token, marked };
-        match self.s.phase.clone() {
-            // What it should become changed meanwhile, and is not allowed: given back.
-            Phase::LeaseWait(_) if wanted && self.s.barred().is_some() => {
-                self.enter(Phase::Undoing);
-            }
-            Phase::LeaseWait(change) if wanted => {
-                self.begin_episode("upgrade");
-                self.enter(Phase::Opening(change));
-            }
-            // Deleted meanwhile: the slot goes with the Machine.
-            phase if phase.leaving() => {}
-            Phase::Failed { .. } => {}
-            // It no longer wants it: closed and given back, since only that frees the slot.
-            _ => {
-                self.cancel_tasks();
-                self.enter(Phase::Undoing);
-            }
-        }
+        self.is_asked(Request::Granted { wanted });
     }
 
+    /// The replacement serves, or will not come. Only a run that waits for it has an end to hear of.
     fn replaced(&mut self, by: Option<String>) {
         if self.s.phase != Phase::ReplacementWait {
             return;
@@ -194,7 +117,8 @@ impl Draft<'_> {
     }
 }
 
-fn name(from: &Sender) -> String {
+/// Who it was, and why, for people.
+pub(super) fn name(from: &Sender) -> String {
     match from {
         Sender::Run(run) => run.to_string(),
         Sender::Person { who, why } if why.is_empty() => who.clone(),

@@ -1,13 +1,11 @@
-//! What a machine's run remembers, and the phases that its six states are made of.
+//! What a machine's run remembers, and what follows from that without anything having happened.
 
+use super::phase::Phase;
 use dormer_proto::{
     id::{LeaseToken, Timestamp},
     machine::{
-        Blocker, ChangeClass, CsrFact, HostFacts, MachineFact, MachineRef, NodeFact, Section,
-        TokenMark,
+        Blocker, ChangeClass, CsrFact, HostFacts, MachineFact, MachineRef, NodeFact, TokenMark,
     },
-    message::Failure,
-    phase::{Listed, MachinePhase, MachineState},
     pool::{Approval, Desired, PoolSettings, Strategy, payload_of},
     rollout::MemberReport,
 };
@@ -41,8 +39,11 @@ pub struct State {
     pub lease: Lease,
     /// The highest token that this run gave back.
     pub closed: LeaseToken,
-    /// Whether its node has served: from then on nothing that disturbs it happens without the lease.
-    pub served: bool,
+    /// Whether the machine is in service: its Node has served, or was there already when the run began. It stays so
+    /// while it is upgraded or fails, until its Node proves to serve nobody. Ask what follows from it by name:
+    /// [`State::protected`], [`State::counts`], [`State::first_bring_up`].
+    #[serde(rename = "served")]
+    pub in_service: bool,
     /// Why nothing new is started on it, if so.
     pub halt: Option<Halt>,
     /// What a person asked for, through the lease.
@@ -55,8 +56,20 @@ pub struct State {
     /// What its rollout was told last.
     #[serde(rename = "told")]
     pub reported: Option<MemberReport>,
+    /// Since when its Node has not been Ready, if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub down: Option<Down>,
     /// The last thing worth telling a person that is not a failure.
     pub note: Option<String>,
+}
+
+/// A Node that is not Ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Down {
+    /// When that was first seen, by the engine's clock.
+    pub since: Timestamp,
+    /// Whether it has lasted long enough for a repair over the rollout's limit.
+    pub long: bool,
 }
 
 /// A CSR that names this machine's node.
@@ -187,195 +200,25 @@ pub struct Drain {
     pub force: bool,
 }
 
-/// Where a run is. Each of the six states is one or more of these; [`Phase::label`] says which.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub enum Phase {
-    // Provisioned
-    /// Waits for an InternalIP.
-    #[default]
-    Address,
-    /// Looks at the host for the first time.
-    Probing,
-    /// The host refuses our key; user data may not have run yet (field.md §5, 3).
-    KeyWait {
-        /// Since when.
-        since: Timestamp,
-    },
-    /// The host has a Node already: compares, changes nothing.
-    Adopting,
-
-    // Reachable
-    /// Waits for the pool to say what the machine should be.
-    PoolWait,
-    /// Converges the profile's first section.
-    ConvergingHost {
-        /// Whether the one reboot was had.
-        rebooted: bool,
-    },
-    /// Waits for a boot that is not this one.
-    Rebooting {
-        /// The boot that must end.
-        boot_id: String,
-        /// Whether the host was asked.
-        asked: bool,
-    },
-
-    // Configured
-    /// Waits for the Node to appear.
-    NodeWait,
-    /// Converges the profile's second section.
-    ConvergingNode,
-    /// Waits for the Node to be Ready.
-    ReadyWait,
-    /// Waits whether it stays so.
-    Soaking,
-    /// Writes our version on the Node.
-    Marking,
-
-    // Joined
-    /// Serves.
-    Serving,
-    /// Compares the host with what is desired.
-    Checking,
-    /// Applies a change that disturbs nobody.
-    Applying {
-        /// Which half.
-        section: Section,
-    },
-    /// A change waits for a person's approval.
-    ApprovalWait(Change),
-    /// A change is refused: nobody would replace the Machine.
-    OwnerWait(Change),
-    /// A change waits for the lease.
-    LeaseWait(Change),
-    /// Changed and healthy: gives the node back.
-    Closing,
-
-    // Draining
-    /// Writes the open token, and cordons.
-    Opening(Change),
-    /// Evicts, pass by pass.
-    Evicting(Change, Drain),
-    /// Drained, as a person asked.
-    Drained,
-    /// Deletes the Machine.
-    Deleting,
-    /// Waits for the Machine to be gone.
-    Vanishing,
-    /// Undoes what a profile did.
-    TearingDown,
-    /// Gives up: restores the cordon.
-    Undoing,
-    /// Somebody else deletes the Machine.
-    Leaving,
-
-    // Recreated
-    /// Torn down; the host is looked at anew.
-    Reprobing,
-    /// The Machine is gone: closes the token wherever it still stands.
-    ClosingGone,
-    /// Waits for the replacement to serve.
-    ReplacementWait,
-
-    /// A step failed and will not be tried again by itself.
-    Failed {
-        /// Where to go on.
-        from: Box<Phase>,
-        /// Why.
-        failure: Failure,
-    },
-    /// Over.
-    Gone,
-}
-
-impl Phase {
-    /// Its name, without what it remembers.
-    #[must_use]
-    pub fn id(&self) -> MachinePhase {
-        match self {
-            Self::Address => MachinePhase::AddressWait,
-            Self::Probing => MachinePhase::Probing,
-            Self::KeyWait { .. } => MachinePhase::KeyWait,
-            Self::Adopting => MachinePhase::Adopting,
-            Self::PoolWait => MachinePhase::PoolWait,
-            Self::ConvergingHost { .. } => MachinePhase::ConvergingHost,
-            Self::Rebooting { .. } => MachinePhase::Rebooting,
-            Self::NodeWait => MachinePhase::NodeWait,
-            Self::ConvergingNode => MachinePhase::ConvergingNode,
-            Self::ReadyWait => MachinePhase::ReadyWait,
-            Self::Soaking => MachinePhase::Soaking,
-            Self::Marking => MachinePhase::Marking,
-            Self::Serving => MachinePhase::Serving,
-            Self::Checking => MachinePhase::Checking,
-            Self::Applying { .. } => MachinePhase::Applying,
-            Self::ApprovalWait(_) => MachinePhase::ApprovalWait,
-            Self::OwnerWait(_) => MachinePhase::OwnerWait,
-            Self::LeaseWait(_) => MachinePhase::LeaseWait,
-            Self::Closing => MachinePhase::Closing,
-            Self::Opening(_) => MachinePhase::Opening,
-            Self::Evicting(..) => MachinePhase::Evicting,
-            Self::Drained => MachinePhase::Drained,
-            Self::Deleting => MachinePhase::Deleting,
-            Self::Vanishing => MachinePhase::Vanishing,
-            Self::TearingDown => MachinePhase::TearingDown,
-            Self::Undoing => MachinePhase::Undoing,
-            Self::Leaving => MachinePhase::Leaving,
-            Self::Reprobing => MachinePhase::Reprobing,
-            Self::ClosingGone => MachinePhase::ClosingGone,
-            Self::ReplacementWait => MachinePhase::ReplacementWait,
-            Self::Failed { .. } => MachinePhase::Failed,
-            Self::Gone => MachinePhase::Gone,
-        }
-    }
-
-    /// The state that this is a part of.
-    #[must_use]
-    pub fn label(&self) -> &'static str {
-        self.id().state().id()
-    }
-
-    /// Its own short name, for people and for the transition table.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.id().text()
-    }
-
-    /// Whether the node serves and nothing has begun that disturbs it.
-    #[must_use]
-    pub fn joined(&self) -> bool {
-        self.id().state() == MachineState::Joined
-    }
-
-    /// Whether the Machine's end is under way or past: nothing is done on the host any more.
-    #[must_use]
-    pub fn leaving(&self) -> bool {
-        matches!(
-            self,
-            Self::Vanishing
-                | Self::Leaving
-                | Self::ClosingGone
-                | Self::ReplacementWait
-                | Self::Gone
-        )
-    }
-}
-
-/// What a run waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Timer {
-    /// The present step is done once more.
-    Again,
-    /// The present phase has taken too long.
-    Deadline,
-    /// The Node has been Ready for long enough.
-    Soak,
-    /// Time to look for drift.
-    Drift,
-    /// The drain has taken too long.
-    Drain,
-}
-
 impl State {
+    /// Whether disturbing its node has to wait for the lease: pods may run there, and the lease is not held.
+    #[must_use]
+    pub fn protected(&self) -> bool {
+        self.in_service && self.node.is_some() && self.lease.token().is_none()
+    }
+
+    /// Whether the rollout counts it: as available or not while it is there, as a gap when somebody deletes it.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.in_service
+    }
+
+    /// Whether it comes up for the first time: with any payload that fits, and with a kubelet's first certificate.
+    #[must_use]
+    pub fn first_bring_up(&self) -> bool {
+        !self.in_service
+    }
+
     /// The Machine that tasks are about. Empty before the first fact, when no task is asked.
     #[must_use]
     pub fn machine_ref(&self) -> MachineRef {
@@ -420,7 +263,7 @@ impl State {
             return Some(why.clone());
         }
         let from = payload_of(self.version.as_deref()?)?;
-        let fresh = !self.served || self.wish == Some(LeasedRequest::Recreate);
+        let fresh = self.first_bring_up() || self.wish == Some(LeasedRequest::Recreate);
         if fresh {
             None
         } else {
@@ -433,7 +276,10 @@ impl State {
     pub fn barred(&self) -> Option<String> {
         let changes =
             self.wish != Some(LeasedRequest::Drain) && (self.differs() || self.wish.is_some());
-        let absent = self.pool.as_ref().filter(|pool| pool.absent && self.served);
+        let absent = self
+            .pool
+            .as_ref()
+            .filter(|pool| pool.absent && self.counts());
         match absent {
             _ if !changes => None,
             Some(pool) => Some(
@@ -504,6 +350,27 @@ impl State {
             .is_some_and(|node| node.ready && !node.cordoned)
     }
 
+    /// Whether somebody else keeps its Node cordoned. A cordon under a token, ours or an earlier store's, is no person's;
+    /// and who asks for this very machine to be recreated or drained has decided about it.
+    #[must_use]
+    pub fn cordoned_by_others(&self) -> bool {
+        let cordoned = self.node.as_ref().is_some_and(|node| node.cordoned);
+        let under_a_token = self.lease.token().is_some() || self.stray_token().is_some();
+        self.counts() && cordoned && !under_a_token && self.wish.is_none()
+    }
+
+    /// Takes in whether its Node is Ready now; a Node that is gone is not.
+    pub(super) fn node_is(&mut self, ready: bool, now: Timestamp) {
+        if ready {
+            self.down = None;
+        } else {
+            self.down.get_or_insert(Down {
+                since: now,
+                long: false,
+            });
+        }
+    }
+
     /// What its rollout has to know.
     #[must_use]
     pub fn report(&self) -> MemberReport {
@@ -516,14 +383,16 @@ impl State {
         MemberReport {
             owner: machine.owner.as_ref().map(|owner| owner.uid.clone()),
             created: machine.created,
-            had_node: self.served,
-            unavailable: self.served && away,
-            joined: self.served && self.phase.joined(),
+            had_node: self.counts(),
+            unavailable: self.counts() && away,
+            joined: self.counts() && self.phase.joined(),
             failed,
             deleting: machine.deleting,
             deleted: machine.deleted,
             token: self.found_token(),
-            barred: self.served && self.barred().is_some(),
+            barred: self.counts() && self.barred().is_some(),
+            cordoned: self.cordoned_by_others(),
+            repair: self.counts() && self.down.is_some_and(|down| down.long),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! A machine's run as people and programs see it.
 
-use super::state::{Change, Drain, Halt, Lease, Phase, State};
+use super::{
+    phase::Phase,
+    state::{Change, Drain, Halt, Lease, State},
+};
 use dormer_proto::{
     id::Timestamp,
     machine::{Blocker, ConditionFact},
@@ -106,7 +109,7 @@ impl State {
                 .map(|owner| format!("{}/{}", owner.kind, owner.name)),
             halt: self.halt.clone(),
             certificate_refused: self.csrs.values().find_map(|csr| csr.refused.clone()),
-            served: self.served,
+            served: self.in_service,
             created: machine.map(|m| m.created),
         }
     }
@@ -139,46 +142,32 @@ impl State {
         {
             return Some(format!("an upgrade that is allowed: {why}"));
         }
-        let host = self.address().unwrap_or("?");
-        let node = self.host.node_name.as_deref().unwrap_or("?");
-        Some(match &self.phase {
-            Phase::Serving if self.node_serves() => return None,
-            Phase::Serving => format!("the Node {node} to be Ready and schedulable"),
+        // Where the phase knows more than its row of the table.
+        match &self.phase {
             Phase::Gone => return None,
-            Phase::Address => "an InternalIP on the Machine".into(),
-            Phase::Probing | Phase::Reprobing => format!("SSH at {host}"),
-            Phase::KeyWait { .. } => format!("{host} to accept the key"),
+            Phase::Serving if self.node_serves() => return None,
             Phase::Adopting | Phase::Checking if self.pool.is_none() => {
-                "the pool's settings".into()
+                return Some("the pool's settings".into());
             }
-            Phase::Adopting | Phase::Checking => format!("{host} to be compared"),
-            Phase::PoolWait => match self.bar() {
-                Some(why) => format!("a payload that fits: {why}"),
-                None => "the pool's settings".into(),
-            },
-            Phase::ConvergingHost { .. } => format!("{host} to be configured"),
-            Phase::Rebooting { boot_id, .. } => format!("{host} to end the boot {boot_id}"),
-            Phase::NodeWait => format!("the Node {node}"),
-            Phase::ConvergingNode | Phase::Applying { .. } => "the node's second section".into(),
-            Phase::ReadyWait => format!("the Node {node} to be Ready"),
-            Phase::Soaking => format!("the Node {node} to stay Ready"),
-            Phase::Marking => format!("our version on the Node {node}"),
-            Phase::ApprovalWait(_) => "approval (dormer approve)".into(),
-            Phase::OwnerWait(_) => "an owner: nobody would replace this Machine".into(),
-            Phase::LeaseWait(_) if self.lease == Lease::Wanted => "the rollout's lease".into(),
-            Phase::LeaseWait(_) => "a chance to ask for the lease".into(),
-            Phase::Closing | Phase::Undoing | Phase::ClosingGone => "the fence to be closed".into(),
-            Phase::Opening(_) => "the fence to be opened".into(),
-            Phase::Evicting(_, drain) => leaving(drain),
-            Phase::Drained => "a person's resume".into(),
-            Phase::Deleting => "the Machine's deletion".into(),
-            Phase::Vanishing | Phase::Leaving => "the Machine to be gone".into(),
-            Phase::TearingDown => format!("{host} to be torn down"),
-            Phase::ReplacementWait => "a replacement to serve".into(),
-            Phase::Failed { .. } => {
-                "a retry (dormer retry), or a change that gives a reason".into()
+            Phase::PoolWait => {
+                if let Some(why) = self.bar() {
+                    return Some(format!("a payload that fits: {why}"));
+                }
             }
-        })
+            Phase::LeaseWait(_) if self.lease != Lease::Wanted => {
+                return Some("a chance to ask for the lease".into());
+            }
+            Phase::Evicting(_, drain) => return Some(leaving(drain)),
+            _ => {}
+        }
+        let boot = match &self.phase {
+            Phase::Rebooting { boot_id, .. } => boot_id,
+            _ => "?",
+        };
+        let text = self.phase.row().waits_for;
+        let text = text.replace("{host}", self.address().unwrap_or("?"));
+        let text = text.replace("{node}", self.host.node_name.as_deref().unwrap_or("?"));
+        Some(text.replace("{boot}", boot))
     }
 }
 

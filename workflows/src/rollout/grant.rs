@@ -10,9 +10,11 @@ use dormer_proto::machine;
 
 /// Grants of one decision; the next decision makes more.
 const GRANTS_MAX: usize = 256;
+/// Leases granted over the limit that are held at once, where the settings do not say.
+const REPAIRS_MAX: usize = 1;
 
 /// A place in the queue: the smallest is first.
-type Rank = (bool, bool, bool, u64);
+type Rank = (bool, bool, u64);
 
 impl State {
     /// The queue, first to last.
@@ -68,6 +70,11 @@ impl State {
             .is_none_or(|m| !m.is(Flag::Barred) || m.is(Flag::Open))
     }
 
+    /// Whether somebody else keeps its Node cordoned. What we began under a token of ours is ours to finish.
+    pub(super) fn kept_by_a_person(&self, m: &Member) -> bool {
+        m.is(Flag::Cordoned) && !m.is(Flag::Open)
+    }
+
     /// The next grant, and whether it is over the limit.
     fn next_grant(&self) -> Option<(Uid, bool)> {
         let limit = self.limit()?;
@@ -78,13 +85,16 @@ impl State {
         let over = self.unavailable() >= limit;
         let repairs = self.slots.iter().filter(|slot| slot.marked).count();
         let most = self.settings.and_then(|settings| settings.max_repairs);
-        let repair = most.is_none_or(|most| repairs < most as usize);
+        let most = most.map_or(REPAIRS_MAX, |most| most as usize);
         let failures = self.failures();
         let carried = self.carriers().next().is_some();
         let may = |uid: &Uid, m: &Member| {
             let first = !carried || m.is(Flag::Open);
             let halted = !failures.is_empty() && !failures.contains(&uid);
-            first && self.may_go(uid) && !halted && (!over || (repair && m.away()))
+            // An upgrade that was begun is finished: its node is away already, by our doing.
+            let repaired = m.is(Flag::Open) || (m.repairable() && repairs < most);
+            let room = !over || repaired;
+            first && self.may_go(uid) && !halted && room && !self.kept_by_a_person(m)
         };
         if self.slots.iter().any(|slot| slot.first) {
             return None;
@@ -97,8 +107,10 @@ impl State {
     }
 }
 
+/// Begun upgrades first, then nodes that have not served for long; among equals, who asked first. A lease over the limit
+/// that was given back gives no precedence: a host that does not answer would keep all others waiting.
 fn rank(m: &Member) -> Rank {
-    (!m.is(Flag::Open), !m.away(), !m.is(Flag::Marked), m.wants)
+    (!m.is(Flag::Open), !m.repairable(), m.wants)
 }
 
 impl Draft<'_> {
@@ -119,7 +131,6 @@ impl Draft<'_> {
             return;
         };
         member.wants = 0;
-        member.set(Flag::Marked, false);
         let owner = member.owner;
         let first = member.is(Flag::Open);
         let slot = Slot {

@@ -30,8 +30,7 @@ pub enum Flag {
     Deleting = 1 << 8,
     /// It carries an open token of ours, of a time that we do not remember.
     Open = 1 << 9,
-    /// Its last grant was over the limit, and given back.
-    Marked = 1 << 10,
+    // 1 << 10 is used up: older builds kept there that a lease over the limit was given back.
     /// It has ended a slot or a gap, and ends no other.
     Claimed = 1 << 11,
     /// The gap that its deletion leaves has ended already.
@@ -44,6 +43,10 @@ pub enum Flag {
     Left = 1 << 15,
     /// The change that it needs is not allowed now.
     Barred = 1 << 16,
+    /// Somebody else cordoned its Node.
+    Cordoned = 1 << 17,
+    /// Its node has not served for the pool's `repairAfter`.
+    Repair = 1 << 18,
 }
 
 /// What is known of one Machine.
@@ -116,10 +119,17 @@ impl Member {
         self.is(Flag::Enrolled) && (away || self.is(Flag::Open))
     }
 
-    /// Whether nobody is the worse off when it is changed: it does not serve.
+    /// Whether it does not serve now. That alone entitles it to nothing: a cordon is lifted, a partition heals.
     #[must_use]
     pub fn away(&self) -> bool {
         self.unavailable() || !self.is(Flag::HadNode)
+    }
+
+    /// Whether it may be granted over the limit: it has not served for long, or never did, and nobody keeps it cordoned.
+    #[must_use]
+    pub fn repairable(&self) -> bool {
+        let long_gone = self.is(Flag::Repair) && self.unavailable();
+        (long_gone || !self.is(Flag::HadNode)) && !self.is(Flag::Cordoned)
     }
 
     /// Whether it waits for the lease.
@@ -157,6 +167,8 @@ impl Member {
         self.set(Flag::Open, open.is_some());
         self.token = open.map(|mark| mark.token).unwrap_or_default();
         self.set(Flag::Barred, report.barred);
+        self.set(Flag::Cordoned, report.cordoned);
+        self.set(Flag::Repair, report.repair);
         self.set(Flag::Asking, false);
         self.set(Flag::Left, false);
         // One that has a Node has enrolled when it was adopted, and so says what it found there.

@@ -213,10 +213,6 @@ impl Draft<'_> {
             return self.vacate(at, deleted);
         }
         let slot = self.s.slots.remove(at);
-        if let Some(member) = self.s.members.get_mut(uid) {
-            // It is asked for first when it comes again: the grant was over the limit, and its node served.
-            member.set(Flag::Marked, slot.marked);
-        }
         if let Some(loss) = slot.loss {
             self.deletion_known(uid, loss.deleted);
         }

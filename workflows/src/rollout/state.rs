@@ -73,7 +73,7 @@ pub struct Settings {
     pub paused: bool,
     /// Upgrades start when a person approves them.
     pub manual: bool,
-    /// How many grants over the limit may stand at once; `None`: there is no limit.
+    /// How many grants over the limit may stand at once; `None`: one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_repairs: Option<u32>,
 }

@@ -266,19 +266,17 @@ fn rollback(it: &Rollback) -> String {
 }
 
 fn why(m: &Member) -> Unavailable {
-    let first = [
-        (Flag::Open, Unavailable::OpenToken),
-        (Flag::Failed, Unavailable::Failed),
-    ];
-    let first = first
-        .into_iter()
-        .find(|(flag, _)| m.is(*flag))
-        .map(|(_, why)| why);
-    first.unwrap_or(if m.leaves() {
+    if m.is(Flag::Open) {
+        Unavailable::OpenToken
+    } else if m.is(Flag::Failed) {
+        Unavailable::Failed
+    } else if m.leaves() {
         Unavailable::Deleting
+    } else if m.is(Flag::Cordoned) {
+        Unavailable::Cordoned
     } else {
         Unavailable::Down
-    })
+    }
 }
 
 /// A state, and what its machines are called.
@@ -397,10 +395,11 @@ impl NamedState<'_> {
             Enrolment::Complete => {}
         }
         let queue = state.queue();
-        let first = queue
-            .iter()
-            .find(|uid| state.may_go(uid))
-            .or(queue.first())?;
+        let may_go = |uid: &&&Uid| {
+            let member = state.members.get(uid);
+            state.may_go(uid) && member.is_none_or(|m| !state.kept_by_a_person(m))
+        };
+        let first = queue.iter().find(may_go).or(queue.first())?;
         if let Some(held) = state.source.as_ref().and_then(|it| it.held.as_ref()) {
             return Some(format!("a pool that grants: {held}"));
         }
@@ -416,7 +415,9 @@ impl NamedState<'_> {
         let halted = self
             .halted()
             .map(|why| format!("a retry, or another candidate: {why}"));
-        halted.or_else(|| Some(self.room(first)))
+        halted
+            .or_else(|| self.kept_by_people(&queue))
+            .or_else(|| Some(self.room(first)))
     }
 
     /// What stands against everybody who waits, if no change that they need is allowed.
@@ -440,6 +441,21 @@ impl NamedState<'_> {
         });
         Some(format!(
             "an upgrade that is allowed; {names} may not go{why}"
+        ))
+    }
+
+    /// Who waits and cannot be granted because somebody else keeps the Node cordoned, if that is everybody.
+    fn kept_by_people(&self, queue: &[&Uid]) -> Option<String> {
+        let kept = |uid: &&&Uid| {
+            let member = self.state.members.get(uid);
+            member.is_some_and(|m| self.state.kept_by_a_person(m))
+        };
+        if !queue.iter().all(|uid| kept(&uid)) {
+            return None;
+        }
+        let names = self.names(queue.iter().copied());
+        Some(format!(
+            "an uncordon of {names}: somebody else cordoned the Node, and dormer takes no such Node"
         ))
     }
 
@@ -491,7 +507,7 @@ impl NamedState<'_> {
             Unavailable::OpenToken => format!("{name} carries an open token"),
             Unavailable::Deleting => format!("{name} is being deleted"),
             Unavailable::Failed => format!("{name} failed"),
-            Unavailable::Down => format!("{name} is not Ready or cordoned"),
+            Unavailable::Cordoned | Unavailable::Down => format!("{name} {}", away.why.text()),
         }
     }
 }

@@ -63,6 +63,12 @@ impl Story {
         commands
     }
 
+    /// Time passes.
+    pub(crate) fn later_ms(&mut self, ms: u64) -> &mut Self {
+        self.at += ms;
+        self
+    }
+
     /// Tells what happens, and writes down what follows.
     pub(crate) fn tell(&mut self, what: &str, input: In) -> &mut Self {
         if let Input::Finished { task, .. } | Input::Exhausted { task, .. } = &input
@@ -287,6 +293,8 @@ fn flags(report: &rollout::MemberReport) -> String {
         (report.deleting, "deleting"),
         (report.token.is_some(), "stray token"),
         (report.barred, "barred"),
+        (report.cordoned, "cordoned by others"),
+        (report.repair, "to be repaired"),
     ];
     let set: Vec<_> = flags
         .iter()

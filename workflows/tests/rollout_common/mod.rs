@@ -303,6 +303,22 @@ pub(crate) fn down() -> MemberReport {
     }
 }
 
+/// One that had a Node, and has not served for as long as the pool's `repairAfter`.
+pub(crate) fn long_down() -> MemberReport {
+    MemberReport {
+        repair: true,
+        ..down()
+    }
+}
+
+/// One that had a Node, which somebody else cordoned.
+pub(crate) fn cordoned() -> MemberReport {
+    MemberReport {
+        cordoned: true,
+        ..down()
+    }
+}
+
 /// One that had a Node, and has failed.
 pub(crate) fn failed() -> MemberReport {
     MemberReport {
@@ -416,6 +432,8 @@ fn spell_report(report: &MemberReport) -> String {
         ),
         (report.token.is_some(), format!("{:?}", report.token)),
         (report.barred, "barred".to_owned()),
+        (report.cordoned, "cordoned".to_owned()),
+        (report.repair, "for long".to_owned()),
     ];
     let words: Vec<_> = words
         .into_iter()
@@ -496,6 +514,7 @@ fn spell_why(why: Unavailable) -> &'static str {
         Unavailable::OpenToken => "has an open token",
         Unavailable::Deleting => "going",
         Unavailable::Failed => "failed",
+        Unavailable::Cordoned => "cordoned",
         Unavailable::Down => "down",
     }
 }

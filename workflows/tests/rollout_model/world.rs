@@ -9,7 +9,7 @@ use dormer_proto::{
     rollout::{Fact, MemberReport, OwnedMachine, OwnerFact, Signal},
     work,
 };
-use dormer_workflows::rollout::{Rollout, State, Uid};
+use dormer_workflows::rollout::{Flag, Rollout, State, Uid};
 use std::{
     collections::VecDeque,
     hash::{Hash, Hasher},
@@ -57,6 +57,8 @@ pub(crate) struct Faults {
     pub(crate) removals: u8,
     /// A machine is asked to enrol again, and so repeats what it said.
     pub(crate) asks: u8,
+    /// A person cordons a Node, and uncordons it later.
+    pub(crate) cordons: u8,
 }
 
 /// The rollout, compared by what it means: ticks are ranks, and it has no clock.
@@ -120,6 +122,10 @@ pub(crate) struct Machine {
     pub(crate) deleting: bool,
     pub(crate) ready: bool,
     pub(crate) cordoned: bool,
+    /// A person cordoned it, and it is theirs to uncordon.
+    pub(crate) kept: bool,
+    /// It has been NotReady for as long as the pool's `repairAfter`.
+    pub(crate) long_down: bool,
     /// The cordon, or the deletion, hit a node that served.
     pub(crate) hurt: bool,
     /// The token on the Machine, and whether it is open.
@@ -168,6 +174,8 @@ pub(crate) struct Report {
     joined: bool,
     failed: bool,
     deleting: bool,
+    cordoned: bool,
+    repair: bool,
 }
 
 /// What a machine's run says.
@@ -249,6 +257,8 @@ impl Machine {
             deleting: false,
             ready: false,
             cordoned: false,
+            kept: false,
+            long_down: false,
             hurt: false,
             on_machine: (0, false),
             on_node: (0, false),
@@ -265,7 +275,7 @@ impl Machine {
     }
 
     fn serves(&self) -> bool {
-        self.exists && self.served && self.ready && !self.cordoned && !self.deleting
+        self.exists && self.served && self.ready && !self.cordoned && !self.kept && !self.deleting
     }
 
     fn stays(&self) -> bool {
@@ -278,13 +288,17 @@ impl Machine {
             self.phase,
             Phase::Leaving | Phase::Vanishing | Phase::ClosingGone | Phase::Closed
         );
-        let away = !self.ready || failed || deleting;
+        // A cordon of ours is no person's: while the lease is held, a run does not tell them apart.
+        let cordoned = self.kept && self.lease == 0;
+        let away = !self.ready || self.kept || failed || deleting;
         Report {
             had_node: self.served,
             unavailable: self.served && away,
             joined: self.served && !deleting,
             failed,
             deleting,
+            cordoned,
+            repair: self.served && self.long_down,
         }
     }
 
@@ -316,6 +330,8 @@ impl Report {
             deleted: self.deleting.then_some(SECOND),
             token: None,
             barred: false,
+            cordoned: self.cordoned,
+            repair: self.repair,
         }
     }
 }
@@ -393,6 +409,9 @@ impl World {
             };
             let delivered = match signal {
                 machine::Signal::Granted { token, marked } => {
+                    if token.0 > granted {
+                        self.judge_marked(who(&to), marked);
+                    }
                     if token.0 > granted && !marked {
                         self.judge_grant();
                     }
@@ -405,6 +424,24 @@ impl World {
                 _ => ToMachine::Enrol,
             };
             self.machines[who(&to)].from_rollout.push_back(delivered);
+        }
+    }
+
+    /// A grant over the limit is the only one of its kind, and for a node that was down for long. None is for a node that
+    /// a person keeps cordoned, as far as the rollout was told: what changed since, a worker sees when it opens the fence.
+    fn judge_marked(&mut self, to: usize, marked: bool) {
+        let slots = &self.rollout.state.slots;
+        let Some(member) = self.rollout.state.members.get(&Uid::new(&uid(to))) else {
+            return;
+        };
+        if marked && slots.iter().filter(|slot| slot.marked).count() > 1 {
+            self.wrong = Some("two leases over the limit");
+        }
+        if marked && member.is(Flag::HadNode) && !member.is(Flag::Repair) {
+            self.wrong = Some("a lease over the limit for a node that was just NotReady");
+        }
+        if member.is(Flag::Cordoned) {
+            self.wrong = Some("a lease for a node that a person cordoned");
         }
     }
 
@@ -659,7 +696,8 @@ impl World {
                 self.written(worker.who, true);
                 Ok(Step::ReadNode)
             }
-            Step::ReadNode if marked && m.ready && !m.cordoned => Err(Answer::NotOpened),
+            Step::ReadNode if marked && m.ready => Err(Answer::NotOpened),
+            Step::ReadNode if m.kept => Err(Answer::NotOpened),
             Step::ReadNode if may(m.on_node) => Ok(Step::WriteNode { fresh }),
             Step::WriteNode { fresh: true } => {
                 m.hurt |= m.ready && !m.cordoned;
@@ -743,6 +781,7 @@ impl World {
     pub(crate) fn vanish(&mut self, who: usize) {
         let m = &mut self.machines[who];
         (m.exists, m.ready, m.cordoned, m.hurt) = (false, false, false, false);
+        (m.kept, m.long_down) = (false, false);
         (m.on_machine, m.on_node) = ((0, false), (0, false));
     }
 
@@ -760,6 +799,20 @@ impl World {
 
     pub(crate) fn ready(&mut self, who: usize, ready: bool) {
         self.machines[who].ready = ready;
+        self.machines[who].long_down = false;
+        self.machines[who].report_changes();
+        self.written(who, false);
+    }
+
+    /// It has been NotReady for long.
+    pub(crate) fn stays_down(&mut self, who: usize) {
+        self.machines[who].long_down = true;
+        self.machines[who].report_changes();
+    }
+
+    /// A person cordons the Node, or uncordons it.
+    pub(crate) fn keep(&mut self, who: usize, kept: bool) {
+        self.machines[who].kept = kept;
         self.machines[who].report_changes();
         self.written(who, false);
     }

@@ -2,6 +2,8 @@
 
 use anyhow::Context;
 use dormer_client::server::Server;
+use dormer_proto::phase::MachineState;
+use dormer_views::machine::{Machine, Machines};
 use serde::Serialize;
 use std::{
     fs::File,
@@ -137,18 +139,11 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
 
 /// How many machines are Joined; none while nobody answers.
 async fn joined(server: &Server) -> usize {
-    let Ok(machines) = server.get("/machines").await else {
+    let Ok(machines) = server.get::<Machines>("/machines").await else {
         return 0;
     };
-    let items = machines["items"]
-        .as_array()
-        .or(machines.as_array())
-        .cloned()
-        .unwrap_or_default();
-    items
-        .iter()
-        .filter(|machine| machine["state"] == "Joined")
-        .count()
+    let joined = |machine: &&Machine| machine.state == MachineState::Joined;
+    machines.items.iter().filter(joined).count()
 }
 
 fn own() -> Command {

@@ -1,4 +1,5 @@
-//! Scenarios of field.md §5 on a whole dormer and a fleet with a fault, on a virtual clock: each ends as it has to.
+//! Scenarios of `tests/SCENARIOS.md` on a whole dormer and a fleet with a fault, on a virtual clock: each ends as it
+//! has to.
 
 mod left_behind;
 mod power;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{kinds, object::Key, store::Store};
 
-/// The user that MCO's node-bootstrapper token speaks for (field.md §2.5).
+/// The user that MCO's node-bootstrapper token speaks for (docs/field-notes.md, Certificate requests of kubelets).
 pub const NODE_BOOTSTRAPPER: &str =
     "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
 

@@ -1,4 +1,4 @@
-//! The eviction of a pod, as field.md §3.1 has it: granted or refused by its budgets.
+//! The eviction of a pod, granted or refused by its budgets (docs/field-notes.md, Evictions).
 
 use serde_json::{Value, json};
 

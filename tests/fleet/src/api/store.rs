@@ -455,7 +455,7 @@ impl Tx<'_> {
         Some(object)
     }
 
-    /// Sends an old event once more to all who watch (field.md §5.42).
+    /// Sends an old event once more to all who watch (scenario 42).
     pub fn repeat(&mut self, store: &'static str, event: &Arc<Event>) {
         if let Some(table) = self.inner.tables.get_mut(store) {
             table.tell(&Interest::All, event);

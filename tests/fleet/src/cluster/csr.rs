@@ -75,7 +75,7 @@ impl Reconcile for Signer {
 }
 
 impl Signer {
-    /// Fault: somebody else approves first (field.md §5.37).
+    /// Fault: somebody else approves first (scenario 37).
     async fn approve_before_others(
         &self,
         key: &Key,

@@ -1,4 +1,4 @@
-//! MachineHealthChecks: delete the Machine of an unhealthy node (field.md §6.1).
+//! MachineHealthChecks: delete the Machine of an unhealthy node (docs/field-notes.md, Machines of OpenShift).
 
 use std::{collections::HashMap, sync::Mutex, sync::PoisonError, time::Duration};
 

@@ -1,5 +1,5 @@
 //! The machine controller: makes Machines into computers through the cloud, and drains and takes
-//! them away again (field.md §6.1).
+//! them away again (docs/field-notes.md, Machines of OpenShift).
 
 use std::{
     collections::HashMap,
@@ -149,7 +149,7 @@ impl Machines {
         Ok(Some(QUOTA_AGAIN))
     }
 
-    /// No address for five minutes, then one, then another (field.md §5.45).
+    /// No address for five minutes, then one, then another (scenario 45).
     async fn late_address(&self, key: &Key, uid: &str) -> Result<Option<Duration>, Refusal> {
         self.pace.sleep(LATE_ADDRESS).await;
         if let Some(first) = self.instance(uid) {

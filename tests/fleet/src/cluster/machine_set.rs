@@ -1,5 +1,5 @@
 //! MachineSets, as OpenShift's Machine API has them: a Machine that is being deleted does not
-//! count, so its replacement is made at once (field.md §6.1).
+//! count, so its replacement is made at once (docs/field-notes.md, Machines of OpenShift).
 
 use std::{sync::Arc, time::Duration};
 

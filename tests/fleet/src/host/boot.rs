@@ -1,4 +1,4 @@
-//! Power, boots and reboots, as they are seen from outside (field.md §1.8).
+//! Power, boots and reboots, as they are seen from outside (docs/field-notes.md, Boots, reboots and limits of sshd).
 
 use std::time::Duration;
 

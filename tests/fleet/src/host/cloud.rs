@@ -25,9 +25,9 @@ pub const HOSTS_MAX: usize = 60_000;
 pub enum Reach {
     /// By pipes in memory, through [`Hosts::dial`]; addresses are `10.0.x.y`, the port is not looked at.
     Memory,
-    /// By real sockets: each host has an address `127.n.x.y` of its own (`n` is 80, or the next that no other world on this
-    /// computer has) and listens on this port, so that a worker
-    /// in another process dials a Machine's InternalIP as it stands.
+    /// By real sockets: each host has an address `127.n.x.y` of its own (`n` is 80, or the next that no other world
+    /// on this computer has) and listens on this port, so that a worker in another process dials a Machine's
+    /// InternalIP as it stands.
     Loopback {
         /// The port that stands for 22.
         port: u16,
@@ -262,7 +262,7 @@ async fn dial_pipe(host: &Arc<Host>) -> io::Result<BoxIo> {
     }
 }
 
-/// The account that user data prepares: `capi` on Azure (field.md §1.7).
+/// The account that user data prepares: `capi` on Azure (docs/field-notes.md, Logins and host keys).
 fn user_of(platform: Platform, default: &str) -> String {
     if platform == Platform::Azure {
         "capi".into()

@@ -187,7 +187,7 @@ impl Host {
             .collect()
     }
 
-    /// Replaces the host keys under the same Machine (field.md §5, 6).
+    /// Replaces the host keys under the same Machine (scenario 6).
     pub(super) fn change_host_keys(&self) {
         *lock(&self.keys) = host_keys(self.draw());
     }
@@ -356,7 +356,7 @@ fn first_state(order: &HostOrder, image: &Image, seed: u64) -> State {
     state
 }
 
-/// The name that the image gives itself: at most 15 characters (field.md §2.6).
+/// The name that the image gives itself: at most 15 characters (docs/field-notes.md, Names and builds).
 fn computer_name(order: &HostOrder, seed: u64) -> String {
     let messages = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     let tail: String = (0..7)

@@ -1,4 +1,5 @@
-//! The virtual disk of a host: NTFS as far as SFTP and the converge script can tell (field.md §1.6).
+//! The virtual disk of a host: NTFS as far as SFTP and the converge script can tell (docs/field-notes.md, SFTP on
+//! Windows).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

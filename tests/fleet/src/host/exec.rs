@@ -15,7 +15,7 @@ use super::shell::{ParsedCommand, powershell_start_up};
 use crate::faults::Fault;
 use crate::world::Happened;
 
-/// What Windows PowerShell 5.1 writes to stderr for progress (field.md §1.4).
+/// What Windows PowerShell 5.1 writes to stderr for progress (docs/field-notes.md, Output of PowerShell).
 const CLIXML: &str = "#< CLIXML\r\n<Objs Version=\"1.1.0.1\" xmlns=\"http://schemas.microsoft.com/powershell/2004/04\"><Obj S=\"progress\" RefId=\"0\"><MS><I64 N=\"SourceId\">1</I64><PR N=\"Record\"><AV>Preparing modules for first use.</AV></PR></MS></Obj></Objs>";
 /// How long the script goes on after its connection was cut ([`Fault::DropDuringScript`]).
 const SCRIPT_GOES_ON: Duration = Duration::from_secs(90);

@@ -33,7 +33,7 @@ impl Link {
         self.cut.is_cancelled()
     }
 
-    /// From now on nothing comes out and nothing goes in, and nobody is told (field.md §5, 13).
+    /// From now on nothing comes out and nothing goes in, and nobody is told (scenario 13).
     pub fn silence(&self) {
         self.silent.store(true, Ordering::Relaxed);
     }

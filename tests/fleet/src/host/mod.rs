@@ -1,5 +1,5 @@
 //! The simulated Windows hosts: SSH and SFTP as OpenSSH for Windows speaks them, the converge document executed
-//! against a virtual disk and service table, a kubelet that bootstraps over TLS (field.md §7).
+//! against a virtual disk and service table, a kubelet that bootstraps over TLS.
 //!
 //! No PowerShell is emulated: a host knows dormer's own command lines and fails loudly on anything else.
 

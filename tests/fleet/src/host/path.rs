@@ -1,4 +1,4 @@
-//! Paths of a Windows host in the forms that OpenSSH's SFTP server accepts (field.md §1.6).
+//! Paths of a Windows host in the forms that OpenSSH's SFTP server accepts (docs/field-notes.md, SFTP on Windows).
 
 use std::fmt;
 

@@ -2,7 +2,7 @@
 
 use super::shell::Shell;
 
-/// A release of Windows Server with its in-box OpenSSH (field.md §1.8, §2.6).
+/// A release of Windows Server with its in-box OpenSSH (docs/field-notes.md, Boots, reboots and limits of sshd).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Release {
     /// Windows Server 2019.

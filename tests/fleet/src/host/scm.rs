@@ -1,4 +1,5 @@
-//! The service control manager's table: what services there are and in which state (field.md §2.7).
+//! The service control manager's table: what services there are and in which state (docs/field-notes.md, Services and
+//! features).
 
 use std::collections::BTreeMap;
 

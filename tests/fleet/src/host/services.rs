@@ -1,4 +1,5 @@
-//! Starting and stopping services of a host, and what their processes then do (field.md §2.7).
+//! Starting and stopping services of a host, and what their processes then do (docs/field-notes.md, Services and
+//! features).
 
 use std::time::Duration;
 

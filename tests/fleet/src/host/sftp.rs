@@ -1,4 +1,5 @@
-//! The SFTP subsystem of a host: packets in, answers out, at the speed of the host's line (field.md §1.6).
+//! The SFTP subsystem of a host: packets in, answers out, at the speed of the host's line (docs/field-notes.md, SFTP on
+//! Windows).
 
 mod answers;
 mod extended;
@@ -20,7 +21,7 @@ use super::path::{PathError, WinPath};
 use crate::faults::Fault;
 use answers::{attributes, listing, name, ok, status};
 
-/// Longest packet; a longer one ends the server (field.md §1.6).
+/// Longest packet; a longer one ends the server (docs/field-notes.md, SFTP on Windows).
 pub(super) const PACKET_BYTES_MAX: usize = 256 * 1024;
 /// Bytes per second that one host takes.
 const LINE_BYTES_PER_S: f64 = 20_000_000.0;
@@ -410,7 +411,7 @@ impl Server {
     }
 }
 
-/// How Windows' errors come out as SFTP status (field.md §1.6).
+/// How Windows' errors come out as SFTP status (docs/field-notes.md, SFTP on Windows).
 fn code(error: DiskError) -> StatusCode {
     match error {
         DiskError::NotFound | DiskError::BadHandle => StatusCode::NoSuchFile,

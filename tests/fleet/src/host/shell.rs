@@ -1,4 +1,4 @@
-//! The default shell of sshd and what it makes of a command (field.md §1.1-§1.3).
+//! The default shell of sshd and what it makes of a command (docs/field-notes.md, Default shells of sshd).
 
 use std::time::Duration;
 

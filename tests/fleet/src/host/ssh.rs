@@ -1,4 +1,4 @@
-//! sshd of a host: who gets in, and what a session may ask for (field.md §1.7, §1.8).
+//! sshd of a host: who gets in, and what a session may ask for (docs/field-notes.md, Logins and host keys).
 
 use std::borrow::Cow;
 use std::collections::HashMap;

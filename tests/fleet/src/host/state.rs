@@ -1,4 +1,4 @@
-//! What a host is made of: what persists over a reboot, and what does not (field.md §7).
+//! What a host is made of: what persists over a reboot, and what does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 

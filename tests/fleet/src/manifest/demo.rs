@@ -12,7 +12,7 @@ use crate::api::Meta;
 pub const MACHINE_API: &str = "openshift-machine-api";
 /// dormer's own namespace, in which it has the private key's secret, too.
 pub const DORMER: &str = "dormer";
-/// WMCO's namespace, in which the private key's secret is (wmco.md §2.2).
+/// WMCO's namespace, in which the private key's secret is.
 pub const OPERATOR: &str = "openshift-windows-machine-config-operator";
 /// The machine config operator's namespace, in which the bootstrap token's secret is.
 pub const MACHINE_CONFIG: &str = "openshift-machine-config-operator";

@@ -82,7 +82,7 @@ pub enum CloudAction {
     PowerOff,
     /// The power comes back, or the instance is reset.
     PowerOn,
-    /// The instance gets another InternalIP (field.md §5.45). Answers the new addresses.
+    /// The instance gets another InternalIP (scenario 45). Answers the new addresses.
     ChangeAddress,
     /// What is known of it: `None` when the instance vanished out of band.
     Read,

@@ -24,7 +24,7 @@ pub(in crate::watcher) struct ObservedMachine {
     pub(in crate::watcher) expected: Option<String>,
     /// UID of the Node that `status.nodeRef` names.
     pub(in crate::watcher) node_uid: Option<String>,
-    /// The API that speaks for it, when it is not this one (field.md §6.1).
+    /// The API that speaks for it, when it is not this one (docs/field-notes.md, Machines of OpenShift).
     pub(in crate::watcher) elsewhere: Option<String>,
     pub(in crate::watcher) resource: u64,
 }
@@ -180,7 +180,7 @@ fn addresses(listed: Vec<Address>) -> Result<(Vec<String>, Vec<String>), Unreada
     Ok((addresses, names))
 }
 
-/// `AWS` of `AWSMachineProviderConfig`, `Azure` of `AzureMachineProviderSpec` (field.md §6.1).
+/// `AWS` of `AWSMachineProviderConfig`, `Azure` of `AzureMachineProviderSpec`.
 fn platform(spec: Option<ProviderSpec>) -> String {
     let kind = spec
         .and_then(|spec| spec.value)

@@ -186,7 +186,7 @@ impl Scenario {
                     Some(format!("{} {}", view.name, view.phase.text())),
                     view.reason,
                     view.waiting_for,
-                    view.halted,
+                    view.halt.map(|halt| halt.to_string()),
                 ]
                 .into_iter()
                 .flatten()

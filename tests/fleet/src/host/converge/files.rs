@@ -19,7 +19,7 @@ use crate::host::computer::Host;
 use crate::host::disk::DiskError;
 use crate::host::path::WinPath;
 
-/// How long Windows takes to install a feature, in milliseconds (field.md §2.7).
+/// How long Windows takes to install a feature, in milliseconds (docs/field-notes.md, Services and features).
 const FEATURE_INSTALL_MS: (u64, u64) = (60_000, 300_000);
 
 /// Content for a file, and where it was uploaded to.

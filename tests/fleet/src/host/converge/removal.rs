@@ -88,7 +88,7 @@ impl Host {
         let removed = self.state().hns.networks.remove(name).is_some();
         if removed {
             self.pause(1_000, 3_000).await;
-            self.cut_connections(); // the NIC is bound anew (field.md §1.8)
+            self.cut_connections(); // the NIC is bound anew (docs/field-notes.md, Boots, reboots and limits of sshd)
         }
         gone(removed)
     }

@@ -1,4 +1,5 @@
-//! A kubelet's certificates: asked for, waited for, kept on the disk (field.md §2.5).
+//! A kubelet's certificates: asked for, waited for, kept on the disk (docs/field-notes.md, Certificate requests of
+//! kubelets).
 
 use std::time::Duration;
 

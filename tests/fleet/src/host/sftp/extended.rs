@@ -1,4 +1,4 @@
-//! OpenSSH's extensions of SFTP: posix-rename, fsync, statvfs, limits (field.md §1.6).
+//! OpenSSH's extensions of SFTP: posix-rename, fsync, statvfs, limits (docs/field-notes.md, SFTP on Windows).
 
 use russh_sftp::protocol::{ExtendedReply, Packet, StatusCode};
 

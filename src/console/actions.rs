@@ -1,0 +1,162 @@
+//! The buttons of a machine's page: what may be asked of the machine where it is.
+
+use super::page::{button, why};
+use dormer_proto::{
+    machine::Signal as Wish,
+    phase::{Listed, MachinePhase, MachineState},
+    work::Signal,
+};
+use dormer_views::machine::Machine;
+use dormer_workflows::actions::{ACTIONS, Action, ActionTarget};
+use maud::{Markup, html};
+
+/// The buttons, with a field for the reason.
+pub(super) fn section(machine: &Machine) -> Markup {
+    let path = format!("machines/{}/actions", machine.uid);
+    html! {
+        div.actions role="group" aria-label="What may be asked" {
+            @for action in ACTIONS.iter().filter(|action| fits(action, machine)) {
+                (button(&format!("{path}/{}", action.name), action, &machine.name, against(action, machine)))
+            }
+            (why())
+        }
+    }
+}
+
+/// Whether it does something now. What would change nothing is no button.
+fn fits(action: &Action, machine: &Machine) -> bool {
+    let Some(Signal::Machine(wish)) = &action.signal else {
+        return false;
+    };
+    let halted = machine.halt.is_some() || machine.phase == MachinePhase::Drained;
+    let useful = match wish {
+        Wish::Approve => machine.phase == MachinePhase::ApprovalWait,
+        Wish::Abort => machine.token.is_some(),
+        Wish::Resume => halted,
+        Wish::Pause | Wish::Hold => !halted,
+        Wish::Remove => machine.token.is_none(),
+        _ => true,
+    };
+    let mut from = action.from.iter().filter_map(|id| MachineState::of_id(id));
+    useful
+        && action.on == ActionTarget::Machine
+        && (action.from.is_empty() || from.any(|state| machine.state == state))
+}
+
+/// What answers a state is meant for that state; stopping a machine is meant wherever it is.
+fn against(action: &Action, machine: &Machine) -> Option<u64> {
+    let anywhere = matches!(
+        action.signal,
+        Some(Signal::Machine(Wish::Pause | Wish::Resume | Wish::Hold))
+    );
+    (!anywhere).then_some(machine.status.entered_seq)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use dormer_proto::id::Timestamp;
+    use dormer_views::{
+        machine::{Halt, HaltKind},
+        moment::Moment,
+        run::RunStatus,
+    };
+    use dormer_workflows::actions::{PAUSE, RECREATE, RETRY};
+
+    /// A machine in `phase`, which it entered at record 7.
+    pub(crate) fn machine_in(phase: MachinePhase) -> Machine {
+        let since = Moment(Timestamp(1_763_708_400_000));
+        Machine {
+            name: "win-a".into(),
+            namespace: "machines".into(),
+            uid: "u1".into(),
+            state: phase.state().into(),
+            phase: phase.into(),
+            phase_text: phase.text().into(),
+            reason: None,
+            failure: None,
+            waiting_for: None,
+            differs: Vec::new(),
+            drain: None,
+            version: None,
+            desired_version: None,
+            node: None,
+            address: None,
+            pool: "windows".into(),
+            token: None,
+            deleting: false,
+            machine_phase: None,
+            machine_error: None,
+            machine_conditions: Vec::new(),
+            owner: None,
+            halt: None,
+            certificate_refused: None,
+            created: None,
+            served: false,
+            attempt: None,
+            tasks: Vec::new(),
+            lacks: None,
+            status: RunStatus {
+                run: "machine/u1".into(),
+                seq: 9,
+                entered_seq: 7,
+                began: since,
+                since,
+                since_seconds: 312,
+                closed: None,
+                episode: None,
+            },
+        }
+    }
+
+    fn offered(machine: &Machine) -> Vec<&'static str> {
+        ACTIONS
+            .iter()
+            .filter(|action| fits(action, machine))
+            .map(|action| action.name)
+            .collect()
+    }
+
+    #[test]
+    fn only_what_does_something_is_a_button() {
+        let failed = machine_in(MachinePhase::Failed);
+        assert_eq!(
+            offered(&failed),
+            ["retry", "pause", "hold", "drain", "recreate", "remove"]
+        );
+        let halt = Halt {
+            kind: HaltKind::Paused.into(),
+            by: Some("ann".into()),
+            text: "paused by ann".into(),
+        };
+        let paused = Machine {
+            halt: Some(halt),
+            ..machine_in(MachinePhase::Serving)
+        };
+        assert_eq!(offered(&paused), ["resume", "drain", "recreate", "remove"]);
+        let drained = machine_in(MachinePhase::Drained);
+        assert!(offered(&drained).contains(&"resume"));
+        let draining = Machine {
+            token: Some(4),
+            ..machine_in(MachinePhase::Evicting)
+        };
+        assert_eq!(
+            offered(&draining),
+            ["pause", "hold", "drain", "recreate", "abort"]
+        );
+        let waits = machine_in(MachinePhase::ApprovalWait);
+        assert!(offered(&waits).contains(&"approve"));
+        let by = [&RETRY, &RECREATE, &PAUSE].map(|action| against(action, &failed));
+        assert_eq!(by, [Some(7), Some(7), None]);
+    }
+
+    #[test]
+    fn the_states_of_the_table_of_actions_are_states_of_a_machine() {
+        let of_machines = ACTIONS
+            .iter()
+            .filter(|action| action.on == ActionTarget::Machine);
+        for id in of_machines.flat_map(|action| action.from) {
+            assert!(MachineState::of_id(id).is_some(), "{id}");
+        }
+    }
+}

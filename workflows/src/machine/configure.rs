@@ -1,0 +1,307 @@
+//! Reachable and Configured: from a host that answers to a Node that is Ready and carries our version. A machine that
+//! is upgraded with the lease in hand comes through here again.
+
+use super::{
+    draft::Draft,
+    phase::{Phase, Timer},
+    stage::{News, Request},
+    table::TaskKind,
+};
+use dormer_proto::{
+    machine::{Outcome, Section},
+    message::Failure,
+    pool::Desired,
+};
+
+/// Phase of this stage, with what it remembers.
+pub(super) enum ConfigurePhase {
+    PoolWait,
+    ConvergingHost { rebooted: bool },
+    Rebooting { boot_id: String, asked: bool },
+    NodeWait,
+    ConvergingNode,
+    ReadyWait,
+    Soaking,
+    Marking,
+}
+
+impl ConfigurePhase {
+    pub(super) fn enter(self, draft: &mut Draft<'_>) {
+        match self {
+            Self::PoolWait => {}
+            Self::ConvergingHost { .. } => converge_host(draft),
+            Self::Rebooting { boot_id, asked } => {
+                draft.wait(Timer::Deadline);
+                match asked {
+                    true => {
+                        draft.wait(Timer::Again);
+                    }
+                    false => draft.reboot(boot_id),
+                }
+            }
+            Self::NodeWait => match draft.s.node {
+                Some(_) => draft.enter(Phase::ConvergingNode),
+                None => {
+                    draft.wait(Timer::Deadline);
+                }
+            },
+            Self::ConvergingNode => converge_node(draft),
+            Self::ReadyWait => match draft.s.node.as_ref().is_some_and(|node| node.ready) {
+                true => draft.enter(Phase::Soaking),
+                false => {
+                    draft.wait(Timer::Deadline);
+                }
+            },
+            Self::Soaking => {
+                if !draft.wait(Timer::Soak) {
+                    draft.enter(Phase::Marking);
+                }
+            }
+            Self::Marking => draft.mark(),
+        }
+    }
+
+    pub(super) fn answered(self, draft: &mut Draft<'_>, outcome: Outcome) {
+        match (self, outcome) {
+            (
+                Self::ConvergingHost { rebooted },
+                Outcome::Converged {
+                    reboot, boot_id, ..
+                },
+            ) => host_converged(draft, rebooted, reboot, boot_id),
+            (Self::Rebooting { boot_id, .. }, Outcome::RebootAsked) => {
+                draft.enter(Phase::Rebooting {
+                    boot_id,
+                    asked: true,
+                });
+            }
+            (Self::Rebooting { boot_id, .. }, Outcome::Probed { facts, .. }) => {
+                match facts.boot_id == boot_id {
+                    true => {
+                        draft.wait(Timer::Again);
+                    }
+                    false => draft.enter(Phase::ConvergingHost { rebooted: true }),
+                }
+            }
+            (Self::ConvergingNode, Outcome::Converged { .. }) => draft.enter(Phase::ReadyWait),
+            (Self::Marking, Outcome::NodeMarked) => marked(draft),
+            // An answer to a step that was left meanwhile.
+            (
+                Self::ConvergingHost { .. }
+                | Self::Rebooting { .. }
+                | Self::ConvergingNode
+                | Self::Marking,
+                _,
+            ) => {}
+            // They ask for nothing.
+            (Self::PoolWait | Self::NodeWait | Self::ReadyWait | Self::Soaking, _) => {}
+        }
+    }
+
+    pub(super) fn gave_up(self, draft: &mut Draft<'_>, task: TaskKind, failure: Failure) {
+        match self {
+            // A host that boots answers nobody; the deadline ends that.
+            Self::Rebooting { .. } if task == TaskKind::Probe => {
+                draft.wait(Timer::Again);
+            }
+            Self::PoolWait
+            | Self::ConvergingHost { .. }
+            | Self::Rebooting { .. }
+            | Self::NodeWait
+            | Self::ConvergingNode
+            | Self::ReadyWait
+            | Self::Soaking
+            | Self::Marking => draft.fail(failure),
+        }
+    }
+
+    pub(super) fn fired(self, draft: &mut Draft<'_>, timer: Timer) {
+        match (self, timer) {
+            (Self::Rebooting { .. }, Timer::Again) => draft.probe(),
+            (Self::Rebooting { boot_id, .. }, Timer::Deadline) => {
+                let message = format!("the host still runs the boot {boot_id}, which should end");
+                draft.lasting("RebootOverdue", message);
+            }
+            (Self::NodeWait, Timer::Deadline) => {
+                let message = no_node(draft);
+                draft.lasting("NodeOverdue", message);
+            }
+            (Self::ReadyWait, Timer::Deadline) => {
+                let message = "the Node is there and does not become Ready; see its conditions";
+                draft.lasting("NotReadyOverdue", message);
+            }
+            (Self::Soaking, Timer::Soak) => draft.enter(Phase::Marking),
+            // A timer of a phase that was left.
+            (Self::Rebooting { .. } | Self::NodeWait | Self::ReadyWait | Self::Soaking, _) => {}
+            // They wait for no timer.
+            (
+                Self::PoolWait | Self::ConvergingHost { .. } | Self::ConvergingNode | Self::Marking,
+                _,
+            ) => {}
+        }
+    }
+
+    pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
+        match news {
+            News::Address => self.address_changed(draft),
+            // Only a Machine without an address, or one that nobody would replace, is told anything by that.
+            News::Machine { .. } => {}
+            News::Node { ready, .. } => self.node_observed(draft, ready),
+            News::NodeGone => self.node_gone(draft),
+            News::Pool { retarget } => self.pool_observed(draft, retarget),
+        }
+    }
+
+    fn address_changed(self, draft: &mut Draft<'_>) {
+        match self {
+            // What is under way goes to the old address.
+            Self::ConvergingHost { .. } | Self::Rebooting { .. } | Self::ConvergingNode => {
+                draft.begin_again();
+            }
+            // Nobody is at the host: the next step goes to the new address.
+            Self::PoolWait | Self::NodeWait | Self::ReadyWait | Self::Soaking | Self::Marking => {}
+        }
+    }
+
+    fn node_observed(self, draft: &mut Draft<'_>, ready: bool) {
+        match self {
+            Self::NodeWait => draft.enter(Phase::ConvergingNode),
+            Self::ReadyWait if ready => draft.enter(Phase::Soaking),
+            Self::Soaking if !ready => draft.enter(Phase::ReadyWait),
+            // It is as it was waited for.
+            Self::ReadyWait | Self::Soaking => {}
+            // The host comes first: its Node is looked at afterwards.
+            Self::PoolWait | Self::ConvergingHost { .. } | Self::Rebooting { .. } => {}
+            // Whether the Node is Ready is asked once its section is converged.
+            Self::ConvergingNode => {}
+            // It was Ready for long enough.
+            Self::Marking => {}
+        }
+    }
+
+    fn node_gone(self, draft: &mut Draft<'_>) {
+        match self {
+            Self::ConvergingNode | Self::ReadyWait | Self::Soaking | Self::Marking => {
+                draft.cancel_tasks();
+                draft.enter(Phase::NodeWait);
+            }
+            // An old Node: the one that is waited for comes after the host is converged.
+            Self::PoolWait
+            | Self::ConvergingHost { .. }
+            | Self::Rebooting { .. }
+            | Self::NodeWait => {}
+        }
+    }
+
+    fn pool_observed(self, draft: &mut Draft<'_>, retarget: bool) {
+        match self {
+            Self::PoolWait => draft.enter(Phase::ConvergingHost { rebooted: false }),
+            // The newest that is known is what a machine on its way comes up with; it is not drained twice.
+            Self::ConvergingHost { .. }
+            | Self::NodeWait
+            | Self::ConvergingNode
+            | Self::ReadyWait
+            | Self::Soaking
+            | Self::Marking
+                if retarget =>
+            {
+                draft.cancel_tasks();
+                draft.enter(Phase::ConvergingHost { rebooted: false });
+            }
+            // It comes up with what it is being brought to.
+            Self::ConvergingHost { .. }
+            | Self::NodeWait
+            | Self::ConvergingNode
+            | Self::ReadyWait
+            | Self::Soaking
+            | Self::Marking => {}
+            // A boot is not cut short: the host is converged to the newest after it.
+            Self::Rebooting { .. } => {}
+        }
+    }
+
+    pub(super) fn asked(self, draft: &mut Draft<'_>, request: Request) {
+        match self {
+            Self::PoolWait
+            | Self::ConvergingHost { .. }
+            | Self::Rebooting { .. }
+            | Self::NodeWait
+            | Self::ConvergingNode
+            | Self::ReadyWait
+            | Self::Soaking
+            | Self::Marking => match request {
+                Request::Resume { paused: true } => draft.begin_again(),
+                Request::Granted { .. } => draft.give_back(),
+                // Nothing was held back.
+                Request::Resume { paused: false } => {}
+                // On record, and obeyed once it serves.
+                Request::Hold | Request::Wish | Request::Approve => {}
+                // The host is being changed: there is nothing whole to go back to.
+                Request::Abort { .. } => {}
+            },
+        }
+    }
+}
+
+fn converge_host(draft: &mut Draft<'_>) {
+    match draft.s.desired().cloned() {
+        None => draft.enter(Phase::PoolWait),
+        // What it was granted for is finished; what came meanwhile may not follow it.
+        Some(_) if draft.s.bar().is_some() && draft.s.target != Desired::default() => {
+            draft.converge(Section::Host);
+        }
+        Some(_) if draft.s.bar().is_some() => draft.enter(Phase::PoolWait),
+        Some(desired) => {
+            draft.s.target = desired;
+            draft.converge(Section::Host);
+        }
+    }
+}
+
+fn host_converged(draft: &mut Draft<'_>, rebooted: bool, reboot: bool, boot_id: String) {
+    match (reboot, rebooted) {
+        (true, false) => draft.enter(Phase::Rebooting {
+            boot_id,
+            asked: false,
+        }),
+        (true, true) => {
+            let message = "the host asks for a second reboot; one is all a profile may need";
+            draft.lasting("RebootLoop", message);
+        }
+        (false, _) if draft.s.node.is_some() => draft.enter(Phase::ConvergingNode),
+        (false, _) => draft.enter(Phase::NodeWait),
+    }
+}
+
+/// The Node has to have the name that was expected: certificates were approved for that one
+/// (scenario 39).
+fn converge_node(draft: &mut Draft<'_>) {
+    let found = draft.s.node.as_ref().map(|node| node.name.clone());
+    match (found, draft.s.host.node_name.clone()) {
+        (None, _) => draft.enter(Phase::NodeWait),
+        (Some(found), Some(expected)) if found != expected => {
+            let message = format!("the Node is named {found}; {expected} was expected");
+            draft.lasting("NameMismatch", message);
+        }
+        (Some(_), _) => draft.converge(Section::Node),
+    }
+}
+
+fn no_node(draft: &Draft<'_>) -> String {
+    let name = draft.s.host.node_name.as_deref().unwrap_or("?");
+    let refused = draft.s.csrs.values().find_map(|csr| csr.refused.clone());
+    let csr = refused.map(|why| format!("; a certificate request was not approved: {why}"));
+    format!("no Node {name} appeared{}", csr.unwrap_or_default())
+}
+
+fn marked(draft: &mut Draft<'_>) {
+    draft.s.version = Some(draft.s.target.version.clone());
+    draft.s.note = None;
+    draft.s.moved = false;
+    if draft.s.lease.token().is_some() {
+        draft.enter(Phase::Closing);
+    } else {
+        draft.end_episode("joined");
+        draft.enter(Phase::Serving);
+    }
+}

@@ -1,0 +1,129 @@
+//! A machine's dealings with its rollout: what it reports, and the lease that it asks for and gives back.
+
+use super::{
+    draft::Draft,
+    phase::Phase,
+    state::{Change, Halt, How, Lease},
+};
+use dormer_engine_core::Command;
+use dormer_proto::{
+    machine::ChangeClass,
+    pool::DEFAULT_POOL,
+    rollout,
+    work::{Signal, rollout_run},
+};
+
+impl Draft<'_> {
+    pub(super) fn report_to_rollout(&mut self, signal: rollout::Signal) {
+        let pool = self
+            .s
+            .pool
+            .as_ref()
+            .map_or(DEFAULT_POOL, |pool| pool.pool.as_str());
+        // A pool's name is a Kubernetes name: short enough for a run id.
+        if let Ok(to) = rollout_run(pool) {
+            self.push(Command::Signal(to, Signal::Rollout(signal)));
+        }
+    }
+
+    /// Whether a serving machine has to change.
+    pub(super) fn consider(&mut self) {
+        let resting = self.s.phase == Phase::Serving && self.s.halt.is_none();
+        if !resting {
+            return;
+        }
+        if self.s.wish.is_some() {
+            let how = self.s.how(ChangeClass::Drain);
+            self.want(Change {
+                how,
+                differs: vec!["a person asked for it".into()],
+            });
+        } else if self.s.differs() {
+            self.enter(Phase::Checking);
+        }
+    }
+
+    /// Asks for a change through the lease, once nothing stands against it.
+    pub(super) fn want(&mut self, change: Change) {
+        let owned = self
+            .s
+            .machine
+            .as_ref()
+            .is_some_and(|machine| machine.owner.is_some());
+        if change.how == How::Recreate && !owned {
+            self.enter(Phase::OwnerWait(change));
+        } else if self.s.needs_approval() {
+            self.enter(Phase::ApprovalWait(change));
+        } else {
+            self.enter(Phase::LeaseWait(change));
+        }
+    }
+
+    pub(super) fn request(&mut self) {
+        let report = self.s.report();
+        self.s.lease = Lease::Wanted;
+        self.s.reported = Some(report.clone());
+        self.report_to_rollout(rollout::Signal::Request { report });
+    }
+
+    /// The wish for the lease is taken back.
+    pub(super) fn withdraw(&mut self) {
+        if self.s.lease == Lease::Wanted {
+            self.s.lease = Lease::None;
+            self.report_to_rollout(rollout::Signal::Withdraw);
+        }
+    }
+
+    /// A lease that came, or is held, where nothing wants it: closed and given back, since only that frees the slot.
+    pub(super) fn give_back(&mut self) {
+        self.cancel_tasks();
+        self.enter(Phase::Undoing);
+    }
+
+    /// The slot is given back; the token is closed on every object.
+    pub(super) fn release(&mut self, replaced: bool) {
+        if let Some(token) = self.s.lease.token() {
+            let deleted = self.s.machine.as_ref().and_then(|machine| machine.deleted);
+            self.s.lease = Lease::None;
+            self.s.closed = self.s.closed.max(token);
+            self.report_to_rollout(rollout::Signal::Release {
+                token,
+                replaced,
+                deleted,
+            });
+            if self.s.halt == Some(Halt::Ignored) {
+                self.leave_rollout(false, true);
+            }
+        }
+    }
+
+    /// The fence is closed, and the Machine is still there: the slot is given back, and the machine serves, or begins
+    /// anew if it never came up.
+    pub(super) fn fence_closed(&mut self, result: &str) {
+        self.release(false);
+        self.end_episode(result);
+        if self.s.version.is_none() && self.s.first_bring_up() {
+            self.enter(Phase::Address);
+        } else {
+            self.enter(Phase::Serving);
+        }
+    }
+
+    /// The rollout hears that it is a member no more.
+    /// `stays`: only the run ends, the Machine is still there.
+    pub(super) fn leave_rollout(&mut self, gap: bool, stays: bool) {
+        if self.s.reported.take().is_none() {
+            return;
+        }
+        let machine = self.s.machine.as_ref();
+        self.report_to_rollout(rollout::Signal::Left {
+            owner: machine
+                .and_then(|m| m.owner.as_ref())
+                .map(|owner| owner.uid.clone()),
+            gap,
+            stays,
+            token: self.s.lease.token(),
+            deleted: machine.and_then(|m| m.deleted),
+        });
+    }
+}

@@ -1,0 +1,191 @@
+//! Provisioned: from a Machine without an address to a host that was looked at, or adopted as it is.
+
+use super::{
+    draft::Draft,
+    phase::{Phase, Timer},
+    policy,
+    serve::{Comparison, compared, serve_unchecked},
+    stage::{News, Request},
+    state::Change,
+};
+use dormer_proto::{
+    id::Timestamp,
+    machine::{ChangeClass, Outcome},
+    message::Failure,
+};
+
+/// Phase of this stage, with what it remembers.
+pub(super) enum ProvisionPhase {
+    Address,
+    Probing,
+    KeyWait { since: Timestamp },
+    Adopting,
+}
+
+impl ProvisionPhase {
+    pub(super) fn enter(self, draft: &mut Draft<'_>) {
+        match self {
+            Self::Address => {
+                if draft.s.address().is_some() {
+                    draft.enter(Phase::Probing);
+                }
+            }
+            Self::Probing => draft.probe(),
+            Self::KeyWait { .. } => {
+                draft.wait(Timer::Again);
+            }
+            Self::Adopting => draft.plan(true),
+        }
+    }
+
+    pub(super) fn answered(self, draft: &mut Draft<'_>, outcome: Outcome) {
+        match (self, outcome) {
+            (Self::Probing | Self::KeyWait { .. }, Outcome::Probed { .. }) => probed(draft),
+            (
+                Self::Adopting,
+                Outcome::Planned {
+                    class,
+                    differs,
+                    pods,
+                    ..
+                },
+            ) => adopted(draft, Comparison { class, differs }, pods),
+            // An answer to a step that was left meanwhile.
+            (Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting, _) => {}
+        }
+    }
+
+    pub(super) fn gave_up(self, draft: &mut Draft<'_>, failure: Failure) {
+        let has_node = draft.s.node_name().is_some();
+        match self {
+            Self::Probing if failure.code == "AuthRejected" => {
+                draft.enter(Phase::KeyWait {
+                    since: draft.now.at,
+                });
+            }
+            Self::KeyWait { since } => key_refused(draft, since, failure),
+            Self::Probing | Self::Adopting if has_node => adopted_unseen(draft, &failure),
+            Self::Probing | Self::Adopting | Self::Address => draft.fail(failure),
+        }
+    }
+
+    pub(super) fn fired(self, draft: &mut Draft<'_>, timer: Timer) {
+        match (self, timer) {
+            (Self::KeyWait { .. }, Timer::Again) => draft.probe(),
+            // A timer of a phase that was left.
+            (Self::KeyWait { .. }, _) => {}
+            // They wait for no timer.
+            (Self::Address | Self::Probing | Self::Adopting, _) => {}
+        }
+    }
+
+    pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
+        match (self, news) {
+            (Self::Address, News::Address) => draft.enter(Phase::Address),
+            (Self::KeyWait { .. }, News::Address) => {
+                draft.cancel_tasks();
+                draft.enter(Phase::Probing);
+            }
+            // What is under way goes to the old address.
+            (Self::Probing | Self::Adopting, News::Address) => draft.begin_again(),
+            (Self::Address, News::Machine { failed: true }) => {
+                let error = draft.s.machine.as_ref().and_then(|m| m.error.clone());
+                let error = error.unwrap_or_else(|| "no reason given".into());
+                draft.lasting("MachineFailed", error);
+            }
+            // It has an address: whether its host works is found out by logging in.
+            (
+                Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,
+                News::Machine { .. },
+            ) => {}
+            (Self::Adopting, News::Pool { .. }) => draft.begin_again(),
+            // What the machine should be is asked once its host was looked at.
+            (Self::Address | Self::Probing | Self::KeyWait { .. }, News::Pool { .. }) => {}
+            // Whether it has a Node is asked once its host was looked at, or compared.
+            (
+                Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,
+                News::Node { .. } | News::NodeGone,
+            ) => {}
+        }
+    }
+
+    pub(super) fn asked(self, draft: &mut Draft<'_>, request: Request) {
+        match self {
+            Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting => {
+                match request {
+                    Request::Resume { paused: true } => draft.begin_again(),
+                    Request::Granted { .. } => draft.give_back(),
+                    // Nothing was held back.
+                    Request::Resume { paused: false } => {}
+                    // On record, and obeyed once it serves.
+                    Request::Hold | Request::Wish | Request::Approve => {}
+                    // There is no upgrade to give up.
+                    Request::Abort { .. } => {}
+                }
+            }
+        }
+    }
+}
+
+/// The host was looked at: what was read is on record.
+fn probed(draft: &mut Draft<'_>) {
+    let facts = draft.s.host.facts.as_ref();
+    let skew = facts.map_or(0, |facts| facts.clock_skew_ms);
+    if skew.unsigned_abs() > policy::CLOCK_SKEW_MAX {
+        let message = format!("its clock is {} s off: run w32tm /resync", skew / 1_000);
+        draft.s.phase = Phase::Probing;
+        return draft.lasting("ClockSkew", message);
+    }
+    let has_node = draft.s.node_name().is_some();
+    draft.approve_csrs();
+    match has_node {
+        true => draft.enter(Phase::Adopting),
+        false => draft.enter(Phase::ConvergingHost { rebooted: false }),
+    }
+}
+
+fn key_refused(draft: &mut Draft<'_>, since: Timestamp, failure: Failure) {
+    let patient = draft.now.at.since_ms(since) < policy::KEY_MAX;
+    if patient && failure.code == "AuthRejected" {
+        draft.s.note = Some(failure.message);
+        draft.wait(Timer::Again);
+    } else {
+        draft.s.phase = Phase::Probing;
+        draft.fail(failure);
+    }
+}
+
+/// A host that had a Node when it was first seen was compared.
+fn adopted(draft: &mut Draft<'_>, found: Comparison, pods: u32) {
+    let ready = draft.s.node.as_ref().is_none_or(|node| node.ready);
+    let open = draft.s.stray_token().is_some();
+    if !ready && pods == 0 && !open {
+        // It serves nobody: it is configured without the lease (docs/decisions/0002-adoption.md).
+        draft.s.in_service = false;
+        return draft.enter(Phase::ConvergingHost { rebooted: false });
+    }
+    let facts = draft.s.host.facts.as_ref();
+    let installed = facts.and_then(|facts| facts.installed.clone());
+    let carried = draft.s.node.as_ref().and_then(|node| node.version.clone());
+    draft.s.version = carried.or(installed);
+    draft.s.in_service = true;
+    draft.end_episode("adopted");
+    if open {
+        let how = draft.s.how(found.class.unwrap_or(ChangeClass::Restart));
+        let differs = vec!["an upgrade that an earlier store began".into()];
+        return draft.want(Change { how, differs });
+    }
+    compared(draft, found);
+}
+
+/// A host that has a Node and does not answer is Joined at an unknown version, and says so.
+fn adopted_unseen(draft: &mut Draft<'_>, failure: &Failure) {
+    draft.s.version = draft.s.node.as_ref().and_then(|node| node.version.clone());
+    draft.s.note = Some(format!(
+        "adopted unseen: {}: {}",
+        failure.code, failure.message
+    ));
+    draft.end_episode("adopted unseen");
+    draft.s.in_service = true;
+    serve_unchecked(draft);
+}

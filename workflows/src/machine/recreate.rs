@@ -1,0 +1,94 @@
+//! Recreated: the Machine is gone and its replacement is awaited; or its host was torn down, and is configured again.
+
+use super::{
+    draft::Draft,
+    phase::{Phase, Timer},
+    stage::{News, Request},
+};
+use dormer_proto::machine::Outcome;
+
+/// Phase of this stage.
+pub(super) enum RecreatePhase {
+    Reprobing,
+    ClosingGone,
+    ReplacementWait,
+}
+
+impl RecreatePhase {
+    pub(super) fn enter(self, draft: &mut Draft<'_>) {
+        match self {
+            Self::Reprobing => draft.probe(),
+            Self::ClosingGone => draft.close(),
+            Self::ReplacementWait => {
+                draft.wait(Timer::Deadline);
+            }
+        }
+    }
+
+    pub(super) fn answered(self, draft: &mut Draft<'_>, outcome: Outcome) {
+        match (self, outcome) {
+            (Self::Reprobing, Outcome::Probed { .. }) => {
+                draft.enter(Phase::ConvergingHost { rebooted: false });
+            }
+            (Self::ClosingGone, Outcome::FenceClosed | Outcome::MachineDeleted) => {
+                draft.release(true);
+                draft.end_episode("recreated");
+                draft.enter(Phase::ReplacementWait);
+            }
+            // An answer to a step that was left meanwhile.
+            (Self::Reprobing | Self::ClosingGone, _) => {}
+            // It asks for nothing.
+            (Self::ReplacementWait, _) => {}
+        }
+    }
+
+    pub(super) fn fired(self, draft: &mut Draft<'_>, timer: Timer) {
+        match (self, timer) {
+            (Self::ReplacementWait, Timer::Deadline) => draft.enter(Phase::Gone),
+            // A timer of a phase that was left.
+            (Self::ReplacementWait, _) => {}
+            // They wait for no timer.
+            (Self::Reprobing | Self::ClosingGone, _) => {}
+        }
+    }
+
+    pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
+        match (self, news) {
+            // What is under way goes to the old address.
+            (Self::Reprobing, News::Address) => draft.begin_again(),
+            // What the host should be, and its Node, are looked at when it is configured.
+            (
+                Self::Reprobing,
+                News::Machine { .. } | News::Node { .. } | News::NodeGone | News::Pool { .. },
+            ) => {}
+            // The Machine is gone; a late word about it, or about its Node, changes nothing.
+            (Self::ClosingGone | Self::ReplacementWait, _) => {}
+        }
+    }
+
+    pub(super) fn asked(self, draft: &mut Draft<'_>, request: Request) {
+        match self {
+            Self::Reprobing => match request {
+                Request::Resume { paused: true } => draft.begin_again(),
+                Request::Granted { .. } => draft.give_back(),
+                // Nothing was held back.
+                Request::Resume { paused: false } => {}
+                // On record, and obeyed once it serves.
+                Request::Hold | Request::Wish | Request::Approve => {}
+                // The host is torn down: there is nothing to go back to.
+                Request::Abort { .. } => {}
+            },
+            Self::ClosingGone | Self::ReplacementWait => match request {
+                Request::Resume { paused: true } => draft.begin_again(),
+                // The slot goes with the Machine.
+                Request::Granted { .. } => {}
+                // The Machine is gone, whatever is wanted of it.
+                Request::Resume { paused: false }
+                | Request::Hold
+                | Request::Wish
+                | Request::Approve
+                | Request::Abort { .. } => {}
+            },
+        }
+    }
+}

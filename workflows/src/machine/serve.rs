@@ -1,0 +1,386 @@
+//! Joined: the node serves. Drift is looked for, and what has to change is applied in place or waits for the lease.
+
+use super::{
+    draft::Draft,
+    phase::{Phase, Timer},
+    policy,
+    stage::{News, Request},
+    state::{Change, Down, How, LeasedRequest},
+};
+use dormer_engine_core::Sender;
+use dormer_proto::{
+    machine::{ChangeClass, Outcome, Section},
+    message::Failure,
+    pool::Strategy,
+};
+
+/// Phase of this stage, with what it remembers.
+pub(super) enum ServePhase {
+    Serving,
+    Checking,
+    Applying { section: Section },
+    ApprovalWait(Change),
+    OwnerWait(Change),
+    LeaseWait(Change),
+    Closing,
+}
+
+/// What a comparison of the host with what is desired found.
+pub(super) struct Comparison {
+    /// How deep the change cuts; `None`: nothing differs.
+    pub(super) class: Option<ChangeClass>,
+    pub(super) differs: Vec<String>,
+}
+
+impl ServePhase {
+    pub(super) fn enter(self, draft: &mut Draft<'_>) {
+        match self {
+            Self::Serving => {
+                draft.s.in_service = true;
+                draft.wait(Timer::Drift);
+                if draft.s.node.is_none() {
+                    draft.wait(Timer::Deadline);
+                }
+                draft.consider();
+            }
+            Self::Checking => draft.plan(false),
+            Self::Applying { section } => draft.converge(section),
+            // A person, or an owner, ends these.
+            Self::ApprovalWait(_) | Self::OwnerWait(_) => {}
+            Self::LeaseWait(_) => {
+                await_repair(draft);
+                draft.request();
+            }
+            Self::Closing => draft.close(),
+        }
+    }
+
+    pub(super) fn answered(self, draft: &mut Draft<'_>, outcome: Outcome) {
+        match (self, outcome) {
+            (Self::Checking, Outcome::Planned { class, differs, .. }) => {
+                compared(draft, Comparison { class, differs });
+            }
+            (Self::Applying { section }, Outcome::Converged { .. }) => match section {
+                Section::Host => draft.enter(Phase::Applying {
+                    section: Section::Node,
+                }),
+                Section::Node => draft.enter(Phase::Marking),
+            },
+            (Self::Closing, Outcome::FenceClosed) => {
+                draft.s.approved = false;
+                draft.s.wish = None;
+                draft.fence_closed("upgraded");
+            }
+            // A deletion that was asleep landed before the token was closed: the slot waits for the replacement.
+            (Self::Closing, Outcome::MachineDeleted) => draft.enter(Phase::Vanishing),
+            // An answer to a step that was left meanwhile.
+            (Self::Checking | Self::Applying { .. } | Self::Closing, _) => {}
+            // They ask for nothing.
+            (
+                Self::Serving | Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_),
+                _,
+            ) => {}
+        }
+    }
+
+    pub(super) fn gave_up(self, draft: &mut Draft<'_>, failure: Failure) {
+        match self {
+            Self::Checking => not_compared(draft, &failure),
+            Self::Applying { .. }
+            | Self::Closing
+            | Self::Serving
+            | Self::ApprovalWait(_)
+            | Self::OwnerWait(_)
+            | Self::LeaseWait(_) => draft.fail(failure),
+        }
+    }
+
+    pub(super) fn fired(self, draft: &mut Draft<'_>, timer: Timer) {
+        match (self, timer) {
+            (Self::Serving, Timer::Drift) if !draft.halted() => draft.enter(Phase::Checking),
+            // A paused machine is not compared.
+            (Self::Serving, Timer::Drift) => {}
+            (Self::Serving, Timer::Deadline) if draft.s.node.is_none() => node_stays_away(draft),
+            // Its Node came back.
+            (Self::Serving, Timer::Deadline) => {}
+            (Self::LeaseWait(_), Timer::Deadline) => await_repair(draft),
+            // A timer of a phase that was left.
+            (Self::LeaseWait(_), Timer::Again | Timer::Soak | Timer::Drift | Timer::Drain) => {}
+            (Self::Serving, Timer::Again | Timer::Soak | Timer::Drain) => {}
+            // They wait for no timer.
+            (
+                Self::Checking
+                | Self::Applying { .. }
+                | Self::ApprovalWait(_)
+                | Self::OwnerWait(_)
+                | Self::Closing,
+                _,
+            ) => {}
+        }
+    }
+
+    pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
+        match news {
+            News::Address => self.address_changed(draft),
+            News::Machine { .. } => self.machine_observed(draft),
+            News::Node { rebooted, .. } => self.node_observed(draft, rebooted),
+            News::NodeGone => self.node_gone(draft),
+            News::Pool { retarget } => self.pool_observed(draft, retarget),
+        }
+    }
+
+    fn address_changed(self, draft: &mut Draft<'_>) {
+        match self {
+            Self::Serving => {
+                draft.s.moved = true;
+                draft.enter(Phase::Checking);
+            }
+            // What is under way goes to the old address.
+            Self::Checking | Self::Applying { .. } => draft.begin_again(),
+            // The change that they wait for, or end, goes to the address of then.
+            Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_) | Self::Closing => {}
+        }
+    }
+
+    fn machine_observed(self, draft: &mut Draft<'_>) {
+        match self {
+            // It may have an owner now.
+            Self::OwnerWait(change) => draft.want(change),
+            // While the Node serves, what the Machine says of itself changes nothing.
+            Self::Serving
+            | Self::Checking
+            | Self::Applying { .. }
+            | Self::ApprovalWait(_)
+            | Self::LeaseWait(_)
+            | Self::Closing => {}
+        }
+    }
+
+    fn node_observed(self, draft: &mut Draft<'_>, rebooted: bool) {
+        match self {
+            // The host rebooted by itself: whether everything still stands is found by looking.
+            Self::Serving if rebooted && !draft.halted() => draft.enter(Phase::Checking),
+            // The rollout is told whether it is available; a node that is away is given time.
+            Self::Serving => {}
+            // The host is looked at, or changed, already.
+            Self::Checking | Self::Applying { .. } => {}
+            // It may be repaired over the limit, once it has not been Ready for long.
+            Self::LeaseWait(_) => await_repair(draft),
+            // The change that they wait for brings everything up again.
+            Self::ApprovalWait(_) | Self::OwnerWait(_) => {}
+            // The fence is closed whatever the Node does.
+            Self::Closing => {}
+        }
+    }
+
+    fn node_gone(self, draft: &mut Draft<'_>) {
+        match self {
+            // It begins to count for how long the Node stays away.
+            Self::Serving => draft.enter(Phase::Serving),
+            // Once they serve again it counts from there.
+            Self::Checking | Self::Applying { .. } | Self::Closing => {}
+            Self::LeaseWait(_) => await_repair(draft),
+            // The change that they wait for brings the Node back.
+            Self::ApprovalWait(_) | Self::OwnerWait(_) => {}
+        }
+    }
+
+    fn pool_observed(self, draft: &mut Draft<'_>, retarget: bool) {
+        match self {
+            Self::Serving => draft.consider(),
+            // What was compared, and how it would be changed, may be otherwise now.
+            Self::ApprovalWait(_) | Self::OwnerWait(_) => draft.enter(Phase::Checking),
+            Self::LeaseWait(_) if retarget && draft.s.wish.is_none() => {
+                draft.withdraw();
+                draft.enter(Phase::Checking);
+            }
+            // Its place in the queue is kept: the version, or the person's wish, is the same.
+            Self::LeaseWait(_) => {}
+            Self::Checking => draft.begin_again(),
+            // They end at what they were begun for; then it is considered what is wanted now.
+            Self::Applying { .. } | Self::Closing => {}
+        }
+    }
+
+    pub(super) fn asked(self, draft: &mut Draft<'_>, request: Request) {
+        match request {
+            Request::Resume { paused } => self.resumed(draft, paused),
+            Request::Hold => self.held(draft),
+            Request::Wish => self.wished(draft),
+            Request::Approve => self.approved(draft),
+            Request::Abort { by } => self.aborted(draft, &by),
+            Request::Granted { wanted } => self.granted(draft, wanted),
+        }
+    }
+
+    fn resumed(self, draft: &mut Draft<'_>, paused: bool) {
+        match self {
+            Self::Serving => draft.consider(),
+            Self::Checking
+            | Self::Applying { .. }
+            | Self::ApprovalWait(_)
+            | Self::OwnerWait(_)
+            | Self::LeaseWait(_)
+            | Self::Closing => {
+                // A hold kept nothing back.
+                if paused {
+                    draft.begin_again();
+                }
+            }
+        }
+    }
+
+    fn held(self, draft: &mut Draft<'_>) {
+        match self {
+            Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_) => {
+                draft.withdraw();
+                draft.enter(Phase::Serving);
+            }
+            // It rests, or goes on to the end of its step and rests then.
+            Self::Serving | Self::Checking | Self::Applying { .. } | Self::Closing => {}
+        }
+    }
+
+    fn wished(self, draft: &mut Draft<'_>) {
+        match self {
+            Self::Serving => draft.consider(),
+            Self::Checking | Self::ApprovalWait(_) | Self::OwnerWait(_) => {
+                draft.cancel_tasks();
+                draft.enter(Phase::Serving);
+            }
+            Self::LeaseWait(mut change) => {
+                change.how = draft.s.how(ChangeClass::Drain);
+                draft.s.phase = Phase::LeaseWait(change);
+            }
+            // On record, and looked at once it serves.
+            Self::Applying { .. } | Self::Closing => {}
+        }
+    }
+
+    fn approved(self, draft: &mut Draft<'_>) {
+        match self {
+            Self::ApprovalWait(change) => draft.want(change),
+            // On record, for when it is asked for.
+            Self::Serving
+            | Self::Checking
+            | Self::Applying { .. }
+            | Self::OwnerWait(_)
+            | Self::LeaseWait(_)
+            | Self::Closing => {}
+        }
+    }
+
+    fn aborted(self, draft: &mut Draft<'_>, by: &Sender) {
+        match self {
+            Self::ApprovalWait(_) | Self::LeaseWait(_) => draft.hold(by),
+            // No upgrade has begun, or it is done.
+            Self::Serving
+            | Self::Checking
+            | Self::Applying { .. }
+            | Self::OwnerWait(_)
+            | Self::Closing => {}
+        }
+    }
+
+    fn granted(self, draft: &mut Draft<'_>, wanted: bool) {
+        match self {
+            // What it should become changed meanwhile, and is not allowed: given back.
+            Self::LeaseWait(_) if wanted && draft.s.barred().is_some() => {
+                draft.enter(Phase::Undoing);
+            }
+            Self::LeaseWait(change) if wanted => {
+                draft.begin_episode("upgrade");
+                draft.enter(Phase::Opening(change));
+            }
+            // It no longer wants it.
+            Self::LeaseWait(_)
+            | Self::Serving
+            | Self::Checking
+            | Self::Applying { .. }
+            | Self::ApprovalWait(_)
+            | Self::OwnerWait(_)
+            | Self::Closing => draft.give_back(),
+        }
+    }
+}
+
+/// What follows from a comparison of a host that serves.
+pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
+    let apply = Phase::Applying {
+        section: Section::Host,
+    };
+    match found.class {
+        None if draft.s.differs() || unmarked(draft) => draft.enter(Phase::Marking),
+        None => {
+            draft.s.moved = false;
+            draft.enter(Phase::Serving);
+        }
+        Some(_) if draft.s.halt.is_some() => draft.enter(Phase::Serving),
+        Some(ChangeClass::Live) if draft.s.barred().is_none() => draft.enter(apply),
+        // A host with a new address is no change of the pool's: its services are told, nobody else is touched.
+        Some(ChangeClass::Restart) if draft.s.moved && !draft.s.differs() => draft.enter(apply),
+        Some(class) => {
+            let how = draft.s.how(class);
+            draft.want(Change {
+                how,
+                differs: found.differs,
+            });
+        }
+    }
+}
+
+/// Waits until a Node that is not Ready has been so for long. It may have become Ready and not Ready again meanwhile, so
+/// what counts is since when it is so now.
+fn await_repair(draft: &mut Draft<'_>) {
+    let Some(down) = draft.s.down.filter(|down| !down.long) else {
+        return;
+    };
+    let waits = draft.wait_since(Timer::Deadline, down.since);
+    draft.s.down = Some(Down {
+        long: !waits,
+        ..down
+    });
+}
+
+fn unmarked(draft: &Draft<'_>) -> bool {
+    let node = draft.s.node.as_ref();
+    node.is_some_and(|node| node.version.as_ref() != Some(&draft.s.target.version))
+}
+
+/// A host that cannot be compared can still be replaced, which needs no word from it.
+fn not_compared(draft: &mut Draft<'_>, failure: &Failure) {
+    draft.s.note = Some(format!(
+        "not compared: {}: {}",
+        failure.code, failure.message
+    ));
+    let pool = draft.s.pool.as_ref();
+    let recreate = pool.is_some_and(|pool| pool.strategy == Strategy::Recreate);
+    if draft.s.differs() && (recreate || draft.s.wish == Some(LeasedRequest::Recreate)) {
+        let differs = vec![format!(
+            "the version, and the host does not answer: {}",
+            failure.code
+        )];
+        draft.want(Change {
+            how: How::Recreate,
+            differs,
+        });
+    } else {
+        serve_unchecked(draft);
+    }
+}
+
+/// Serving, without comparing at once what could not be compared just now.
+pub(super) fn serve_unchecked(draft: &mut Draft<'_>) {
+    draft.s.phase = Phase::Serving;
+    draft.wait_ms(Timer::Drift, policy::CHECK_AGAIN);
+}
+
+/// A machine without a Node serves nobody: it is configured without the lease (docs/decisions/0002-adoption.md).
+fn node_stays_away(draft: &mut Draft<'_>) {
+    draft.s.in_service = false;
+    if let Some(machine) = &mut draft.s.machine {
+        machine.node = None;
+    }
+    draft.begin_episode("repair");
+    draft.enter(Phase::Probing);
+}

@@ -1,0 +1,153 @@
+//! What a worker is asked for, with what the run knows of its Machine, its host and its lease.
+
+use super::{
+    draft::Draft,
+    phase::Phase,
+    policy,
+    state::{Change, How, Lease},
+};
+use dormer_proto::{
+    id::LeaseToken,
+    machine::{HostRef, Section, Task},
+};
+
+impl Draft<'_> {
+    fn host(&self) -> HostRef {
+        let platform = self
+            .s
+            .machine
+            .as_ref()
+            .map(|m| m.platform.clone())
+            .unwrap_or_default();
+        HostRef {
+            machine: self.s.machine_ref(),
+            address: self.s.address().unwrap_or_default().to_owned(),
+            // Azure's images know `capi`, all others `Administrator`.
+            user: if platform == "Azure" {
+                "capi"
+            } else {
+                "Administrator"
+            }
+            .to_owned(),
+            pin: self.s.host.pin.clone(),
+            platform,
+        }
+    }
+
+    fn node(&self) -> Option<String> {
+        self.s.node_name()
+    }
+
+    fn token(&self) -> LeaseToken {
+        self.s.lease.token().unwrap_or_default()
+    }
+
+    pub(super) fn probe(&mut self) {
+        let task = Task::Probe { host: self.host() };
+        // A machine in service whose host is looked at for the first time is being adopted: its host is up.
+        let adopting = self.s.in_service && self.s.phase == Phase::Probing;
+        let policy = if adopting {
+            policy::ADOPTION_PROBE
+        } else {
+            policy::of(&task)
+        };
+        self.run_with(task, policy);
+    }
+
+    pub(super) fn reboot(&mut self, boot_id: String) {
+        self.run(Task::Reboot {
+            host: self.host(),
+            boot_id,
+            generation: self.s.host.generation,
+        });
+    }
+
+    pub(super) fn plan(&mut self, adopt: bool) {
+        let host = self.host();
+        let generation = self.s.host.generation;
+        match self.s.desired().cloned() {
+            None if adopt => self.s.note = Some("the pool does not say what it should be".into()),
+            None => self.enter(Phase::Serving),
+            Some(desired) => {
+                let node_name = self.node();
+                self.run(Task::Plan {
+                    host,
+                    desired,
+                    node_name,
+                    adopt,
+                    generation,
+                });
+            }
+        }
+    }
+
+    pub(super) fn converge(&mut self, section: Section) {
+        self.run(Task::Converge {
+            host: self.host(),
+            section,
+            desired: self.s.target.clone(),
+            generation: self.s.host.generation,
+            node_name: self.node(),
+        });
+    }
+
+    pub(super) fn tear_down(&mut self) {
+        self.run(Task::TearDown {
+            host: self.host(),
+            generation: self.s.host.generation,
+        });
+    }
+
+    pub(super) fn mark(&mut self) {
+        if let Some(node) = self.node() {
+            self.run(Task::MarkNode {
+                machine: self.s.machine_ref(),
+                node,
+                version: self.s.target.version.clone(),
+                pin: self.s.host.pin.clone(),
+            });
+        } else {
+            self.enter(Phase::NodeWait);
+        }
+    }
+
+    pub(super) fn open(&mut self, change: &Change) {
+        let marked = matches!(self.s.lease, Lease::Held { marked: true, .. });
+        self.run(Task::OpenFence {
+            machine: self.s.machine_ref(),
+            node: self.node(),
+            token: self.token(),
+            marked,
+            cordon: change.how != How::Restart,
+        });
+    }
+
+    pub(super) fn evict(&mut self, force: bool) {
+        if let Some(node) = self.node() {
+            let machine = self.s.machine_ref();
+            let token = self.token();
+            self.run(Task::Evict {
+                machine,
+                node,
+                token,
+                force,
+            });
+        }
+    }
+
+    pub(super) fn delete(&mut self) {
+        let machine = self.s.machine_ref();
+        let token = self.token();
+        self.run(Task::DeleteMachine { machine, token });
+    }
+
+    pub(super) fn close(&mut self) {
+        let machine = self.s.machine_ref();
+        let token = self.token();
+        self.run(Task::CloseFence {
+            machine,
+            node: self.node(),
+            token,
+        });
+    }
+}
