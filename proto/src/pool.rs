@@ -135,6 +135,10 @@ pub struct PoolSettings {
     /// not say, and one may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_repairs: Option<u32>,
+    /// How long a Node has not to be Ready before its machine may be granted over the limit, in milliseconds; `None`: an
+    /// older watcher does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repair_after_ms: Option<u64>,
     /// Why no lease is granted, whatever else stands here. `paused` is set beside it, for engines that do not know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
@@ -209,6 +213,7 @@ impl Default for PoolSettings {
             soak_ms: 30_000,
             terms: BTreeMap::new(),
             max_repairs: None,
+            repair_after_ms: None,
             held: None,
             absent: false,
             spec_payload: None,

@@ -39,6 +39,7 @@ fn bad_specs() -> Vec<Value> {
         strategy("maxUnavailable", json!("none")),
         strategy("maxRepairs", json!(-1)),
         strategy("maxRepairs", json!(5001)),
+        strategy("repairAfter", json!("10")),
         json!({"approval": "automatic"}),
         json!({"drain": {"timeout": "3600"}}),
         json!({"drain": {"timeout": "-1m"}}),

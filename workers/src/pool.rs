@@ -26,8 +26,8 @@ pub const NAME_BYTES_MAX: usize = 128;
 pub const BUILDS_MAX: usize = 32;
 /// Most machines that `maxUnavailable` and `maxRepairs` may count.
 const MACHINES_MAX: u64 = 5_000;
-/// Longest soak, in seconds.
-const SOAK_MAX_S: u64 = 24 * 3_600;
+/// Longest soak, and longest time before a repair, in seconds.
+const DAY_S: u64 = 24 * 3_600;
 /// Longest timeout of a drain, in seconds.
 const DRAIN_MAX_S: u64 = 720 * 3_600;
 
@@ -274,6 +274,7 @@ fn settings(spec: &WindowsPoolSpec) -> Result<PoolSettings, PoolError> {
         r#type,
         max_unavailable,
         max_repairs,
+        repair_after,
     } = &spec.strategy;
     let DrainSpec {
         timeout,
@@ -302,6 +303,7 @@ fn settings(spec: &WindowsPoolSpec) -> Result<PoolSettings, PoolError> {
         },
         max_unavailable: max_unavailable_of(max_unavailable)?,
         max_repairs: Some(repairs.ok_or_else(bad_repairs)?),
+        repair_after_ms: Some(time("spec.strategy.repairAfter", repair_after, DAY_S)?),
         paused: spec.paused,
         approval: match spec.approval {
             ApprovalSpec::Automatic => Approval::Automatic,
@@ -309,7 +311,7 @@ fn settings(spec: &WindowsPoolSpec) -> Result<PoolSettings, PoolError> {
         },
         drain_timeout_ms,
         after_timeout,
-        soak_ms: time("spec.soak", &spec.soak, SOAK_MAX_S)?,
+        soak_ms: time("spec.soak", &spec.soak, DAY_S)?,
         ..PoolSettings::default()
     })
 }

@@ -122,7 +122,7 @@ mod tests {
         ]);
         let expected = json!({
             "profile": "upstream", "payload": "11.0.0", "rollbackFrom": "11.1.0",
-            "strategy": {"type": "InPlace", "maxUnavailable": "10%", "maxRepairs": 1},
+            "strategy": {"type": "InPlace", "maxUnavailable": "10%", "maxRepairs": 1, "repairAfter": "10m"},
             "approval": "Manual", "drain": {"timeout": "90m", "afterTimeout": "Force"},
             "soak": "5s", "paused": true, "stop": false,
         });

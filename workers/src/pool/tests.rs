@@ -113,6 +113,7 @@ fn an_empty_spec_is_the_defaults_with_the_newest_payload() {
     };
     let defaults = PoolSettings {
         max_repairs: Some(1),
+        repair_after_ms: Some(600_000),
         spec_payload: Some("installed".into()),
         ..PoolSettings::default()
     };
@@ -186,6 +187,10 @@ fn bad_values_name_their_field() {
         (
             json!({"drain": {"timeout": "0s", "afterTimeout": "Force"}}),
             "spec.drain",
+        ),
+        (
+            json!({"strategy": {"repairAfter": "ten minutes"}}),
+            "spec.strategy.repairAfter",
         ),
         (json!({"soak": "30"}), "spec.soak"),
         (json!({"soak": "30s1m"}), "spec.soak"),

@@ -167,6 +167,13 @@ pub struct StrategySpec {
     /// nothing worse. 0 grants none over the limit.
     #[schemars(range(min = 0, max = 5000))]
     pub max_repairs: i64,
+    /// Time for which a node must not have been Ready before its machine counts as one to repair, as in `10m`; at most
+    /// `24h`.
+    #[schemars(extend("maxLength" = 24, "x-kubernetes-validations" = [{
+        "rule": "self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && self != '' && duration(self) <= duration('24h')",
+        "message": "must be a time as 30s, 10m or 1h30m, at most 24h",
+    }]))]
+    pub repair_after: String,
 }
 
 /// Drain of a node.
@@ -227,6 +234,7 @@ impl Default for StrategySpec {
             r#type: StrategyType::Recreate,
             max_unavailable: 1.into(),
             max_repairs: 1,
+            repair_after: "10m".to_owned(),
         }
     }
 }
