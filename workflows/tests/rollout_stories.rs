@@ -588,7 +588,11 @@ fn without_a_pool_nothing_is_granted_and_who_holds_a_lease_finishes() {
         .request("b")
         .release("a", 1);
     // Nor over the limit, for one that does not serve.
-    pool.request_as("c", down());
+    let dead = MemberReport {
+        repair: true,
+        ..down()
+    };
+    pool.request_as("c", dead);
     pool.settings(PoolSettings {
         held: Some("spec.stop of the WindowsPool dormer/windows is true".into()),
         paused: true,
