@@ -41,6 +41,9 @@ enum Command {
     /// Look at payloads: what is installed on Windows nodes
     #[command(subcommand)]
     Payload(crate::payload_command::Payload),
+    /// Take the settings of an earlier build over into a WindowsPool
+    #[command(subcommand)]
+    Pool(crate::pool_command::Pool),
     /// Look at a real Windows host before dormer is let at it: nothing is changed, and a report is printed
     Preflight(Box<crate::preflight::Options>),
     /// Write completions for a shell: they belong where it looks for them
@@ -90,6 +93,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Store(asked) => crate::store_command::run(*asked).await,
         Command::Profile(asked) => Ok(crate::profile_command::run(asked).await),
         Command::Payload(asked) => Ok(crate::payload_command::run(asked).await),
+        Command::Pool(asked) => Ok(crate::pool_command::run(asked).await),
         Command::Preflight(options) => Ok(crate::preflight::run(*options).await),
         Command::Completions(asked) => asked.run(Cli::command()),
         Command::Man(asked) => asked.run(Cli::command()),

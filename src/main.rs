@@ -3,6 +3,7 @@
 mod cli;
 mod logs;
 mod payload_command;
+mod pool_command;
 mod preflight;
 mod profile_command;
 mod replay;

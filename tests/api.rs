@@ -11,7 +11,7 @@ use std::{
 /// A bring-up takes seconds; a busy machine gets this much.
 const IN_TIME: Duration = Duration::from_secs(180);
 /// Where WMCO's Secret with the key is, and so dormer's settings.
-const NAMESPACE: &str = "openshift-windows-machine-config-operator";
+const NAMESPACE: &str = "dormer";
 
 /// A running dormer on a simulated cluster of two machines, of which one fails until it is retried.
 struct Site {
@@ -36,9 +36,9 @@ impl Site {
             .write_kubeconfig(&folder.path().join("kubeconfig"))
             .expect("written");
         let settings = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": "dormer-pool-windows", "namespace": NAMESPACE},
-            "data": {"soakSeconds": "1"},
+            "apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
+            "metadata": {"name": "windows", "namespace": NAMESPACE},
+            "spec": {"soak": "1s"},
         });
         world.create(settings).expect("settings of the pool");
         let payload = folder.path().join("payloads").join("11.0.0");

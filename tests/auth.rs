@@ -23,7 +23,7 @@ use std::{
 /// A busy machine gets this much.
 const IN_TIME: Duration = Duration::from_secs(120);
 /// Where WMCO's Secret with the key is, and so dormer's settings.
-const NAMESPACE: &str = "openshift-windows-machine-config-operator";
+const NAMESPACE: &str = "dormer";
 /// Where Machines are.
 const MACHINES: &str = "openshift-machine-api";
 

@@ -20,7 +20,7 @@ use std::{
 
 /// A bring-up takes seconds; a busy machine gets this much.
 const IN_TIME: Duration = Duration::from_secs(180);
-const NAMESPACE: &str = "openshift-windows-machine-config-operator";
+const NAMESPACE: &str = "dormer";
 const SECRET: &str = "cloud-private-key";
 const MACHINES: usize = 3;
 
@@ -46,9 +46,9 @@ impl Site {
         let kubeconfig = folder.path().join("kubeconfig");
         world.write_kubeconfig(&kubeconfig).expect("written");
         let settings = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": "dormer-pool-windows", "namespace": NAMESPACE},
-            "data": {"soakSeconds": "1"},
+            "apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
+            "metadata": {"name": "windows", "namespace": NAMESPACE},
+            "spec": {"soak": "1s"},
         });
         world.create(settings).expect("settings of the pool");
         let file = serde_json::from_value(world.kubeconfig()).expect("a kubeconfig");

@@ -11,14 +11,14 @@
 # process ended by itself; else with 1 and what went wrong. Everything it starts and writes is gone when it ends.
 #
 #   MACHINES  Windows machines (50)             SPEED     seconds of the fleet in one second (60)
-#   EVERY     seconds between two kills (4)     STRATEGY  recreate or in-place (recreate)
+#   EVERY     seconds between two kills (4)     STRATEGY  Recreate or InPlace (Recreate)
 #   DEADLINE  seconds for all of it (1800)      KEEP      1: the folder with the logs stays
 #   DORMER    the program (the newer of target/release/dormer and target/debug/dormer)
 #   NATS      the server (the tests' own in the user's cache, else the one in PATH)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-MACHINES=${MACHINES:-50} SPEED=${SPEED:-60} EVERY=${EVERY:-4} STRATEGY=${STRATEGY:-recreate} DEADLINE=${DEADLINE:-1800}
+MACHINES=${MACHINES:-50} SPEED=${SPEED:-60} EVERY=${EVERY:-4} STRATEGY=${STRATEGY:-Recreate} DEADLINE=${DEADLINE:-1800}
 FIRST=11.0.0 SECOND=11.1.0
 PROCESSES=(engine-1 worker-1 watcher worker-2 engine-2 console worker-3)
 
@@ -101,10 +101,10 @@ CONF
 
 start_fleet() {
     cat >"$folder/pool.yaml" <<POOL
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: dormer-pool-windows, namespace: openshift-windows-machine-config-operator}
-data: {strategy: $STRATEGY, maxUnavailable: "1", soakSeconds: "1"}
+apiVersion: dormer.io/v1beta1
+kind: WindowsPool
+metadata: {name: windows, namespace: dormer}
+spec: {strategy: {type: $STRATEGY, maxUnavailable: 1}, soak: 1s}
 POOL
     start fleet "$DORMER" fleet --machines "$MACHINES" --speed "$SPEED" --payload "$folder/payloads" \
         --kubeconfig "$folder/kubeconfig" --manifest tests/fleet/manifests/aws-windows-machineset.yaml \

@@ -15,6 +15,7 @@ mod drain;
 mod fence;
 mod minor;
 mod people;
+mod pool;
 mod rbac;
 mod refusals;
 mod restored;

@@ -16,7 +16,7 @@ use std::{
 /// A bring-up takes seconds; a busy machine gets this much.
 const IN_TIME: Duration = Duration::from_secs(180);
 /// Where WMCO's Secret with the key is, and so dormer's settings.
-const NAMESPACE: &str = "openshift-windows-machine-config-operator";
+const NAMESPACE: &str = "dormer";
 
 /// A simulated cluster, and what dormer is told about it.
 struct Site {
@@ -39,9 +39,9 @@ impl Site {
             .write_kubeconfig(&folder.path().join("kubeconfig"))
             .expect("written");
         let settings = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": "dormer-pool-windows", "namespace": NAMESPACE},
-            "data": {"soakSeconds": "1"},
+            "apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
+            "metadata": {"name": "windows", "namespace": NAMESPACE},
+            "spec": {"soak": "1s"},
         });
         world.create(settings).expect("settings of the pool");
         let site = Self {

@@ -15,7 +15,7 @@ use std::{
 
 const IN_TIME: Duration = Duration::from_secs(180);
 /// Where WMCO's Secret with the key is, and so dormer's settings.
-const NAMESPACE: &str = "openshift-windows-machine-config-operator";
+const NAMESPACE: &str = "dormer";
 /// A bearer token of somebody who asks the API.
 const BEARER: &str = "marked-bearer-7d1f0a6c52";
 
@@ -114,9 +114,9 @@ impl Site {
             .write_kubeconfig(&folder.path().join("kubeconfig"))
             .expect("written");
         let settings = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": "dormer-pool-windows", "namespace": NAMESPACE},
-            "data": {"soakSeconds": "1"},
+            "apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
+            "metadata": {"name": "windows", "namespace": NAMESPACE},
+            "spec": {"soak": "1s"},
         });
         world.create(settings).expect("settings of the pool");
         write_example(&folder.path().join("payload"), "11.0.0").expect("a payload");

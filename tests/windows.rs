@@ -30,7 +30,7 @@ use std::{
 };
 
 const VARIABLE: &str = "DORMER_E2E_WINDOWS";
-const NAMESPACE: &str = "openshift-windows-machine-config-operator";
+const NAMESPACE: &str = "dormer";
 /// A real host installs a feature, reboots and takes 300 MB.
 const REAL_MAX: Duration = Duration::from_secs(3_600);
 const SIMULATED_MAX: Duration = Duration::from_secs(180);
@@ -203,9 +203,9 @@ async fn prepare(world: &World, plan: &Plan) {
         done.unwrap_or_else(|refusal| panic!("{name}: {refusal:?}"));
     }
     let settings = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "dormer-pool-windows", "namespace": NAMESPACE},
-        "data": {"soakSeconds": "1", "profile": plan.profile},
+        "apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
+        "metadata": {"name": "windows", "namespace": NAMESPACE},
+        "spec": {"soak": "1s", "profile": plan.profile},
     });
     world.create(settings).expect("settings of the pool");
     if plan.machine_tokens {

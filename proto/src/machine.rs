@@ -193,7 +193,7 @@ pub enum Task {
         /// Whether budgets are ignored (one pod per read of the token).
         force: bool,
     },
-    /// Write on the pool's settings which payload is wanted: a step back that a person asked for.
+    /// Write on the pool's status which payload holds in place of its spec's: a step back that a person asked for.
     SetPayload {
         /// The pool.
         pool: String,
@@ -201,8 +201,12 @@ pub enum Task {
         payload: String,
         /// The version that is left.
         back_from: String,
-        /// Who asked, and why, for whoever reads the settings.
+        /// Who asked, and why, for whoever reads the status.
         by: String,
+        /// The payload in the words of the spec, which is overridden; `None`: an older engine does not say, and
+        /// whatever stands there is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        instead: Option<String>,
     },
     /// DELETE the Machine, with its UID and the resourceVersion of a read that showed the token open.
     DeleteMachine {
@@ -363,7 +367,7 @@ pub enum Outcome {
         /// What holds them, at most [`NAMED_ITEMS_MAX`].
         blockers: Vec<Blocker>,
     },
-    /// To [`Task::SetPayload`]: it stands in the pool's settings.
+    /// To [`Task::SetPayload`]: it stands in the pool's status.
     PayloadSet,
     /// To [`Task::Evict`] or [`Task::DeleteMachine`]: the token read was not open; nothing was done.
     FenceClosedMeanwhile,

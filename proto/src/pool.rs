@@ -131,9 +131,67 @@ pub struct PoolSettings {
     /// The terms of each payload in `desired`, by its version; one that is not there comes without terms.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub terms: BTreeMap<String, Terms>,
+    /// How many grants over the limit may stand at once, for members that do not serve; `None`: an older watcher does
+    /// not say, and one may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_repairs: Option<u32>,
+    /// How long a Node has not to be Ready before its machine may be granted over the limit, in milliseconds; `None`: an
+    /// older watcher does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repair_after_ms: Option<u64>,
+    /// Why no lease is granted, whatever else stands here. `paused` is set beside it, for engines that do not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
+    /// There is no pool, and these are the defaults for machines without a Node: a machine that serves is left as it is.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub absent: bool,
+    /// The payload in the words of the pool's spec: a version, or `installed`. `None`: there is no pool, or an older
+    /// watcher does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec_payload: Option<String>,
+    /// Who rolled the pool back to the payload in `desired`, which holds in place of `spec_payload`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overridden_by: Option<String>,
+    /// The generation of the pool's spec that was read last; 0: there is none, or an older watcher does not say.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub generation: u64,
+    /// Why that generation is refused: the settings before it hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_false(it: &bool) -> bool {
+    !it
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(it: &u64) -> bool {
+    *it == 0
 }
 
 impl PoolSettings {
+    /// As a machine's run is told: without what only the rollout needs. `None`: a machine is told nothing, because
+    /// nothing could be accepted of the pool that is there.
+    #[must_use]
+    pub fn for_machine(&self) -> Option<Self> {
+        let unknown = self.absent && self.desired.is_empty();
+        (!unknown).then(|| Self {
+            max_repairs: None,
+            spec_payload: None,
+            overridden_by: None,
+            generation: 0,
+            refused: None,
+            ..self.clone()
+        })
+    }
+
     /// What a machine with this Windows build should be.
     #[must_use]
     pub fn desired_for(&self, build: &str) -> Option<&Desired> {
@@ -154,6 +212,14 @@ impl Default for PoolSettings {
             after_timeout: AfterTimeout::Wait,
             soak_ms: 30_000,
             terms: BTreeMap::new(),
+            max_repairs: None,
+            repair_after_ms: None,
+            held: None,
+            absent: false,
+            spec_payload: None,
+            overridden_by: None,
+            generation: 0,
+            refused: None,
         }
     }
 }

@@ -142,6 +142,7 @@ fn a_payload_is_written_and_comes_with_its_terms() {
                 payload: "11.0.0".into(),
                 back_from: "11.1.0".into(),
                 by: "ada: it crashes".into(),
+                instead: None,
             },
         },
     );

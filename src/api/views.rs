@@ -216,6 +216,7 @@ pub fn rollout(
         awaited: named(view.awaited),
         turned_away: named(view.turned_away),
         paused: view.paused,
+        held: view.held,
         halted: view.halted,
         payload: view.payload,
         rollback: view.rollback,

@@ -57,7 +57,7 @@ pub(super) async fn rollout(
     api.shown_rollout(&run).await
 }
 
-/// One step back: which payload is wanted is written into the pool's settings.
+/// One step back: its payload holds in place of the one in the pool's spec.
 pub(super) async fn rollback(
     Of(api): Of<Arc<Api>>,
     Path(pool): Path<String>,

@@ -222,6 +222,7 @@ fn rollout_line(rollout: &Rollout) -> Markup {
                 ", " span { "the lease is " a href=(format!("/machines/{}", slot.holder)) { (slot.name) } "’s" }
             }
             @if queue > 0 { ", " span { (queue) " in the queue" } }
+            @if let Some(why) = &rollout.held { ", " b { "no lease is granted: " (why) } }
             @if let Some(who) = &rollout.paused { ", " b { "paused by " (who) } }
             @if let Some(why) = &rollout.halted { ": " span.reason { (why) } }
         }

@@ -75,6 +75,7 @@ fn status_section(rollout: &Rollout) -> Markup {
         }
         @if let Some(what) = &rollout.waiting_for { p { "The next grant waits for " (what) "." } }
         @if let Some(why) = &rollout.halted { section.why.failed { p { (why) } } }
+        @if let Some(why) = &rollout.held { p { b { "No lease is granted: " (why) "." } } }
         @if let Some(who) = &rollout.paused { p { b { "Paused by " (who) "." } } }
     }
 }

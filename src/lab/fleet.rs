@@ -21,6 +21,9 @@ use std::{
 };
 use tokio::io::AsyncWriteExt;
 
+/// The pool that people begin with.
+const POOL: &str = include_str!("../../deploy/pool.yaml");
+
 /// What world is simulated.
 #[derive(Debug, Args)]
 pub struct Options {
@@ -137,6 +140,14 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
         ..WorldConfig::default()
     };
     let world = World::start(config).await?;
+    if world.all(&kinds::WINDOWS_POOL).is_empty() {
+        // As the person who tries it out would: without one nothing is upgraded.
+        let pool = dormer_profile::yaml::documents(POOL)?;
+        for mut pool in pool {
+            pool["metadata"]["namespace"] = "dormer".into();
+            world.create(pool)?;
+        }
+    }
     world
         .write_kubeconfig(&options.kubeconfig)
         .with_context(|| format!("cannot write {}", options.kubeconfig.display()))?;

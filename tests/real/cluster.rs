@@ -35,8 +35,10 @@ const CRDS: [&str; 4] = [
     "config/v1/zz_generated.crd-manifests/0000_10_config-operator_01_networks.crd.yaml",
 ];
 
-/// The kinds in which the console shows how things stand.
-const OURS: &str = include_str!("../../deploy/crd.yaml");
+/// dormer's own kinds.
+pub(crate) const OURS: &str = include_str!("../../deploy/crd.yaml");
+/// The same as they were before v1beta1, when the console made status-only pools.
+const OURS_BEFORE: &str = include_str!("crd-v1alpha1.yaml");
 
 static PLANE: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
 
@@ -54,15 +56,22 @@ pub(crate) fn fragile_plane() -> Result<&'static ControlPlane, Skipped> {
 /// A control plane whose Nodes all have kubelets.
 pub(crate) fn with_kubelets() -> Result<&'static ControlPlane, Skipped> {
     static KUBELETS: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
-    let start = || start_as(ControlPlane::start_for_kubelets);
+    let start = || start_as(ControlPlane::start_for_kubelets, OURS);
     KUBELETS.get_or_init(start).as_ref().map_err(Clone::clone)
 }
 
-fn start() -> Result<ControlPlane, Skipped> {
-    start_as(ControlPlane::start)
+/// A control plane with the kinds of an earlier build.
+pub(crate) fn plane_before() -> Result<&'static ControlPlane, Skipped> {
+    static BEFORE: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
+    let start = || start_as(ControlPlane::start, OURS_BEFORE);
+    BEFORE.get_or_init(start).as_ref().map_err(Clone::clone)
 }
 
-fn start_as(how: fn() -> Start<ControlPlane>) -> Result<ControlPlane, Skipped> {
+fn start() -> Result<ControlPlane, Skipped> {
+    start_as(ControlPlane::start, OURS)
+}
+
+fn start_as(how: fn() -> Start<ControlPlane>, ours: &str) -> Result<ControlPlane, Skipped> {
     let crds: Vec<String> = CRDS
         .into_iter()
         .map(openshift_crd)
@@ -75,7 +84,7 @@ fn start_as(how: fn() -> Start<ControlPlane>) -> Result<ControlPlane, Skipped> {
     std::thread::scope(|scope| {
         let prepare = || {
             let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-            runtime.block_on(prepare(&plane, &crds));
+            runtime.block_on(prepare(&plane, &crds, ours));
         };
         scope
             .spawn(prepare)
@@ -86,11 +95,11 @@ fn start_as(how: fn() -> Start<ControlPlane>) -> Result<ControlPlane, Skipped> {
 }
 
 /// What every OpenShift cluster has.
-async fn prepare(plane: &ControlPlane, crds: &[String]) {
+async fn prepare(plane: &ControlPlane, crds: &[String], ours: &str) {
     let world = World {
         admin: client(&plane.kubeconfig(&plane.admin())).await,
     };
-    let all = crds.iter().map(String::as_str).chain([OURS]);
+    let all = crds.iter().map(String::as_str).chain([ours]);
     for crd in all.flat_map(|text| yaml::documents(text).expect("CRDs")) {
         let name = crd["metadata"]["name"].as_str().expect("a name").to_owned();
         world.create(crd).await;
@@ -103,7 +112,7 @@ async fn prepare(plane: &ControlPlane, crds: &[String]) {
         .await;
     }
     // Established is not yet served: for a moment the server answers that its storage is initializing.
-    for kind in [MACHINE, INFRASTRUCTURE, WINDOWS_MACHINE, WINDOWS_POOL] {
+    for kind in [MACHINE, INFRASTRUCTURE, WINDOWS_MACHINE, POOL_BEFORE] {
         await_some("the kind is listed", PATIENCE, || async {
             world
                 .api(kind, "")
@@ -143,7 +152,9 @@ pub(crate) const BUDGET: Kind = ("policy", "v1", "PodDisruptionBudget");
 pub(crate) const CSR: Kind = ("certificates.k8s.io", "v1", "CertificateSigningRequest");
 pub(crate) const POD: Kind = ("", "v1", "Pod");
 pub(crate) const WINDOWS_MACHINE: Kind = ("dormer.io", "v1alpha1", "WindowsMachine");
-pub(crate) const WINDOWS_POOL: Kind = ("dormer.io", "v1alpha1", "WindowsPool");
+pub(crate) const WINDOWS_POOL: Kind = ("dormer.io", "v1beta1", "WindowsPool");
+/// The version that both definitions serve.
+pub(crate) const POOL_BEFORE: Kind = ("dormer.io", "v1alpha1", "WindowsPool");
 pub(crate) const SERVICE_ACCOUNT: Kind = ("", "v1", "ServiceAccount");
 
 /// The cluster as its administrator sees it.

@@ -78,7 +78,7 @@ async fn a_deletion_is_published_at_once_and_one_during_a_gap_by_the_next_list()
 async fn a_bad_setting_is_answered_by_an_event_and_a_good_one_is_taken() {
     let site = Site::new(plane!(), "settings").await;
     let client = ready(&site).await;
-    settings(&site, json!({"maxUnavailable": "none"})).await;
+    settings(&site, json!({"payload": "9.9.9"})).await;
     let watching = Watching::start(&site, client);
     let status = watching
         .until_status("it is refused", |s| s.pool_refused.is_some())
@@ -87,10 +87,10 @@ async fn a_bad_setting_is_answered_by_an_event_and_a_good_one_is_taken() {
         status
             .pool_refused
             .expect("refused")
-            .starts_with("maxUnavailable: must be")
+            .starts_with("spec.payload: there is no payload")
     );
     assert_eq!(bad_settings(&site).await.len(), 1);
-    settings(&site, json!({"maxUnavailable": "2"})).await;
+    settings(&site, json!({"payload": "installed"})).await;
     watching
         .until_status("it is taken", |s| {
             s.pool_refused.is_none() && s.listed.is_some()

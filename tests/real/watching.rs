@@ -3,7 +3,7 @@
 use super::{
     accounts::home,
     ask::{Ask, Kubelet},
-    cluster::{MACHINE, NODE, PATIENCE, Site},
+    cluster::{MACHINE, NODE, PATIENCE, Site, WINDOWS_POOL},
 };
 use dormer_proto::{
     id::{Epoch, Incarnation},
@@ -276,7 +276,7 @@ pub(crate) async fn everything_is_observed(
         .until("the set", |published| published.rollout(so))
         .await?;
     let soak = 100 + u64::from(number);
-    settings(site, json!({"soakSeconds": soak.to_string()})).await;
+    settings(site, json!({"soak": format!("{soak}s")})).await;
     let so = |fact: &rollout::Fact| matches!(fact, rollout::Fact::Pool(pool) if pool.soak_ms == soak * 1_000);
     watching
         .until("the settings", |published| published.rollout(so))
@@ -300,21 +300,21 @@ async fn set_of(site: &Site, mark: &str) -> String {
         .into()
 }
 
-/// Replaces the settings of the test's pool.
-pub(crate) async fn settings(site: &Site, data: serde_json::Value) {
-    const MAP: super::cluster::Kind = ("", "v1", "ConfigMap");
-    const NAME: &str = "dormer-pool-windows";
+/// Changes the spec of the test's pool, which is made with it.
+pub(crate) async fn settings(site: &Site, spec: serde_json::Value) {
+    const NAME: &str = "windows";
     let home = home(site);
-    if site.world.get(MAP, &home, NAME).await.is_some() {
+    if site.world.get(WINDOWS_POOL, &home, NAME).await.is_some() {
         return site
             .world
-            .patch(MAP, &home, NAME, json!({"data": data}))
+            .patch(WINDOWS_POOL, &home, NAME, json!({"spec": spec}))
             .await;
     }
     let metadata = json!({"name": NAME, "namespace": home});
     site.world
         .create(
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}),
+            json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
+            "metadata": metadata, "spec": spec}),
         )
         .await;
 }

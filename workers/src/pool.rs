@@ -1,24 +1,37 @@
-//! A pool's settings: the flat keys of its ConfigMap, and what is installed to meet them.
+//! A pool's settings: the spec of its `WindowsPool`, and what is installed to meet it.
+
+pub mod import;
+pub mod v1beta1;
 
 use dormer_profile::{cluster_config::ClusterSnapshot, payload::check_skew};
 use dormer_proto::pool::{
     AfterTimeout, Approval, Desired, MaxUnavailable, PoolSettings, Strategy, Terms,
 };
+use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use tokio::sync::watch;
+use v1beta1::{
+    AfterTimeoutSpec, ApprovalSpec, DrainSpec, FIELDS, Override, StrategySpec, StrategyType,
+    WindowsPoolSpec,
+};
 
 /// The profile of a pool that names none.
 pub const DEFAULT_PROFILE: &str = "openshift";
 /// The payload of a pool that names none: the newest one that the catalog has.
 pub const INSTALLED: &str = "installed";
-/// The key that names the payload from which a person goes back to an earlier one.
-pub const BACK_FROM: &str = "rollbackFrom";
 /// Longest name of a profile or payload, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
 /// Most Windows builds that one pool's settings tell apart.
 pub const BUILDS_MAX: usize = 32;
+/// Most machines that `maxUnavailable` and `maxRepairs` may count.
+const MACHINES_MAX: u64 = 5_000;
+/// Longest soak, and longest time before a repair, in seconds.
+const DAY_S: u64 = 24 * 3_600;
+/// Longest timeout of a drain, in seconds.
+const DRAIN_MAX_S: u64 = 720 * 3_600;
 
-/// The name of the ConfigMap that holds the settings of `pool`.
+/// The ConfigMap in which builds before v1beta1 had the settings of `pool`.
 #[must_use]
 pub fn config_map(pool: &str) -> String {
     format!("dormer-pool-{pool}")
@@ -71,14 +84,23 @@ pub struct ApiServers {
     pub newest: u32,
 }
 
-/// A key of the ConfigMap that cannot be accepted.
+/// A field of the spec that cannot be accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {problem}")]
 pub struct PoolError {
-    /// Which key.
+    /// Which field, from the object's root.
     pub key: String,
     /// What is wrong with it, for people.
     pub problem: String,
+}
+
+impl PoolError {
+    fn new(key: &str, problem: impl Into<String>) -> Self {
+        Self {
+            key: key.to_owned(),
+            problem: problem.into(),
+        }
+    }
 }
 
 /// A pool's settings as people wrote them: what is desired is not yet looked up.
@@ -90,32 +112,87 @@ pub struct PoolSpec {
     pub payload: Option<String>,
     /// The version of the payload from which a person goes back to that one.
     pub back_from: Option<String>,
+    /// No lease is granted.
+    pub stop: bool,
     rest: PoolSettings,
 }
 
 impl PoolSpec {
-    /// Reads the settings of `pool`; keys that are absent keep their defaults.
+    /// Reads the spec of `pool`, and the rollback in its status, if that is about this spec.
     ///
     /// # Errors
-    /// The first key, in alphabetical order, that is unknown or has a bad value. Nothing is accepted in part.
-    pub fn parse(pool: &str, data: &BTreeMap<String, String>) -> Result<Self, PoolError> {
-        let rest = PoolSettings {
-            pool: pool.to_owned(),
-            ..PoolSettings::default()
-        };
-        let mut spec = Self {
+    /// A field that is unknown or has a bad value. Nothing is accepted in part.
+    pub fn read(pool: &str, spec: &Value, status: &Value) -> Result<Self, PoolError> {
+        let fields = spec.as_object();
+        let fields = fields.ok_or_else(|| PoolError::new("spec", "must be an object"))?;
+        if let Some(odd) = fields.keys().find(|key| !FIELDS.contains(&key.as_str())) {
+            let key = format!("spec.{odd}");
+            return Err(PoolError::new(&key, "this build knows no such field"));
+        }
+        let typed: WindowsPoolSpec = serde_path_to_error::deserialize(spec).map_err(|error| {
+            let key = format!("spec.{}", error.path());
+            PoolError::new(key.trim_end_matches(".."), error.inner().to_string())
+        })?;
+        let rollback = Override::deserialize(&status["override"]).ok();
+        Self::of(pool, &typed, rollback)
+    }
+
+    /// The defaults, which hold for machines that come up while there is no pool.
+    #[must_use]
+    pub fn absent(pool: &str) -> Self {
+        Self {
             profile: DEFAULT_PROFILE.to_owned(),
             payload: None,
             back_from: None,
-            rest,
-        };
-        for (key, value) in data {
-            spec.set(key, value.trim()).map_err(|problem| PoolError {
-                key: key.clone(),
-                problem,
-            })?;
+            stop: false,
+            rest: PoolSettings {
+                pool: pool.to_owned(),
+                absent: true,
+                ..PoolSettings::default()
+            },
         }
-        Ok(spec)
+    }
+
+    /// Whether no further machine is begun.
+    #[must_use]
+    pub fn paused(&self) -> bool {
+        self.rest.paused
+    }
+
+    fn of(
+        pool: &str,
+        spec: &WindowsPoolSpec,
+        rollback: Option<Override>,
+    ) -> Result<Self, PoolError> {
+        let written = name("spec.payload", &spec.payload)?;
+        let mut back_from = match &spec.rollback_from {
+            Some(from) => Some(name("spec.rollbackFrom", from)?),
+            None => None,
+        };
+        if back_from.is_some() && (written == INSTALLED || back_from.as_ref() == Some(&written)) {
+            let problem = "needs a payload that is a version, and another one";
+            return Err(PoolError::new("spec.rollbackFrom", problem));
+        }
+        let mut payload = written.clone();
+        let mut by = None;
+        if let Some(it) = rollback.filter(|it| it.instead_of == written) {
+            payload = name("status.override.payload", &it.payload)?;
+            back_from = Some(it.from);
+            by = Some(it.by);
+        }
+        let rest = PoolSettings {
+            pool: pool.to_owned(),
+            spec_payload: Some(written),
+            overridden_by: by,
+            ..settings(spec)?
+        };
+        Ok(Self {
+            profile: name("spec.profile", &spec.profile)?,
+            payload: Some(payload).filter(|payload| payload != INSTALLED),
+            back_from,
+            stop: spec.stop,
+            rest,
+        })
     }
 
     /// The settings, with what machines should be by what is installed now.
@@ -128,15 +205,12 @@ impl PoolSpec {
         servers: Option<ApiServers>,
     ) -> Result<PoolSettings, PoolError> {
         let refused = |problem: String| {
-            let key = if self.payload.is_some() {
-                "payload"
-            } else {
-                "profile"
+            let key = match (&self.rest.overridden_by, &self.payload) {
+                (Some(_), _) => "status.override.payload",
+                (None, Some(_)) => "spec.payload",
+                (None, None) => "spec.profile",
             };
-            PoolError {
-                key: key.to_owned(),
-                problem,
-            }
+            PoolError::new(key, problem)
         };
         let desired = installed
             .desired(&self.profile, self.payload.as_deref())
@@ -192,48 +266,58 @@ impl PoolSpec {
             skew,
         }
     }
+}
 
-    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
-        let settings = &mut self.rest;
-        match key {
-            "profile" => self.profile = name(value)?,
-            "payload" if value == INSTALLED => self.payload = None,
-            "payload" => self.payload = Some(name(value)?),
-            BACK_FROM => self.back_from = Some(name(value)?),
-            "strategy" => {
-                let words = [
-                    ("recreate", Strategy::Recreate),
-                    ("in-place", Strategy::InPlace),
-                ];
-                settings.strategy = word(value, &words)?;
-            }
-            "maxUnavailable" => settings.max_unavailable = max_unavailable(value)?,
-            "paused" => settings.paused = word(value, &[("true", true), ("false", false)])?,
-            "approval" => {
-                let words = [
-                    ("automatic", Approval::Automatic),
-                    ("manual", Approval::Manual),
-                ];
-                settings.approval = word(value, &words)?;
-            }
-            "drainTimeoutSeconds" => settings.drain_timeout_ms = seconds(value)?,
-            "afterTimeout" => {
-                let words = [
-                    ("wait", AfterTimeout::Wait),
-                    ("abort", AfterTimeout::Abort),
-                    ("force", AfterTimeout::Force),
-                ];
-                settings.after_timeout = word(value, &words)?;
-            }
-            "soakSeconds" => settings.soak_ms = seconds(value)?,
-            _ => return Err("there is no such setting".to_owned()),
-        }
-        Ok(())
+/// What the spec says of how machines are changed.
+fn settings(spec: &WindowsPoolSpec) -> Result<PoolSettings, PoolError> {
+    let StrategySpec {
+        r#type,
+        max_unavailable,
+        max_repairs,
+        repair_after,
+    } = &spec.strategy;
+    let DrainSpec {
+        timeout,
+        after_timeout,
+    } = &spec.drain;
+    let repairs = u32::try_from(*max_repairs).ok();
+    let repairs = repairs.filter(|count| u64::from(*count) <= MACHINES_MAX);
+    let bad_repairs = || {
+        let problem = format!("must be a number from 0 to {MACHINES_MAX}");
+        PoolError::new("spec.strategy.maxRepairs", problem)
+    };
+    let drain_timeout_ms = time("spec.drain.timeout", timeout, DRAIN_MAX_S)?;
+    let after_timeout = match after_timeout {
+        AfterTimeoutSpec::Wait => AfterTimeout::Wait,
+        AfterTimeoutSpec::Abort => AfterTimeout::Abort,
+        AfterTimeoutSpec::Force => AfterTimeout::Force,
+    };
+    if drain_timeout_ms == 0 && after_timeout != AfterTimeout::Wait {
+        let problem = "a drain without a timeout (0s) has no afterTimeout but Wait";
+        return Err(PoolError::new("spec.drain", problem));
     }
+    Ok(PoolSettings {
+        strategy: match r#type {
+            StrategyType::Recreate => Strategy::Recreate,
+            StrategyType::InPlace => Strategy::InPlace,
+        },
+        max_unavailable: max_unavailable_of(max_unavailable)?,
+        max_repairs: Some(repairs.ok_or_else(bad_repairs)?),
+        repair_after_ms: Some(time("spec.strategy.repairAfter", repair_after, DAY_S)?),
+        paused: spec.paused,
+        approval: match spec.approval {
+            ApprovalSpec::Automatic => Approval::Automatic,
+            ApprovalSpec::Manual => Approval::Manual,
+        },
+        drain_timeout_ms,
+        after_timeout,
+        soak_ms: time("spec.soak", &spec.soak, DAY_S)?,
+        ..PoolSettings::default()
+    })
 }
 
 /// A name may stand in a path or a label: letters, digits, `.`, `-`, `_`, `+`.
-fn name(value: &str) -> Result<String, String> {
+fn name(key: &str, value: &str) -> Result<String, PoolError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || ".-_+".contains(c);
     let good = value.starts_with(|c: char| c.is_ascii_alphanumeric())
         && value.len() <= NAME_BYTES_MAX
@@ -241,206 +325,54 @@ fn name(value: &str) -> Result<String, String> {
     if good {
         Ok(value.to_owned())
     } else {
-        Err("must be a name: letters, digits, . - _ +".into())
+        let problem = "must be a name: letters, digits, . - _ +";
+        Err(PoolError::new(key, problem))
     }
 }
 
-fn word<T: Copy>(value: &str, words: &[(&str, T)]) -> Result<T, String> {
-    let found = words.iter().find(|(name, _)| *name == value);
-    found.map(|(_, meaning)| *meaning).ok_or_else(|| {
-        let names: Vec<_> = words.iter().map(|(name, _)| *name).collect();
-        format!("must be one of {}", names.join(", "))
+/// A time as `1h30m` or `45s`, in milliseconds; at most so many seconds.
+fn time(key: &str, value: &str, most_s: u64) -> Result<u64, PoolError> {
+    let seconds = seconds(value).filter(|seconds| *seconds <= most_s);
+    seconds.map(|seconds| seconds * 1_000).ok_or_else(|| {
+        let most = most_s / 3_600;
+        let problem = format!("must be a time as 30s, 10m or 1h30m, at most {most}h");
+        PoolError::new(key, problem)
     })
 }
 
-fn seconds(value: &str) -> Result<u64, String> {
-    let ms = value
-        .parse::<u64>()
-        .ok()
-        .and_then(|seconds| seconds.checked_mul(1_000));
-    ms.ok_or_else(|| "must be a whole number of seconds".to_owned())
+/// `1h30m` in seconds: each unit at most once, the longest first.
+fn seconds(value: &str) -> Option<u64> {
+    let mut rest = value;
+    let mut sum = 0_u64;
+    for (unit, worth) in [('h', 3_600), ('m', 60), ('s', 1)] {
+        let Some((number, after)) = rest.split_once(unit) else {
+            continue;
+        };
+        let digits = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+        let number: u64 = number.parse().ok().filter(|_| digits)?;
+        sum = sum.checked_add(number.checked_mul(worth)?)?;
+        rest = after;
+    }
+    (rest.is_empty() && !value.is_empty()).then_some(sum)
 }
 
-fn max_unavailable(value: &str) -> Result<MaxUnavailable, String> {
-    let parsed = match value.strip_suffix('%') {
-        Some(percent) => percent
-            .parse()
-            .ok()
+fn max_unavailable_of(value: &Value) -> Result<MaxUnavailable, PoolError> {
+    let parsed = match value {
+        Value::String(text) => text
+            .strip_suffix('%')
+            .filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
+            .and_then(|percent| percent.parse().ok())
             .filter(|percent| (1..=100).contains(percent))
             .map(MaxUnavailable::Percent),
-        None => value
-            .parse()
-            .ok()
-            .filter(|count| *count >= 1)
+        other => other
+            .as_u64()
+            .filter(|count| (1..=MACHINES_MAX).contains(count))
+            .and_then(|count| u32::try_from(count).ok())
             .map(MaxUnavailable::Count),
     };
-    parsed.ok_or_else(|| "must be a number from 1, or 1% to 100%".to_owned())
+    let problem = "must be a number from 1, or 1% to 100%";
+    parsed.ok_or_else(|| PoolError::new("spec.strategy.maxUnavailable", problem))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Newest(watch::Sender<u64>);
-
-    impl Installed for Newest {
-        fn desired(
-            &self,
-            profile: &str,
-            payload: Option<&str>,
-        ) -> Result<BTreeMap<String, Desired>, String> {
-            let payload = payload.unwrap_or("p2").to_owned();
-            if payload != "p1" && payload != "p2" {
-                return Err(format!("there is no payload {payload}"));
-            }
-            let version = format!("{profile}-{payload}");
-            Ok(BTreeMap::from([(
-                "*".to_owned(),
-                Desired { version, payload },
-            )]))
-        }
-
-        fn edges(&self, payload: &str) -> Option<Edges> {
-            let may_follow = match payload {
-                "p1" => vec!["p0".to_owned()],
-                "p2" => vec!["p1".to_owned()],
-                _ => return None,
-            };
-            Some(Edges {
-                may_follow,
-                kubelet: Some(34),
-            })
-        }
-
-        fn changed(&self) -> watch::Receiver<u64> {
-            self.0.subscribe()
-        }
-    }
-
-    fn terms(data: &[(&str, &str)], servers: Option<ApiServers>) -> Result<Terms, PoolError> {
-        let data = data
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect();
-        let settings =
-            PoolSpec::parse("windows", &data)?.resolve(&Newest(watch::Sender::new(0)), servers)?;
-        Ok(settings.terms.into_values().next().unwrap_or_default())
-    }
-
-    #[test]
-    fn a_payload_comes_with_its_terms() {
-        let plain = terms(&[], None).expect("accepted");
-        assert_eq!(
-            (plain.may_follow, plain.at_hand),
-            (vec!["p1".into()], vec!["p1".into()])
-        );
-        assert_eq!((plain.back_from, plain.skew), (None, None));
-        let older = terms(&[("payload", "p1")], None).expect("accepted");
-        assert!(older.at_hand.is_empty(), "p0 is not installed");
-        let back = [("payload", "p1"), (BACK_FROM, "p2")];
-        assert_eq!(
-            terms(&back, None).expect("accepted").back_from.as_deref(),
-            Some("p2")
-        );
-        let forward = [("payload", "p2"), (BACK_FROM, "p1")];
-        assert_eq!(
-            terms(&forward, None).expect("accepted").back_from,
-            None,
-            "no step back"
-        );
-        let gone = terms(&[("payload", "p1"), (BACK_FROM, "p9")], None).expect("accepted");
-        assert_eq!(gone.back_from, None, "what is not installed proves no edge");
-    }
-
-    #[test]
-    fn a_kubelet_has_to_fit_the_oldest_and_the_newest_api_server() {
-        let skew = |oldest, newest| {
-            terms(&[], Some(ApiServers { oldest, newest }))
-                .expect("accepted")
-                .skew
-        };
-        assert_eq!(skew(34, 34), None);
-        assert_eq!(skew(34, 37), None);
-        assert!(
-            skew(33, 34)
-                .expect("too new")
-                .contains("newer than the oldest API server, 1.33")
-        );
-        assert!(
-            skew(38, 38)
-                .expect("too old")
-                .contains("older than the API server, 1.38")
-        );
-    }
-
-    fn one(key: &str, value: &str) -> Result<PoolSettings, PoolError> {
-        let spec = PoolSpec::parse(
-            "windows",
-            &BTreeMap::from([(key.to_owned(), value.to_owned())]),
-        )?;
-        spec.resolve(&Newest(watch::Sender::new(0)), None)
-    }
-
-    fn any(settings: &PoolSettings) -> &str {
-        &settings
-            .desired_for("10.0.20348")
-            .expect("for every build")
-            .version
-    }
-
-    #[test]
-    fn no_keys_are_the_defaults_with_the_newest_payload() {
-        let spec = PoolSpec::parse("windows", &BTreeMap::new()).expect("accepted");
-        let settings = spec
-            .resolve(&Newest(watch::Sender::new(0)), None)
-            .expect("settled");
-        assert_eq!(any(&settings), "openshift-p2");
-        let bare = PoolSettings {
-            desired: BTreeMap::new(),
-            terms: BTreeMap::new(),
-            ..settings
-        };
-        assert_eq!(bare, PoolSettings::default());
-    }
-
-    #[test]
-    fn good_values_are_taken() {
-        let settings = one("maxUnavailable", "10%").expect("accepted");
-        assert_eq!(settings.max_unavailable, MaxUnavailable::Percent(10));
-        assert_eq!(
-            one("strategy", "in-place").expect("accepted").strategy,
-            Strategy::InPlace
-        );
-        assert_eq!(one("soakSeconds", "5\n").expect("accepted").soak_ms, 5_000);
-        assert_eq!(
-            any(&one("payload", "p1").expect("accepted")),
-            "openshift-p1"
-        );
-        assert_eq!(
-            any(&one("payload", "installed").expect("accepted")),
-            "openshift-p2"
-        );
-        assert_eq!(any(&one("profile", "mine").expect("accepted")), "mine-p2");
-    }
-
-    #[test]
-    fn bad_values_name_their_key() {
-        let table = [
-            ("maxUnavailable", "0"),
-            ("maxUnavailable", "0%"),
-            ("maxUnavailable", "101%"),
-            ("strategy", "Recreate"),
-            ("paused", "yes"),
-            ("drainTimeoutSeconds", "-1"),
-            ("drainTimeoutSeconds", "18446744073709551615"),
-            ("profile", ""),
-            ("profile", "../etc"),
-            ("payload", "p3"),
-            ("payload", "two words"),
-            ("maxunavailable", "1"),
-        ];
-        for (key, value) in table {
-            assert_eq!(one(key, value).expect_err(value).key, key);
-        }
-    }
-}
+mod tests;

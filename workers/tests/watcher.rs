@@ -253,10 +253,11 @@ async fn good_settings_are_published_and_bad_ones_get_an_event() {
     let catalog = Pool::newest();
     let bench = Bench::start(&world, catalog.clone()).await;
     let uid = all_serve(&bench, &world, 1).await.remove(0);
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "dormer-pool-windows", "namespace": "dormer"},
-        "data": {"maxUnavailable": "2", "strategy": "in-place"}});
-    world.create(map).expect("a ConfigMap");
+    world
+        .create(windows_pool(
+            json!({"strategy": {"maxUnavailable": 2, "type": "InPlace"}}),
+        ))
+        .expect("a pool");
     bench
         .until("two at once", |state| {
             let two = pool(state).is_some_and(|p| p.max_unavailable == MaxUnavailable::Count(2));
@@ -267,9 +268,9 @@ async fn good_settings_are_published_and_bad_ones_get_an_event() {
             (two && machine).then_some(())
         })
         .await;
-    let key = Key::new("dormer", "dormer-pool-windows");
-    let edit = |data| patch(&world, &kinds::CONFIG_MAP, &key, json!({"data": data}));
-    edit(json!({"maxUnavailable": "none", "paused": "true"}));
+    let key = Key::new("dormer", "windows");
+    let edit = |spec| patch(&world, &kinds::WINDOWS_POOL, &key, json!({"spec": spec}));
+    edit(json!({"strategy": {"maxUnavailable": "none"}, "paused": true}));
     let status = bench
         .until_status("it is refused", |s| s.pool_refused.is_some())
         .await;
@@ -277,7 +278,7 @@ async fn good_settings_are_published_and_bad_ones_get_an_event() {
         status
             .pool_refused
             .expect("refused")
-            .starts_with("maxUnavailable: must be")
+            .starts_with("spec.strategy.maxUnavailable: must be")
     );
     let published = pool(&bench.known.0.borrow()).expect("settings");
     assert_eq!(
@@ -295,28 +296,120 @@ async fn good_settings_are_published_and_bad_ones_get_an_event() {
     assert!(
         event
             .to_string()
-            .contains("maxUnavailable: must be a number"),
+            .contains("spec.strategy.maxUnavailable: must be a number"),
         "{event}"
     );
-    edit(json!({"maxUnavailable": "1", "payload": "p9"}));
+    edit(json!({"strategy": {"maxUnavailable": 1}, "payload": "p9"}));
     let so = |s: &dormer_workers::watcher::Status| {
-        s.pool_refused.as_deref() == Some("payload: there is no payload p9")
+        s.pool_refused.as_deref() == Some("spec.payload: there is no payload p9")
     };
     bench.until_status("no such payload", so).await;
+    let paused = pool(&bench.known.0.borrow()).is_some_and(|pool| pool.paused);
+    assert!(
+        paused,
+        "what people want to stop is stopped, whatever else is refused"
+    );
     catalog.install("p9");
-    let resolved = bench.until("it is there now", |state| pool(state).filter(|p| p.paused));
+    let resolved = bench.until("it is there now", |state| {
+        pool(state).filter(|pool| pool.refused.is_none())
+    });
     let resolved = resolved.await;
     assert_eq!(resolved.desired["*"].payload, "p9");
     bench
         .until_status("nothing is refused", |status| status.pool_refused.is_none())
         .await;
+    let stands = world.api.store().get(kinds::WINDOWS_POOL.store, &key);
+    let generation = stands.and_then(|pool| pool.value["metadata"]["generation"].as_u64());
+    assert_eq!(Some(resolved.generation), generation);
+    bench.stop().await;
+}
+
+fn windows_pool(spec: serde_json::Value) -> serde_json::Value {
+    json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
+        "metadata": {"name": "windows", "namespace": "dormer"}, "spec": spec})
+}
+
+/// Why nothing is granted, as the rollout is told.
+fn held(state: &KnownFacts) -> Option<String> {
+    pool(state).and_then(|pool| pool.held)
+}
+
+#[tokio::test]
+async fn nothing_is_granted_without_a_pool_nor_beside_an_earlier_builds_config_map() {
+    let world = world(1, &[]).await;
+    let bench = Bench::start(&world, Pool::newest()).await;
+    let uid = all_serve(&bench, &world, 1).await.remove(0);
+    let none = bench.until("there is no pool", |state| {
+        pool(state).filter(|pool| pool.held.is_some())
+    });
+    let none = none.await;
+    assert!(
+        none.paused && none.absent,
+        "also for engines that do not know it"
+    );
+    assert!(
+        none.held
+            .expect("why")
+            .contains("there is no WindowsPool dormer/windows")
+    );
+    assert!(
+        !none.desired.is_empty(),
+        "machines are brought up all the same"
+    );
+    let facts = bench.known.0.borrow().facts(&run_of(&uid));
+    let told = |f: &Fact| matches!(f, Fact::Machine(machine::Fact::Pool(p)) if p.absent && p.desired == none.desired);
+    assert!(facts.values().any(told), "the machine is told the defaults");
+
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "dormer-pool-windows", "namespace": "dormer"},
+        "data": {"maxUnavailable": "3"}});
+    world.create(map).expect("a ConfigMap");
     world
-        .api
-        .store()
-        .transact("test", |tx| tx.delete(kinds::CONFIG_MAP.store, &key));
+        .create(windows_pool(json!({"strategy": {"maxUnavailable": 2}})))
+        .expect("a pool");
+    let both = bench.until("the ConfigMap holds the pool", |state| {
+        pool(state).filter(|pool| !pool.absent && pool.held.is_some())
+    });
+    let both = both.await;
+    assert_eq!(
+        both.max_unavailable,
+        MaxUnavailable::Count(2),
+        "it is not read"
+    );
+    let why = both.held.expect("why");
+    assert!(
+        why.contains("dormer pool import -n dormer | kubectl apply -f -"),
+        "{why}"
+    );
+    let gone = |kind: &kinds::Kind, name: &str| {
+        let key = Key::new("dormer", name);
+        world
+            .api
+            .store()
+            .transact("test", |tx| tx.delete(kind.store, &key));
+    };
+    gone(&kinds::CONFIG_MAP, "dormer-pool-windows");
     bench
-        .until("the defaults hold", |state| {
-            pool(state).filter(|p| !p.paused)
+        .until("it may grant", |state| {
+            pool(state).filter(|pool| pool.held.is_none() && !pool.paused)
+        })
+        .await;
+    let key = Key::new("dormer", "windows");
+    patch(
+        &world,
+        &kinds::WINDOWS_POOL,
+        &key,
+        json!({"spec": {"stop": true}}),
+    );
+    bench
+        .until("it is stopped", |state| {
+            held(state).filter(|why| why.contains("spec.stop"))
+        })
+        .await;
+    gone(&kinds::WINDOWS_POOL, "windows");
+    bench
+        .until("it is gone", |state| {
+            pool(state).filter(|pool| pool.absent && pool.held.is_some() && pool.paused)
         })
         .await;
     bench.stop().await;

@@ -790,3 +790,27 @@ fn an_upgrade_that_was_begun_ends_before_the_next_that_may_not_follow_it() {
     );
     holds(&story, expect_file!["stories/begun_before.txt"]);
 }
+
+#[test]
+fn a_node_that_serves_stays_as_the_pool_last_said_when_that_is_gone() {
+    let absent = |version| PoolSettings {
+        absent: true,
+        paused: true,
+        held: Some("there is no WindowsPool dormer/windows".into()),
+        ..wanting(version)
+    };
+    let mut story = Story::joined(wanting("v1"));
+    story.tell("the pool is gone", pool_is(absent("v9")));
+    story.tell("the pool wants v2", pool_is(wanting("v2")));
+    story.done("plan", planned(Some(ChangeClass::Live)));
+    holds(&story, expect_file!["stories/pool_gone.txt"]);
+
+    // It was brought up while there was none: what dormer brings along changes, and the node does not.
+    let mut story = Story::joined(absent("v1"));
+    story.tell("another payload is installed", pool_is(absent("v2")));
+    story.done("plan", planned(Some(ChangeClass::Live)));
+    let why = waits(&story);
+    assert!(why.contains("there is no WindowsPool"), "{why}");
+    story.tell("there is a pool", pool_is(wanting("v2")));
+    holds(&story, expect_file!["stories/no_pool.txt"]);
+}

@@ -466,6 +466,7 @@ fn the_phases_are_as_committed() {
                 Length::Ms(ms) => format!("{} s", ms / 1_000),
                 Length::PoolSoak => "the pool's soak".into(),
                 Length::PoolDrainTimeout => "the pool's drain timeout".into(),
+                Length::PoolRepairAfter => "the pool's repairAfter".into(),
                 Length::Drift => "4 to 6 hours, by the run's id".into(),
             };
             text += &format!("  timer     {timer:?}: {length}\n");

@@ -565,3 +565,83 @@ fn one_step_back_is_written_into_the_settings() {
     pool.settings(next);
     holds(&pool, expect_file!["rollout_stories/back.txt"]);
 }
+
+/// What the watcher tells of a pool that is not there.
+fn absent(why: &str) -> PoolSettings {
+    PoolSettings {
+        absent: true,
+        paused: true,
+        held: Some(why.into()),
+        ..wanting(Terms::default())
+    }
+}
+
+#[test]
+fn without_a_pool_nothing_is_granted_and_who_holds_a_lease_finishes() {
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    pool.settings(PoolSettings {
+        max_unavailable: MaxUnavailable::Count(2),
+        ..wanting(terms())
+    });
+    pool.request("a")
+        .settings(absent("there is no WindowsPool dormer/windows"))
+        .request("b")
+        .release("a", 1);
+    // Nor over the limit, for one that does not serve.
+    let dead = MemberReport {
+        repair: true,
+        ..down()
+    };
+    pool.request_as("c", dead);
+    pool.settings(PoolSettings {
+        held: Some("spec.stop of the WindowsPool dormer/windows is true".into()),
+        paused: true,
+        ..wanting(terms())
+    });
+    pool.settings(wanting(terms()));
+    holds(&pool, expect_file!["rollout_stories/no_pool.txt"]);
+}
+
+#[test]
+fn so_many_repairs_stand_at_once_and_no_more() {
+    let with = |most| PoolSettings {
+        max_repairs: Some(most),
+        ..PoolSettings::default()
+    };
+    let mut pool = Pool::of(&["a", "b", "c", "d"]);
+    pool.settings(with(0)).request("a");
+    let dead = || MemberReport {
+        repair: true,
+        ..down()
+    };
+    pool.request_as("b", dead()).request_as("c", dead());
+    pool.settings(with(1)).settings(with(2));
+    holds(&pool, expect_file!["rollout_stories/repairs.txt"]);
+}
+
+#[test]
+fn a_rollback_outlives_the_status_and_ends_with_the_specs_payload() {
+    let written = |payload: &str| PoolSettings {
+        spec_payload: Some(payload.into()),
+        ..wanting(terms())
+    };
+    let mut pool = Pool::of(&["a", "b"]);
+    pool.settings(written("installed"));
+    pool.person(Signal::Rollback {
+        to: "11.0.0".into(),
+    })
+    .written("11.0.0", None);
+    // The pool was deleted, and made again by whoever keeps it in Git.
+    pool.settings(absent("there is no WindowsPool dormer/windows"));
+    pool.settings(written("installed"))
+        .request("a")
+        .written("11.0.0", None);
+    let mut back = written("installed");
+    back.overridden_by = Some("ann: the weekend".into());
+    back.desired
+        .values_mut()
+        .for_each(|desired| desired.payload = "11.0.0".into());
+    pool.settings(back);
+    pool.settings(written("11.1.0"));
+    holds(&pool, expect_file!["rollout_stories/override.txt"]);
+}

@@ -44,6 +44,9 @@ pub struct Rollout {
     pub turned_away: Vec<String>,
     /// Who stopped new grants, and why.
     pub paused: Option<String>,
+    /// Why no lease is granted, with what to do: there is no pool, or it says stop.
+    #[serde(default)]
+    pub held: Option<String>,
     /// What failed and stops new grants.
     pub halted: Option<String>,
     /// Payload that its machines should carry.

@@ -5,10 +5,11 @@ use super::{
     conditions::Condition,
     events::EventText,
     objects::{Kind, Object, ObjectKey},
-    v1alpha1::{WindowsMachine, WindowsPool},
+    v1alpha1::WindowsMachine,
 };
 use dormer_proto::id::Timestamp;
 use dormer_views::moment::time;
+use dormer_workers::pool::v1beta1::WindowsPool;
 use kube::{
     Api, Client,
     api::{
@@ -23,7 +24,7 @@ use std::{collections::BTreeMap, fmt, future::Future, time::Duration};
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
-/// What marks our objects; others of these kinds are left alone.
+/// What marks the WindowsMachines that are ours; others are left alone.
 pub(super) const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "dormer");
 /// Which dormer made them, by its namespace: a cluster may have several, each with machines of its own.
 const INSTANCE: &str = "app.kubernetes.io/instance";
@@ -67,47 +68,66 @@ impl Cluster {
             .ok()
     }
 
-    /// The objects of ours that stand there, by their status.
-    pub(super) async fn list(&self) -> Result<BTreeMap<ObjectKey, Value>, Trouble> {
-        let mut all = BTreeMap::new();
-        for kind in Kind::ALL {
-            let api: Api<DynamicObject> = match kind {
-                Kind::Machine => Api::all_with(self.client.clone(), &resource(kind)),
-                Kind::Pool => {
-                    Api::namespaced_with(self.client.clone(), &self.namespace, &resource(kind))
-                }
-            };
-            let label = format!("{}={},{INSTANCE}={}", OURS.0, OURS.1, self.namespace);
-            let mut params = ListParams::default().labels(&label).limit(PAGE);
-            loop {
-                let page = within(api.list(&params))
-                    .await
-                    .map_err(|e| sentence("list", kind, &e))?;
-                for object in page.items {
-                    let namespace = object.metadata.namespace;
-                    let name = object.metadata.name;
-                    let object_key = ObjectKey {
-                        kind,
-                        namespace: namespace.unwrap_or_default(),
-                        name: name.unwrap_or_default(),
-                    };
-                    all.insert(object_key, object.data["status"].clone());
-                }
-                match page.metadata.continue_.filter(|more| !more.is_empty()) {
-                    Some(more) => params.continue_token = Some(more),
-                    None => break,
-                }
-            }
-        }
-        Ok(all)
+    /// The machines' objects of ours that stand there, by their status.
+    pub(super) async fn list_machines(&self) -> Result<BTreeMap<ObjectKey, Value>, Trouble> {
+        let api = Api::all_with(self.client.clone(), &resource(Kind::Machine));
+        let label = format!("{}={},{INSTANCE}={}", OURS.0, OURS.1, self.namespace);
+        let params = ListParams::default().labels(&label).limit(PAGE);
+        self.list(Kind::Machine, api, params).await
     }
 
-    /// Makes the object stand as it shall.
+    /// The pools that people made, by their status. One without a spec is an earlier build's: the API server takes no
+    /// status for it.
+    pub(super) async fn list_pools(&self) -> Result<BTreeMap<ObjectKey, Value>, Trouble> {
+        let resource = resource(Kind::Pool);
+        let api = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
+        let params = ListParams::default().limit(PAGE);
+        self.list(Kind::Pool, api, params).await
+    }
+
+    async fn list(
+        &self,
+        kind: Kind,
+        api: Api<DynamicObject>,
+        mut params: ListParams,
+    ) -> Result<BTreeMap<ObjectKey, Value>, Trouble> {
+        let mut all = BTreeMap::new();
+        loop {
+            let page = within(api.list(&params))
+                .await
+                .map_err(|e| sentence("list", kind, &e))?;
+            for object in page.items {
+                if kind == Kind::Pool && object.data["spec"].is_null() {
+                    continue;
+                }
+                let namespace = object.metadata.namespace;
+                let name = object.metadata.name;
+                let object_key = ObjectKey {
+                    kind,
+                    namespace: namespace.unwrap_or_default(),
+                    name: name.unwrap_or_default(),
+                };
+                let mut status = object.data["status"].clone();
+                if let Some(fields) = status.as_object_mut() {
+                    // The worker's word.
+                    fields.remove("override");
+                }
+                all.insert(object_key, status);
+            }
+            match page.metadata.continue_.filter(|more| !more.is_empty()) {
+                Some(more) => params.continue_token = Some(more),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// Makes the object stand as it shall. A pool is people's: only its status is written, and only where it is.
     pub(super) async fn put(&self, object: &Object) -> Result<(), Trouble> {
         let kind = object.object_key.kind;
         let api = self.objects(&object.object_key);
         let patch = self.patch_status(&api, object).await;
         match patch {
+            Err(Failed::Kube(error)) if is(&error, 404) && kind == Kind::Pool => return Ok(()),
             Err(Failed::Kube(error)) if is(&error, 404) => {}
             done => return done.map_err(|error| sentence("patch the status of", kind, &error)),
         }

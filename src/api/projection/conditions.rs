@@ -68,7 +68,8 @@ pub(super) struct Context<'a> {
     pub(super) lacks: &'a [Lack],
 }
 
-/// A pool's four conditions, as those of a ClusterOperator are named. Their times are put in by [`date`].
+/// A pool's conditions: four named as those of a ClusterOperator, three that GitOps tools read, and whether a rollback
+/// holds in place of its spec. Their times are put in by [`date`].
 pub(super) fn of_pool(
     pool: &str,
     view: &rollout::View,
@@ -81,6 +82,90 @@ pub(super) fn of_pool(
         progressing(view, &machines),
         degraded(view, &machines, beside.lacks),
         upgradeable(runs, beside.server),
+        overridden(view),
+    ];
+    let stalled = stalled(view);
+    let reconciling = Condition {
+        kind: "Reconciling",
+        ..all[1].clone()
+    };
+    let ready = ready(&[&stalled, &reconciling, &all[2]], &all[0]);
+    let all = all.iter().chain([&ready, &reconciling, &stalled]);
+    let shown = all.map(|condition| {
+        let mut shown = condition.json(None);
+        if view.generation > 0 {
+            shown["observedGeneration"] = view.generation.into();
+        }
+        shown
+    });
+    shown.collect()
+}
+
+/// Whether all is as the spec wants it: available, and none of `against` holds.
+fn ready(against: &[&Condition], available: &Condition) -> Condition {
+    let why = against.iter().find(|one| one.status).copied();
+    match why.or((!available.status).then_some(available)) {
+        Some(why) => Condition::new("Ready", false, &why.reason, why.message.clone()),
+        None => Condition::new(
+            "Ready",
+            true,
+            "AsExpected",
+            "every machine is as the spec wants it",
+        ),
+    }
+}
+
+/// Whether nothing goes on until a person does something.
+fn stalled(view: &rollout::View) -> Condition {
+    let (reason, why) = match (&view.refused, &view.held, &view.halted) {
+        (Some(why), _, _) => ("BadSpec", why),
+        (None, Some(why), _) => ("GrantsHeld", why),
+        (None, None, Some(why)) => ("RolloutHalted", why),
+        (None, None, None) => {
+            return Condition::new("Stalled", false, "AsExpected", "nothing waits for a person");
+        }
+    };
+    Condition::new("Stalled", true, reason, why.clone())
+}
+
+/// Whether a rollback holds in place of the spec's payload.
+fn overridden(view: &rollout::View) -> Condition {
+    match &view.overridden {
+        Some((written, by)) => {
+            let payload = view.payload.as_deref().unwrap_or("another payload");
+            let message = format!(
+                "{payload} holds in place of spec.payload {written}, by {by}; it ends when spec.payload is changed"
+            );
+            Condition::new("Overridden", true, "RolledBack", message)
+        }
+        None => Condition::new("Overridden", false, "AsExpected", "the spec holds"),
+    }
+}
+
+/// A machine's conditions, for `kubectl wait`. Their times are put in by [`date`].
+pub(super) fn of_machine(view: &machine::View) -> Vec<Value> {
+    let state = view.phase.state();
+    let phase = view.phase.text();
+    let why = view.reason.clone().or_else(|| view.waiting_for.clone());
+    let why = why.unwrap_or_else(|| phase.to_owned());
+    let version = view.version.as_deref();
+    let serves = state == MachineState::Joined;
+    let right = version.is_some() && version == view.desired_version.as_deref();
+    let failed = state == MachineState::Failed;
+    let moving = !serves && !failed && state != MachineState::Gone;
+    let all = [
+        Condition::new("Ready", serves, state.id(), why.clone()),
+        match (right, version) {
+            (true, Some(version)) => Condition::new("UpToDate", true, "AsExpected", version),
+            (_, version) => {
+                let is = version.unwrap_or("no known version");
+                let wanted = view.desired_version.as_deref().unwrap_or("not known yet");
+                let message = format!("it has {is}; it should have {wanted}");
+                Condition::new("UpToDate", false, "NotAsDesired", message)
+            }
+        },
+        Condition::new("Reconciling", moving, state.id(), phase),
+        Condition::new("Stalled", failed, state.id(), why),
     ];
     all.iter().map(|condition| condition.json(None)).collect()
 }
@@ -92,7 +177,7 @@ fn available(view: &rollout::View) -> Condition {
             "Available",
             false,
             "NoSettings",
-            "the pool's ConfigMap was not read yet, so no machine is configured",
+            "the watcher has told nothing of the pool yet, so no machine is configured",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! Events on Machines, Nodes and the pool's ConfigMap. An Event's name follows from the record that it tells of, so
+//! Events on Machines, Nodes and the pool. An Event's name follows from the record that it tells of, so
 //! the same is told once, whoever tells it and how often.
 
 use super::Settings;
@@ -187,7 +187,10 @@ fn of_pool(run: &Run<Dormer>, state: &rollout::State, settings: &Settings) -> Op
     let label = view.state;
     let note = match label {
         RolloutState::Halted => view.halted?,
-        RolloutState::Paused => format!("no further machine is begun: {}", view.paused?),
+        RolloutState::Paused => {
+            let why = view.paused.or(view.held)?;
+            format!("no further machine is begun: {why}")
+        }
         RolloutState::Open => "machines may be upgraded, within the pool's limit".into(),
         RolloutState::Enrolling => return None,
     };
@@ -201,13 +204,12 @@ fn of_pool(run: &Run<Dormer>, state: &rollout::State, settings: &Settings) -> Op
     })
 }
 
-/// The pool's settings are what people know it by.
 fn pool(run: &Run<Dormer>, settings: &Settings) -> EventSubject {
     EventSubject {
-        api_version: "v1",
-        kind: "ConfigMap",
+        api_version: "dormer.io/v1beta1",
+        kind: "WindowsPool",
         namespace: Some(settings.namespace.clone()),
-        name: format!("dormer-pool-{}", run.id.key()),
+        name: run.id.key().to_owned(),
         uid: None,
     }
 }

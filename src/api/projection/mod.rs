@@ -1,4 +1,5 @@
-//! What `kubectl` shows of dormer without dormer's own commands: status-only objects, a condition on each Node, Events.
+//! What `kubectl` shows of dormer without dormer's own commands: WindowsMachines, the status of the WindowsPool, a
+//! condition on each Node, Events.
 //!
 //! All of it is a projection of the histories: deleting it loses nothing, and within a minute it is there again.
 //! Several consoles may project side by side: they write the same, and an Event's name follows from what it tells.
@@ -9,6 +10,8 @@ mod events;
 mod exporter;
 mod objects;
 mod v1alpha1;
+#[cfg(test)]
+mod v1alpha1_pool;
 
 use crate::{Api, ApiError, SharedRun, lacks};
 use cluster::{Cluster, Trouble};
@@ -133,12 +136,15 @@ impl Projector {
         if let Some(minor) = self.cluster.minor().await {
             self.server = Some(minor);
         }
-        match self.cluster.list().await {
-            Ok(written) => self.written = Some(written),
-            Err(trouble) => {
-                self.written = None;
-                troubles.insert(trouble);
+        self.written = None;
+        match (
+            self.cluster.list_machines().await,
+            self.cluster.list_pools().await,
+        ) {
+            (Ok(machines), Ok(pools)) => {
+                self.written = Some(machines.into_iter().chain(pools).collect());
             }
+            (machines, pools) => troubles.extend(machines.err().into_iter().chain(pools.err())),
         }
         match self.cluster.slices().await {
             Ok(slices) => self.slices = slices,
@@ -162,8 +168,19 @@ impl Projector {
         };
         let mut due = Vec::new();
         let mut kept = BTreeSet::new();
+        let pool = |key: &ObjectKey| key.kind == Kind::Pool;
+        if !written.keys().any(pool) {
+            // Somebody makes it, and looks.
+            match self.cluster.list_pools().await {
+                Ok(pools) => written.extend(pools),
+                Err(trouble) => drop(troubles.insert(trouble)),
+            }
+        }
         for mut object in wanted {
             let there = written.get(&object.object_key);
+            if pool(&object.object_key) && there.is_none() {
+                continue;
+            }
             conditions::date(&mut object.status, there, now);
             kept.insert(object.object_key.clone());
             if there != Some(&object.kept()) {
@@ -172,7 +189,7 @@ impl Projector {
         }
         let stale: Vec<ObjectKey> = written
             .keys()
-            .filter(|object_key| !kept.contains(*object_key))
+            .filter(|object_key| !pool(object_key) && !kept.contains(*object_key))
             .cloned()
             .collect();
         let cluster = &self.cluster;

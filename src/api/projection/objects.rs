@@ -1,13 +1,14 @@
-//! Runs as status-only objects: a `WindowsMachine` for each machine, a `WindowsPool` for each pool.
+//! Runs as objects' status: a `WindowsMachine` for each machine, which is made for it, and people's `WindowsPool`.
 
 use super::{
     conditions::{self, Context},
-    v1alpha1::{MachineStatus, PoolStatus},
+    v1alpha1::MachineStatus,
 };
 use crate::SharedRun;
 use dormer_engine_core::Run;
 use dormer_proto::phase::Listed;
 use dormer_views::moment::time;
+use dormer_workers::pool::v1beta1::PoolStatus;
 use dormer_workflows::{Dormer, State, machine, rollout};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -20,8 +21,6 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 2] = [Self::Machine, Self::Pool];
-
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Machine => "WindowsMachine",
@@ -93,6 +92,7 @@ pub(super) fn of(runs: &[SharedRun], namespace: &str, beside: Context<'_>) -> Ve
 
 fn machine(run: &Run<Dormer>, state: &machine::State) -> Object {
     let view = state.view();
+    let conditions = conditions::of_machine(&view);
     let status = json!(MachineStatus {
         state: Some(view.phase.state().id().to_owned()),
         phase: Some(view.phase.text().to_owned()),
@@ -105,6 +105,7 @@ fn machine(run: &Run<Dormer>, state: &machine::State) -> Object {
         address: view.address,
         pool: Some(view.pool),
         attempt: run.tasks.iter().map(|task| task.attempt.0).max(),
+        conditions: Some(conditions),
     });
     let object_key = ObjectKey {
         kind: Kind::Machine,
@@ -133,18 +134,21 @@ fn pool(
     let view = state.view_with(&name);
     let holders: Vec<String> = view.slots.iter().map(|slot| name(&slot.holder)).collect();
     let conditions = conditions::of_pool(run.id.key(), &view, runs, beside);
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let status = json!(PoolStatus {
+        observed_generation: i64::try_from(view.generation).ok().filter(|it| *it > 0),
         state: Some(view.state.id().to_owned()),
         since: Some(time(run.entered.at)),
         payload: view.payload,
-        members: Some(view.members),
-        joined: Some(view.joined),
-        failed: Some(view.failed),
-        unavailable: Some(view.unavailable),
-        max_unavailable: view.max_unavailable,
+        members: Some(count(view.members)),
+        joined: Some(count(view.joined)),
+        failed: Some(count(view.failed)),
+        unavailable: Some(count(view.unavailable)),
+        max_unavailable: view.max_unavailable.map(count),
         holders: Some(holders),
-        waiting: Some(view.queue.len()),
+        waiting: Some(count(view.queue.len())),
         waiting_for: view.waiting_for,
+        override_: None,
         conditions: Some(conditions),
     });
     let namespace = namespace.to_owned();

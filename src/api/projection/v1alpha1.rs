@@ -1,5 +1,8 @@
 //! The kinds `WindowsMachine` and `WindowsPool` in version v1alpha1: a status that dormer writes, nothing that people set.
 //!
+//! Nobody writes a v1alpha1 `WindowsPool` any more (v1beta1 is in `dormer_workers::pool`). The version is served until
+//! no stored object is of it, and carries through what v1beta1 has.
+//!
 //! `deploy/crd.yaml` is written from these types by a test. An absent value is `null` in what dormer writes, so that a
 //! merge patch removes the field; the API server stores no `null`, so the schema has no nullable field.
 
@@ -8,8 +11,9 @@
     reason = "clippy takes the same key in two of a derive's nested lists for a repeat"
 )]
 
+use dormer_workers::pool::v1beta1::{Condition, without_null};
 use kube::CustomResource;
-use schemars::{JsonSchema, Schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -82,152 +86,88 @@ pub(super) struct MachineStatus {
     /// Attempt of the task under way.
     #[schemars(with = "Option<i64>")]
     pub(super) attempt: Option<u64>,
-}
-
-/// The fields of a `WindowsPool` beside its status: none.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
-#[kube(
-    group = "dormer.io",
-    version = "v1alpha1",
-    kind = "WindowsPool",
-    shortname = "wpool",
-    namespaced,
-    no_spec,
-    status = "PoolStatus",
-    doc = "A pool's rollout, and dormer's own conditions. Its settings are the ConfigMap dormer-pool-NAME.",
-    printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
-    printcolumn(name = "Payload", type_ = "string", json_path = ".status.payload"),
-    printcolumn(name = "Joined", type_ = "integer", json_path = ".status.joined"),
-    printcolumn(name = "Members", type_ = "integer", json_path = ".status.members"),
-    printcolumn(name = "Away", type_ = "integer", json_path = ".status.unavailable"),
-    printcolumn(
-        name = "Available",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Available")].status"#
-    ),
-    printcolumn(
-        name = "Progressing",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Progressing")].status"#
-    ),
-    printcolumn(
-        name = "Degraded",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Degraded")].status"#
-    ),
-    printcolumn(
-        name = "Upgradeable",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Upgradeable")].status"#
-    ),
-    printcolumn(
-        name = "Waiting For",
-        type_ = "string",
-        json_path = ".status.waitingFor",
-        priority = 1
-    )
-)]
-pub(super) struct PoolFields {}
-
-/// The status of a `WindowsPool`.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(transform = without_null)]
-pub(super) struct PoolStatus {
-    /// One of Open, Enrolling, Paused and Halted.
-    pub(super) state: Option<String>,
-    /// Time at which it entered the state.
-    #[schemars(extend("format" = "date-time"))]
-    pub(super) since: Option<String>,
-    /// Payload that its machines should run.
-    pub(super) payload: Option<String>,
-    /// Number of machines enrolled.
-    #[schemars(with = "Option<i64>")]
-    pub(super) members: Option<usize>,
-    /// Number of machines that serve.
-    #[schemars(with = "Option<i64>")]
-    pub(super) joined: Option<usize>,
-    /// Number of machines that failed.
-    #[schemars(with = "Option<i64>")]
-    pub(super) failed: Option<usize>,
-    /// Number of machines that count as unavailable.
-    #[schemars(with = "Option<i64>")]
-    pub(super) unavailable: Option<usize>,
-    /// Number of machines that may be unavailable.
-    #[schemars(with = "Option<i64>")]
-    pub(super) max_unavailable: Option<usize>,
-    /// Names of the machines that hold a lease.
-    pub(super) holders: Option<Vec<String>>,
-    /// Number of machines that wait for a lease.
-    #[schemars(with = "Option<i64>")]
-    pub(super) waiting: Option<usize>,
-    /// What the next grant waits for.
-    pub(super) waiting_for: Option<String>,
-    /// Conditions of the pool, as those of a ClusterOperator are named.
-    #[schemars(with = "Option<Vec<PoolCondition>>")]
+    /// Conditions of the machine: Ready while it serves, UpToDate while it has the version that it should have,
+    /// Reconciling while it is on its way, and Stalled when it failed.
+    #[schemars(with = "Option<Vec<Condition>>")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub(super) conditions: Option<Vec<Value>>,
 }
 
-/// A condition of the pool.
-#[derive(JsonSchema)]
-#[schemars(rename_all = "camelCase", transform = without_null)]
-#[expect(dead_code, reason = "its fields are read by the derived schema")]
-struct PoolCondition {
-    /// One of Available, Progressing, Degraded and Upgradeable.
-    r#type: String,
-    /// Whether it holds.
-    #[schemars(extend("enum" = ["True", "False", "Unknown"]))]
-    status: String,
-    /// Reason as one word, which programs may compare.
-    reason: Option<String>,
-    /// Message for people.
-    message: Option<String>,
-    /// Time at which its status changed.
-    #[schemars(extend("format" = "date-time"))]
-    last_transition_time: String,
-}
-
-/// Takes `null` out of the types of an object's fields.
-fn without_null(schema: &mut Schema) {
-    let fields = schema.get_mut("properties").and_then(Value::as_object_mut);
-    for field in fields.into_iter().flat_map(|all| all.values_mut()) {
-        let Some(types) = field["type"].as_array_mut() else {
-            continue;
-        };
-        types.retain(|one| one != "null");
-        if let [one] = &types[..] {
-            field["type"] = one.clone();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::v1alpha1_pool, *};
     use dormer_profile::yaml;
-    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-    use kube::CustomResourceExt;
-    use std::{fs, path::Path};
+    use dormer_workers::pool::v1beta1::{self, ONE_POOL};
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+        CustomResourceDefinition, JSONSchemaProps, ValidationRule,
+    };
+    use kube::{CustomResourceExt, core::crd::merge_crds};
+    use std::{collections::BTreeMap, fs, path::Path};
 
     const HEAD: &str = "\
-# Written by a test from src/api/projection/v1alpha1.rs.
+# Written by a test from src/api/projection/ and workers/src/pool/v1beta1.rs.
 #
-# Two status-only kinds for `kubectl get`. The console writes them from the histories: deleting an object loses nothing,
-# and within a minute it is there again. Nothing in dormer reads them; without these definitions dormer works the same.
+# A WindowsPool is what the machines should be, and how they may be changed: people write its spec (deploy/pool.yaml), dormer
+# writes its status. Without one nothing is upgraded. A WindowsMachine has a status alone, which the console writes from
+# the histories: deleting the object loses nothing, and within a minute it is there again.
+#
+# v1alpha1 of WindowsPool is served for objects of earlier builds. When `kubectl get windowspools -A` shows none without a
+# spec, write each once more (kubectl get windowspools -A -o yaml | kubectl replace -f -) and take v1alpha1 out of the
+# definition's status.storedVersions.
 ";
 
-    /// The definitions. The derive allows `status: null`, which nobody needs.
+    /// Anything, kept as it is.
+    fn kept(description: &str) -> JSONSchemaProps {
+        JSONSchemaProps {
+            type_: Some("object".into()),
+            description: Some(description.into()),
+            x_kubernetes_preserve_unknown_fields: Some(true),
+            ..JSONSchemaProps::default()
+        }
+    }
+
+    /// The pool's definition: v1beta1 is stored, and what comes by v1alpha1 loses nothing of it.
+    fn pool() -> CustomResourceDefinition {
+        let mut old = v1alpha1_pool::WindowsPool::crd();
+        let schema = old.spec.versions[0].schema.as_mut();
+        let schema = schema
+            .and_then(|it| it.open_api_v3_schema.as_mut())
+            .expect("a schema");
+        let fields = schema.properties.get_or_insert_with(BTreeMap::new);
+        fields.insert("spec".into(), kept("Spec of v1beta1, kept as it is."));
+        let status = fields.get_mut("status").expect("a status");
+        status.x_kubernetes_preserve_unknown_fields = Some(true);
+        let mut new = v1beta1::WindowsPool::crd();
+        let schema = new.spec.versions[0].schema.as_mut();
+        let schema = schema
+            .and_then(|it| it.open_api_v3_schema.as_mut())
+            .expect("a schema");
+        schema.x_kubernetes_validations = Some(vec![ValidationRule {
+            rule: ONE_POOL.0.into(),
+            message: Some(ONE_POOL.1.into()),
+            ..ValidationRule::default()
+        }]);
+        merge_crds(vec![old, new], "v1beta1").expect("one kind")
+    }
+
+    /// The definitions. The derive allows `null` here and there, which nobody needs.
     fn definitions() -> [CustomResourceDefinition; 2] {
-        [WindowsMachine::crd(), WindowsPool::crd()].map(|mut crd| {
-            let versions = crd.spec.versions.iter_mut();
-            let schemas =
-                versions.filter_map(|one| one.schema.as_mut()?.open_api_v3_schema.as_mut());
-            for status in schemas.filter_map(|one| one.properties.as_mut()?.get_mut("status")) {
-                status.nullable = None;
-            }
-            crd
+        [WindowsMachine::crd(), pool()].map(|crd| {
+            let mut json = serde_json::to_value(&crd).expect("JSON");
+            never_null(&mut json);
+            serde_json::from_value(json).expect("a definition")
         })
+    }
+
+    fn never_null(json: &mut Value) {
+        match json {
+            Value::Object(fields) => {
+                fields.remove("nullable");
+                fields.values_mut().for_each(never_null);
+            }
+            Value::Array(items) => items.iter_mut().for_each(never_null),
+            _ => {}
+        }
     }
 
     #[test]
@@ -246,10 +186,35 @@ mod tests {
     #[test]
     fn the_schemas_are_structural_and_have_no_nullable_field() {
         for crd in definitions() {
-            let text = serde_json::to_string(&crd.spec.versions[0].schema).expect("JSON");
+            let text = serde_json::to_string(&crd.spec.versions).expect("JSON");
             for refused in ["nullable", "$ref", "anyOf", "oneOf", "additionalProperties"] {
                 assert!(!text.contains(refused), "{refused}: {text}");
             }
         }
+    }
+
+    /// An object of an earlier build must not read as one with the defaults.
+    #[test]
+    fn a_pool_without_a_spec_is_not_one_with_the_defaults() {
+        let crd = pool();
+        let stored = crd.spec.versions.iter().find(|one| one.storage);
+        let stored = stored.expect("a stored version");
+        assert_eq!(stored.name, "v1beta1");
+        let schema = stored
+            .schema
+            .as_ref()
+            .and_then(|it| it.open_api_v3_schema.as_ref());
+        let schema = schema.expect("a schema");
+        assert_eq!(schema.required, Some(vec!["spec".to_owned()]));
+        let spec = &schema.properties.as_ref().expect("fields")["spec"];
+        assert!(spec.default.is_none(), "it is people's to write");
+        let served: Vec<&str> = crd
+            .spec
+            .versions
+            .iter()
+            .filter(|one| one.served)
+            .map(|one| one.name.as_str())
+            .collect();
+        assert_eq!(served, ["v1beta1", "v1alpha1"]);
     }
 }

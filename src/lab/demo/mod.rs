@@ -92,11 +92,11 @@ pub(crate) enum Strategy {
 }
 
 impl Strategy {
-    /// As the pool's ConfigMap has it.
+    /// As the pool's spec has it.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Self::Recreate => "recreate",
-            Self::InPlace => "in-place",
+            Self::Recreate => "Recreate",
+            Self::InPlace => "InPlace",
         }
     }
 }

@@ -22,13 +22,13 @@ use dormer_workers::{
     execute::Executors,
     host::HostExecutor,
     kubernetes::{KubernetesExecutor, Settings},
-    pool::{Installed, config_map},
+    pool::{Installed, v1beta1::WindowsPool},
     ssh::{Key, Limits, TcpDial},
     watcher, worker,
 };
 use kube::{
     Api, Client,
-    api::{ObjectMeta, Patch, PatchParams},
+    api::{Patch, PatchParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::json;
@@ -173,33 +173,33 @@ impl Stage {
     }
 
     async fn make_pool(&self, options: &Options) -> anyhow::Result<()> {
-        use k8s_openapi::api::core::v1::ConfigMap;
+        let pool = json!({
+            "apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
+            "metadata": {"name": POOL, "namespace": NAMESPACE},
+            "spec": {
+                "profile": PROFILE, "payload": "installed", "soak": format!("{SOAK_S}s"),
+                "strategy": {
+                    "type": self.strategy.word(), "maxUnavailable": options.max_unavailable,
+                },
+            },
+        });
+        let pool = serde_json::from_value(pool).context("the pool cannot be written")?;
         let post = kube::api::PostParams::default();
-        let named = |name: &str| ObjectMeta {
-            name: Some(name.into()),
-            ..ObjectMeta::default()
-        };
-        let settings = [
-            ("profile", PROFILE.to_owned()),
-            ("payload", "installed".to_owned()),
-            ("strategy", self.strategy.word().to_owned()),
-            ("maxUnavailable", options.max_unavailable.to_string()),
-            ("soakSeconds", SOAK_S.to_string()),
-        ];
-        let data = settings
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), value))
-            .collect();
-        let map = ConfigMap {
-            metadata: named(&config_map(POOL)),
-            data: Some(data),
-            ..ConfigMap::default()
-        };
-        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
-        api.create(&post, &map)
-            .await
-            .context("the pool's ConfigMap cannot be made")?;
+        let made = self.pools().create(&post, &pool).await;
+        made.context("the WindowsPool cannot be made")?;
         Ok(())
+    }
+
+    fn pools(&self) -> Api<WindowsPool> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// Changes the pool's spec, as a person does.
+    #[cfg(test)]
+    pub(crate) async fn set(&self, spec: serde_json::Value) -> Result<(), kube::Error> {
+        let change = Patch::Merge(json!({"spec": spec}));
+        let patched = self.pools().patch(POOL, &PatchParams::default(), &change);
+        patched.await.map(drop)
     }
 
     /// Installs payload number `n`: that is what starts an upgrade.
@@ -207,15 +207,10 @@ impl Stage {
         // What the world counts from here on is about the upgrade too; nothing is reset.
         self.catalog.add(payload(n));
         self.versions.push(version(&self.catalog)?);
-        let map = json!({"metadata": {"annotations": {"dormer.io/demo": n.to_string()}}});
-        let api: Api<k8s_openapi::api::core::v1::ConfigMap> =
-            Api::namespaced(self.client.clone(), NAMESPACE);
-        api.patch(
-            &config_map(POOL),
-            &PatchParams::default(),
-            &Patch::Merge(&map),
-        )
-        .await?;
+        let seen = json!({"metadata": {"annotations": {"dormer.io/demo": n.to_string()}}});
+        self.pools()
+            .patch(POOL, &PatchParams::default(), &Patch::Merge(&seen))
+            .await?;
         Ok(())
     }
 

@@ -16,8 +16,8 @@ pub(super) const LISTEN: SocketAddr =
 const STORE: &str = "dormer-store";
 /// The Secret with the key for Windows hosts, as WMCO has it.
 const KEY_SECRET: &str = "cloud-private-key";
-/// WMCO's namespace, where that Secret is.
-const NAMESPACE: &str = "openshift-windows-machine-config-operator";
+/// dormer's namespace where it runs in no pod. Never WMCO's: its Secret and its machines are its own.
+const NAMESPACE: &str = "dormer";
 /// Where Machines are on OpenShift.
 const MACHINE_NAMESPACE: &str = "openshift-machine-api";
 /// The namespace of the pod that we run in.
@@ -101,8 +101,8 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profile_layer: Vec<PathBuf>,
 
-    /// The namespace of the pool's ConfigMap, of the key's Secret and of the watchers' Lease [default: the pod's
-    /// own, else openshift-windows-machine-config-operator]
+    /// The namespace of the WindowsPool, of the key's Secret and of the watchers' Lease [default: the pod's own, else
+    /// dormer]
     #[arg(long, env = "DORMER_NAMESPACE", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,

@@ -151,7 +151,7 @@ const ALERTS: &[Alert] = &[
         severity: "warning",
         lasts: "5m",
         expr: "max(dormer_watcher_pool_refused) > 0",
-        summary: "The pool's ConfigMap asks for what cannot be; the settings before it stand",
+        summary: "The WindowsPool asks for what cannot be; the settings before it stand",
     },
     Alert {
         name: "DormerRoleDown",

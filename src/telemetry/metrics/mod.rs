@@ -148,7 +148,7 @@ impl Watcher {
             pool_refused: gauge(
                 "watcher_pool_refused",
                 None,
-                "Whether the pool's ConfigMap asks for what cannot be: 1 or 0",
+                "Whether the WindowsPool asks for what cannot be: 1 or 0",
             ),
         }
     }

@@ -70,6 +70,7 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         ("watcher", "runtimeclasses", _) => (MakesARuntimeClass, "there is no RuntimeClass".into()),
         ("watcher" | "watcher-machines", what, _) => (SeesEverything, may_not(what)),
         ("watcher-home", "configmaps", _) => (SeesEverything, may_not("configmaps")),
+        ("watcher-home", "windowspools", _) => (SeesEverything, may_not("windowspools")),
         ("watcher-home", "events", _) => (AnswersABadSetting, "there is no Event".into()),
         ("watcher-home", "leases", _) => (IsElected, may_not("the Lease")),
         ("worker", "nodes", _) => (FencesANode, may_not("Node")),
@@ -93,7 +94,11 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         ("worker", "infrastructures" | "networks", _) => {
             (LearnsHowToJoin, may_not(&right.resource))
         }
-        ("worker-pool", "configmaps", _) => (RollsAPoolBack, may_not("ConfigMap")),
+        ("worker-pool", "windowspools", _) => (RollsAPoolBack, may_not("WindowsPool")),
+        ("worker-pool", "windowspools/status", _) => (
+            RollsAPoolBack,
+            "may not patch the status of WindowsPool".into(),
+        ),
         ("worker-bootstrap", "secrets", _) => (LearnsHowToJoin, may_not("Secret")),
         ("worker-authorities", "configmaps", _) => (
             LearnsHowToJoin,

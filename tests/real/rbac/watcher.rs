@@ -18,14 +18,14 @@ const BUILD: &str = "10.77";
 impl Bench {
     pub(super) async fn bad_setting(&self, number: u32) -> Result<(), String> {
         let before = bad_settings(&self.site).await.len();
-        settings(&self.site, json!({"soakSeconds": format!("bad {number}")})).await;
+        settings(&self.site, json!({"payload": format!("9.9.{number}")})).await;
         let watching = Watching::start(&self.site, self.watcher.clone());
         // The Event is written before this is said.
         watching
             .until_status("it is refused", |status| status.pool_refused.is_some())
             .await;
         watching.stop().await;
-        settings(&self.site, json!({"soakSeconds": "30"})).await;
+        settings(&self.site, json!({"payload": "installed"})).await;
         let result = bad_settings(&self.site).await.len() > before;
         if result {
             Ok(())

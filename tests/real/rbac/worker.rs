@@ -5,8 +5,10 @@ use crate::real::{
     accounts::home,
     ask::{Ask, Kubelet, expectation},
     cluster::{
-        Kind, World, close, delete, evict, executor, executor_with_tokens, open, run, run_of,
+        Kind, WINDOWS_POOL, World, close, delete, evict, executor, executor_with_tokens, open, run,
+        run_of,
     },
+    watching::settings,
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::Speaker;
@@ -115,32 +117,29 @@ impl Bench {
         Ok(())
     }
 
-    /// On a pool without settings, and once more on those that it has then.
+    /// Twice on a pool; its spec stays people's.
     pub(super) async fn roll_back(&self) -> Result<(), String> {
-        const MAP: Kind = ("", "v1", "ConfigMap");
-        let home = home(&self.site);
-        self.site
-            .world
-            .delete(MAP, &home, "dormer-pool-windows")
-            .await;
+        settings(&self.site, json!({"payload": "installed"})).await;
         for payload in ["1.0.0", "0.9.0"] {
-            let payload = payload.to_owned();
-            let back_from = "2.0.0".to_owned();
-            let pool = "windows".to_owned();
-            let by = "somebody".to_owned();
             self.run(Task::SetPayload {
-                pool,
-                payload,
-                back_from,
-                by,
+                pool: "windows".to_owned(),
+                payload: payload.to_owned(),
+                back_from: "2.0.0".to_owned(),
+                by: "somebody".to_owned(),
+                instead: Some("installed".to_owned()),
             })
             .await?;
         }
-        let map = self.site.world.get(MAP, &home, "dormer-pool-windows").await;
-        assert_eq!(map.expect("it is there")["data"]["payload"], "0.9.0");
+        let home = home(&self.site);
+        let pool = self.site.world.get(WINDOWS_POOL, &home, "windows").await;
+        let pool = pool.expect("it is there");
+        assert_eq!(pool["status"]["override"]["payload"], "0.9.0");
+        assert_eq!(pool["spec"]["payload"], "installed");
+        // The other steps want the newest.
+        let none = json!({"override": null});
         self.site
             .world
-            .delete(MAP, &home, "dormer-pool-windows")
+            .status(WINDOWS_POOL, &home, "windows", none)
             .await;
         Ok(())
     }

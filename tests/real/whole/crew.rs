@@ -19,7 +19,7 @@ pub(crate) struct Crew<'a> {
     ground: &'a Ground,
     processes: Vec<Process>,
     console: u16,
-    _nats: NatsServer,
+    nats: NatsServer,
 }
 
 impl<'a> Crew<'a> {
@@ -35,55 +35,24 @@ impl<'a> Crew<'a> {
             Start::Skipped(skipped) => return Start::Skipped(skipped),
         };
         let console = free_port();
-        let start = |role: &str| {
-            // The engine has no way to the cluster, and needs none.
-            let kubeconfig = if role == "engine" {
-                "none".into()
-            } else {
-                format!("{role}.conf")
-            };
-            let port = if role == "console" {
-                console
-            } else {
-                free_port()
-            };
-            let flags = [
-                ("--role", role.to_owned()),
-                ("--name", role.to_owned()),
-                (
-                    "--kubeconfig",
-                    ground.path(&kubeconfig).display().to_string(),
-                ),
-                ("--store", nats.url()),
-                ("--nats-monitor", nats.monitor_url().expect("a page")),
-                ("--payload", ground.path("payloads").display().to_string()),
-                ("--namespace", ground.home.clone()),
-                ("--machine-namespace", ground.machines.clone()),
-                ("--ssh-port", ground.ssh_port.to_string()),
-                ("--listen", format!("127.0.0.1:{port}")),
-            ];
-            let flags = flags
-                .into_iter()
-                .flat_map(|(flag, value)| [flag.to_owned(), value]);
-            Process::start(&ProcessSpec {
-                program: env!("CARGO_BIN_EXE_dormer").into(),
-                args: std::iter::once("run".to_owned()).chain(flags).collect(),
-                env: vec![(
-                    "DORMER_MACHINE_TOKENS".into(),
-                    ground.machine_tokens.to_string(),
-                )],
-                log: ground.path(&format!("{role}.log")),
-                folder: None,
-            })
-            .expect("dormer starts")
-        };
-        let processes = ROLES.map(start).into();
         Start::Started(Self {
             ground,
-            processes,
+            processes: processes(ground, &nats, console),
             console,
-            _nats: nats,
+            nats,
         })
+    }
+
+    /// Kills every process at once, and starts all of them again on the same store.
+    pub(crate) fn restart(&mut self) {
+        self.processes.clear();
+        self.processes = processes(self.ground, &self.nats, self.console);
+    }
+
+    /// What dormer says of the rollout; null while the console does not answer.
+    pub(crate) fn rollout(&self) -> Value {
+        let said = self.ask(&["describe", "rollout", "windows", "-o", "json"]);
+        serde_json::from_str(&said.unwrap_or_default()).unwrap_or_default()
     }
 
     /// Ends every role in order; each says that all was well, and none was ever refused by the API server.
@@ -189,4 +158,51 @@ impl<'a> Crew<'a> {
 /// Puts a payload beside those that are there: small files under the real ones' names.
 pub(crate) fn install(ground: &Ground, version: &str) {
     write_example(&ground.path("payloads").join(version), version).expect("a payload");
+}
+
+/// A process a role, each under its own account.
+fn processes(ground: &Ground, nats: &NatsServer, console: u16) -> Vec<Process> {
+    let start = |role: &str| {
+        // The engine has no way to the cluster, and needs none.
+        let kubeconfig = if role == "engine" {
+            "none".into()
+        } else {
+            format!("{role}.conf")
+        };
+        let port = if role == "console" {
+            console
+        } else {
+            free_port()
+        };
+        let flags = [
+            ("--role", role.to_owned()),
+            ("--name", role.to_owned()),
+            (
+                "--kubeconfig",
+                ground.path(&kubeconfig).display().to_string(),
+            ),
+            ("--store", nats.url()),
+            ("--nats-monitor", nats.monitor_url().expect("a page")),
+            ("--payload", ground.path("payloads").display().to_string()),
+            ("--namespace", ground.home.clone()),
+            ("--machine-namespace", ground.machines.clone()),
+            ("--ssh-port", ground.ssh_port.to_string()),
+            ("--listen", format!("127.0.0.1:{port}")),
+        ];
+        let flags = flags
+            .into_iter()
+            .flat_map(|(flag, value)| [flag.to_owned(), value]);
+        Process::start(&ProcessSpec {
+            program: env!("CARGO_BIN_EXE_dormer").into(),
+            args: std::iter::once("run".to_owned()).chain(flags).collect(),
+            env: vec![(
+                "DORMER_MACHINE_TOKENS".into(),
+                ground.machine_tokens.to_string(),
+            )],
+            log: ground.path(&format!("{role}.log")),
+            folder: None,
+        })
+        .expect("dormer starts")
+    };
+    ROLES.map(start).into()
 }

@@ -3,7 +3,9 @@
 use super::super::{
     accounts,
     ask::{OPERATOR, account},
-    cluster::{Kind, MACHINE, NODE, Site, WINDOWS_MACHINE, World, client, with_kubelets},
+    cluster::{
+        Kind, MACHINE, NODE, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, client, with_kubelets,
+    },
 };
 use dormer_fleet::{
     Pace, WorldConfig,
@@ -16,13 +18,12 @@ use serde_json::{Value, json};
 use std::{path::PathBuf, sync::OnceLock};
 
 pub(crate) const MACHINE_SET: Kind = ("machine.openshift.io", "v1beta1", "MachineSet");
-pub(crate) const CONFIG_MAP: Kind = ("", "v1", "ConfigMap");
 /// How many times as fast as life the hosts are.
 const SPEED: f64 = 60.0;
 /// dormer's roles, and the account of each.
 pub(crate) const ROLES: [&str; 4] = ["engine", "watcher", "worker", "console"];
 /// Where the simulated cluster has the key for its hosts, and so dormer's settings.
-const SIMULATED_HOME: &str = "openshift-windows-machine-config-operator";
+const SIMULATED_HOME: &str = "dormer";
 
 /// The port of all hosts: worlds that share it have networks of their own.
 fn ssh_port() -> u16 {
@@ -169,19 +170,18 @@ impl Ground {
         ground
     }
 
-    /// The settings of the pool.
-    async fn pool(&self) {
-        let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": "dormer-pool-windows", "namespace": self.home},
-            "data": {"soakSeconds": "1", "maxUnavailable": "1"}});
-        self.world.create(map).await;
+    /// The pool.
+    pub(crate) async fn pool(&self) {
+        let pool = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
+            "metadata": {"name": "windows", "namespace": self.home},
+            "spec": {"soak": "1s", "strategy": {"maxUnavailable": 1}}});
+        self.world.create(pool).await;
     }
 
-    /// Changes one of them.
-    pub(crate) async fn set(&self, key: &str, value: &str) {
-        let change = json!({"data": {key: value}});
+    /// Changes its spec.
+    pub(crate) async fn set(&self, spec: Value) {
         self.world
-            .patch(CONFIG_MAP, &self.home, "dormer-pool-windows", change)
+            .patch(WINDOWS_POOL, &self.home, "windows", json!({"spec": spec}))
             .await;
     }
 

@@ -78,7 +78,7 @@ async fn waits(ground: &Ground, crew: &Crew<'_>, says: &str) -> bool {
 }
 
 async fn named_and_mended(ground: &Ground) {
-    ground.set("strategy", "in-place").await;
+    ground.set(json!({"strategy": {"type": "InPlace"}})).await;
     install(ground, "11.0.0");
     let crew = started!(Crew::start(ground));
     crew.until_all_serve(2, "11.0.0-").await;

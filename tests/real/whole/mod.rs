@@ -7,4 +7,5 @@
 mod crew;
 mod ground;
 mod held;
+mod pool;
 mod scenarios;

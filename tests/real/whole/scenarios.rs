@@ -8,7 +8,7 @@ use super::{
 use dormer_fleet::world::Tally;
 use dormer_testkit::{skip, started};
 use dormer_workers::kubernetes::{keys, token};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// What adoption must not do.
 fn disturbed(before: Tally, after: Tally) -> [u64; 5] {
@@ -88,7 +88,7 @@ async fn recreated_and_deleted(ground: &Ground) {
 /// One of two machines fails and is retried; the set grows and shrinks; dormer loses its store and takes over what
 /// serves; an upgrade goes through in place.
 async fn retried_scaled_adopted_and_upgraded_in_place(ground: &Ground) {
-    ground.set("strategy", "in-place").await;
+    ground.set(json!({"strategy": {"type": "InPlace"}})).await;
     install(ground, "11.0.0");
     let crew = started!(Crew::start(ground));
     let failed = |crew: &Crew<'_>| -> Option<String> {

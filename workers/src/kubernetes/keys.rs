@@ -20,8 +20,6 @@ pub const WMCO_VERSION: &str = "windowsmachineconfig.openshift.io/version";
 pub const EXCLUDE_DRAIN: &str = "machine.openshift.io/exclude-node-draining";
 /// On a Node: the subnet that hybrid-overlay was given.
 pub const SUBNET: &str = "k8s.ovn.org/hybrid-overlay-node-subnet";
-/// On a pool's settings: who had the payload set back last, and why.
-pub const ROLLBACK_BY: &str = "dormer.io/rollback-by";
 /// On a Machine: its operating system; `Windows` is ours.
 pub const OS_ID: &str = "machine.openshift.io/os-id";
 /// On an object that dormer makes beside the machines' own: `dormer`, and nobody else's is touched.

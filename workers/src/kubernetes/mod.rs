@@ -114,7 +114,11 @@ impl KubernetesExecutor {
                 payload,
                 back_from,
                 by,
-            } => self.set_payload(pool, payload, back_from, by).await,
+                instead,
+            } => {
+                let step = (back_from.as_str(), instead.as_deref());
+                self.set_payload(pool, payload, step, by).await
+            }
             other => Err(Failure::lasting(
                 "WrongQueue",
                 format!("{} is no task for the Kubernetes API", other.name()),

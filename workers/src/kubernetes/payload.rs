@@ -1,67 +1,57 @@
-//! Writing on a pool's settings which payload is wanted: a step back that a person asked for.
+//! Writing on a pool's status which payload holds in place of its spec's: a step back that a person asked for.
 
 use super::{
     KubernetesExecutor,
-    api::{call, call_if_there, patch},
-    keys,
+    api::{MANAGER, call, call_if_there},
 };
-use crate::pool::{BACK_FROM, config_map};
+use crate::pool::v1beta1::{Override, WindowsPool};
 use dormer_proto::{machine::Outcome, message::Failure};
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api,
-    api::{ObjectMeta, PostParams},
+    api::{Patch, PatchParams},
 };
 use serde_json::json;
 
 impl KubernetesExecutor {
-    /// Writes the payload, and from which one a person goes back; nothing if they stand there. Whoever reads the
-    /// settings finds who asked.
+    /// Writes the override under the resourceVersion of a read; nothing if it stands there. Whoever reads the status
+    /// finds who asked. The spec is people's, and is not written.
     pub(super) async fn set_payload(
         &self,
         pool: &str,
         payload: &str,
-        back_from: &str,
+        (back_from, instead): (&str, Option<&str>),
         by: &str,
     ) -> Result<Outcome, Failure> {
         let namespace = &self.settings.namespace;
-        let name = config_map(pool);
-        let what = format!("ConfigMap {namespace}/{name}");
-        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        let data = [("payload", payload), (BACK_FROM, back_from)];
-        let Some(found) = call_if_there("get", &what, api.get(&name)).await? else {
-            let data = data
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .into();
-            let marks = [(keys::ROLLBACK_BY.to_owned(), by.to_owned())].into();
-            let name = Some(name);
-            let annotations = Some(marks);
-            let metadata = ObjectMeta {
-                name,
-                annotations,
-                ..ObjectMeta::default()
-            };
-            let map = ConfigMap {
-                metadata,
-                data: Some(data),
-                ..ConfigMap::default()
-            };
-            call("create", &what, api.create(&PostParams::default(), &map)).await?;
-            return Ok(Outcome::PayloadSet);
+        let what = format!("WindowsPool {namespace}/{pool}");
+        let api: Api<WindowsPool> = Api::namespaced(self.client.clone(), namespace);
+        let found = call_if_there("get", &what, api.get(pool)).await?;
+        let absent = || Failure::lasting("NoPool", format!("there is no {what}"));
+        let found = found.ok_or_else(absent)?;
+        let written = &found.spec.payload;
+        if let Some(asked) = instead.filter(|asked| asked != written) {
+            let why = format!("spec.payload of {what} is {written} now, and was {asked}");
+            return Err(Failure::lasting("PoolChanged", why));
+        }
+        let wanted = Override {
+            payload: payload.to_owned(),
+            from: back_from.to_owned(),
+            instead_of: written.clone(),
+            by: by.to_owned(),
         };
-        let stands = |(key, value): &(&str, &str)| {
-            found
-                .data
-                .as_ref()
-                .and_then(|data| data.get(*key))
-                .is_some_and(|it| it == value)
-        };
-        if !data.iter().all(stands) {
+        let stands = found.status.as_ref().and_then(|it| it.override_.as_ref());
+        if stands != Some(&wanted) {
             let change = json!({
-                "metadata": {"annotations": {keys::ROLLBACK_BY: by}},
-                "data": {"payload": payload, BACK_FROM: back_from},
+                "metadata": {"resourceVersion": found.metadata.resource_version},
+                "status": {"override": wanted},
             });
-            patch(&api, &found, &what, change).await?;
+            let params = PatchParams {
+                field_manager: Some(MANAGER.into()),
+                ..PatchParams::default()
+            };
+            let change = Patch::Merge(&change);
+            let patched = api.patch_status(pool, &params, &change);
+            call("patch the status of", &what, patched).await?;
         }
         Ok(Outcome::PayloadSet)
     }

@@ -18,6 +18,8 @@ const WATCH_SECONDS: u32 = 240;
 const SILENCE_GRACE: Duration = Duration::from_secs(30);
 /// How often a watch that ends is begun at most.
 const WATCH_AGAIN: Duration = Duration::from_millis(500);
+/// How often it is asked for a kind that the cluster does not know.
+const KIND_AGAIN: Duration = Duration::from_secs(30);
 /// How long one page of a list may take.
 const PAGE_LIMIT: Duration = Duration::from_secs(60);
 
@@ -82,19 +84,25 @@ impl Resource {
         let namespace = options.machines.as_deref();
         let csr = GroupVersionKind::gvk("certificates.k8s.io", "v1", "CertificateSigningRequest");
         let of = |kind, gvk: &GroupVersionKind, namespace| Self::of(client, kind, gvk, namespace);
+        let home = Some(options.namespace.as_str());
+        let pool = GroupVersionKind::gvk("dormer.io", "v1beta1", "WindowsPool");
+        let pool = of(Kind::Pool, &pool, home).named(&options.pool);
         let map = GroupVersionKind::gvk("", "v1", "ConfigMap");
-        let mut pool = of(Kind::Pool, &map, Some(&options.namespace));
-        pool.fields = Some(format!(
-            "metadata.name={}",
-            crate::pool::config_map(&options.pool)
-        ));
+        let map = of(Kind::PoolMap, &map, home).named(&crate::pool::config_map(&options.pool));
         vec![
             of(Kind::Machine, &openshift("Machine"), namespace),
             of(Kind::Set, &openshift("MachineSet"), namespace),
             of(Kind::Node, &GroupVersionKind::gvk("", "v1", "Node"), None),
             of(Kind::Csr, &csr, None),
             pool,
+            map,
         ]
+    }
+
+    /// Only the object of this name.
+    fn named(mut self, name: &str) -> Self {
+        self.fields = Some(format!("metadata.name={name}"));
+        self
     }
 
     fn of(client: &Client, kind: Kind, gvk: &GroupVersionKind, namespace: Option<&str>) -> Self {
@@ -120,11 +128,12 @@ impl Resource {
         }
     }
 
-    /// Lists everything, by a consistent read, and hands each object to `each`. Returns the list's resourceVersion.
+    /// Lists everything, by a consistent read, and hands each object to `each`. Returns the list's resourceVersion;
+    /// `None`: the cluster does not know the pool's kind, without which dormer brings machines up all the same.
     pub(super) async fn list(
         &self,
         mut each: impl FnMut(Kind, DynamicObject),
-    ) -> Result<String, Trouble> {
+    ) -> Result<Option<String>, Trouble> {
         let mut params = ListParams {
             limit: Some(PAGE),
             ..ListParams::default()
@@ -133,20 +142,32 @@ impl Resource {
         loop {
             let page = tokio::time::timeout(PAGE_LIMIT, self.api.list(&params)).await;
             let slow = |_| Trouble(format!("a list of {} takes over a minute", self.what));
-            let page = page.map_err(slow)?;
-            let page = page.map_err(|error| sentence("list", &self.what, &error))?;
+            let page = match page.map_err(slow)? {
+                Err(kube::Error::Api(status)) if self.kind == Kind::Pool && status.code == 404 => {
+                    return Ok(None);
+                }
+                page => page.map_err(|error| sentence("list", &self.what, &error))?,
+            };
             for object in page.items {
                 each(self.kind, object);
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
-                None => return Ok(page.metadata.resource_version.unwrap_or_default()),
+                None => return Ok(Some(page.metadata.resource_version.unwrap_or_default())),
             }
         }
     }
 
-    /// Watches from a list's resourceVersion until there is a gap, or nobody listens.
-    pub(super) async fn follow(self, mut from: String, to: Sender<ObjectChange>) {
+    /// Watches from a list's resourceVersion until there is a gap, or nobody listens. `None`: waits until the cluster
+    /// knows the kind, and calls that a gap.
+    pub(super) async fn follow(self, from: Option<String>, to: Sender<ObjectChange>) {
+        let Some(mut from) = from else {
+            while matches!(self.list(|_, _| {}).await, Ok(None)) {
+                tokio::time::sleep(KIND_AGAIN).await;
+            }
+            let known = Trouble(format!("{} may be listed now", self.what));
+            return drop(to.send(ObjectChange::Gap(known)).await);
+        };
         let gap = loop {
             let began = tokio::time::Instant::now();
             match self.watch(&mut from, &to).await {

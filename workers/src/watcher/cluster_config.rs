@@ -16,7 +16,7 @@ pub(super) struct ClusterConfigFollower {
 impl ClusterConfigFollower {
     pub(super) fn new(client: Client, pool: &str, namespace: &str) -> Self {
         let pool = ObjectMeta {
-            name: Some(crate::pool::config_map(pool)),
+            name: Some(pool.to_owned()),
             namespace: Some(namespace.to_owned()),
             ..ObjectMeta::default()
         };

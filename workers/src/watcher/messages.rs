@@ -218,13 +218,11 @@ impl MessageWriter {
         };
         let fact = machine::Fact::Machine(machine.fact.clone());
         say("Machine", &machine.fact.machine.uid, machine.resource, fact);
-        if let Some((settings, resource)) = &self.settings {
-            say(
-                "Pool",
-                &self.pool,
-                *resource,
-                machine::Fact::Pool(settings.clone()),
-            );
+        let settings = self.settings.as_ref();
+        if let Some((settings, resource)) =
+            settings.and_then(|(all, resource)| Some((all.for_machine()?, resource)))
+        {
+            say("Pool", &self.pool, *resource, machine::Fact::Pool(settings));
         }
         if let Some(node) = view.node_of(machine) {
             say(

@@ -6,7 +6,7 @@
 //! the watcher keeps nothing that it could not find again, and several of them are harmless.
 //!
 //! It may do no more than: list and watch Machines and MachineSets in their namespace, Nodes and
-//! CertificateSigningRequests, and ConfigMaps in dormer's namespace; read `/version`; get, create and update the
+//! CertificateSigningRequests, and WindowsPools and ConfigMaps in dormer's namespace; read `/version`; get, create and update the
 //! Lease there; create and patch Events there; get and apply RuntimeClasses; read what the cluster says about all of its
 //! nodes (mirror sets, pull secret, proxy, authorities, machine config). It writes to no Machine, MachineSet or Node.
 
@@ -56,7 +56,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::fro
 pub struct Options {
     /// The namespace of Machines and MachineSets; `None`: all namespaces.
     pub machines: Option<String>,
-    /// The namespace of the pool's ConfigMap and of the watcher's Kubernetes Lease.
+    /// The namespace of the WindowsPool and of the watcher's Kubernetes Lease.
     pub namespace: String,
     /// The pool.
     pub pool: String,

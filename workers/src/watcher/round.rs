@@ -62,7 +62,12 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             let revision = resource
                 .list(|kind, object| self.observe(&mut view, kind, object))
                 .await?;
-            view.latest = view.latest.max(revision.parse().unwrap_or_default());
+            match &revision {
+                Some(revision) => {
+                    view.latest = view.latest.max(revision.parse().unwrap_or_default())
+                }
+                None => self.settings.kind_absent(),
+            }
             from.push(revision);
         }
         self.published.age();
@@ -235,13 +240,14 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         }
         self.settings.answer().await;
         let refused = self.settings.refused.as_ref().map(ToString::to_string);
+        let held = self.settings.published().held;
         self.status.send_if_modified(|status| {
-            let differs = status.pool_refused != refused;
-            status.pool_refused = refused;
+            let differs = status.pool_refused != refused || status.grants_held != held;
+            (status.pool_refused, status.grants_held) = (refused, held);
             differs
         });
-        let accepted = self.settings.accepted.clone();
-        accepted.is_some_and(|settings| round.writer.set_pool(settings, round.view.latest))
+        let settings = self.settings.published();
+        round.writer.set_pool(settings, round.view.latest)
     }
 
     fn listed(&mut self, round: &mut Round) {
@@ -318,6 +324,10 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                 self.settings.observe(object, resource);
                 None
             }
+            Kind::PoolMap => {
+                self.settings.find_map(object.metadata);
+                None
+            }
         })
     }
 
@@ -325,6 +335,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         let meta = &object.metadata;
         match (objects::uid(meta), objects::resource(meta)) {
             (Ok(uid), _) if kind == Kind::Pool => self.settings.lose(&uid),
+            (Ok(uid), _) if kind == Kind::PoolMap => self.settings.lose_map(&uid),
             (Ok(uid), Ok(resource)) => view.lose(kind, &uid, resource),
             (Err(odd), _) | (_, Err(odd)) => self.unreadable.say(kind, meta.name.as_deref(), &odd),
         }

@@ -1,6 +1,7 @@
-//! The pool's settings as the watcher follows them: its ConfigMap, what is installed, and the answer to a bad edit.
+//! The pool as the watcher follows it: its object, the ConfigMap of an earlier build, what is installed, and the answer
+//! to a spec that cannot be.
 
-use crate::pool::{ApiServers, Installed, PoolError, PoolSpec};
+use crate::pool::{ApiServers, Installed, PoolError, PoolSpec, config_map};
 use dormer_proto::{message::cut, pool::PoolSettings};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
@@ -8,60 +9,68 @@ use kube::{
     api::{DynamicObject, ObjectMeta},
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
-use serde::Deserialize;
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 /// How long an Event may take to be written; a slow one is given up.
 const EVENT_LIMIT: Duration = Duration::from_secs(10);
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Data {
-    data: Option<BTreeMap<String, String>>,
-}
-
-/// The pool's ConfigMap, what was accepted of it, and what was refused.
+/// The pool's object, what was accepted of it, and what was refused.
 pub(super) struct Settings {
     pool: String,
     namespace: String,
     client: Client,
-    map: Option<ConfigMap>,
+    object: Option<PoolObject>,
+    /// The ConfigMap in which an earlier build had the settings: while it is there, nothing is granted.
+    map: Option<ObjectMeta>,
+    /// The cluster does not know the kind.
+    kind_absent: bool,
     /// Something changed since it was settled.
     stale: bool,
-    pub(super) accepted: Option<PoolSettings>,
+    accepted: Option<PoolSettings>,
     pub(super) refused: Option<PoolError>,
-    /// UID and resourceVersion of the edit that was answered by an Event, and with what.
-    answered: Option<(String, u64, PoolError)>,
+    /// What was said last by an Event, and of which edit.
+    answered: Option<(String, u64, String)>,
 }
 
-struct ConfigMap {
+struct PoolObject {
     meta: ObjectMeta,
     resource: u64,
-    spec: Result<PoolSpec, PoolError>,
+    /// `None`: it has none, as the objects of builds before v1beta1.
+    spec: Option<Result<PoolSpec, PoolError>>,
+}
+
+impl PoolObject {
+    fn generation(&self) -> u64 {
+        let generation = self.meta.generation.unwrap_or_default();
+        u64::try_from(generation).unwrap_or_default()
+    }
+
+    fn parsed(&self) -> Option<&PoolSpec> {
+        self.spec.as_ref()?.as_ref().ok()
+    }
 }
 
 impl Settings {
     pub(super) fn new(client: Client, pool: &str, namespace: &str) -> Self {
-        let pool = pool.to_owned();
-        let namespace = namespace.to_owned();
-        let accepted = None;
-        let refused = None;
-        let answered = None;
         Self {
-            pool,
-            namespace,
+            pool: pool.to_owned(),
+            namespace: namespace.to_owned(),
             client,
+            object: None,
             map: None,
+            kind_absent: false,
             stale: true,
-            accepted,
-            refused,
-            answered,
+            accepted: None,
+            refused: None,
+            answered: None,
         }
     }
 
     /// Before a list: what it lacks is not there.
     pub(super) fn forget(&mut self) {
+        self.object = None;
         self.map = None;
+        self.kind_absent = false;
         self.stale = true;
     }
 
@@ -70,40 +79,52 @@ impl Settings {
         self.stale = true;
     }
 
-    /// The ConfigMap stands so.
-    pub(super) fn observe(&mut self, object: DynamicObject, resource: u64) {
-        let DynamicObject {
-            metadata: meta,
-            data,
-            ..
-        } = object;
-        let same = |map: &ConfigMap| map.meta.uid == meta.uid;
-        if self
-            .map
-            .as_ref()
-            .is_some_and(|map| same(map) && map.resource > resource)
-        {
-            return;
-        }
-        let read = serde_json::from_value::<Data>(data);
-        let unreadable = |_| PoolError {
-            key: "data".to_owned(),
-            problem: "must be texts by key".to_owned(),
-        };
-        let spec = read
-            .map_err(unreadable)
-            .and_then(|read| PoolSpec::parse(&self.pool, &read.data.unwrap_or_default()));
-        self.map = Some(ConfigMap {
-            meta,
-            resource,
-            spec,
-        });
+    /// The list found no such kind.
+    pub(super) fn kind_absent(&mut self) {
+        self.kind_absent = true;
         self.stale = true;
     }
 
-    /// The ConfigMap is gone: the defaults hold.
+    /// The pool stands so.
+    pub(super) fn observe(&mut self, object: DynamicObject, resource: u64) {
+        let DynamicObject { metadata, data, .. } = object;
+        let newer = |old: &PoolObject| old.meta.uid == metadata.uid && old.resource > resource;
+        if self.object.as_ref().is_some_and(newer) {
+            return;
+        }
+        let spec = data.get("spec").filter(|spec| !spec.is_null());
+        let spec = spec.map(|spec| PoolSpec::read(&self.pool, spec, &data["status"]));
+        // The console writes the status again and again: only what the watcher reads of it counts.
+        let same = |old: &PoolObject| {
+            old.spec == spec
+                && old.meta.uid == metadata.uid
+                && old.meta.generation == metadata.generation
+        };
+        self.stale |= !self.object.as_ref().is_some_and(same);
+        self.object = Some(PoolObject {
+            meta: metadata,
+            resource,
+            spec,
+        });
+    }
+
+    /// The pool is gone: the defaults hold for machines that come up, and nothing is granted.
     pub(super) fn lose(&mut self, uid: &str) {
-        let lost = self.map.take_if(|map| map.meta.uid.as_deref() == Some(uid));
+        let lost = self
+            .object
+            .take_if(|object| object.meta.uid.as_deref() == Some(uid));
+        self.stale |= lost.is_some();
+    }
+
+    /// The ConfigMap of an earlier build is there.
+    pub(super) fn find_map(&mut self, meta: ObjectMeta) {
+        self.stale |= self.map.is_none();
+        self.map = Some(meta);
+    }
+
+    /// The ConfigMap is gone.
+    pub(super) fn lose_map(&mut self, uid: &str) {
+        let lost = self.map.take_if(|map| map.uid.as_deref() == Some(uid));
         self.stale |= lost.is_some();
     }
 
@@ -117,9 +138,9 @@ impl Settings {
         if !std::mem::take(&mut self.stale) {
             return false;
         }
-        let spec = match &self.map {
-            Some(map) => map.spec.clone(),
-            None => PoolSpec::parse(&self.pool, &BTreeMap::new()),
+        let spec = match self.object.as_ref().and_then(|object| object.spec.clone()) {
+            Some(spec) => spec,
+            None => Ok(PoolSpec::absent(&self.pool)),
         };
         match spec.and_then(|spec| spec.resolve(installed, servers)) {
             Ok(settings) => {
@@ -131,39 +152,100 @@ impl Settings {
         true
     }
 
-    /// Answers a bad edit by an Event on the ConfigMap that names the field, once; and so where there is no ConfigMap
-    /// and the defaults cannot hold, because no payload is there.
+    /// The settings as runs are told: what was accepted, what holds grants, and what was refused.
+    pub(super) fn published(&self) -> PoolSettings {
+        let bare = || PoolSettings {
+            pool: self.pool.clone(),
+            absent: true,
+            ..PoolSettings::default()
+        };
+        let mut settings = self.accepted.clone().unwrap_or_else(bare);
+        settings.refused = self.refused.as_ref().map(ToString::to_string);
+        settings.held = self.held(settings.absent).map(cut);
+        settings.generation = self.object.as_ref().map_or(0, PoolObject::generation);
+        // What people want to stop is stopped, also by a spec of which something else cannot be.
+        let spec = self.object.as_ref().and_then(PoolObject::parsed);
+        settings.paused |= spec.is_some_and(PoolSpec::paused) || settings.held.is_some();
+        settings
+    }
+
+    /// Why nothing is granted, with what to do.
+    fn held(&self, absent: bool) -> Option<String> {
+        let Self {
+            pool, namespace, ..
+        } = self;
+        if self.map.is_some() {
+            let map = config_map(pool);
+            let first = match self.kind_absent {
+                true => "kubectl apply -f deploy/crd.yaml ; then ",
+                false => "",
+            };
+            return Some(format!(
+                "the ConfigMap {namespace}/{map} of an earlier build is there, and is not read any more: {first}dormer pool \
+                 import -n {namespace} | kubectl apply -f - ; then kubectl -n {namespace} delete configmap {map}"
+            ));
+        }
+        let stop = |object: &PoolObject| object.parsed().is_some_and(|spec| spec.stop);
+        match &self.object {
+            _ if self.kind_absent => Some(format!(
+                "the cluster does not know WindowsPools: kubectl apply -f deploy/crd.yaml ; then kubectl -n {namespace} \
+                 apply -f deploy/pool.yaml"
+            )),
+            None => Some(format!(
+                "there is no WindowsPool {namespace}/{pool}: kubectl -n {namespace} apply -f deploy/pool.yaml"
+            )),
+            Some(object) if object.spec.is_none() => Some(format!(
+                "the WindowsPool {namespace}/{pool} is an earlier build's and has no spec: kubectl -n {namespace} apply \
+                 -f deploy/pool.yaml"
+            )),
+            Some(object) if stop(object) => Some(format!(
+                "spec.stop of the WindowsPool {namespace}/{pool} is true"
+            )),
+            Some(_) if absent => Some(format!(
+                "nothing of the WindowsPool {namespace}/{pool} could be accepted yet"
+            )),
+            Some(_) => None,
+        }
+    }
+
+    /// Answers a spec that cannot be, and what holds grants, by an Event on the pool, once for each edit.
     pub(super) async fn answer(&mut self) {
-        let Some(error) = &self.refused else { return };
+        let published = self.published();
+        let (field, reason, note) = match (&self.refused, published.held) {
+            (Some(error), _) => {
+                let note = format!("{error}. Nothing changes: the settings before this edit hold.");
+                (Some(error.key.clone()), "BadPoolSetting", note)
+            }
+            (None, Some(held)) => (None, "GrantsHeld", format!("No lease is granted: {held}")),
+            (None, None) => {
+                self.answered = None;
+                return;
+            }
+        };
         let absent = || ObjectMeta {
-            name: Some(crate::pool::config_map(&self.pool)),
+            name: Some(self.pool.clone()),
             namespace: Some(self.namespace.clone()),
             ..ObjectMeta::default()
         };
-        let (meta, resource) = match &self.map {
-            Some(map) => (map.meta.clone(), map.resource),
+        let (meta, generation) = match &self.object {
+            Some(object) => (object.meta.clone(), object.generation()),
             None => (absent(), 0),
         };
         let this = (
             meta.uid.clone().unwrap_or_default(),
-            resource,
-            error.clone(),
+            generation,
+            note.clone(),
         );
         if self.answered.as_ref() == Some(&this) {
             return;
         }
-        tracing::warn!(
-            pool = self.pool,
-            "the pool's settings are refused, the ones before hold: {error}"
-        );
-        let note = format!("{error}. Nothing changes: the settings before this edit hold.");
-        let field = Some(format!("data.{}", error.key));
-        write_event(&self.client, &meta, field, "BadPoolSetting", note).await;
+        tracing::warn!(pool = self.pool, "{reason}: {note}");
+        write_event(&self.client, &meta, field, reason, note).await;
         self.answered = Some(this);
     }
 }
 
-/// Writes a warning about the pool's ConfigMap; what goes wrong is logged.
+/// Writes a warning about the pool; what goes wrong is logged.
 pub(super) async fn write_event(
     client: &Client,
     meta: &ObjectMeta,
@@ -174,8 +256,8 @@ pub(super) async fn write_event(
     let write = publish(client, meta, field, reason, note);
     match tokio::time::timeout(EVENT_LIMIT, write).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!("no Event on the pool's ConfigMap: {error}"),
-        Err(_) => tracing::warn!("no Event on the pool's ConfigMap: it takes too long"),
+        Ok(Err(error)) => tracing::warn!("no Event on the pool: {error}"),
+        Err(_) => tracing::warn!("no Event on the pool: it takes too long"),
     }
 }
 
@@ -187,8 +269,8 @@ async fn publish(
     note: String,
 ) -> Result<(), kube::Error> {
     let reference = ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("ConfigMap".to_owned()),
+        api_version: Some("dormer.io/v1beta1".to_owned()),
+        kind: Some("WindowsPool".to_owned()),
         name: meta.name.clone(),
         namespace: meta.namespace.clone(),
         uid: meta.uid.clone(),

@@ -29,8 +29,10 @@ pub struct Status {
     pub foreign_csrs: usize,
     /// Readings of objects that could not be understood, since the start.
     pub unreadable: u64,
-    /// Why the pool's settings are not what the ConfigMap asks for: the key, and what is wrong with it.
+    /// Why the pool's settings are not what its spec asks for: the field, and what is wrong with it.
     pub pool_refused: Option<String>,
+    /// Why no lease is granted, with what to do: there is no pool, it says stop, or an earlier build's ConfigMap is there.
+    pub grants_held: Option<String>,
     /// Since when every list has failed, by this process's clock; `None` while they succeed.
     pub failing: Option<jiff::Timestamp>,
     /// What went wrong last, in one sentence; `None` since it went right again.

@@ -17,6 +17,8 @@ pub(super) enum Kind {
     Node,
     Csr,
     Pool,
+    /// The ConfigMap in which an earlier build had the pool's settings.
+    PoolMap,
 }
 
 /// One object, read.
@@ -207,7 +209,7 @@ impl View {
                     self.touch(&name);
                 }
             }
-            Kind::Pool => {}
+            Kind::Pool | Kind::PoolMap => {}
         }
     }
 
@@ -241,7 +243,7 @@ impl View {
             Kind::Set => self.sets.get(uid).map(|object| object.resource),
             Kind::Node => self.nodes.get(uid).map(|object| object.resource),
             Kind::Csr => self.csrs.get(uid).map(|object| object.resource),
-            Kind::Pool => None,
+            Kind::Pool | Kind::PoolMap => None,
         }
     }
 
@@ -251,7 +253,7 @@ impl View {
             Kind::Set => self.sets.len(),
             Kind::Node => self.nodes.len(),
             Kind::Csr => self.csrs.len(),
-            Kind::Pool => 0,
+            Kind::Pool | Kind::PoolMap => 0,
         }
     }
 }

@@ -15,6 +15,9 @@ use dormer_proto::{
     rollout,
 };
 
+/// How long a Node is not Ready before its machine may be repaired over the limit, where the pool does not say.
+const REPAIR_AFTER_MS: u64 = 10 * 60_000;
+
 /// A decision in the making.
 pub(super) struct Draft<'a> {
     pub(super) now: Now<'a>,
@@ -80,28 +83,33 @@ impl<'a> Draft<'a> {
     /// Starts one of the present phase's timers, for as long as its row of the table says. `false`: there is nothing to
     /// wait for, because the pool sets no such time.
     pub(super) fn wait(&mut self, timer: Timer) -> bool {
-        let pool = self.s.pool.as_ref();
-        let length = self.s.phase.row().length(timer);
-        debug_assert!(length.is_some(), "{timer:?} is not in the phase's row");
-        let ms = match length {
-            Some(Length::Ms(ms)) => ms,
-            Some(Length::PoolSoak) => pool.map_or(0, |pool| pool.soak_ms),
-            Some(Length::PoolDrainTimeout) => pool.map_or(0, |pool| pool.drain_timeout_ms),
-            Some(Length::Drift) => policy::drift_ms(self.now.run.as_str()),
-            None => 0,
-        };
+        let ms = self.length_ms(timer);
         if ms > 0 {
             self.wait_ms(timer, ms);
         }
         ms > 0
     }
 
+    /// The length of one of the present phase's timers, in milliseconds.
+    fn length_ms(&self, timer: Timer) -> u64 {
+        let pool = self.s.pool.as_ref();
+        let length = self.s.phase.row().length(timer);
+        debug_assert!(length.is_some(), "{timer:?} is not in the phase's row");
+        match length {
+            Some(Length::Ms(ms)) => ms,
+            Some(Length::PoolSoak) => pool.map_or(0, |pool| pool.soak_ms),
+            Some(Length::PoolDrainTimeout) => pool.map_or(0, |pool| pool.drain_timeout_ms),
+            Some(Length::PoolRepairAfter) => pool
+                .and_then(|pool| pool.repair_after_ms)
+                .unwrap_or(REPAIR_AFTER_MS),
+            Some(Length::Drift) => policy::drift_ms(self.now.run.as_str()),
+            None => 0,
+        }
+    }
+
     /// Starts one of the present phase's timers as if it had been started at `since`. `false`: its time is over.
     pub(super) fn wait_since(&mut self, timer: Timer, since: Timestamp) -> bool {
-        let length = self.s.phase.row().length(timer);
-        let Some(Length::Ms(ms)) = length else {
-            return false;
-        };
+        let ms = self.length_ms(timer);
         let left = ms.saturating_sub(self.now.at.since_ms(since));
         if left > 0 {
             self.wait_ms(timer, left);

@@ -144,6 +144,12 @@ impl Draft<'_> {
     }
 
     fn pool_observed(&mut self, pool: PoolSettings) {
+        let known = self.s.pool.as_mut().filter(|known| !known.absent);
+        if let (true, Some(known)) = (pool.absent, known) {
+            // What the pool said before it was gone holds: nothing that serves falls back to defaults.
+            (known.held, known.paused) = (pool.held, true);
+            return;
+        }
         self.s.pool = Some(pool);
         let wanted = self.s.desired().map(|desired| desired.version.clone());
         let retarget = wanted.is_some_and(|version| version != self.s.target.version);

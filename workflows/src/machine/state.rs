@@ -276,7 +276,19 @@ impl State {
     pub fn barred(&self) -> Option<String> {
         let changes =
             self.wish != Some(LeasedRequest::Drain) && (self.differs() || self.wish.is_some());
-        if changes { self.bar() } else { None }
+        let absent = self
+            .pool
+            .as_ref()
+            .filter(|pool| pool.absent && self.counts());
+        match absent {
+            _ if !changes => None,
+            Some(pool) => Some(
+                pool.held
+                    .clone()
+                    .unwrap_or_else(|| "there is no pool".into()),
+            ),
+            None => self.bar(),
+        }
     }
 
     /// The name of its Node, if it has one.

@@ -43,6 +43,8 @@ pub enum Length {
     PoolSoak,
     /// As long as the pool lets a drain take; 0: no limit.
     PoolDrainTimeout,
+    /// As long as the pool lets a Node be not Ready before its machine may be repaired over the limit.
+    PoolRepairAfter,
     /// Between four and six hours, by the run (`policy::drift_ms`).
     Drift,
 }
@@ -151,7 +153,7 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
     ),
     row(MachinePhase::LeaseWait, "the rollout's lease").timers(&[
         // How long a Node has not to be Ready before the machine is repaired over the rollout's limit; runs only then.
-        (Timer::Deadline, Length::Ms(10 * MINUTE)),
+        (Timer::Deadline, Length::PoolRepairAfter),
     ]),
     row(MachinePhase::Closing, "the fence to be closed")
         .awaits(&[TaskKind::CloseFence])

@@ -3,7 +3,7 @@
 use super::{
     draft::Draft,
     member::{Flag, Member},
-    state::{Enrolment, Rollback, Settings, TargetPayload, Wants},
+    state::{Enrolment, Rollback, RollbackStep, Settings, Source, TargetPayload, Wants},
     uid::Uid,
 };
 use dormer_proto::{
@@ -26,11 +26,21 @@ impl Draft<'_> {
     }
 
     fn on_pool(&mut self, pool: &PoolSettings) {
-        self.s.settings = Some(Settings {
+        self.s.source = source(pool);
+        let settings = Settings {
             max_unavailable: pool.max_unavailable,
             paused: pool.paused,
             manual: pool.approval == Approval::Manual,
-        });
+            max_repairs: pool.max_repairs,
+        };
+        if pool.absent && self.s.settings.is_some() {
+            // What the pool said before it was gone still counts for those on their way; nobody else is begun.
+            if let Some(known) = &mut self.s.settings {
+                known.paused = true;
+            }
+            return;
+        }
+        self.s.settings = Some(settings);
         // Every Windows build has the same payload; what differs is its hash.
         let payload = pool
             .desired
@@ -41,11 +51,28 @@ impl Draft<'_> {
             let terms = pool.terms.get(&payload).cloned().unwrap_or_default();
             TargetPayload { payload, terms }
         });
-        let over = |rollback: &mut Rollback| {
-            let wanted = self.s.payload.as_ref().map(|wanted| &wanted.payload);
-            wanted.is_some_and(|it| *it != rollback.to && *it != rollback.from)
+        let over = |rollback: &mut Rollback| match (&rollback.instead, &pool.spec_payload) {
+            (Some(instead), Some(written)) => instead != written,
+            _ => {
+                let wanted = self.s.payload.as_ref().map(|wanted| &wanted.payload);
+                wanted.is_some_and(|it| *it != rollback.to && *it != rollback.from)
+            }
         };
         self.s.rollback.take_if(over);
+        self.repeat_rollback(pool);
+    }
+
+    /// A rollback that stands in the history and not in the pool's status is written there again: the pool was made
+    /// anew, or its status was lost.
+    fn repeat_rollback(&mut self, pool: &PoolSettings) {
+        let wanted = self.s.payload.as_ref().map(|wanted| &wanted.payload);
+        let lost = |it: &&Rollback| {
+            let stood = it.step == RollbackStep::Written && it.instead.is_some();
+            stood && pool.overridden_by.is_none() && wanted == Some(&it.from)
+        };
+        if let Some(rollback) = self.s.rollback.as_ref().filter(lost).cloned() {
+            self.write_rollback(rollback);
+        }
     }
 
     fn on_owner(&mut self, fact: &OwnerFact) {
@@ -151,4 +178,16 @@ impl Draft<'_> {
             .members
             .retain(|_, m| known.into_iter().any(|flag| m.is(flag)));
     }
+}
+
+/// Where settings come from, if their watcher says it.
+fn source(pool: &PoolSettings) -> Option<Source> {
+    let source = Source {
+        held: pool.held.clone(),
+        spec_payload: pool.spec_payload.clone(),
+        overridden_by: pool.overridden_by.clone(),
+        generation: pool.generation,
+        refused: pool.refused.clone(),
+    };
+    (source != Source::default()).then_some(source)
 }

@@ -10,7 +10,7 @@ use dormer_proto::machine;
 
 /// Grants of one decision; the next decision makes more.
 const GRANTS_MAX: usize = 256;
-/// Leases granted over the limit that are held at once.
+/// Leases granted over the limit that are held at once, where the settings do not say.
 const REPAIRS_MAX: usize = 1;
 
 /// A place in the queue: the smallest is first.
@@ -78,18 +78,21 @@ impl State {
     /// The next grant, and whether it is over the limit.
     fn next_grant(&self) -> Option<(Uid, bool)> {
         let limit = self.limit()?;
-        if self.paused() || self.enrolment != Enrolment::Complete {
+        let stands = self.paused() || self.going_back().is_some();
+        if stands || self.enrolment != Enrolment::Complete {
             return None;
         }
         let over = self.unavailable() >= limit;
         let repairs = self.slots.iter().filter(|slot| slot.marked).count();
+        let most = self.settings.and_then(|settings| settings.max_repairs);
+        let most = most.map_or(REPAIRS_MAX, |most| most as usize);
         let failures = self.failures();
         let carried = self.carriers().next().is_some();
         let may = |uid: &Uid, m: &Member| {
             let first = !carried || m.is(Flag::Open);
             let halted = !failures.is_empty() && !failures.contains(&uid);
             // An upgrade that was begun is finished: its node is away already, by our doing.
-            let repaired = m.is(Flag::Open) || (m.repairable() && repairs < REPAIRS_MAX);
+            let repaired = m.is(Flag::Open) || (m.repairable() && repairs < most);
             let room = !over || repaired;
             first && self.may_go(uid) && !halted && room && !self.kept_by_a_person(m)
         };

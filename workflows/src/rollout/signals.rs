@@ -69,7 +69,8 @@ impl Draft<'_> {
         });
     }
 
-    /// One step back: which payload is wanted is written into the pool's settings, from where everybody hears it.
+    /// One step back: the payload that holds in place of the spec's is written into the pool's status, from where
+    /// everybody hears it. The spec is people's.
     fn roll_back(&mut self, by: &Sender, to: String) {
         let by = match by {
             Sender::Run(run) => run.to_string(),
@@ -84,24 +85,33 @@ impl Draft<'_> {
             Ok(()) => RollbackStep::Writing,
             Err(why) => RollbackStep::Refused(why),
         };
-        if step == RollbackStep::Writing {
-            let pool = self.now.run.key().to_owned();
-            let payload = to.clone();
-            let back_from = from.clone();
-            let by = by.clone();
-            self.run(Task::SetPayload {
-                pool,
-                payload,
-                back_from,
-                by,
-            });
-        }
-        self.s.rollback = Some(Rollback {
+        let source = self.s.source.as_ref();
+        let rollback = Rollback {
             from,
             to: short(to),
             by,
             at,
             step,
+            instead: source.and_then(|source| source.spec_payload.clone()),
+        };
+        match rollback.step {
+            RollbackStep::Writing => self.write_rollback(rollback),
+            _ => self.s.rollback = Some(rollback),
+        }
+    }
+
+    /// Has a step back written into the pool's status.
+    pub(super) fn write_rollback(&mut self, rollback: Rollback) {
+        self.run(Task::SetPayload {
+            pool: self.now.run.key().to_owned(),
+            payload: rollback.to.clone(),
+            back_from: rollback.from.clone(),
+            by: rollback.by.clone(),
+            instead: rollback.instead.clone(),
+        });
+        self.s.rollback = Some(Rollback {
+            step: RollbackStep::Writing,
+            ..rollback
         });
     }
 

@@ -51,6 +51,9 @@ pub struct State {
     /// What the pool's machines should become, and its terms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<TargetPayload>,
+    /// Where the settings come from; `None`: from a watcher that does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
     /// The last step back that a person asked for, until another payload is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
@@ -70,6 +73,29 @@ pub struct Settings {
     pub paused: bool,
     /// Upgrades start when a person approves them.
     pub manual: bool,
+    /// How many grants over the limit may stand at once; `None`: one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_repairs: Option<u32>,
+}
+
+/// What the watcher found of the pool's object.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Source {
+    /// Why nothing is granted, with what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
+    /// The payload in the words of its spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec_payload: Option<String>,
+    /// Who rolled it back to another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overridden_by: Option<String>,
+    /// The generation of its spec that was read last; 0: of none.
+    #[serde(default)]
+    pub generation: u64,
+    /// Why that is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// The payload that a pool's machines should become.
@@ -117,12 +143,15 @@ pub struct Rollback {
     pub at: Timestamp,
     /// How far it came.
     pub step: RollbackStep,
+    /// The payload in the words of the spec, which it overrides: when that is changed, it is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instead: Option<String>,
 }
 
 /// How far a step back came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RollbackStep {
-    /// It is written into the pool's settings.
+    /// It is written into the pool's status.
     Writing,
     /// It stands there; the watcher tells of it.
     Written,
@@ -282,6 +311,16 @@ impl State {
     #[must_use]
     pub fn paused(&self) -> bool {
         self.pause.is_some() || self.settings.is_some_and(|settings| settings.paused)
+    }
+
+    /// The payload of a rollback that the pool's settings do not show yet: nobody is granted what is being left.
+    #[must_use]
+    pub fn going_back(&self) -> Option<&str> {
+        let rollback = self.rollback.as_ref().filter(|it| it.instead.is_some())?;
+        let refused = matches!(rollback.step, RollbackStep::Refused(_));
+        let there = |wanted: &TargetPayload| wanted.payload == rollback.to;
+        let shown = self.payload.as_ref().is_some_and(there);
+        (!refused && !shown).then_some(rollback.to.as_str())
     }
 
     /// The slot that the Machine `uid` holds, or held until it was deleted.

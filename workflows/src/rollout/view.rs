@@ -47,6 +47,14 @@ pub struct View {
     pub turned_away: Vec<String>,
     /// Who stopped new grants, and why.
     pub paused: Option<String>,
+    /// Why nothing is granted, with what to do: there is no pool, or it says stop.
+    pub held: Option<String>,
+    /// The generation of the pool's spec that was read last; 0: of none.
+    pub generation: u64,
+    /// Why that spec is refused.
+    pub refused: Option<String>,
+    /// The payload of the spec that a rollback overrides, and who asked for it.
+    pub overridden: Option<(String, String)>,
     /// What failed and stops new grants.
     pub halted: Option<String>,
     /// The payload that its machines should become.
@@ -160,6 +168,13 @@ impl State {
             awaited: awaited.map(|(uid, _)| uid.to_string()).collect(),
             turned_away: self.turned_away.iter().map(Uid::to_string).collect(),
             paused: self.paused_by(),
+            held: self.source.as_ref().and_then(|source| source.held.clone()),
+            generation: self.source.as_ref().map_or(0, |source| source.generation),
+            refused: self
+                .source
+                .as_ref()
+                .and_then(|source| source.refused.clone()),
+            overridden: self.overridden(),
             halted: named.halted(),
             payload: self.payload.as_ref().map(|wanted| wanted.payload.clone()),
             rollback: self.rollback.as_ref().map(rollback),
@@ -210,8 +225,15 @@ impl State {
         match &self.pause {
             Some(pause) if pause.why.is_empty() => Some(pause.who.clone()),
             Some(pause) => Some(format!("{}: {}", pause.who, pause.why)),
+            // What holds grants says more.
+            None if self.source.as_ref().is_some_and(|it| it.held.is_some()) => None,
             None => self.paused().then(|| "the pool's settings".to_owned()),
         }
+    }
+
+    fn overridden(&self) -> Option<(String, String)> {
+        let source = self.source.as_ref()?;
+        Some((source.spec_payload.clone()?, source.overridden_by.clone()?))
     }
 }
 
@@ -233,8 +255,8 @@ fn set_view(owner: &Owner) -> Option<SetView> {
 
 fn rollback(it: &Rollback) -> String {
     let step = match &it.step {
-        RollbackStep::Writing => "being written into the pool's settings".to_owned(),
-        RollbackStep::Written => "written into the pool's settings".to_owned(),
+        RollbackStep::Writing => "being written into the pool's status".to_owned(),
+        RollbackStep::Written => "written into the pool's status".to_owned(),
         RollbackStep::Refused(why) => format!("not done: {why}"),
     };
     format!(
@@ -378,8 +400,14 @@ impl NamedState<'_> {
             state.may_go(uid) && member.is_none_or(|m| !state.kept_by_a_person(m))
         };
         let first = queue.iter().find(may_go).or(queue.first())?;
+        if let Some(held) = state.source.as_ref().and_then(|it| it.held.as_ref()) {
+            return Some(format!("a pool that grants: {held}"));
+        }
         if let Some(by) = state.paused_by() {
             return Some(format!("an end of the pause ({by})"));
+        }
+        if let Some(to) = state.going_back() {
+            return Some(format!("the rollback to {to} to be in the pool's settings"));
         }
         if let Some(barred) = self.barred(&queue) {
             return Some(barred);

@@ -240,6 +240,7 @@ impl Pool {
             pool: "windows".into(),
             payload: payload.into(),
             back_from: "11.1.0".into(),
+            instead: None,
             by: "ann: the weekend".into(),
         };
         match failure {

@@ -107,15 +107,15 @@ impl Advice<'_> {
             ),
             MachinePhase::ConvergingHost | MachinePhase::ConvergingNode => self.converging(),
             MachinePhase::PoolWait => format!(
-                "The ConfigMap dormer-pool-{0} in dormer's namespace has to exist and be valid: kubectl describe \
-                 configmap -A dormer-pool-{0} shows what was refused.",
+                "The WindowsPool {0} in dormer's namespace has to be one that dormer can follow: kubectl describe \
+                 windowspool -A shows what was refused.",
                 self.machine.pool
             ),
             MachinePhase::ApprovalWait => format!("To allow its upgrade: dormer approve {name}."),
             MachinePhase::LeaseWait => self.lease(rollout),
             MachinePhase::OwnerWait => format!(
-                "Nothing replaces a Machine without a MachineSet. Give it one, or choose the strategy in-place: \
-                 kubectl edit configmap dormer-pool-{} in dormer's namespace.",
+                "Nothing replaces a Machine without a MachineSet. Give it one, or choose the strategy InPlace: \
+                 kubectl edit windowspool {} in dormer's namespace.",
                 self.machine.pool
             ),
             MachinePhase::Drained => {
@@ -240,6 +240,9 @@ impl Advice<'_> {
                 "The rollout is halted: {}. Mend that first. {details}",
                 dotless(halted)
             );
+        }
+        if let Some(held) = &rollout.held {
+            return format!("No lease is granted: {}. {details}", dotless(held));
         }
         if let Some(paused) = &rollout.paused {
             return format!(

@@ -28,6 +28,7 @@ use dormer_workers::{
     watcher, worker,
 };
 use dormer_workflows::{Dormer, State, machine::Phase};
+use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -131,6 +132,10 @@ pub(super) fn start_roles(
     catalog: &Catalog,
     slots: usize,
 ) -> anyhow::Result<roles::Running> {
+    let pool = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
+        "metadata": {"name": "windows", "namespace": "dormer"}, "spec": {}});
+    let made = world.create(pool);
+    made.map_err(|refusal| anyhow::anyhow!("the pool cannot be made: {refusal:?}"))?;
     let client = client(world.api.connector(None), &world.token_for(User::admin()))?;
     let key = Key::read(&world.ssh_key.private_pem)?;
     let kubernetes = KubernetesExecutor::new(client.clone(), Settings::default());

@@ -72,7 +72,7 @@ async fn nodes_of_another_operator_are_joined_and_what_differs_waits() {
     let larger = larger();
     let machines = if larger.is_some() { 20 } else { 5 };
     let mut scenario = DemoScenario::all_joined(machines).await;
-    scenario.set("approval", "manual").await;
+    scenario.set(json!({"approval": "Manual"})).await;
     let before = scenario.stage.record().tally();
     let lines = scenario.stage.record().entries().len();
     scenario.stage.stop_dormer().await.expect("dormer stops");
@@ -96,7 +96,7 @@ async fn nodes_of_another_operator_are_joined_and_what_differs_waits() {
         .await;
     assert_eq!(disturbed(before, scenario.stage.record().tally()), [0; 5]);
     assert_eq!(scenario.went_away(lines), []);
-    scenario.set("approval", "automatic").await;
+    scenario.set(json!({"approval": "Automatic"})).await;
     scenario.until_all_serve(1).await;
     assert_eq!(scenario.stage.record().max_unavailable_observed(), 1);
     scenario.end().await;

@@ -48,7 +48,7 @@ impl DemoScenario {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_payload_comes_along_its_edges_and_back_by_a_persons_word() {
     let mut scenario = DemoScenario::all_joined(2).await;
-    scenario.set("payload", "11.0.0").await;
+    scenario.set(json!({"payload": "11.0.0"})).await;
     scenario.stage.install(1).await.expect("a payload");
     scenario
         .stage
@@ -59,11 +59,11 @@ async fn a_payload_comes_along_its_edges_and_back_by_a_persons_word() {
         .catalog()
         .add(another("11.3.0", "1.34", "11.0.0"));
 
-    scenario.set("payload", "11.2.0").await;
+    scenario.set(json!({"payload": "11.2.0"})).await;
     scenario
         .until_nobody_may_go("may not go: payload 11.2.0 may follow 11.1.0", "not 11.0.0")
         .await;
-    scenario.set("payload", "11.3.0").await;
+    scenario.set(json!({"payload": "11.3.0"})).await;
     let newer = "kubelet 1.34 is newer than the oldest API server, 1.33";
     scenario.until_nobody_may_go(newer, newer).await;
     assert_eq!(
@@ -72,13 +72,13 @@ async fn a_payload_comes_along_its_edges_and_back_by_a_persons_word() {
         "nobody was disturbed"
     );
 
-    scenario.set("payload", "11.1.0").await;
+    scenario.set(json!({"payload": "11.1.0"})).await;
     scenario.until_all_serve(1).await;
-    scenario.set("payload", "11.0.0").await;
+    scenario.set(json!({"payload": "11.0.0"})).await;
     scenario
         .until_nobody_may_go("11.0.0 may follow no version", "not 11.1.0")
         .await;
-    scenario.set("payload", "11.1.0").await;
+    scenario.set(json!({"payload": "11.1.0"})).await;
     scenario
         .until_rollout("nobody waits", |view| view.queue.is_empty())
         .await;
@@ -102,7 +102,7 @@ async fn a_payload_comes_along_its_edges_and_back_by_a_persons_word() {
         .expect("it is told");
     assert_eq!(
         events,
-        "from 11.1.0 back to 11.0.0, asked for by ada: it crashes; written into the pool's settings"
+        "from 11.1.0 back to 11.0.0, asked for by ada: it crashes; written into the pool's status"
     );
     assert_eq!(
         scenario.stage.record().max_unavailable_observed(),

@@ -18,14 +18,13 @@ use dormer_engine_core::Record;
 use dormer_fleet::manifest::Sets;
 use dormer_proto::{envelope, pool::DEFAULT_POOL, work::rollout_run};
 use dormer_testkit::tier;
-use dormer_workers::pool::config_map;
 use dormer_workflows::{Dormer, State, rollout};
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     time::{Duration, Instant},
@@ -203,14 +202,10 @@ impl DemoScenario {
         names
     }
 
-    /// Merges one setting into the pool's ConfigMap.
-    async fn set(&self, key: &str, value: &str) {
-        let api: Api<ConfigMap> = Api::namespaced(self.stage.client(), NAMESPACE);
-        let patch = Patch::Merge(json!({"data": {key: value}}));
-        let patched = api
-            .patch(&config_map(DEFAULT_POOL), &PatchParams::default(), &patch)
-            .await;
-        patched.expect("the pool is edited");
+    /// Merges something into the pool's spec.
+    async fn set(&self, spec: Value) {
+        let edited = self.stage.set(spec).await;
+        edited.expect("the pool is edited");
     }
 
     fn nodes(&self) -> Api<Node> {

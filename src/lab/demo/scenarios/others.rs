@@ -84,7 +84,7 @@ fn between(entries: Vec<Entry>) -> Vec<Happened> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_a_foreign_deletion_is_not_made_good_nobody_waiting_is_touched() {
     let mut scenario = DemoScenario::all_joined(3).await;
-    scenario.set("paused", "true").await;
+    scenario.set(json!({"paused": true})).await;
     scenario
         .until_rollout("the pause is known", |view| {
             view.state == RolloutState::Paused
@@ -105,7 +105,7 @@ async fn while_a_foreign_deletion_is_not_made_good_nobody_waiting_is_touched() {
     scenario
         .until_rollout("the gap is known", |view| view.away.len() == 1)
         .await;
-    scenario.set("paused", "false").await;
+    scenario.set(json!({"paused": false})).await;
     let begun = Instant::now();
     loop {
         // The world first: what it shows then was begun before what dormer shows after.

@@ -82,12 +82,16 @@ async fn the_cluster_itself_shows_what_dormer_knows() {
         assert_eq!(one.owner_references().len(), 1, "it goes with its Machine");
     }
     let pools =
-        async |scenario: &DemoScenario| all(scenario, "dormer.io", "v1alpha1", "WindowsPool").await;
+        async |scenario: &DemoScenario| all(scenario, "dormer.io", "v1beta1", "WindowsPool").await;
     let rest = [
         "Available=True",
         "Progressing=False",
         "Degraded=False",
         "Upgradeable=True",
+        "Overridden=False",
+        "Ready=True",
+        "Reconciling=False",
+        "Stalled=False",
     ];
     let at_rest = |pools: &Vec<DynamicObject>| {
         pools
@@ -141,7 +145,7 @@ async fn what_was_deleted_comes_back(scenario: &mut DemoScenario, name: &str) {
 }
 
 async fn events_report_it(scenario: &mut DemoScenario) {
-    scenario.set("paused", "true").await;
+    scenario.set(json!({"paused": true})).await;
     let events =
         async |scenario: &DemoScenario| all(scenario, "events.k8s.io", "v1", "Event").await;
     let about = |event: &DynamicObject| {
@@ -153,7 +157,7 @@ async fn events_report_it(scenario: &mut DemoScenario) {
     };
     let told_events = until(scenario, "the pause is told", events, |all| {
         all.iter()
-            .any(|event| about(event) == ("ConfigMap".into(), "RolloutPaused".into()))
+            .any(|event| about(event) == ("WindowsPool".into(), "RolloutPaused".into()))
     })
     .await;
     for kind in ["Machine", "Node"] {
@@ -164,12 +168,12 @@ async fn events_report_it(scenario: &mut DemoScenario) {
     }
     let home = told_events
         .iter()
-        .filter(|event| about(event).0 == "ConfigMap");
+        .filter(|event| about(event).0 == "WindowsPool");
     assert!(
         home.into_iter()
             .all(|event| event.namespace().as_deref() == Some(NAMESPACE))
     );
-    scenario.set("paused", "false").await;
+    scenario.set(json!({"paused": false})).await;
 }
 
 async fn exporters_are_listed_where_somebody_asks(scenario: &mut DemoScenario) {

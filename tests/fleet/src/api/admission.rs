@@ -120,6 +120,14 @@ pub fn check(kind: &Kind, value: &Value, before: Option<&Value>) -> Result<(), R
     if kind.store == kinds::MACHINE_SET.store {
         return machine_set(kind, value, before);
     }
+    // Of deploy/crd.yaml's rules those that dormer's own reading does not have.
+    if kind.store == kinds::WINDOWS_POOL.store && !value["spec"].is_object() {
+        return bad("spec", "Required value");
+    }
+    if kind.store == kinds::WINDOWS_POOL.store && name != "windows" {
+        let why = "Invalid value: there is one pool, and its name is windows";
+        return bad("metadata.name", why);
+    }
     if kind.store == kinds::CONFIG_MAP.store
         && before.is_some_and(|b| b["immutable"] == true && b["data"] != value["data"])
     {

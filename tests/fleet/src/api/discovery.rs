@@ -58,7 +58,7 @@ pub fn answer(path: &str) -> Option<Value> {
         "/api" => Some(json!({"kind": "APIVersions", "versions": ["v1"],
             "serverAddressByClientCIDRs": []})),
         "/apis" => Some(json!({"kind": "APIGroupList", "apiVersion": "v1",
-            "groups": groups().into_iter().map(group).collect::<Vec<_>>()})),
+            "groups": group_names().into_iter().map(group).collect::<Vec<_>>()})),
         "/openapi/v3" => Some(openapi_index()),
         "" => Some(json!({"paths": ["/api", "/apis", "/healthz", "/openapi/v3", "/version"]})),
         path => resources(path),
@@ -83,10 +83,25 @@ fn groups() -> Vec<(&'static str, &'static str)> {
     groups
 }
 
-fn group((name, version): (&str, &str)) -> Value {
-    let version = json!({"groupVersion": format!("{name}/{version}"), "version": version});
-    json!({"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": [version.clone()],
-        "preferredVersion": version})
+fn group_names() -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for (name, _) in groups() {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+fn group(name: &str) -> Value {
+    let of_group = groups().into_iter().filter(|(group, _)| *group == name);
+    let versions: Vec<Value> = of_group
+        .map(
+            |(_, version)| json!({"groupVersion": format!("{name}/{version}"), "version": version}),
+        )
+        .collect();
+    json!({"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": versions,
+        "preferredVersion": versions.first()})
 }
 
 fn resources(path: &str) -> Option<Value> {
@@ -98,7 +113,7 @@ fn resources(path: &str) -> Option<Value> {
     }
     let rest = path.strip_prefix("/apis/")?;
     match rest.split('/').collect::<Vec<_>>()[..] {
-        [name] => groups().into_iter().find(|(g, _)| *g == name).map(group),
+        [name] => group_names().into_iter().find(|g| *g == name).map(group),
         [name, version] if groups().contains(&(name, version)) => {
             Some(resource_list(name, version))
         }

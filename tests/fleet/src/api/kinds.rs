@@ -122,7 +122,7 @@ kinds! {
     PRIORITY_CLASS "scheduling.k8s.io" "v1" "PriorityClass" "priorityclasses" cluster ["pc"] [] "priorityclasses.scheduling.k8s.io" "Priority classes.",
     CRD "apiextensions.k8s.io" "v1" "CustomResourceDefinition" "customresourcedefinitions" cluster ["crd" "crds"] ["status"] "customresourcedefinitions.apiextensions.k8s.io" "Custom resource definitions (kept; the kinds they define must have a row here).",
     WINDOWS_MACHINE "dormer.io" "v1alpha1" "WindowsMachine" "windowsmachines" namespaced ["wm"] ["status"] "windowsmachines.dormer.io" "What dormer shows of its machines.",
-    WINDOWS_POOL "dormer.io" "v1alpha1" "WindowsPool" "windowspools" namespaced ["wpool"] ["status"] "windowspools.dormer.io" "What dormer shows of its pools.",
+    WINDOWS_POOL "dormer.io" "v1beta1" "WindowsPool" "windowspools" namespaced ["wpool"] ["status"] "windowspools.dormer.io" "What dormer's machines should be.",
     WINDOWS_PROFILE "dormer.io" "v1alpha1" "WindowsProfile" "windowsprofiles" namespaced ["wprofile"] ["status"] "windowsprofiles.dormer.io" "Our own profiles.",
 }
 
@@ -139,7 +139,7 @@ pub fn of(api_version: &str, kind: &str) -> Option<&'static Kind> {
         .find(|k| k.group == group && k.version == version && k.kind == kind)
 }
 
-/// Every group and its one version, in the order of the table; the core group first.
+/// Every group with each of its versions, in the order of the table; the core group first.
 pub fn groups() -> Vec<(&'static str, &'static str)> {
     let mut groups = Vec::new();
     for kind in ALL {

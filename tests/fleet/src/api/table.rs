@@ -222,6 +222,7 @@ const WINDOWS_POOL: &[Column] = &[
     ("Joined", "integer", 0, |v, _| at(v, "/status/joined")),
     ("Members", "integer", 0, |v, _| at(v, "/status/members")),
     ("Away", "integer", 0, |v, _| at(v, "/status/unavailable")),
+    ("Ready", "string", 0, |v, _| condition(v, "Ready")),
     ("Degraded", "string", 0, |v, _| condition(v, "Degraded")),
     ("Upgradeable", "string", 0, |v, _| {
         condition(v, "Upgradeable")

@@ -10,6 +10,8 @@ use crate::api::Meta;
 
 /// The namespace of the Machine API.
 pub const MACHINE_API: &str = "openshift-machine-api";
+/// dormer's own namespace, in which it has the private key's secret, too.
+pub const DORMER: &str = "dormer";
 /// WMCO's namespace, in which the private key's secret is.
 pub const OPERATOR: &str = "openshift-windows-machine-config-operator";
 /// The machine config operator's namespace, in which the bootstrap token's secret is.
@@ -22,7 +24,7 @@ pub const NAMESPACES: [&str; 6] = [
     MACHINE_CONFIG,
     "openshift-config",
     "openshift-cluster-api",
-    "dormer",
+    DORMER,
 ];
 
 /// The pair of keys that opens the Windows hosts.
@@ -55,12 +57,10 @@ pub fn secrets(key: &SshKey, ca_pem: &str, bootstrap_token: &str) -> Vec<Value> 
          </powershell>\n<persist>true</persist>\n"
     );
     let token = [("ca.crt", ca_pem), ("token", bootstrap_token)];
+    let private = [("private-key.pem", key.private_pem.as_str())];
     vec![
-        secret(
-            OPERATOR,
-            "cloud-private-key",
-            &[("private-key.pem", &key.private_pem)],
-        ),
+        secret(OPERATOR, "cloud-private-key", &private),
+        secret(DORMER, "cloud-private-key", &private),
         secret(
             MACHINE_API,
             "windows-user-data",

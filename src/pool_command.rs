@@ -1,0 +1,131 @@
+//! `dormer pool`: an earlier build's ConfigMap as the `WindowsPool` that says the same.
+
+use clap::{Args, Subcommand};
+use dormer_client::{EXIT_CODES, Failure, finish};
+use dormer_profile::yaml;
+use dormer_proto::pool::DEFAULT_POOL;
+use dormer_workers::pool::{config_map, import};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+/// How long the API server may take.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// What may be asked about pools.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Pool {
+    /// Print the WindowsPool that says what the ConfigMap of an earlier build says: dormer pool import | kubectl apply -f -
+    #[command(after_help = EXIT_CODES)]
+    Import(Import),
+}
+
+/// Which ConfigMap, in which cluster.
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// A kubeconfig file; without one $KUBECONFIG, ~/.kube/config, or the pod's own account
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context in the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// The namespace of the ConfigMap and of the WindowsPool [default: dormer]
+    #[arg(
+        short,
+        long,
+        value_name = "NAME",
+        default_value = "dormer",
+        hide_default_value = true
+    )]
+    namespace: String,
+    /// Read the ConfigMap from this file and not from the cluster
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
+    filename: Option<PathBuf>,
+}
+
+/// Does what was asked, and says by the exit code how it went.
+pub(crate) async fn run(asked: Pool) -> ExitCode {
+    let Pool::Import(import) = asked;
+    finish(import.run().await.map(|text| (text, true)))
+}
+
+impl Import {
+    async fn run(&self) -> Result<String, Failure> {
+        let name = config_map(DEFAULT_POOL);
+        let map = match &self.filename {
+            Some(path) => read(path)?,
+            None => self.fetch(&name).await?,
+        };
+        let data = map.data.unwrap_or_default();
+        let spec = import::spec_of(&data).map_err(|error| {
+            let what = format!("the ConfigMap {}/{name}: {error}", self.namespace);
+            Failure::refused(what, "mend it there, and import again")
+        })?;
+        let object = import::object(&self.namespace, DEFAULT_POOL, &spec);
+        let text = yaml::to_string(&object);
+        let text = text.map_err(|why| Failure::refused(why.to_string(), ""))?;
+        let namespace = &self.namespace;
+        Ok(format!(
+            "# What the ConfigMap {namespace}/{name} said. While that is there, nothing is granted; after this is applied:\n\
+             # kubectl -n {namespace} delete configmap {name}\n{text}"
+        ))
+    }
+
+    async fn fetch(&self, name: &str) -> Result<ConfigMap, Failure> {
+        let client = self.client().await?;
+        let api: Api<ConfigMap> = Api::namespaced(client, &self.namespace);
+        let asked = tokio::time::timeout(ANSWER_MAX, api.get_opt(name)).await;
+        let silent = |_| failed("the API server does not answer in 30 s");
+        let found = asked.map_err(silent)?.map_err(failed)?;
+        found.ok_or_else(|| {
+            let namespace = &self.namespace;
+            Failure::refused(
+                format!("there is no ConfigMap {namespace}/{name}"),
+                format!("a new pool: kubectl -n {namespace} apply -f deploy/pool.yaml"),
+            )
+        })
+    }
+
+    async fn client(&self) -> Result<Client, Failure> {
+        let options = KubeConfigOptions {
+            context: self.context.clone(),
+            ..KubeConfigOptions::default()
+        };
+        let config = match &self.kubeconfig {
+            Some(path) => {
+                let file = Kubeconfig::read_from(path).map_err(failed)?;
+                Config::from_custom_kubeconfig(file, &options)
+                    .await
+                    .map_err(failed)?
+            }
+            None if self.context.is_some() => {
+                Config::from_kubeconfig(&options).await.map_err(failed)?
+            }
+            None => Config::infer().await.map_err(failed)?,
+        };
+        Client::try_from(config).map_err(failed)
+    }
+}
+
+fn failed(why: impl std::fmt::Display) -> Failure {
+    Failure::refused(why.to_string(), "see whether kubectl reaches the cluster")
+}
+
+/// The ConfigMap in a file.
+fn read(path: &Path) -> Result<ConfigMap, Failure> {
+    let failed = |why: String| Failure::refused(format!("{}: {why}", path.display()), "");
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let mut documents = yaml::documents(&text).map_err(|error| failed(error.to_string()))?;
+    documents.retain(|one| one["kind"] == "ConfigMap");
+    let [map] = &documents[..] else {
+        return Err(failed(format!("{} ConfigMaps, not one", documents.len())));
+    };
+    serde_json::from_value(map.clone()).map_err(|error| failed(error.to_string()))
+}

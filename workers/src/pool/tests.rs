@@ -1,0 +1,214 @@
+//! Specs that are taken, refused, and settled with what is installed.
+
+use super::*;
+use serde_json::json;
+
+struct Newest(watch::Sender<u64>);
+
+impl Installed for Newest {
+    fn desired(
+        &self,
+        profile: &str,
+        payload: Option<&str>,
+    ) -> Result<BTreeMap<String, Desired>, String> {
+        let payload = payload.unwrap_or("p2").to_owned();
+        if payload != "p1" && payload != "p2" {
+            return Err(format!("there is no payload {payload}"));
+        }
+        let version = format!("{profile}-{payload}");
+        Ok(BTreeMap::from([(
+            "*".to_owned(),
+            Desired { version, payload },
+        )]))
+    }
+
+    fn edges(&self, payload: &str) -> Option<Edges> {
+        let may_follow = match payload {
+            "p1" => vec!["p0".to_owned()],
+            "p2" => vec!["p1".to_owned()],
+            _ => return None,
+        };
+        Some(Edges {
+            may_follow,
+            kubelet: Some(34),
+        })
+    }
+
+    fn changed(&self) -> watch::Receiver<u64> {
+        self.0.subscribe()
+    }
+}
+
+fn terms(spec: Value, servers: Option<ApiServers>) -> Result<Terms, PoolError> {
+    let settings = PoolSpec::read("windows", &spec, &Value::Null)?
+        .resolve(&Newest(watch::Sender::new(0)), servers)?;
+    Ok(settings.terms.into_values().next().unwrap_or_default())
+}
+
+#[test]
+fn a_payload_comes_with_its_terms() {
+    let plain = terms(json!({}), None).expect("accepted");
+    assert_eq!(
+        (plain.may_follow, plain.at_hand),
+        (vec!["p1".into()], vec!["p1".into()])
+    );
+    assert_eq!((plain.back_from, plain.skew), (None, None));
+    let older = terms(json!({"payload": "p1"}), None).expect("accepted");
+    assert!(older.at_hand.is_empty(), "p0 is not installed");
+    let back = json!({"payload": "p1", "rollbackFrom": "p2"});
+    assert_eq!(
+        terms(back, None).expect("accepted").back_from.as_deref(),
+        Some("p2")
+    );
+    let forward = json!({"payload": "p2", "rollbackFrom": "p1"});
+    assert_eq!(
+        terms(forward, None).expect("accepted").back_from,
+        None,
+        "no step back"
+    );
+    let gone = terms(json!({"payload": "p1", "rollbackFrom": "p9"}), None).expect("accepted");
+    assert_eq!(gone.back_from, None, "what is not installed proves no edge");
+}
+
+#[test]
+fn a_kubelet_has_to_fit_the_oldest_and_the_newest_api_server() {
+    let skew = |oldest, newest| {
+        terms(json!({}), Some(ApiServers { oldest, newest }))
+            .expect("accepted")
+            .skew
+    };
+    assert_eq!(skew(34, 34), None);
+    assert_eq!(skew(34, 37), None);
+    assert!(
+        skew(33, 34)
+            .expect("too new")
+            .contains("newer than the oldest API server, 1.33")
+    );
+    assert!(
+        skew(38, 38)
+            .expect("too old")
+            .contains("older than the API server, 1.38")
+    );
+}
+
+fn read(spec: Value) -> Result<PoolSettings, PoolError> {
+    PoolSpec::read("windows", &spec, &Value::Null)?.resolve(&Newest(watch::Sender::new(0)), None)
+}
+
+fn any(settings: &PoolSettings) -> &str {
+    &settings
+        .desired_for("10.0.20348")
+        .expect("for every build")
+        .version
+}
+
+#[test]
+fn an_empty_spec_is_the_defaults_with_the_newest_payload() {
+    let settings = read(json!({})).expect("accepted");
+    assert_eq!(any(&settings), "openshift-p2");
+    let bare = PoolSettings {
+        desired: BTreeMap::new(),
+        terms: BTreeMap::new(),
+        ..settings
+    };
+    let defaults = PoolSettings {
+        max_repairs: Some(1),
+        repair_after_ms: Some(600_000),
+        spec_payload: Some("installed".into()),
+        ..PoolSettings::default()
+    };
+    assert_eq!(bare, defaults);
+    let typed = serde_json::to_value(WindowsPoolSpec::default()).expect("JSON");
+    assert_eq!(read(typed), read(json!({})), "the API server's defaults");
+}
+
+#[test]
+fn good_values_are_taken() {
+    let percent = read(json!({"strategy": {"maxUnavailable": "10%"}})).expect("accepted");
+    assert_eq!(percent.max_unavailable, MaxUnavailable::Percent(10));
+    let in_place = read(json!({"strategy": {"type": "InPlace", "maxRepairs": 0}}));
+    let in_place = in_place.expect("accepted");
+    assert_eq!(
+        (in_place.strategy, in_place.max_repairs),
+        (Strategy::InPlace, Some(0))
+    );
+    let soak = read(json!({"soak": "1h1m5s"})).expect("accepted").soak_ms;
+    assert_eq!(soak, 3_665_000);
+    assert_eq!(
+        any(&read(json!({"payload": "p1"})).expect("accepted")),
+        "openshift-p1"
+    );
+    assert_eq!(
+        any(&read(json!({"profile": "mine"})).expect("accepted")),
+        "mine-p2"
+    );
+}
+
+#[test]
+fn a_rollback_holds_until_the_specs_payload_is_changed() {
+    let status = json!({"override":
+        {"payload": "p1", "from": "p2", "insteadOf": "installed", "by": "ada: it crashes"}});
+    let read = |spec: Value| {
+        PoolSpec::read("windows", &spec, &status)
+            .and_then(|spec| spec.resolve(&Newest(watch::Sender::new(0)), None))
+            .expect("accepted")
+    };
+    let back = read(json!({"paused": true}));
+    assert_eq!(any(&back), "openshift-p1");
+    assert_eq!(back.overridden_by.as_deref(), Some("ada: it crashes"));
+    assert_eq!(back.spec_payload.as_deref(), Some("installed"));
+    assert_eq!(back.terms["p1"].back_from.as_deref(), Some("p2"));
+    let over = read(json!({"payload": "p2"}));
+    assert_eq!(any(&over), "openshift-p2");
+    assert_eq!(over.overridden_by, None);
+}
+
+#[test]
+fn bad_values_name_their_field() {
+    let table = [
+        (json!([]), "spec"),
+        (json!({"maxUnavailable": 1}), "spec.maxUnavailable"),
+        (json!({"payload": ""}), "spec.payload"),
+        (json!({"payload": "two words"}), "spec.payload"),
+        (json!({"payload": "p3"}), "spec.payload"),
+        (json!({"rollbackFrom": "p1"}), "spec.rollbackFrom"),
+        (json!({"profile": "../etc"}), "spec.profile"),
+        (json!({"paused": "yes"}), "spec.paused"),
+        (
+            json!({"strategy": {"type": "recreate"}}),
+            "spec.strategy.type",
+        ),
+        (
+            json!({"strategy": {"maxRepairs": -1}}),
+            "spec.strategy.maxRepairs",
+        ),
+        (json!({"drain": {"timeout": "-1m"}}), "spec.drain.timeout"),
+        (json!({"drain": {"timeout": "721h"}}), "spec.drain.timeout"),
+        (
+            json!({"drain": {"timeout": "0s", "afterTimeout": "Force"}}),
+            "spec.drain",
+        ),
+        (
+            json!({"strategy": {"repairAfter": "ten minutes"}}),
+            "spec.strategy.repairAfter",
+        ),
+        (json!({"soak": "30"}), "spec.soak"),
+        (json!({"soak": "30s1m"}), "spec.soak"),
+        (json!({"soak": "99999999999999999999s"}), "spec.soak"),
+    ];
+    for (spec, key) in table {
+        let error = read(spec.clone()).expect_err("refused");
+        assert_eq!(error.key, key, "{spec}: {error}");
+    }
+    for bad in [
+        json!(0),
+        json!(-1),
+        json!("0%"),
+        json!("101%"),
+        json!("1"),
+        json!("+1%"),
+    ] {
+        let error = read(json!({"strategy": {"maxUnavailable": bad}})).expect_err("refused");
+        assert_eq!(error.key, "spec.strategy.maxUnavailable", "{bad}");
+    }
+}

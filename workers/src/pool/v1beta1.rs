@@ -1,0 +1,414 @@
+//! The kind `WindowsPool` in version v1beta1: the spec that people write, and the status that dormer writes.
+//!
+//! `deploy/crd.yaml` is written from these types by a test. The API server fills in the defaults and refuses what breaks
+//! a rule; [`super::PoolSpec`] reads strictly all the same, because an object may have come by another version.
+
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "clippy takes the same key in two of a derive's nested lists for a repeat"
+)]
+
+use kube::CustomResource;
+use schemars::{JsonSchema, Schema};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The fields of the spec, which are read strictly: another one is refused.
+pub const FIELDS: [&str; 9] = [
+    "approval",
+    "drain",
+    "paused",
+    "payload",
+    "profile",
+    "rollbackFrom",
+    "soak",
+    "stop",
+    "strategy",
+];
+
+/// The rule that the whole object keeps, and what is said where it is broken.
+pub const ONE_POOL: (&str, &str) = (
+    "self.metadata.name == 'windows'",
+    "there is one pool, and its name is windows",
+);
+
+/// What the machines of the pool should be, and how they may be changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[kube(
+    group = "dormer.io",
+    version = "v1beta1",
+    kind = "WindowsPool",
+    shortname = "wpool",
+    namespaced,
+    status = "PoolStatus",
+    doc = "The Windows machines that are upgraded together: what they should be, how they may be changed, and how far \
+           that came. There is one pool, named windows, in dormer's namespace. People write the spec, dormer writes \
+           the status. While there is no pool, new machines are brought up with the defaults, and no node that serves \
+           is upgraded.",
+    printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
+    printcolumn(name = "Payload", type_ = "string", json_path = ".status.payload"),
+    printcolumn(name = "Joined", type_ = "integer", json_path = ".status.joined"),
+    printcolumn(name = "Members", type_ = "integer", json_path = ".status.members"),
+    printcolumn(name = "Away", type_ = "integer", json_path = ".status.unavailable"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
+    printcolumn(
+        name = "Degraded",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Degraded")].status"#
+    ),
+    printcolumn(
+        name = "Upgradeable",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Upgradeable")].status"#
+    ),
+    printcolumn(
+        name = "Strategy",
+        type_ = "string",
+        json_path = ".spec.strategy.type",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Wanted",
+        type_ = "string",
+        json_path = ".spec.payload",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Paused",
+        type_ = "boolean",
+        json_path = ".spec.paused",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Waiting For",
+        type_ = "string",
+        json_path = ".status.waitingFor",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = without_null)]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.rollbackFrom) || (self.payload != 'installed' && self.payload != self.rollbackFrom)",
+        "message": "rollbackFrom needs a payload that is a version, and another one",
+    },
+]))]
+pub struct WindowsPoolSpec {
+    /// Payload that is installed on the machines: its version, or `installed` for the newest that dormer has.
+    #[serde(default = "payload")]
+    #[schemars(extend("maxLength" = 128, "x-kubernetes-validations" = [{
+        "rule": "self.matches('^[A-Za-z0-9][A-Za-z0-9._+-]*$')",
+        "message": "must be installed, or a version: letters, digits, . - _ +",
+    }]))]
+    pub payload: String,
+    /// Payload that may be left for an earlier one against its manifest's `may_follow`: one step back, to `payload`.
+    /// `dormer rollback` does the same without a change of the spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxLength" = 128, "x-kubernetes-validations" = [{
+        "rule": "self.matches('^[A-Za-z0-9][A-Za-z0-9._+-]*$')",
+        "message": "must be a version: letters, digits, . - _ +",
+    }]))]
+    pub rollback_from: Option<String>,
+    /// Profile that a node's configuration is rendered from: `openshift` or `upstream`.
+    #[serde(default = "profile")]
+    #[schemars(extend("maxLength" = 128, "x-kubernetes-validations" = [{
+        "rule": "self.matches('^[A-Za-z0-9][A-Za-z0-9._+-]*$')",
+        "message": "must be a name: letters, digits, . - _ +",
+    }]))]
+    pub profile: String,
+    /// Way in which machines are changed, and how many at once.
+    #[serde(default)]
+    pub strategy: StrategySpec,
+    /// Start of an upgrade: `Automatic` at once, `Manual` after `dormer approve MACHINE`.
+    #[serde(default)]
+    pub approval: ApprovalSpec,
+    /// Drain of a node before its machine is changed.
+    #[serde(default)]
+    pub drain: DrainSpec,
+    /// Time for which a new node must have been Ready before it counts, as in `30s`; at most `24h`.
+    #[serde(default = "soak")]
+    #[schemars(extend("maxLength" = 24, "x-kubernetes-validations" = [{
+        "rule": "self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && self != '' && duration(self) <= duration('24h')",
+        "message": "must be a time as 30s, 10m or 1h30m, at most 24h",
+    }]))]
+    pub soak: String,
+    /// Pause of the rollout: `true` begins no further machine. One that is under way is finished.
+    #[serde(default)]
+    pub paused: bool,
+    /// Stop in an emergency: `true` grants no lease, also none for the repair of a machine that does not serve. A machine
+    /// that holds one goes on.
+    #[serde(default)]
+    pub stop: bool,
+}
+
+/// Way in which machines are changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(transform = closed)]
+pub struct StrategySpec {
+    /// `Recreate` drains a node, deletes its Machine and waits for the replacement. `InPlace` drains it, and configures
+    /// the same host again.
+    pub r#type: StrategyType,
+    /// Machines that may be unavailable at once: a number from 1, or a percentage of the pool as `10%`, rounded down, at
+    /// least one machine.
+    #[schemars(schema_with = "int_or_percent")]
+    pub max_unavailable: Value,
+    /// Leases that may stand over that limit at once, each for a machine whose node does not serve: mending it makes
+    /// nothing worse. 0 grants none over the limit.
+    #[schemars(range(min = 0, max = 5000))]
+    pub max_repairs: i64,
+    /// Time for which a node must not have been Ready before its machine counts as one to repair, as in `10m`; at most
+    /// `24h`.
+    #[schemars(extend("maxLength" = 24, "x-kubernetes-validations" = [{
+        "rule": "self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && self != '' && duration(self) <= duration('24h')",
+        "message": "must be a time as 30s, 10m or 1h30m, at most 24h",
+    }]))]
+    pub repair_after: String,
+}
+
+/// Drain of a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(transform = closed)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "self.afterTimeout == 'Wait' || !self.timeout.matches('^(0+[hms])+$')",
+    "message": "a drain without a timeout (0s) has no afterTimeout but Wait",
+}]))]
+pub struct DrainSpec {
+    /// Time that a drain may take, as in `1h`; `0s` is no limit; at most `720h`.
+    #[schemars(extend("maxLength" = 24, "x-kubernetes-validations" = [{
+        "rule": "self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && self != '' && duration(self) <= duration('720h')",
+        "message": "must be a time as 30s, 10m or 1h30m, at most 720h",
+    }]))]
+    pub timeout: String,
+    /// What follows then: `Wait` goes on and says what holds the node; `Abort` uncordons it and holds the machine;
+    /// `Force` deletes the pods without regard to their disruption budgets.
+    pub after_timeout: AfterTimeoutSpec,
+}
+
+/// Way in which machines are changed, by its name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum StrategyType {
+    /// Drain, delete the Machine, wait for its replacement.
+    #[default]
+    Recreate,
+    /// Drain, configure the same host again.
+    InPlace,
+}
+
+/// Start of an upgrade.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ApprovalSpec {
+    /// At once.
+    #[default]
+    Automatic,
+    /// After a person approved it.
+    Manual,
+}
+
+/// What follows a drain that takes too long.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AfterTimeoutSpec {
+    /// The drain goes on.
+    #[default]
+    Wait,
+    /// The node is uncordoned, and the machine held.
+    Abort,
+    /// The pods are deleted without regard to their budgets.
+    Force,
+}
+
+impl Default for StrategySpec {
+    fn default() -> Self {
+        Self {
+            r#type: StrategyType::Recreate,
+            max_unavailable: 1.into(),
+            max_repairs: 1,
+            repair_after: "10m".to_owned(),
+        }
+    }
+}
+
+impl Default for DrainSpec {
+    fn default() -> Self {
+        Self {
+            timeout: "1h".to_owned(),
+            after_timeout: AfterTimeoutSpec::Wait,
+        }
+    }
+}
+
+impl Default for WindowsPoolSpec {
+    fn default() -> Self {
+        Self {
+            payload: payload(),
+            rollback_from: None,
+            profile: profile(),
+            strategy: StrategySpec::default(),
+            approval: ApprovalSpec::Automatic,
+            drain: DrainSpec::default(),
+            soak: soak(),
+            paused: false,
+            stop: false,
+        }
+    }
+}
+
+fn payload() -> String {
+    super::INSTALLED.to_owned()
+}
+
+fn profile() -> String {
+    super::DEFAULT_PROFILE.to_owned()
+}
+
+fn soak() -> String {
+    "30s".to_owned()
+}
+
+/// The status of a `WindowsPool`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = without_null)]
+pub struct PoolStatus {
+    /// Generation of the spec that the rollout obeys.
+    pub observed_generation: Option<i64>,
+    /// One of Open, Enrolling, Paused and Halted.
+    pub state: Option<String>,
+    /// Time at which it entered the state.
+    #[schemars(extend("format" = "date-time"))]
+    pub since: Option<String>,
+    /// Payload that its machines should run.
+    pub payload: Option<String>,
+    /// Number of machines enrolled.
+    pub members: Option<i64>,
+    /// Number of machines that serve.
+    pub joined: Option<i64>,
+    /// Number of machines that failed.
+    pub failed: Option<i64>,
+    /// Number of machines that count as unavailable.
+    pub unavailable: Option<i64>,
+    /// Number of machines that may be unavailable.
+    pub max_unavailable: Option<i64>,
+    /// Names of the machines that hold a lease.
+    pub holders: Option<Vec<String>>,
+    /// Number of machines that wait for a lease.
+    pub waiting: Option<i64>,
+    /// What the next grant waits for.
+    pub waiting_for: Option<String>,
+    /// Rollback that a person asked for with `dormer rollback`: its payload holds in place of the spec's until
+    /// `spec.payload` is changed.
+    // Written by the worker; the projection leaves it as it is.
+    #[serde(rename = "override", default, skip_serializing)]
+    pub override_: Option<Override>,
+    /// Conditions of the pool: those of a ClusterOperator (Available, Progressing, Degraded, Upgradeable), those that
+    /// GitOps tools read (Ready, Reconciling, Stalled), and Overridden.
+    #[schemars(with = "Option<Vec<Condition>>")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Option<Vec<Value>>,
+}
+
+/// A rollback that holds in place of the spec's payload.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Override {
+    /// Payload that holds.
+    pub payload: String,
+    /// Payload that is left.
+    pub from: String,
+    /// `spec.payload` at that time: when it is changed, the rollback is over.
+    pub instead_of: String,
+    /// Who asked, and why.
+    pub by: String,
+}
+
+/// A condition of a pool or of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = without_null)]
+pub struct Condition {
+    /// Name of the condition.
+    pub r#type: String,
+    /// Whether it holds.
+    #[schemars(extend("enum" = ["True", "False", "Unknown"]))]
+    pub status: String,
+    /// Reason as one word, which programs may compare.
+    pub reason: Option<String>,
+    /// Message for people.
+    pub message: Option<String>,
+    /// Generation of the spec that it is about.
+    pub observed_generation: Option<i64>,
+    /// Time at which its status changed.
+    #[schemars(extend("format" = "date-time"))]
+    pub last_transition_time: String,
+}
+
+fn int_or_percent(_: &mut schemars::SchemaGenerator) -> Schema {
+    schemars::json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "maxLength": 4,
+        "default": 1,
+        "x-kubernetes-validations": [{
+            "rule": "type(self) == int ? self >= 1 && self <= 5000 : string(self).matches('^([1-9][0-9]?|100)%$')",
+            "message": "must be a number from 1, or 1% to 100%",
+        }],
+    })
+}
+
+/// Schema in which Rust refuses an unknown field, and the API server takes it away.
+fn closed(schema: &mut Schema) {
+    schema.remove("additionalProperties");
+}
+
+/// Takes `null` out of the types and the defaults of an object's fields: the API server stores none.
+pub fn without_null(schema: &mut Schema) {
+    let fields = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for field in fields.into_iter().flat_map(|all| all.values_mut()) {
+        if let Some(all) = field.as_object_mut() {
+            if all.get("default").is_some_and(Value::is_null) {
+                all.remove("default");
+            }
+            // A reference beside `null`: the reference alone.
+            let only = all.get("anyOf").and_then(Value::as_array).and_then(|any| {
+                let mut rest = any.iter().filter(|one| one["type"] != "null");
+                rest.next().filter(|_| any.len() == 2).cloned()
+            });
+            if let Some(Value::Object(only)) = only {
+                all.remove("anyOf");
+                all.extend(only);
+            }
+        }
+        let Some(types) = field["type"].as_array_mut() else {
+            continue;
+        };
+        types.retain(|one| one != "null");
+        if let [one] = &types[..] {
+            field["type"] = one.clone();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_that_are_read_are_those_of_the_schema() {
+        let schema = schemars::schema_for!(WindowsPoolSpec);
+        let names = schema.get("properties").and_then(Value::as_object);
+        let names: Vec<&str> = names.expect("fields").keys().map(String::as_str).collect();
+        let mut sorted = names.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, FIELDS);
+    }
+}
