@@ -23,7 +23,7 @@ async fn killed_in_turn_dormer_brings_a_fleet_up_and_upgrades_it_one_at_a_time()
         ("MACHINES", "4".to_owned()),
         ("SPEED", "200".to_owned()),
         ("EVERY", "2".to_owned()),
-        ("STRATEGY", "in-place".to_owned()),
+        ("STRATEGY", "InPlace".to_owned()),
         ("DEADLINE", "200".to_owned()),
         ("KEEP", String::new()),
     ];

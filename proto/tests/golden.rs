@@ -179,6 +179,46 @@ fn a_payload_is_written_and_comes_with_its_terms() {
 }
 
 #[test]
+fn a_pool_that_is_held_and_overridden() {
+    let pool = PoolSettings {
+        max_repairs: Some(1),
+        repair_after_ms: Some(600_000),
+        held: Some("there is no WindowsPool dormer/windows".into()),
+        absent: true,
+        paused: true,
+        spec_payload: Some("installed".into()),
+        overridden_by: Some("ada: it crashes".into()),
+        generation: 3,
+        refused: Some("spec.payload: payload 12.0.0 is not installed".into()),
+        ..PoolSettings::default()
+    };
+    let machine = pool.for_machine();
+    assert_eq!(
+        machine, None,
+        "nothing is known that a machine could become"
+    );
+    let object = ObjectRef {
+        cluster: String::new(),
+        kind: "Pool".into(),
+        uid: "windows".into(),
+    };
+    let version = Version {
+        epoch: Epoch(4),
+        resource: 1_234,
+    };
+    let observation = Observation {
+        object,
+        version,
+        fact: Some(Fact::Pool(pool)),
+        may_start: false,
+    };
+    golden(
+        "letter-observed-pool-held",
+        &message(Inbound::Observed(observation)),
+    );
+}
+
+#[test]
 fn settings_of_an_older_watcher_have_no_terms() {
     let pool = PoolSettings::default();
     let bytes = rmp_serde::to_vec_named(&pool).unwrap();

@@ -111,9 +111,9 @@ async fn bad_pools_are_refused_with_what_is_wrong() {
 }
 
 /// The settings that the rollout was told last.
-fn told(watching: &Watching) -> Option<PoolSettings> {
-    let published = watching.published.0.borrow();
-    published
+fn published(watching: &Watching) -> Option<PoolSettings> {
+    let record = watching.published.0.borrow();
+    record
         .messages
         .iter()
         .rev()
@@ -125,7 +125,7 @@ fn told(watching: &Watching) -> Option<PoolSettings> {
 
 async fn until_held(watching: &Watching, word: &str) {
     await_condition(&format!("grants are held: {word}"), PATIENCE, || async {
-        told(watching)
+        published(watching)
             .is_some_and(|pool| pool.paused && pool.held.is_some_and(|held| held.contains(word)))
     })
     .await;
@@ -133,10 +133,10 @@ async fn until_held(watching: &Watching, word: &str) {
 
 async fn until_granting(watching: &Watching) -> PoolSettings {
     await_condition("leases are granted", PATIENCE, || async {
-        told(watching).is_some_and(|pool| pool.held.is_none() && !pool.paused)
+        published(watching).is_some_and(|pool| pool.held.is_none() && !pool.paused)
     })
     .await;
-    told(watching).expect("settings")
+    published(watching).expect("settings")
 }
 
 /// Lays the definitions of this build over those that are there, as `kubectl apply` does.

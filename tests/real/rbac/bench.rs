@@ -7,7 +7,7 @@ use super::{
 use crate::real::{
     accounts::{apply, home, moved, ours},
     ask::{Ask, OPERATOR, bootstrap_token},
-    cluster::{PATIENCE, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, executor, run},
+    cluster::{PATIENCE, Site, WINDOWS_MACHINE, World, executor, run},
     watching::everything_is_observed,
 };
 use Step::{
@@ -135,9 +135,7 @@ impl Bench {
                     .map_err(|error| error.to_string())
             }
             ShowsThePool => {
-                let key = (home(&self.site), format!("shown-{number}"));
-                let within = home(&self.site);
-                let shown = self.shows(WINDOWS_POOL, &within, &key).await;
+                let shown = self.shows_the_pool(number).await;
                 shown.map_err(|error| error.to_string())
             }
             ReportsANode => {

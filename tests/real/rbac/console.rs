@@ -3,7 +3,8 @@
 use super::bench::Bench;
 use crate::real::{
     accounts::home,
-    cluster::{Kind, NODE},
+    cluster::{Kind, NODE, WINDOWS_POOL},
+    watching::settings,
 };
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -33,6 +34,18 @@ impl Bench {
             .await?;
         api.delete(name, &DeleteParams::default()).await?;
         self.tells(namespace, kind, name).await
+    }
+
+    /// The status of people's pool, which the console neither makes nor deletes, and an Event beside.
+    pub(super) async fn shows_the_pool(&self, number: u32) -> Result<(), kube::Error> {
+        let home = home(&self.site);
+        settings(&self.site, json!({"paused": false})).await;
+        let api = self.console.api(WINDOWS_POOL, &home);
+        api.list(&ListParams::default()).await?;
+        let status = Patch::Merge(json!({"status": {"waitingFor": format!("number {number}")}}));
+        api.patch_status("windows", &PatchParams::default(), &status)
+            .await?;
+        self.tells(&home, WINDOWS_POOL, "windows").await
     }
 
     pub(super) async fn reports_a_node(&self, name: &str) -> Result<(), kube::Error> {
