@@ -93,10 +93,18 @@ pub(crate) enum Strategy {
 
 impl Strategy {
     /// As the pool's spec has it.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn in_spec(self) -> &'static str {
         match self {
             Self::Recreate => "Recreate",
             Self::InPlace => "InPlace",
+        }
+    }
+
+    /// As the command line and the JSON of the outcome have it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Recreate => "recreate",
+            Self::InPlace => "in-place",
         }
     }
 }

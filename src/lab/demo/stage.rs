@@ -179,7 +179,7 @@ impl Stage {
             "spec": {
                 "profile": PROFILE, "payload": "installed", "soak": format!("{SOAK_S}s"),
                 "strategy": {
-                    "type": self.strategy.word(), "maxUnavailable": options.max_unavailable,
+                    "type": self.strategy.in_spec(), "maxUnavailable": options.max_unavailable,
                 },
             },
         });

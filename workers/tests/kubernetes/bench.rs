@@ -203,6 +203,14 @@ impl Bench {
         );
     }
 
+    /// The Machine's Node says of itself whether it is Ready.
+    pub(crate) fn node_says_ready(&self, machine: &MachineRef, status: &str) {
+        let conditions = json!([{"type": "Ready", "status": status}]);
+        let key = Key::new("", machine.name.as_str());
+        let change = json!({"status": {"conditions": conditions}});
+        patch_part(&self.world, &kinds::NODE, &key, Part::Status, change);
+    }
+
     /// What a run's own close does, in one moment: N closed on both, and no cordon.
     pub(crate) fn close_at_once(&self, machine: &MachineRef, token: u64) {
         self.write_mark(machine, token, false);
@@ -301,11 +309,15 @@ pub(crate) async fn run_of(
 
 /// Patches an object as the administrator.
 pub(crate) fn patch(world: &World, kind: &'static Kind, key: &Key, change: Value) {
+    patch_part(world, kind, key, Part::Main, change);
+}
+
+fn patch_part(world: &World, kind: &'static Kind, key: &Key, part: Part, change: Value) {
     let user = User::admin();
     let options = WriteOptions::default();
     let how = (PatchKind::Merge, &change);
     world
         .api
-        .patch(&user, kind, key, Part::Main, how, &options)
+        .patch(&user, kind, key, part, how, &options)
         .expect("it is patched");
 }

@@ -148,8 +148,7 @@ async fn a_grant_over_the_limit_is_refused_by_a_node_that_serves() {
         Ok(refused(FenceRefusal::NodeServes))
     );
     assert_eq!(bench.marks(m), [None, None], "nothing was written");
-    let silent = json!([{"type": "Ready", "status": "Unknown"}]);
-    bench.patch_node(m, json!({"status": {"conditions": silent}}));
+    bench.node_says_ready(m, "Unknown");
     assert_eq!(
         bench.run(marked).await,
         Ok(Outcome::FenceOpened { was_cordoned: true })

@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_node_that_served_is_taken_until_one_serves_in_its_place() {
+    async fn only_a_node_that_served_is_taken_until_it_is_replaced() {
         let record = record();
         record.set_size("s", Some(3));
         for node in ["a", "b", "c"] {
