@@ -196,10 +196,10 @@ impl Stage {
 
     /// Changes the pool's spec, as a person does.
     #[cfg(test)]
-    pub(crate) async fn set(&self, spec: serde_json::Value) -> Result<(), kube::Error> {
+    pub(crate) async fn edit_pool(&self, spec: serde_json::Value) -> Result<(), kube::Error> {
         let change = Patch::Merge(json!({"spec": spec}));
-        let patched = self.pools().patch(POOL, &PatchParams::default(), &change);
-        patched.await.map(drop)
+        let params = PatchParams::default();
+        self.pools().patch(POOL, &params, &change).await.map(drop)
     }
 
     /// Installs payload number `n`: that is what starts an upgrade.

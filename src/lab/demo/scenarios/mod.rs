@@ -22,9 +22,9 @@ use dormer_workflows::{Dormer, State, rollout};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::{
     net::{Ipv4Addr, SocketAddr},
     time::{Duration, Instant},
@@ -204,7 +204,7 @@ impl DemoScenario {
 
     /// Merges something into the pool's spec.
     async fn set(&self, spec: Value) {
-        let edited = self.stage.set(spec).await;
+        let edited = self.stage.edit_pool(spec).await;
         edited.expect("the pool is edited");
     }
 
