@@ -39,9 +39,12 @@ fn machines_go_after_dormer_is_gone_in_the_middle_of_an_upgrade() {
             })
             .await;
         scenario.upgrade().await;
+        // Without pods the holder's Machine may be gone between two polls; its replacement takes minutes.
         scenario
-            .until("one holds the lease", |_, statuses| {
-                statuses.iter().any(|one| one.holds)
+            .until("one is being replaced under the lease", |_, statuses| {
+                statuses
+                    .iter()
+                    .any(|one| one.holds || one.state == "Recreated")
             })
             .await;
         for kind in kinds::ALL {
