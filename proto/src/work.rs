@@ -18,10 +18,6 @@ pub const ROLLOUT: &str = "rollout";
 pub const SCHEMA: u16 = 1;
 
 /// A fact that some run may be told.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "messages are made, encoded and dropped one by one"
-)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Fact {
     /// For a machine's run.

@@ -198,9 +198,8 @@ impl Stage {
     #[cfg(test)]
     pub(crate) async fn edit_pool(&self, spec: serde_json::Value) -> Result<(), kube::Error> {
         let change = Patch::Merge(json!({"spec": spec}));
-        let pools = self.pools();
         let params = PatchParams::default();
-        pools.patch(POOL, &params, &change).await.map(drop)
+        self.pools().patch(POOL, &params, &change).await.map(drop)
     }
 
     /// Installs payload number `n`: that is what starts an upgrade.
