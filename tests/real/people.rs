@@ -133,7 +133,10 @@ impl Office {
             Process::start(&spec).expect("dormer starts")
         };
         let others = run("engine,watcher", &admin, free_port());
-        let console = run("console", &ours, port);
+        let mut console = run("console", &ours, port);
+        console
+            .await_listening(port, PATIENCE)
+            .expect("the console listens");
         Self {
             _server: server,
             _folder: folder,

@@ -6,10 +6,14 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+
+use crate::block_until;
 
 /// `$1` the process to kill, `$2` the folder to remove afterwards. A line on standard input stands
 /// the watchdog down. The signals of a terminal reach us first and must not end the watchdog.
@@ -67,6 +71,29 @@ impl Process {
     /// Whether the child still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Waits, blocking the thread, until something takes connections on the port of 127.0.0.1.
+    ///
+    /// # Errors
+    /// When the child has ended, or `within` has passed; both with the child's last lines.
+    pub fn await_listening(&mut self, port: u16, within: Duration) -> Result<()> {
+        let mut listening = false;
+        let settled = block_until(within, || {
+            listening = TcpStream::connect(("127.0.0.1", port)).is_ok();
+            listening || !self.is_running()
+        });
+        anyhow::ensure!(
+            settled,
+            "nothing on port {port} after {within:?}: {}",
+            self.log_tail()
+        );
+        anyhow::ensure!(
+            listening,
+            "ended before it listened on port {port}: {}",
+            self.log_tail()
+        );
+        Ok(())
     }
 
     /// Kills the child with SIGKILL and waits until it is gone. Again is harmless.
@@ -127,10 +154,8 @@ fn watch(pid: u32, folder: Option<&Path>) -> Result<Child> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::{block_until, test_dir};
+    use crate::test_dir;
 
     fn sleeper(log: &Path, folder: Option<PathBuf>) -> Process {
         let spec = ProcessSpec {
@@ -162,5 +187,19 @@ mod tests {
         drop(process.watchdog.stdin.take());
         assert!(block_until(Duration::from_secs(5), || !process.is_running()));
         assert!(block_until(Duration::from_secs(5), || !folder.exists()));
+    }
+    #[test]
+    fn a_process_that_ends_before_it_listens_is_not_waited_for() {
+        let dir = test_dir("process");
+        let log = dir.path().join("log");
+        let mut process = sleeper(&log, None);
+        process.kill();
+        std::fs::write(&log, "no such store").expect("written");
+        let said = process.await_listening(crate::free_port(), Duration::from_secs(600));
+        let said = said.expect_err("nothing listens").to_string();
+        assert!(
+            said.contains("ended") && said.contains("no such store"),
+            "{said}"
+        );
     }
 }
