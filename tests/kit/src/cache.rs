@@ -234,11 +234,15 @@ fn say(text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::process::{Child, Command, Stdio};
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use super::*;
-    use crate::test_dir;
+    use crate::{block_until, test_dir};
 
+    const IN_TIME: Duration = Duration::from_secs(60);
     const SERVER: &[&str] = &["server"];
 
     fn write(folder: &Path) -> Result<()> {
@@ -325,5 +329,74 @@ mod tests {
         assert!(!left.exists());
         let any = any_entry(servers.path(), "a-", "", SERVER);
         assert_eq!(any, Some(servers.path().join("a-1")));
+    }
+    /// Names the cache to a process that `as_another_process` runs in.
+    const CACHE: &str = "DORMER_TEST_CACHE";
+    /// Names the file whose appearance lets that process finish its build.
+    const GO_ON: &str = "DORMER_TEST_GO_ON";
+
+    /// Another process of this binary that wants the entry `a-1`. Its build notes itself in `builds`, writes half a
+    /// program, and finishes when the file `go_on` exists.
+    fn process(servers: &Path, go_on: &Path) -> Child {
+        Command::new(std::env::current_exe().expect("this binary"))
+            .args(["--exact", "cache::tests::as_another_process", "--ignored"])
+            .env(CACHE, servers)
+            .env(GO_ON, go_on)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("a process")
+    }
+
+    #[test]
+    #[ignore = "the body of the processes that the tests of this module start"]
+    fn as_another_process() {
+        let Some(servers) = std::env::var_os(CACHE).map(PathBuf::from) else {
+            return;
+        };
+        let go_on = PathBuf::from(std::env::var_os(GO_ON).expect("a file's name"));
+        let made = entry(&servers, "a-1", SERVER, |folder| {
+            std::fs::write(folder.join("server"), b"a prog")?;
+            let mut builds = File::options()
+                .create(true)
+                .append(true)
+                .open(servers.join("builds"))?;
+            builds.write_all(b"one\n")?;
+            ensure!(block_until(IN_TIME, || go_on.exists()), "nobody said go on");
+            write(folder)
+        });
+        let program = made.expect("an entry").join("server");
+        assert_eq!(std::fs::read(program).expect("it"), b"a program");
+    }
+
+    fn builds(servers: &Path) -> usize {
+        std::fs::read_to_string(servers.join("builds"))
+            .unwrap_or_default()
+            .lines()
+            .count()
+    }
+
+    #[test]
+    fn processes_share_one_build_and_one_killed_in_it_leaves_nothing() {
+        let servers = test_dir("cache");
+        let servers = servers.path();
+        let go_on = servers.join("go-on");
+        let mut killed = process(servers, &go_on);
+        assert!(block_until(IN_TIME, || builds(servers) == 1), "no build");
+        killed.kill().expect("SIGKILL");
+        killed.wait().expect("ended");
+
+        let mut both = [process(servers, &go_on), process(servers, &go_on)];
+        assert!(block_until(IN_TIME, || builds(servers) == 2), "no build");
+        File::create(&go_on).expect("written");
+        for one in &mut both {
+            assert!(one.wait().expect("ended").success());
+        }
+        assert_eq!(builds(servers), 2, "the second process built again");
+        let unfinished = std::fs::read_dir(servers)
+            .expect("the cache")
+            .flatten()
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with(UNFINISHED));
+        assert_eq!(unfinished.count(), 0);
     }
 }
