@@ -8,11 +8,7 @@ mod publish;
 
 pub use publish::publish_for_ever;
 
-use super::{
-    Api, ApiError,
-    run_cache::SharedRun,
-    views::{self, AnyRun},
-};
+use super::{Api, ApiError, run_cache::SharedRun, views};
 use axum::{
     body::Body,
     extract::State as Of,
@@ -28,6 +24,7 @@ use dormer_proto::{
     id::{RunId, Sum},
     work::ROLLOUT,
 };
+use dormer_views::any_run::AnyRun;
 use futures::{Stream, stream};
 use serde::Serialize;
 use serde_json::json;

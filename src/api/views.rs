@@ -18,23 +18,10 @@ use dormer_workflows::{
     machine::{self, View},
     rollout,
 };
-use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// What a machine waits for while dormer lacks something; what that is is said once, for all.
 const LACKING: &str = "what dormer itself lacks";
-
-/// Any run, as its list shows it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum AnyRun {
-    /// A machine's.
-    Machine(Box<Machine>),
-    /// A pool's.
-    Rollout(Box<Rollout>),
-    /// One of no known workflow.
-    Run(Box<run::Run>),
-}
 
 /// A machine, by the clock `now`. `None`: the run is not a machine's.
 pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine> {

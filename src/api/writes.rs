@@ -5,14 +5,13 @@ use super::{
     ask::{self, Body},
     dead_letters,
     reads::run_id,
-    views::AnyRun,
 };
 use axum::{
     Json,
     extract::{Path, State as Of},
 };
 use dormer_proto::{message::Ask, rollout, work::Signal};
-use dormer_views::{machine::Machine, rollout::Rollout};
+use dormer_views::{any_run::AnyRun, machine::Machine, rollout::Rollout};
 use dormer_workflows::State;
 use serde_json::Value;
 use std::sync::Arc;

@@ -3,11 +3,10 @@
 use super::{
     Failure, To,
     answer::Answer,
-    any_run::AnyRun,
     server::{Server, segment},
 };
 use clap::Args;
-use dormer_views::machine;
+use dormer_views::{any_run::AnyRun, machine};
 use dormer_workflows::actions::{Action, RESET, ROLLBACK};
 use serde::Serialize;
 use std::io::{BufRead, IsTerminal, Write};
@@ -266,7 +265,7 @@ pub(super) fn run_path(run: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::any_run::tests::{machine_with, rollout_with};
+    use crate::samples::{machine_with, rollout_with};
     use serde_json::json;
 
     #[test]

@@ -294,7 +294,7 @@ pub(super) fn fits(wanted: &Option<String>, found: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::any_run::tests::machine_with;
+    use crate::samples::machine_with;
     use serde_json::json;
 
     #[test]

@@ -2,7 +2,6 @@
 
 mod action_commands;
 mod answer;
-mod any_run;
 mod cluster;
 mod connector;
 mod console;
@@ -17,6 +16,8 @@ mod logs;
 pub mod output;
 mod plan;
 pub mod plugin;
+#[cfg(test)]
+mod samples;
 pub mod server;
 mod sse;
 mod trace;

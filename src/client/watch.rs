@@ -3,7 +3,6 @@
 use super::{
     Failure, To,
     answer::Answer,
-    any_run::AnyRun,
     get::{Item, fits},
     output::{Output, one_line, table},
     sse::{Event, Parser},
@@ -11,7 +10,7 @@ use super::{
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use dormer_proto::phase::MachineState;
-use dormer_views::{machine::Machine, rollout::Rollout};
+use dormer_views::{any_run::AnyRun, machine::Machine, rollout::Rollout};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -363,7 +362,7 @@ fn line(run: &AnyRun) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::any_run::tests::{machine_with, rollout_with};
+    use crate::samples::{machine_with, rollout_with};
     use clap::Parser as _;
     use serde_json::{Value, json};
 

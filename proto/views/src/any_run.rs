@@ -1,22 +1,23 @@
 //! A run of any workflow, as requests and the stream of changes answer it.
 
-use dormer_proto::work::{MACHINE, ROLLOUT};
-use dormer_views::{
+use crate::{
     machine::Machine,
     rollout::Rollout,
     run::{Run, RunStatus},
 };
-use serde::{Deserialize, Deserializer, de::Error};
+use dormer_proto::work::{MACHINE, ROLLOUT};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use serde_json::Value;
 
 /// A run of any workflow. Its id says which.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum AnyRun {
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum AnyRun {
     /// A machine's.
     Machine(Box<Machine>),
     /// A pool's.
     Rollout(Box<Rollout>),
-    /// One of a workflow that this build does not know.
+    /// A run of a workflow that this build does not know.
     Run(Box<Run>),
 }
 
@@ -42,7 +43,7 @@ impl<'de> Deserialize<'de> for AnyRun {
 
 impl AnyRun {
     /// What people call it: a Machine's name, a pool.
-    pub(super) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         match self {
             Self::Machine(machine) => &machine.name,
             Self::Rollout(rollout) => &rollout.pool,
@@ -51,7 +52,7 @@ impl AnyRun {
     }
 
     /// Its state, as its workflow names it.
-    pub(super) fn state(&self) -> &str {
+    pub fn state(&self) -> &str {
         match self {
             Self::Machine(machine) => machine.state.id(),
             Self::Rollout(rollout) => rollout.state.id(),
@@ -60,12 +61,12 @@ impl AnyRun {
     }
 
     /// A machine's phase in words, where it says more than the state.
-    pub(super) fn phase(&self) -> Option<&str> {
+    pub fn phase(&self) -> Option<&str> {
         self.as_machine()?.phase_beside_state()
     }
 
     /// What it waits for.
-    pub(super) fn waiting_for(&self) -> Option<&str> {
+    pub fn waiting_for(&self) -> Option<&str> {
         match self {
             Self::Machine(machine) => machine.waiting_for.as_deref(),
             Self::Rollout(rollout) => rollout.waiting_for.as_deref(),
@@ -74,7 +75,7 @@ impl AnyRun {
     }
 
     /// Where it is in its life.
-    pub(super) fn status(&self) -> &RunStatus {
+    pub fn status(&self) -> &RunStatus {
         match self {
             Self::Machine(machine) => &machine.status,
             Self::Rollout(rollout) => &rollout.status,
@@ -83,7 +84,7 @@ impl AnyRun {
     }
 
     /// The machine, if it is one.
-    pub(super) fn as_machine(&self) -> Option<&Machine> {
+    pub fn as_machine(&self) -> Option<&Machine> {
         match self {
             Self::Machine(machine) => Some(machine),
             Self::Rollout(_) | Self::Run(_) => None,
@@ -91,7 +92,7 @@ impl AnyRun {
     }
 
     /// The rollout, if it is one.
-    pub(super) fn as_rollout(&self) -> Option<&Rollout> {
+    pub fn as_rollout(&self) -> Option<&Rollout> {
         match self {
             Self::Rollout(rollout) => Some(rollout),
             Self::Machine(_) | Self::Run(_) => None,
@@ -100,57 +101,46 @@ impl AnyRun {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use serde_json::json;
 
-    /// `fields` beside what every run has.
-    fn run_with(run: &str, mut common: Value, fields: Value) -> Value {
-        let status = json!({"run": run, "seq": 9, "enteredSeq": 7, "began": "2026-11-21T06:00:00.000Z",
+    fn status(run: &str, fields: Value) -> Value {
+        let mut value = json!({"run": run, "seq": 9, "enteredSeq": 7, "began": "2026-11-21T06:00:00.000Z",
             "since": "2026-11-21T07:00:00.000Z", "sinceSeconds": 61});
-        for more in [status, fields] {
-            for (key, value) in more.as_object().expect("fields") {
-                common[key] = value.clone();
-            }
-        }
-        common
+        let fields = fields.as_object().expect("fields").clone();
+        value.as_object_mut().expect("an object").extend(fields);
+        value
     }
 
-    /// A machine's JSON with these fields.
-    fn machine_json(fields: Value) -> Value {
-        let common = json!({
-            "name": "win-1", "namespace": "", "uid": "u", "state": "Reachable", "phase": "converging-host",
-            "phaseText": "converging the host", "differs": [], "pool": "windows", "deleting": false,
-            "machineConditions": [], "served": false, "tasks": [],
-        });
-        run_with("machine/u", common, fields)
-    }
-
-    /// A machine with these fields as JSON.
-    pub(crate) fn machine_with(fields: Value) -> Machine {
-        serde_json::from_value(machine_json(fields)).expect("a machine")
-    }
-
-    /// A rollout with these fields as JSON.
-    pub(crate) fn rollout_with(fields: Value) -> Rollout {
-        let common = json!({
-            "pool": "windows", "state": "Open", "members": 3, "joined": 2, "failed": 0, "unavailable": 1,
-            "manualApproval": false, "token": 4, "away": [], "queue": [], "slots": [], "gaps": [], "awaited": [],
-            "turnedAway": [], "machineSets": [],
-        });
-        let rollout = run_with("rollout/windows", common, fields);
-        serde_json::from_value(rollout).expect("a rollout")
+    fn machine(name: &Value) -> Value {
+        status(
+            "machine/u",
+            json!({
+                "name": name, "namespace": "", "uid": "u", "state": "Reachable", "phase": "converging-host",
+                "phaseText": "converging the host", "differs": [], "pool": "windows", "deleting": false,
+                "machineConditions": [], "served": false, "tasks": [],
+            }),
+        )
     }
 
     #[test]
-    fn a_run_is_read_as_its_id_says() {
-        let read = |value: Value| serde_json::from_value::<AnyRun>(value);
-        let machine = read(machine_json(json!({"name": "win-2"}))).unwrap();
-        assert_eq!((machine.name(), machine.state()), ("win-2", "Reachable"));
-        let common = json!({"workflow": "cluster", "name": "all", "state": "Idle", "tasks": 0});
-        let other = read(run_with("cluster/all", common, json!({}))).unwrap();
+    fn a_run_is_read_as_its_id_says_and_written_as_it_was_read() {
+        let machine_json = machine(&json!("win-2"));
+        let read: AnyRun = serde_json::from_value(machine_json).expect("a machine");
+        assert_eq!((read.name(), read.state()), ("win-2", "Reachable"));
+        let written = serde_json::to_value(&read).expect("JSON");
+        let again: AnyRun = serde_json::from_value(written).expect("a machine");
+        assert_eq!(again, read);
+
+        let other = status(
+            "cluster/all",
+            json!({"workflow": "cluster", "name": "all", "state": "Idle", "tasks": 0}),
+        );
+        let other: AnyRun = serde_json::from_value(other).expect("a run");
         assert!(matches!(other, AnyRun::Run(_)), "{other:?}");
-        let wrong = read(machine_json(json!({"name": null}))).unwrap_err();
+
+        let wrong = serde_json::from_value::<AnyRun>(machine(&Value::Null)).unwrap_err();
         assert!(wrong.to_string().contains("null"), "{wrong}");
     }
 }
