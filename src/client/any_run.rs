@@ -1,4 +1,4 @@
-//! A run of any workflow, as requests and the stream of changes answer it.
+//! Run of any workflow, as in answers to requests and in the stream of changes.
 
 use dormer_proto::work::{MACHINE, ROLLOUT};
 use dormer_views::{
@@ -9,18 +9,18 @@ use dormer_views::{
 use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::Value;
 
-/// A run of any workflow. Its id says which.
+/// Run of any workflow. The id names the workflow.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum AnyRun {
     /// A machine's.
     Machine(Box<Machine>),
     /// A pool's.
     Rollout(Box<Rollout>),
-    /// One of a workflow that this build does not know.
+    /// A run of a workflow that this build does not know.
     Run(Box<Run>),
 }
 
-/// A run's id; everything that is shown of a run has it.
+/// Id of a run, which every view of a run has.
 #[derive(Deserialize)]
 struct Identified {
     run: String,
@@ -41,7 +41,7 @@ impl<'de> Deserialize<'de> for AnyRun {
 }
 
 impl AnyRun {
-    /// What people call it: a Machine's name, a pool.
+    /// Name for people: a Machine's name, a pool.
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Machine(machine) => &machine.name,
@@ -50,7 +50,7 @@ impl AnyRun {
         }
     }
 
-    /// Its state, as its workflow names it.
+    /// Name of its state in its workflow.
     pub(super) fn state(&self) -> &str {
         match self {
             Self::Machine(machine) => machine.state.id(),
@@ -59,12 +59,12 @@ impl AnyRun {
         }
     }
 
-    /// A machine's phase in words, where it says more than the state.
+    /// Phase of a machine in words, if it says more than the state.
     pub(super) fn phase(&self) -> Option<&str> {
         self.as_machine()?.phase_beside_state()
     }
 
-    /// What it waits for.
+    /// Thing that it waits for.
     pub(super) fn waiting_for(&self) -> Option<&str> {
         match self {
             Self::Machine(machine) => machine.waiting_for.as_deref(),
@@ -73,7 +73,7 @@ impl AnyRun {
         }
     }
 
-    /// Where it is in its life.
+    /// Common status of the run.
     pub(super) fn status(&self) -> &RunStatus {
         match self {
             Self::Machine(machine) => &machine.status,

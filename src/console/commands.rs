@@ -17,8 +17,7 @@ pub(super) fn section(machine: &str, commands: &[RemoteCommand], episodes: &[Epi
             @let ours: Vec<_> = commands.iter().filter(|it| it.task == *task).collect();
             p.quiet {
                 "From " (called(task, episodes)) ", the last task with remote commands. This \
-                 process keeps the beginning \
-                 the end are kept, without secrets, in this process's memory. All tasks: "
+                 process keeps the beginning and the end of the output in memory, with secrets removed. All tasks: "
                 code { "dormer logs " (machine) }
             }
             div.commands { @for command in ours { (one(command)) } }
