@@ -433,7 +433,7 @@ mod tests {
         assert_eq!(view.text().lines().count(), 2, "{}", view.text());
         let forgotten = event("forgotten", json!({"run": "machine/u", "forgotten": true}));
         assert!(view.take(&forgotten).is_ok());
-        assert_eq!(view.text(), "There are none.");
+        assert_eq!(view.text(), "None found.");
         let cut_off = Event {
             kind: "run".into(),
             data: r#"{"run": "machi"#.into(),

@@ -58,7 +58,7 @@ pub struct Options {
     /// Seconds of the simulated world per real second
     #[arg(long, default_value_t = 150.0)]
     speed: f64,
-    /// How machines are upgraded
+    /// Upgrade strategy
     #[arg(long, value_enum, default_value_t = Strategy::Recreate)]
     strategy: Strategy,
     /// Most machines unavailable at once
