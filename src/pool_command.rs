@@ -126,7 +126,10 @@ fn read(path: &Path) -> Result<ConfigMap, Failure> {
     let mut documents = yaml::documents(&text).map_err(|error| failed(error.to_string()))?;
     documents.retain(|one| one["kind"] == "ConfigMap");
     let [map] = &documents[..] else {
-        return Err(failed(format!("the file has {} documents, but must have one ConfigMap", documents.len())));
+        return Err(failed(format!(
+            "the file has {} documents, but must have one ConfigMap",
+            documents.len()
+        )));
     };
     serde_json::from_value(map.clone()).map_err(|error| failed(error.to_string()))
 }

@@ -435,7 +435,9 @@ async fn a_token_that_was_taken_back_works_no_longer_and_without_the_api_server_
     let stranger = site.get("/api/v1/machines", "never-seen");
     assert_eq!(stranger.status, 503, "{}", stranger.body);
     assert!(
-        stranger.refusal().contains("nobody can log in until it does"),
+        stranger
+            .refusal()
+            .contains("nobody can log in until it does"),
         "{}",
         stranger.refusal()
     );

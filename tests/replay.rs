@@ -106,7 +106,8 @@ fn every_recorded_history_is_decided_as_it_was() {
         said.out
     );
     assert!(
-        said.out.contains(": this build decides everything as recorded."),
+        said.out
+            .contains(": this build decides everything as recorded."),
         "{}",
         said.out
     );

@@ -24,8 +24,7 @@ type Answer<T> = Result<Json<T>, ApiError>;
 impl Api {
     fn renderer(&self) -> Result<&PlanRenderer, ApiError> {
         let none = || {
-            let error =
-                "this dormer process has no access to the cluster, so it cannot render a node's \
+            let error = "this dormer process has no access to the cluster, so it cannot render a node's \
                  configuration";
             ApiError::conflict(
                 error,
@@ -41,12 +40,7 @@ impl Api {
 pub(super) async fn desired(Of(api): Of<Arc<Api>>, Path(called): Path<String>) -> Answer<Value> {
     let run = api.run_cache.machine(&called).await?;
     let renderer = api.renderer()?;
-    let unsaid = || {
-        ApiError::conflict(
-            "the pool has no payload for it",
-            "dormer get pools",
-        )
-    };
+    let unsaid = || ApiError::conflict("the pool has no payload for it", "dormer get pools");
     let state = machine(&run).ok_or_else(unsaid)?;
     let desired = state.desired().ok_or_else(unsaid)?;
     let bootstrap = renderer.bootstrap().await.map_err(unread)?;
@@ -109,9 +103,13 @@ async fn planned(api: &Api, pool: &str, candidate: Candidate) -> Answer<Plan> {
     let ours: Vec<&SharedRun> = runs.iter().filter(ours).collect();
     for run in ours.iter().filter(|run| run.closed.is_none()) {
         let Some(state) = machine(run) else { continue };
-        let (plan, method) = compare(renderer, &bootstrap, state, &candidate)
-            .map_err(|why| ApiError::bad(why, "nothing was changed; correct the candidate and try \
-            again"))?;
+        let (plan, method) = compare(renderer, &bootstrap, state, &candidate).map_err(|why| {
+            ApiError::bad(
+                why,
+                "nothing was changed; correct the candidate and try \
+            again",
+            )
+        })?;
         items.push((run.id.clone(), plan, method));
     }
     let times = match items.iter().any(|(_, _, method)| method.is_some()) {

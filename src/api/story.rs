@@ -201,7 +201,10 @@ fn observed(object: &ObjectRef, fact: Option<&Fact>) -> String {
             format!("the MachineSet {name} has {has} of {wants} Machines")
         }
         Some(Fact::Rollout(rollout::Fact::Listed { with_node })) => {
-            format!("the watcher listed all Machines: {} have a Node", with_node.len())
+            format!(
+                "the watcher listed all Machines: {} have a Node",
+                with_node.len()
+            )
         }
     }
 }
@@ -319,7 +322,8 @@ fn said(signal: &Signal) -> String {
             format!("the Machine {by} has replaced it and serves")
         }
         Signal::Machine(machine::Signal::Replaced { by: None }) => "no replacement will \
-        come".into(),
+        come"
+            .into(),
         Signal::Machine(signal) => format!("{signal:?}").to_lowercase(),
         Signal::Rollout(rollout::Signal::Member(report)) => {
             let how = [(report.joined, "joined"), (report.failed, "failed")];
@@ -342,7 +346,9 @@ fn said(signal: &Signal) -> String {
         Signal::Rollout(rollout::Signal::Left { .. }) => "machine leaves the pool".into(),
         Signal::Rollout(rollout::Signal::Pause) => "pause".into(),
         Signal::Rollout(rollout::Signal::Resume) => "resume".into(),
-        Signal::Rollout(rollout::Signal::Rollback { to }) => format!("rollback to the payload \
-        {to}"),
+        Signal::Rollout(rollout::Signal::Rollback { to }) => format!(
+            "rollback to the payload \
+        {to}"
+        ),
     }
 }

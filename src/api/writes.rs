@@ -69,7 +69,10 @@ pub(super) async fn rollback(
         // The rollout would refuse it as well. Checked here because a person waits for the answer.
         let wanted = state.payload.clone().unwrap_or_default();
         wanted.goes_back_to(&to).map_err(|why| {
-            ApiError::conflict(why, "dormer payload list shows which payload may follow which")
+            ApiError::conflict(
+                why,
+                "dormer payload list shows which payload may follow which",
+            )
         })?;
     }
     let wish = Signal::Rollout(rollout::Signal::Rollback { to });

@@ -97,9 +97,7 @@ impl RequestArgs {
         }
         let question = format!("{what}: {consequence}.");
         if !std::io::stdin().is_terminal() {
-            return Err(Failure::Usage(format!(
-                "{question} Add --yes to confirm"
-            )));
+            return Err(Failure::Usage(format!("{question} Add --yes to confirm")));
         }
         eprint!("{question} Continue? [y/N] ");
         let _ = std::io::stderr().flush();

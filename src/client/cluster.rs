@@ -290,8 +290,15 @@ async fn short_token(client: &Client, account: &str, home: &str) -> Result<Strin
     let made = accounts
         .create_token_request(name, &PostParams::default(), &request)
         .await;
-    let made = made.map_err(|why| failed(&format!("cannot create a token for the account \
-    {account}"), why))?;
+    let made = made.map_err(|why| {
+        failed(
+            &format!(
+                "cannot create a token for the account \
+    {account}"
+            ),
+            why,
+        )
+    })?;
     Ok(made.status.map(|status| status.token).unwrap_or_default())
 }
 

@@ -47,9 +47,7 @@ impl Console {
         let here = listener.local_addr().map_err(cannot)?;
         // A closed output pipe is no error: the port is still forwarded.
         let _ = writeln!(std::io::stdout(), "http://{here}{path}");
-        eprintln!(
-            "The link works once, within a minute. Press Ctrl-C to stop forwarding."
-        );
+        eprintln!("The link works once, within a minute. Press Ctrl-C to stop forwarding.");
         forward(listener, connector).await
     }
 }

@@ -41,8 +41,10 @@ impl History {
             let shown = file.display();
             return Ok(match file.to_str() {
                 Some("-") => String::new(),
-                _ => format!("wrote {records} records to {shown}; dormer replay {shown} replays \
-                them"),
+                _ => format!(
+                    "wrote {records} records to {shown}; dormer replay {shown} replays \
+                them"
+                ),
             });
         }
         let records = records(&server, &run, self.from, self.limit).await?;

@@ -262,7 +262,10 @@ fn line(task: &Task, it: &Attempt, now: u64, open: &[run::Task]) -> Line {
     let detail = detail.map_or_else(String::new, |detail| format!(": {detail}"));
     let next = it.wait.filter(|due| *due > now && task.to.is_none());
     let next = next.map_or_else(String::new, |due| {
-        format!("; the next attempt is due in {}", span((due - now) / 1_000 + 1))
+        format!(
+            "; the next attempt is due in {}",
+            span((due - now) / 1_000 + 1)
+        )
     });
     let from = Moment(Timestamp(it.from));
     let Task { id, name, .. } = task;

@@ -160,7 +160,11 @@ fn steps(machines: &[&MachinePlan]) -> String {
     let mut text = String::new();
     for (names, group) in groups(&stepping, names) {
         let how = optional(&group[0].how);
-        let _ = write!(text, "\n\nLast durations, {how} ({} machines):", group.len());
+        let _ = write!(
+            text,
+            "\n\nLast durations, {how} ({} machines):",
+            group.len()
+        );
         for (index, name) in names.iter().enumerate() {
             let took = group.iter().filter_map(|it| it.steps[index].took_ms);
             let _ = write!(text, "\n  {name}: {}", range(took));

@@ -187,9 +187,13 @@ fn is_here(host: &str) -> bool {
 
 fn header_of(token: Option<String>) -> Result<Option<HeaderValue>, Failure> {
     let Some(token) = token else { return Ok(None) };
-    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-        .map_err(|_| Failure::Usage("the token contains characters that are not allowed in a \
-        token".into()))?;
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
+        Failure::Usage(
+            "the token contains characters that are not allowed in a \
+        token"
+                .into(),
+        )
+    })?;
     value.set_sensitive(true);
     Ok(Some(value))
 }

@@ -77,7 +77,9 @@ impl Trace {
             } else {
                 begun.join(", ")
             };
-            Failure::Usage(format!("no episode begins at that record; choose one of: {begun}"))
+            Failure::Usage(format!(
+                "no episode begins at that record; choose one of: {begun}"
+            ))
         })
     }
 }

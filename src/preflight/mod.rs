@@ -106,10 +106,7 @@ impl Options {
         let sum = print.rsplit(' ').next().unwrap_or_default();
         match &self.host_key {
             Some(said) if said.trim() == sum => Ok(()),
-            Some(said) => Err(format!(
-                "the host has the key {print}, not {}",
-                said.trim()
-            )),
+            Some(said) => Err(format!("the host has the key {print}, not {}", said.trim())),
             None if std::io::stdin().is_terminal() => asked(&print),
             None => Err(format!(
                 "the host has the key {print}: compare it with the output of ssh-keygen -lf on \

@@ -240,7 +240,8 @@ impl Report {
         }
         lines.push(
             "\nNothing else was changed. To share the report, send the file that --out FILE \
-             writes.".into(),
+             writes."
+                .into(),
         );
         self.clean(&lines.join("\n"))
     }

@@ -38,12 +38,12 @@ pub(super) enum LineError {
     #[error("is not a line of a history ({0}); the file may be truncated or changed")]
     Strange(String),
     /// The file begins with another line.
-    #[error(
-        "has no header line; dormer history MACHINE --export FILE writes one"
-    )]
+    #[error("has no header line; dormer history MACHINE --export FILE writes one")]
     Headless,
     /// A newer build wrote the file.
-    #[error("has format {found}, but this build reads up to {FORMAT}: replay it with a newer dormer")]
+    #[error(
+        "has format {found}, but this build reads up to {FORMAT}: replay it with a newer dormer"
+    )]
     Newer { found: u64 },
 }
 

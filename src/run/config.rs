@@ -127,8 +127,10 @@ impl Config {
             (Some(_), Some(_)) => {
                 bail!("--private-key and --private-key-secret exclude each other: give only one")
             }
-            (None, None) => bail!("no private key for Windows hosts is given: set --private-key \
-            or --private-key-secret"),
+            (None, None) => bail!(
+                "no private key for Windows hosts is given: set --private-key \
+            or --private-key-secret"
+            ),
         };
         let listen = all.listen.unwrap_or(LISTEN);
         let authentication = all

@@ -156,11 +156,16 @@ impl Reviews {
         };
         match timeout(REVIEW_MAX, asked).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(kube::Error::Api(status))) if status.code == 403 => Err(ApiError::unreviewed(
-                &format!("dormer's own account may not create reviews: {}", status.message),
-            )),
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                Err(ApiError::unreviewed(&format!(
+                    "dormer's own account may not create reviews: {}",
+                    status.message
+                )))
+            }
             Ok(Err(error)) => Err(ApiError::unreviewed(&error.to_string())),
-            Err(_) => Err(ApiError::unreviewed("the API server did not answer in time")),
+            Err(_) => Err(ApiError::unreviewed(
+                "the API server did not answer in time",
+            )),
         }
     }
 }

@@ -122,7 +122,12 @@ fn stalled(view: &rollout::View) -> Condition {
         (None, Some(why), _) => ("GrantsHeld", why),
         (None, None, Some(why)) => ("RolloutHalted", why),
         (None, None, None) => {
-            return Condition::new("Stalled", false, "AsExpected", "no machine waits for a person");
+            return Condition::new(
+                "Stalled",
+                false,
+                "AsExpected",
+                "no machine waits for a person",
+            );
         }
     };
     Condition::new("Stalled", true, reason, why.clone())
@@ -139,7 +144,12 @@ fn overridden(view: &rollout::View) -> Condition {
             );
             Condition::new("Overridden", true, "RolledBack", message)
         }
-        None => Condition::new("Overridden", false, "AsExpected", "no rollback overrides the spec"),
+        None => Condition::new(
+            "Overridden",
+            false,
+            "AsExpected",
+            "no rollback overrides the spec",
+        ),
     }
 }
 
@@ -205,12 +215,7 @@ fn progressing(view: &rollout::View, machines: &[machine::View]) -> Condition {
         return Condition::new("Progressing", true, "MachinesUnderWay", message);
     }
     match view.queue.len() {
-        0 => Condition::new(
-            "Progressing",
-            false,
-            "AsExpected",
-            "no machine is changing",
-        ),
+        0 => Condition::new("Progressing", false, "AsExpected", "no machine is changing"),
         waiting => {
             let why = view.waiting_for.as_deref().unwrap_or("the next decision");
             let message = format!("{waiting} machines wait for the lease: {why}");

@@ -388,7 +388,10 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
         "{:12.2} cores, {:.0} MiB resident",
         figures.cpu_cores, figures.rss_mib
     );
-    println!("{:12.0} bytes on disk per step", figures.disk_bytes_per_step);
+    println!(
+        "{:12.0} bytes on disk per step",
+        figures.disk_bytes_per_step
+    );
     println!(
         "machine: {:.0} fdatasync/s, {:.0} cpu loops/s",
         figures.calibration.fdatasync_per_s, figures.calibration.cpu_loops_per_s

@@ -81,8 +81,10 @@ impl<'a> Script<'a> {
         ));
         let first = self.stage.version(0).to_owned();
         self.until(&first, "come up").await?;
-        self.say("All machines serve. A new payload is installed: the rollout upgrades one \
-        machine after another.");
+        self.say(
+            "All machines serve. A new payload is installed: the rollout upgrades one \
+        machine after another.",
+        );
         self.stage
             .install(1)
             .await

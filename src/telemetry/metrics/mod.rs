@@ -68,8 +68,13 @@ impl Metrics {
             "Whether a role of this process works: 1 or 0",
         );
         let certificates = Certificates::new(&mut registry);
-        let build = registry.gauge("build_info", ["version"], None, "Build of this process; \
-        always 1");
+        let build = registry.gauge(
+            "build_info",
+            ["version"],
+            None,
+            "Build of this process; \
+        always 1",
+        );
         build.set([env!("CARGO_PKG_VERSION").into()], 1.0);
         let help = "Start time of this process, in seconds since 1970";
         let started = registry.gauge("start_time", [], Some(Unit::Seconds), help);

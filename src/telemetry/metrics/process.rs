@@ -239,8 +239,18 @@ impl WorkerMetrics {
             operations: [
                 (
                     "connect",
-                    registry.counter("ssh_logins", ["result"], None, "SSH logins: done, failed, cut_off"),
-                    registry.histogram("ssh_login_duration", [], WORK, "Time from dialling to the login"),
+                    registry.counter(
+                        "ssh_logins",
+                        ["result"],
+                        None,
+                        "SSH logins: done, failed, cut_off",
+                    ),
+                    registry.histogram(
+                        "ssh_login_duration",
+                        [],
+                        WORK,
+                        "Time from dialling to the login",
+                    ),
                 ),
                 (
                     "command",
@@ -250,11 +260,21 @@ impl WorkerMetrics {
                         None,
                         "Commands on hosts: done, failed (the connection broke), cut_off (a limit)",
                     ),
-                    registry.histogram("remote_command_duration", [], WORK, "Time that remote commands took"),
+                    registry.histogram(
+                        "remote_command_duration",
+                        [],
+                        WORK,
+                        "Time that remote commands took",
+                    ),
                 ),
                 (
                     "upload",
-                    registry.counter("uploads", ["result"], None, "Files sent to hosts: done, failed, cut_off"),
+                    registry.counter(
+                        "uploads",
+                        ["result"],
+                        None,
+                        "Files sent to hosts: done, failed, cut_off",
+                    ),
                     registry.histogram("upload_duration", [], WORK, "Time that uploads took"),
                 ),
             ],
